@@ -15,7 +15,7 @@ use super::leaf::{DecisionValues, EndingValues, RecordId};
 use super::pages::NumberedTable;
 use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::record::{
-    RecordedSnapshot, Seen, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
+    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
 
 /// All decisions with their endings, for [`DecisionReader`].
@@ -71,7 +71,7 @@ pub(super) struct DecisionReader<'a> {
 /// Row of a decision with all that it refers to; `None` for rows that are gone.
 struct DecisionParts<'a> {
     row: &'a Row<'a>,
-    client: Option<DictionaryValue<str>>,
+    client: Option<DictionaryValue<StoredClient>>,
     crawler: Option<DictionaryValue<StoredCrawler>>,
     method: Option<DictionaryValue<str>>,
     origin: Option<DictionaryValue<str>>,
@@ -257,7 +257,7 @@ impl DecisionParts<'_> {
         Ok(StoredRecord {
             seq,
             at,
-            client: text(self.client.as_ref()),
+            client: shared(self.client.as_ref()),
             crawler: shared(self.crawler.as_ref()),
             method: text(self.method.as_ref()),
             url,
@@ -303,7 +303,7 @@ pub fn row_json(record: &StoredRecord) -> Json {
     json!({
         "seq": record.seq,
         "time": record.at.to_string(),
-        "client": &*record.client,
+        "client": record.client.address,
         "crawler": ruling.crawler,
         "user_agent": record.crawler.user_agent,
         "method": &*record.method,

@@ -55,7 +55,7 @@ pub(super) struct DictionaryTable {
     columns: &'static [DictionaryColumn],
 }
 
-/// Addresses of clients, with room for a credential.
+/// Addresses of clients, with the name that each has proved by a credential.
 pub(super) const CLIENTS: DictionaryTable = DictionaryTable {
     name: "client",
     kind: Some(b'c'),

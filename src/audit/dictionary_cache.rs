@@ -17,7 +17,9 @@ use super::dictionary::{
 };
 use super::snapshot_row::read_snapshot;
 use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::{RecordedSnapshot, Seen, StoredCrawler, StoredPolicy, StoredRuling};
+use crate::decision::record::{
+    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRuling,
+};
 
 /// A value, and whether its row is the one that was written.
 #[derive(Debug)]
@@ -91,7 +93,7 @@ impl<T: ?Sized> DictionaryCache<T> {
 
 /// Values of all dictionaries that decisions and endings refer to.
 pub(super) struct DictionaryValues {
-    clients: DictionaryCache<str>,
+    clients: DictionaryCache<StoredClient>,
     crawlers: DictionaryCache<StoredCrawler>,
     origins: DictionaryCache<str>,
     rulings: DictionaryCache<StoredRuling>,
@@ -123,8 +125,8 @@ macro_rules! finders {
 
 impl DictionaryValues {
     finders! {
-        /// Finds the address of a client.
-        client in clients: str;
+        /// Finds a client.
+        client in clients: StoredClient;
         /// Finds a crawler.
         crawler in crawlers: StoredCrawler;
         /// Finds the text of an origin.
@@ -146,12 +148,15 @@ impl Default for DictionaryValues {
     fn default() -> Self {
         let first_text = |columns: &mut ColumnReader<'_>| Ok(Arc::from(columns.word()?));
         Self {
-            clients: DictionaryCache::new(&CLIENTS, first_text),
-            crawlers: DictionaryCache::new(&CRAWLERS, |columns| {
-                Ok(Arc::new(StoredCrawler {
-                    candidates: columns.list()?,
-                    user_agent: columns.text()?,
+            clients: DictionaryCache::new(&CLIENTS, |columns| {
+                Ok(Arc::new(StoredClient {
+                    address: columns.word()?,
+                    credential: columns.text()?,
                 }))
+            }),
+            crawlers: DictionaryCache::new(&CRAWLERS, |columns| {
+                let names = columns.list()?;
+                Ok(Arc::new(StoredCrawler::new(names, columns.text()?)))
             }),
             origins: DictionaryCache::new(&ORIGINS, first_text),
             rulings: DictionaryCache::new(&RULINGS, |columns| read_ruling(columns).map(Arc::new)),

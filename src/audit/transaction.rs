@@ -22,7 +22,7 @@ use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot
 use super::sequence::{Sequence, write_lost};
 use crate::decision::decide::Evidence;
 use crate::decision::digest::CanonicalBytes;
-use crate::decision::record::{ExchangeEnd, Record, Seen, bound_token};
+use crate::decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
 use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off::{BackOffChange, BackOffEvent};
 use politesse_robots::origin::Origin;
@@ -290,7 +290,8 @@ impl<'a> AuditTransaction<'a> {
     fn intern_client(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
         let encode = |bytes: &mut CanonicalBytes| {
             bytes.text(record.client);
-            bytes.optional(None, CanonicalBytes::bytes);
+            let credential = record.credential.as_deref();
+            bytes.optional(credential, |bytes, name| bytes.bytes(name.as_bytes()));
         };
         self.memory
             .interned
@@ -300,8 +301,7 @@ impl<'a> AuditTransaction<'a> {
     fn intern_crawler(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
         let crawler = &record.evidence.inquiry.crawler;
         let encode = |bytes: &mut CanonicalBytes| {
-            let tokens = crawler.candidates().iter().map(|token| token.as_str());
-            write_list(bytes, tokens);
+            write_list(bytes, StoredCrawler::names_of(crawler));
             bytes.optional(crawler.user_agent(), |bytes, agent| {
                 bytes.bytes(agent.as_bytes());
             });

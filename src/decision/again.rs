@@ -302,8 +302,9 @@ impl EvidenceCache {
 
     fn crawler(&mut self, stored: &Arc<StoredCrawler>) -> Result<Crawler, Undecidable> {
         remember(&mut self.crawlers, stored, |stored| {
-            let tokens = tokens(&stored.candidates)?;
-            Ok(Crawler::restore(tokens, stored.user_agent.clone()))
+            let candidates = tokens(&stored.candidates)?;
+            let crawler = Crawler::restore(candidates, stored.user_agent.clone());
+            Ok(crawler.with_unlisted(tokens(&stored.unlisted)?))
         })
     }
 

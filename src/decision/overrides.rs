@@ -198,7 +198,13 @@ impl Override {
     }
 
     fn concerns(&self, query: &OverrideQuery<'_>) -> bool {
-        let names = |token: &ProductToken| query.crawler.candidates().contains(token);
+        let crawler = query.crawler;
+        // A name that is only sent may be denied something, but gives no leave to
+        // a crawler that has proved another.
+        let names = |token: &ProductToken| {
+            crawler.candidates().contains(token)
+                || self.is_deny() && crawler.unlisted().contains(token)
+        };
         !self.has_ended(query.at)
             && self.origin.contain(query.origin)
             && self.agent.as_ref().is_none_or(names)

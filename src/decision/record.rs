@@ -17,7 +17,7 @@ use super::digest::Digest;
 use super::reason::words;
 use super::snapshot::AccessResult;
 use crate::decision::decide::{Decision, Evidence, Ruling};
-use politesse_robots::crawler::ProductToken;
+use politesse_robots::crawler::{Crawler, ProductToken};
 
 words! {
     /// Effect of a decision on its request.
@@ -59,6 +59,8 @@ impl Effect {
 pub struct Record {
     /// Address that the request came from.
     pub client: IpAddr,
+    /// Name that the client has proved by a credential.
+    pub credential: Option<Arc<str>>,
     /// Time that the request waited for the decision.
     pub waited: Duration,
     /// Effect of the decision.
@@ -75,6 +77,7 @@ impl Record {
     pub fn of(decision: &Decision, client: IpAddr, waited: Duration) -> Self {
         Self {
             client,
+            credential: None,
             waited,
             effect: Effect::of(decision.evidence()),
             evidence: Arc::clone(decision.evidence()),
@@ -116,8 +119,8 @@ pub struct StoredRecord {
     pub seq: u64,
     /// When the decision was made.
     pub at: Timestamp,
-    /// The address the crawler asked from.
-    pub client: Arc<str>,
+    /// The client.
+    pub client: Arc<StoredClient>,
     /// The crawler.
     pub crawler: Arc<StoredCrawler>,
     /// The method.
@@ -144,13 +147,54 @@ pub struct StoredRecord {
     pub error: Option<Arc<str>>,
 }
 
+/// A client as read back from the store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoredClient {
+    /// The address that it asked from.
+    pub address: String,
+    /// Name that it has proved by a credential.
+    pub credential: Option<String>,
+}
+
 /// A crawler as read back from the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredCrawler {
     /// The candidate tokens, in order.
     pub candidates: Vec<String>,
+    /// Names in the User-Agent that are not listed for a crawler that has proved
+    /// who it is.
+    pub unlisted: Vec<String>,
     /// The User-Agent they came from.
     pub user_agent: Option<String>,
+}
+
+impl StoredCrawler {
+    /// Stands in the list of names between the candidates and the unlisted ones;
+    /// no product token is empty.
+    const SEPARATOR: &str = "";
+
+    /// Lists the names of `crawler` as the store keeps them.
+    pub fn names_of(crawler: &Crawler) -> impl Iterator<Item = &str> {
+        let unlisted = crawler.unlisted();
+        let separator = (!unlisted.is_empty()).then_some(Self::SEPARATOR);
+        let candidates = crawler.candidates().iter().map(ProductToken::as_str);
+        let behind = unlisted.iter().map(ProductToken::as_str);
+        candidates.chain(separator).chain(behind)
+    }
+
+    /// Creates the crawler of the names in the store, in the order of
+    /// [`StoredCrawler::names_of`].
+    pub fn new(mut names: Vec<String>, user_agent: Option<String>) -> Self {
+        let separator = names.iter().position(|name| name == Self::SEPARATOR);
+        let mut behind = separator.map(|at| names.split_off(at));
+        Self {
+            candidates: names,
+            unlisted: behind
+                .as_mut()
+                .map_or_else(Vec::new, |names| names.split_off(1)),
+            user_agent,
+        }
+    }
 }
 
 /// A policy as read back from the store.

@@ -226,13 +226,18 @@ fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &Poli
             // Forms are added after binding: they change how rules match, not
             // which group binds.
             let with_forms = |binding| with_served_forms(binding, terms.readings);
-            match terms.candidates {
-                Candidates::First => judge(&with_forms(file.robots.binding(crawler)), path),
-                Candidates::All => {
-                    let bindings = file.robots.bindings(crawler).into_iter();
-                    judge_all(&bindings.map(with_forms).collect::<Vec<_>>(), path)
+            let mut bindings = match terms.candidates {
+                Candidates::First if crawler.unlisted().is_empty() => {
+                    return judge(&with_forms(file.robots.binding(crawler)), path);
                 }
-            }
+                Candidates::First => vec![file.robots.binding(crawler)],
+                Candidates::All => file.robots.bindings(crawler),
+            };
+            // A crawler that has proved its name may not go by another one to be
+            // allowed more: the groups of both must allow.
+            bindings.extend(file.robots.unlisted_bindings(crawler));
+            let bindings = bindings.into_iter().map(with_forms);
+            judge_all(&bindings.collect::<Vec<_>>(), path)
         }
         // RFC 9309, section 2.3.1.3, allows on any 4xx; the draft of 1996,
         // section 3.1, restricts on 401 and 403.

@@ -305,6 +305,7 @@ fn charge(share: &mut HoldShare, bytes: usize, page: &mut PageReader<'_>) {
 }
 
 fn tokens(crawler: &Crawler) -> Vec<&str> {
-    let candidates = crawler.candidates().iter();
-    candidates.map(ProductToken::as_str).collect()
+    // What a page says to a name that is sent without being listed binds, too.
+    let names = crawler.candidates().iter().chain(crawler.unlisted());
+    names.map(ProductToken::as_str).collect()
 }

@@ -200,6 +200,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
                     Candidates::First => drop(file.robots.binding(&crawler)),
                     Candidates::All => drop(file.robots.bindings(&crawler)),
                 }
+                drop(file.robots.unlisted_bindings(&crawler));
             }
             snapshot
         };

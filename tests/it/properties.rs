@@ -88,8 +88,9 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         directives: None,
         seq: 1,
         at: decision.evidence().at,
-        client: "127.0.0.1".into(),
+        client: Arc::default(),
         crawler: Arc::new(StoredCrawler {
+            unlisted: Vec::new(),
             candidates: candidates.map(ToString::to_string).collect(),
             user_agent: inquiry.crawler.user_agent().map(str::to_owned),
         }),

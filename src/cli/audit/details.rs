@@ -124,7 +124,9 @@ impl DecisionDetails {
             robots["text"] = json!(self.robots().map(|robots| robots.text().into_owned()));
         }
         let policy = serde_json::from_str(&self.record.policy.json);
+        row["credential"] = json!(self.record.client.credential);
         row["candidates"] = json!(self.record.crawler.candidates);
+        row["unlisted"] = json!(self.record.crawler.unlisted);
         row["agent_line"] = json!(self.agent_line());
         row["override"] = json!(self.overriding());
         row["policy_json"] = policy.unwrap_or(Value::Null);

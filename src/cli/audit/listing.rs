@@ -261,7 +261,7 @@ mod tests {
         StoredRecord {
             seq: 12,
             at: "2026-11-22T10:00:00.123456Z".parse().unwrap(),
-            client: "127.0.0.1".into(),
+            client: Arc::default(),
             crawler: Arc::default(),
             method: "GET".into(),
             url: url.to_owned(),

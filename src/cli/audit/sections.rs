@@ -52,12 +52,20 @@ impl Facts {
         self.add("decision", record.seq);
         self.add("time", record.at);
         self.add("request", format!("{} {}", record.method, record.url));
-        self.add("client", &record.client);
+        let client = &record.client;
+        self.add(
+            "client",
+            match &client.credential {
+                Some(name) => format!("{}, with the credential of {name}", client.address),
+                None => client.address.clone(),
+            },
+        );
         let user_agent = record.crawler.user_agent.as_deref();
         self.add("user_agent", user_agent.unwrap_or("none was sent"));
         let bound = record.ruling.crawler.as_deref().unwrap_or("*");
         let candidates = &record.crawler.candidates;
-        let names = candidates.join(", ");
+        let unlisted = &record.crawler.unlisted;
+        let names = [candidates.as_slice(), unlisted].concat().join(", ");
         self.add(
             "crawler",
             match (candidates.len(), details.is_known_by_user_agent()) {

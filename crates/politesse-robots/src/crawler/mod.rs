@@ -19,6 +19,8 @@ pub use self::token::{InvalidToken, ProductToken};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crawler {
     candidates: Arc<[ProductToken]>,
+    /// Names in the User-Agent beside the candidates; absent if there are none.
+    unlisted: Option<Arc<[ProductToken]>>,
     user_agent: Option<Arc<str>>,
     naming: Naming,
     is_cut: bool,
@@ -54,6 +56,7 @@ impl Crawler {
         let derived = user_agent::candidates(&values);
         Self {
             candidates: derived.candidates.into(),
+            unlisted: None,
             user_agent: (!user_agent.is_empty()).then(|| user_agent.into()),
             naming: Naming::UserAgent,
             is_cut: derived.is_cut,
@@ -66,10 +69,35 @@ impl Crawler {
         let said = user_agent.map(|value| String::from_utf8_lossy(value).trim().to_owned());
         Self {
             candidates: candidates.into(),
+            unlisted: None,
             user_agent: said.filter(|value| !value.is_empty()).map(Arc::from),
             naming: Naming::Operator,
             is_cut: false,
         }
+    }
+
+    /// Takes `candidates` from the operator, for a crawler that has proved who it
+    /// is, and keeps the names that its User-Agent gives beside them: a site goes
+    /// by these, so that the groups that name them bind the crawler, too.
+    #[must_use]
+    pub fn vouched_for(candidates: &[ProductToken], by_user_agent: &Self) -> Self {
+        let names = by_user_agent.candidates.iter();
+        let unlisted = names.filter(|name| !candidates.contains(name)).cloned();
+        Self {
+            candidates: candidates.into(),
+            user_agent: by_user_agent.user_agent.clone(),
+            naming: Naming::Operator,
+            is_cut: by_user_agent.is_cut,
+            unlisted: None,
+        }
+        .with_unlisted(unlisted.collect())
+    }
+
+    /// Returns the crawler with these names beside its candidates.
+    #[must_use]
+    pub fn with_unlisted(self, names: Vec<ProductToken>) -> Self {
+        let unlisted = (!names.is_empty()).then(|| names.into());
+        Self { unlisted, ..self }
     }
 
     /// Reads the name that a person typed: a product token, or a whole
@@ -85,6 +113,7 @@ impl Crawler {
     pub fn restore(candidates: Vec<ProductToken>, user_agent: Option<String>) -> Self {
         Self {
             candidates: candidates.into(),
+            unlisted: None,
             user_agent: user_agent.map(Arc::from),
             naming: Naming::UserAgent,
             is_cut: false,
@@ -101,6 +130,14 @@ impl Crawler {
     /// copy.
     pub(super) fn shared_candidates(&self) -> &Arc<[ProductToken]> {
         &self.candidates
+    }
+
+    /// Returns the names in its User-Agent that the operator does not list for it,
+    /// of a crawler that has proved who it is. Each that a group names binds the
+    /// crawler as well as the candidates do.
+    #[must_use]
+    pub fn unlisted(&self) -> &[ProductToken] {
+        self.unlisted.as_deref().unwrap_or_default()
     }
 
     /// Returns the source of the candidates.
@@ -286,6 +323,20 @@ mod tests {
             let crawler = Crawler::parse(&names(count));
             assert_eq!(crawler.candidates().len(), most, "{count} names");
         }
+    }
+
+    // Ours.
+    #[test]
+    fn names_that_are_not_listed_stand_beside_those_that_are() {
+        let listed = ["FooBot", "Foo"].map(|name| ProductToken::new(name).unwrap());
+        let by_user_agent = Crawler::parse("foo/1 BarBot/2 curl/8");
+        let crawler = Crawler::vouched_for(&listed, &by_user_agent);
+        assert_eq!(candidates(&crawler), ["FooBot", "Foo"]);
+        assert_eq!(crawler.unlisted(), [ProductToken::new("BarBot").unwrap()]);
+        assert_eq!(crawler.user_agent(), Some("foo/1 BarBot/2 curl/8"));
+        assert_eq!(crawler.naming(), Naming::Operator);
+        let silent = Crawler::vouched_for(&listed, &Crawler::parse(""));
+        assert_eq!(silent, Crawler::known_as(&listed, None));
     }
 
     // RFC 9309, section 2.2.1: who has no name is bound by `*`.

@@ -172,16 +172,28 @@ impl RobotsTxt {
     /// any.
     #[must_use]
     pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
-        let own_groups = |token: &ProductToken| {
-            let alone: Arc<[_]> = [token.clone()].into();
-            let binding = self.bindings.binding(&alone, || self.bind(&alone));
-            binding.token().is_some().then_some(binding)
-        };
-        let mut bindings: Vec<_> = crawler.candidates().iter().filter_map(own_groups).collect();
+        let mut bindings = self.own_groups(crawler.candidates());
         if bindings.is_empty() {
             bindings.push(self.binding(crawler));
         }
         bindings
+    }
+
+    /// Own groups of each name in the crawler's User-Agent that is not listed for
+    /// it ([`Crawler::unlisted`]). A name without any is left out: the group of
+    /// everyone is for those that no group names.
+    #[must_use]
+    pub fn unlisted_bindings(&self, crawler: &Crawler) -> Vec<Binding> {
+        self.own_groups(crawler.unlisted())
+    }
+
+    fn own_groups(&self, tokens: &[ProductToken]) -> Vec<Binding> {
+        let own = |token: &ProductToken| {
+            let alone: Arc<[_]> = [token.clone()].into();
+            let binding = self.bindings.binding(&alone, || self.bind(&alone));
+            binding.token().is_some().then_some(binding)
+        };
+        tokens.iter().filter_map(own).collect()
     }
 
     fn bind(&self, candidates: &[ProductToken]) -> Binding {

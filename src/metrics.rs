@@ -154,6 +154,9 @@ metrics! {
     /// Bytes of directives kept for responses of status 304 (`directives.known`).
     directives_known: Gauge;
 
+    /// Requests answered with 407, by reason: no credential, a `wrong` one, or a
+    /// `protected` name without its own.
+    credentials_refused: Family<ReasonLabel, Counter>;
     /// Open connections of crawlers (`proxy.max_connections`).
     connections: Gauge;
     /// Connections turned away.

@@ -51,6 +51,28 @@ impl ConfigurationRequest<'_> {
         Ok(self.read(self.locate()?)?.settings().clone())
     }
 
+    /// Returns the path of the file in use, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage::File`].
+    pub(super) fn file(self) -> Result<Option<PathBuf>, Usage> {
+        Ok(self.locate()?.file.map(|(path, _)| path))
+    }
+
+    /// Reads the configuration as it would be with `text` in the file in use.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::settings`].
+    pub(super) fn settings_with(self, text: String) -> Result<Settings, Usage> {
+        let mut location = self.locate()?;
+        if let Some((_, in_file)) = &mut location.file {
+            *in_file = text;
+        }
+        Ok(self.read(location)?.settings().clone())
+    }
+
     /// Lists every key in force, below comments that name the file and the
     /// folders in use.
     ///

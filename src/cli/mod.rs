@@ -11,6 +11,7 @@ mod audit;
 mod check;
 mod clients;
 mod configuration;
+mod crawler;
 mod demo;
 mod directives;
 mod inert;
@@ -82,7 +83,7 @@ configuration is read; --set changes the demo's own.")]
 Example: politesse check --agent FooBot --robots robots.txt https://site.example/a
 
 Files that are fetched are judged by the configuration, as for `serve`: entries of
-`crawler` that ask for no address, `enforcement`, `robots.dialect` and
+`crawler` that ask for no address or credential, `enforcement`, `robots.dialect` and
 `robots.override`. Those that you bring (--robots, --batch, --robots-dir) are judged
 by the standard alone, unless a configuration is named with --config. --dialect
 counts before both.
@@ -100,7 +101,7 @@ could not be found out: robots.txt is unreachable, or DIR has none.")]
 Example: politesse directives --agent FooBot --header 'X-Robots-Tag: noindex' page.html
 
 The page is read as if it came whole and in time, by the configuration: entries of
-`crawler` that ask for no address, and `directives`. Without FILE the fields alone
+`crawler` that ask for no address or credential, and `directives`. Without FILE the fields alone
 are read, as of the answer to HEAD. A page without a type is HTML if it begins so.
 
 --batch takes an object a line, {\"id\":1,\"headers\":[[\"X-Robots-Tag\",\"noindex\"]],
@@ -136,6 +137,12 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
         after_help = "Example: politesse audit list --verdict disallow"
     )]
     Audit(audit::AuditCommand),
+    /// Who is who: entries of `crawler`, and the tokens that prove a name.
+    #[command(
+        subcommand,
+        after_help = "Example: politesse crawler add FooBot --comment 'shop team'"
+    )]
+    Crawler(crawler::CrawlerCommand),
     /// How fast hosts are asked, and what waits: the proxy that runs tells.
     #[command(subcommand, after_help = "Example: politesse pace show")]
     Pace(pace::PaceCommand),
@@ -251,6 +258,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         #[cfg(target_os = "linux")]
         Command::EnterSeal(arguments) => run::seal::enter::enter(arguments),
         Command::Audit(command) => audit::audit(command, &request.settings()?),
+        Command::Crawler(command) => crawler::crawler(command, request),
         Command::Pace(command) => pace::pace(command, &request.settings()?),
         Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),
         Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),

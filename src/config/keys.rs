@@ -33,6 +33,7 @@ use crate::pace::back_off::BackOffLimits;
 use crate::pace::options::QueueLimits;
 use crate::pace::policy::{PaceLimits, PaceRule, Profile};
 use crate::proxy::connect::HttpsMode;
+use crate::proxy::credentials::AuthMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -141,7 +142,10 @@ keys! {
         /// Names of crawlers. The first entry whose conditions all hold says by which product
         /// tokens a crawler is known, in order; no entry: by those in its User-Agent.
         /// `user_agent` is a part of the User-Agent, in any case, `client` where the
-        /// crawler asks from; an entry with neither fits all. Crawlers of the same
+        /// crawler asks from, `credential` the SHA-256 of a token that it shows in
+        /// Proxy-Authorization (`proxy.auth`), which `politesse crawler add` makes; an
+        /// entry with none of them fits all. A name with a credential cannot be used
+        /// without it. Crawlers of the same
         /// first token share a robots.txt. `max_wait` is in place of `pace.max_wait`
         /// for a crawler that hangs up sooner, or waits longer. For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
@@ -175,6 +179,16 @@ keys! {
         /// `robots_fetches` and `leaves`. None is needed to keep clients from each other:
         /// who holds most gives way when others come.
         per_client: ClientLimits = "{}", CLIENT_LIMITS;
+        /// Treatment of credentials (`credential` of `crawler`), which come as
+        /// Proxy-Authorization: Basic NAME:TOKEN, or Bearer TOKEN. With "required" all
+        /// without a valid one is answered with 407; with "optional" only a wrong one,
+        /// and who sends none is known by User-Agent; with "off" none is looked at, and
+        /// entries with a credential fit nobody.
+        auth: AuthMode = r#""optional""#, Choice(&[
+            ("optional", AuthMode::Optional),
+            ("required", AuthMode::Required),
+            ("off", AuthMode::Off),
+        ]);
         /// How many connections may wait to be accepted, at each address: the system
         /// drops what comes beyond that, and its client tries again after a second. Not
         /// more than the system allows (`net.core.somaxconn`); the log says at the start

@@ -111,6 +111,7 @@ impl Settings {
                     fields: fields_options(&proxy, effective.directives.accept_encoding),
                     upload_idle: proxy.idle_timeout,
                     identities: Identities::new(effective.root.crawler),
+                    auth: proxy.auth,
                 },
                 turns: turns::Options {
                     serve_cached: robots.serve_cached,

@@ -10,6 +10,7 @@ use super::kinds::{Choice, Kind, List, Text, WAIT};
 use super::network::CLIENTS;
 use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
+use crate::decision::digest::Digest;
 use crate::decision::inquiry::Identity;
 use crate::decision::overrides::{Action, Origins, Override, Paths};
 use politesse_robots::crawler::ProductToken;
@@ -33,6 +34,12 @@ const USER_AGENT_PART: Text<String> = Text {
         let right = (1..=512).contains(&text.len()) && !text.contains(char::is_control);
         right.then(|| text.to_owned())
     },
+};
+
+/// Digest of the token by which a crawler proves who it is.
+const CREDENTIAL: Text<Digest> = Text {
+    wanted: "\"sha256:\" and 64 hexadecimal digits, as `politesse crawler add` makes it,",
+    parse: |text| text.strip_prefix("sha256:")?.parse().ok(),
 };
 
 /// Origins of an override.
@@ -192,7 +199,8 @@ impl Fields<'_> {
 pub(super) const CRAWLER: Table<Identity> = Table {
     wanted: || {
         "a table with `token`, a product token or a list of some, and at will \
-         `user_agent`, `client`, a network or a list of some, and `max_wait`"
+         `credential`, `user_agent`, `client`, a network or a list of some, and \
+         `max_wait`"
             .to_owned()
     },
     read: |fields| {
@@ -205,6 +213,7 @@ pub(super) const CRAWLER: Table<Identity> = Table {
             len: 1..=1024,
         });
         let tokens = fields.required("token", &tokens);
+        let credential = fields.optional("credential", &CREDENTIAL);
         let user_agent = fields.optional("user_agent", &USER_AGENT_PART);
         let clients = fields.optional("client", &networks);
         let max_wait = fields.optional("max_wait", &WAIT);
@@ -212,6 +221,7 @@ pub(super) const CRAWLER: Table<Identity> = Table {
             tokens: tokens?,
             user_agent,
             clients: clients.map(|networks| networks.concat()),
+            credential,
             max_wait,
         })
     },

@@ -418,6 +418,7 @@ bounds! {
         takes ["['127.0.0.1:0']" "['0.0.0.0:65535', '[::]:1']"];
     // RFC 9110, section 5.6.2.
     proxy_name: "proxy.name" refuses ["''" "a b" "ä" "a,b" "1"] takes ["a" "!#$%&'*+-.^_`|~"];
+    proxy_auth: "proxy.auth" refuses ["on" "true" "''"] takes ["off" "optional" "required"];
     proxy_via: "proxy.via" refuses ["yes" "1" "'true'"] takes ["true" "false"];
     proxy_contact: "proxy.contact" refuses ["''" "3" "\"a\\nb\""] takes ["none" "crawl@site.example" "'Ada, room 7'"];
     proxy_clients: "proxy.clients"

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::digest::Digest;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Target;
 
@@ -34,15 +35,17 @@ pub struct Identity {
     pub user_agent: Option<String>,
     /// Networks of which one must hold the client; `None` is no condition.
     pub clients: Option<Vec<IpNet>>,
+    /// Digest of the token that a client must show; `None` is no condition.
+    pub credential: Option<Digest>,
     /// Longest time that a request of this crawler waits until the pace of its
     /// host lets it start; `None` stands for `pace.max_wait`.
     pub max_wait: Option<Duration>,
 }
 
 impl Identity {
-    /// Reports whether a request meets all conditions. Without a `client` it
-    /// meets no condition on networks.
-    fn fits(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> bool {
+    /// Reports whether a request meets all conditions but that of a credential.
+    /// Without a `client` it meets no condition on networks.
+    pub fn fits(&self, user_agent: Option<&[u8]>, client: Option<IpAddr>) -> bool {
         // A missing User-Agent counts as an empty one, which contains no text
         // that an entry may ask for.
         let says = |part: &String| contains(user_agent.unwrap_or_default(), part.as_bytes());
@@ -83,14 +86,19 @@ impl Identities {
         known.unwrap_or_else(|| (Crawler::from_user_agent(user_agent), None))
     }
 
-    /// Returns the crawler of the first entry that fits, with its longest wait;
-    /// `None` if the names in its `User-Agent` count.
+    /// Returns all entries, in order.
+    pub fn entries(&self) -> &[Identity] {
+        &self.0
+    }
+
+    /// Returns the crawler of the first entry without a credential that fits, with
+    /// its longest wait; `None` if the names in its `User-Agent` count.
     pub fn known(
         &self,
         user_agent: Option<&[u8]>,
         client: Option<IpAddr>,
     ) -> Option<(Crawler, Option<Duration>)> {
-        let mut entries = self.0.iter();
+        let mut entries = self.0.iter().filter(|entry| entry.credential.is_none());
         let entry = entries.find(|entry| entry.fits(user_agent, client))?;
         Some((Crawler::known_as(&entry.tokens, user_agent), entry.max_wait))
     }
@@ -120,8 +128,19 @@ mod tests {
             tokens: tokens(names),
             user_agent: (!user_agent.is_empty()).then(|| user_agent.to_owned()),
             clients: (!client.is_empty()).then(|| vec![client.parse().unwrap()]),
+            credential: None,
             max_wait: None,
         }
+    }
+
+    // Ours.
+    #[test]
+    fn an_entry_with_a_credential_fits_no_request_without_one() {
+        let mut guarded = entry(&["FooBot"], "foo", "");
+        guarded.credential = Some(Digest::of(b"token"));
+        let table = Identities::new(vec![guarded, entry(&["B"], "foobot", "")]);
+        let crawler = table.crawler(Some(b"FooBot/1"), None);
+        assert_eq!(crawler.candidates(), tokens(&["B"]));
     }
 
     /// One test a row: who is meant by a User-Agent from an address.

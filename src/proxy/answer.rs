@@ -7,9 +7,9 @@
 use bytes::Bytes;
 use http::header::{
     ACCEPT, AGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    DATE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    DATE, PROXY_AUTHENTICATE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Body as HttpBody;
 use jiff::Timestamp;
 use sfv::{ItemSerializer, KeyRef, StringRef, TokenRef};
@@ -23,6 +23,14 @@ use crate::decision::snapshot::{RobotsFile, Snapshot};
 /// Bytes of `details` in `Proxy-Status`. It is for people, and some clients
 /// reject responses with long fields.
 const DETAILS_BYTES_MAX: usize = 1024;
+
+/// The ways to send a credential (RFC 9110, section 11.7.1), a field each: some
+/// clients do not look for a second one behind a comma.
+const CHALLENGES: [HeaderValue; 2] = [
+    // Basic comes first: clients that know a user name and a password send them so.
+    HeaderValue::from_static("Basic realm=\"politesse\""),
+    HeaderValue::from_static("Bearer"),
+];
 
 /// Name and contact that the proxy puts into its answers.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +115,11 @@ impl AnswerForm {
         let policy = "default-src 'none'; style-src 'unsafe-inline'";
         put(fields, CONTENT_SECURITY_POLICY, policy);
         put(fields, X_CONTENT_TYPE_OPTIONS, "nosniff");
+        if details.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            for challenge in CHALLENGES {
+                fields.append(PROXY_AUTHENTICATE, challenge);
+            }
+        }
         if let Some(seconds) = details.retry_after {
             put(fields, RETRY_AFTER, &seconds.to_string());
         }

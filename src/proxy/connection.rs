@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::HOST;
-use http::{Method, Request, Response};
+use http::header::{Entry, HOST, PROXY_AUTHORIZATION};
+use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -23,10 +23,12 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::body::ProxyBody;
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, Protocol};
+use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
 use super::problem::{MalformedRequest, Problem};
 use super::request::{ConnectionInfo, only_host};
-use super::server::ConnectionSlot;
+use super::server::{ActiveConfig, ConnectionSlot};
 use super::socket::{ClientEnd, ConnectionActivity};
+use crate::clients::client::Client;
 use crate::tasks::{OwnWakes, Tasks};
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Origin;
@@ -67,8 +69,15 @@ pub(super) struct ClientConnection {
     slot: Arc<ConnectionSlot>,
     info: ConnectionInfo,
     activity: Arc<ConnectionActivity>,
+    last_credential: LastCredential,
     header_timeout: Duration,
     idle_timeout: Duration,
+}
+
+/// Origin of a CONNECT, and the credential that came with it.
+struct ConnectTarget {
+    origin: Origin,
+    credential: Option<VerifiedCredential>,
 }
 
 impl ClientConnection {
@@ -80,22 +89,32 @@ impl ClientConnection {
                 client,
                 sharer: slot.server.clients.at(client),
                 opened_for: None,
+                credential: None,
                 end: slot.client_end.clone(),
                 tally: slot.group.tally.clone(),
             },
             slot,
             activity: Arc::default(),
+            last_credential: LastCredential::default(),
             header_timeout: in_force.options.header_timeout,
             idle_timeout: in_force.options.idle_timeout,
         }
     }
 
-    /// Creates the connection inside a CONNECT to `origin`.
-    fn inside(outer: &Self, origin: Origin, protocol: Protocol) -> Self {
+    /// Creates the connection inside a CONNECT to `origin` that came with
+    /// `credential`.
+    fn inside(
+        outer: &Self,
+        origin: Origin,
+        protocol: Protocol,
+        credential: Option<VerifiedCredential>,
+    ) -> Self {
         let inner = Self::new(Arc::clone(&outer.slot), outer.info.client);
         Self {
             info: ConnectionInfo {
                 opened_for: Some(origin),
+                sharer: outer.sharer(credential.as_ref()),
+                credential,
                 // A client that goes cancels its requests itself over HTTP/2.
                 end: match protocol {
                     Protocol::Http1 => inner.info.end,
@@ -224,24 +243,83 @@ impl ClientConnection {
         }
     }
 
-    async fn respond(self: &Arc<Self>, request: Request<Incoming>) -> Response<ProxyBody> {
+    async fn respond(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<ProxyBody> {
         let in_force = self.slot.server.in_force.load_full();
+        hide_credentials(request.headers_mut());
+        match self.admit(&request, &in_force) {
+            Err(problem) => {
+                let client = self.info.client;
+                in_force.proxy.turn_away(&problem, &request, client)
+            }
+            Ok(credential) if request.method() == Method::CONNECT => {
+                self.answer_connect(request, &in_force, credential)
+            }
+            Ok(credential) if credential != self.info.credential => {
+                let proved = ConnectionInfo {
+                    sharer: self.sharer(credential.as_ref()),
+                    credential,
+                    ..self.info.clone()
+                };
+                in_force.proxy.exchange(request, &proved).await
+            }
+            Ok(_) => in_force.proxy.exchange(request, &self.info).await,
+        }
+    }
+
+    /// Returns the client whose share counts for requests with `credential`.
+    fn sharer(&self, credential: Option<&VerifiedCredential>) -> Arc<Client> {
+        match credential {
+            Some(shown) => self.slot.server.clients.crawler(shown.name()),
+            None => Arc::clone(&self.info.sharer),
+        }
+    }
+
+    /// Returns the credential of a request whose client may use this proxy.
+    fn admit(
+        &self,
+        request: &Request<Incoming>,
+        in_force: &ActiveConfig,
+    ) -> Result<Option<VerifiedCredential>, Problem> {
         // `proxy.clients` may have changed since the client connected.
         if !self.slot.group.admits(self.info.client, &in_force.options) {
-            return in_force.proxy.turn_away(&Problem::Client, &request);
+            return Err(Problem::Client);
         }
-        if request.method() != Method::CONNECT {
-            return in_force.proxy.exchange(request, &self.info).await;
+        let credentials = &in_force.proxy.crawlers.credentials;
+        // Inside CONNECT, the field would be for another proxy.
+        let credential = if self.info.opened_for.is_some() {
+            credentials.still_valid(self.info.credential.as_ref())
+        } else {
+            credentials.verify(request.headers(), &self.last_credential)
+        }?;
+        let is_wanted = !credentials.are_optional() && !self.slot.group.is_loopback_only;
+        if is_wanted && credential.is_none() {
+            return Err(CredentialError::Missing.into());
         }
-        let Some(interceptor) = &in_force.interceptor else {
-            return in_force.proxy.turn_away(&Problem::ConnectRefused, &request);
+        Ok(credential)
+    }
+
+    fn answer_connect(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        in_force: &ActiveConfig,
+        credential: Option<VerifiedCredential>,
+    ) -> Response<ProxyBody> {
+        let opened = match &in_force.interceptor {
+            Some(interceptor) => self
+                .connect_target(&request)
+                .map(|origin| (origin, Arc::clone(interceptor)))
+                .map_err(Problem::from),
+            None => Err(Problem::ConnectRefused),
         };
-        match self.connect_target(&request) {
-            Ok(origin) => {
-                self.open(request, Arc::clone(interceptor), origin);
+        match opened {
+            Ok((origin, interceptor)) => {
+                let target = ConnectTarget { origin, credential };
+                self.open(request, interceptor, target);
                 Response::new(ProxyBody::whole(""))
             }
-            Err(malformed) => in_force.proxy.turn_away(&malformed.into(), &request),
+            Err(problem) => in_force
+                .proxy
+                .turn_away(&problem, &request, self.info.client),
         }
     }
 
@@ -267,7 +345,7 @@ impl ClientConnection {
         self: &Arc<Self>,
         request: Request<Incoming>,
         interceptor: Arc<Interceptor>,
-        origin: Origin,
+        target: ConnectTarget,
     ) {
         let outer = Arc::clone(self);
         let upgrade = hyper::upgrade::on(request);
@@ -275,13 +353,13 @@ impl ClientConnection {
             // No request has come inside yet, so a stop need not wait.
             let opened = tokio::select! {
                 () = outer.slot.group.stop.cancelled() => return,
-                opened = interceptor.open(upgrade, origin) => opened,
+                opened = interceptor.open(upgrade, target.origin) => opened,
             };
             // An interceptor of an earlier configuration must not live as long
             // as the connections that it opened.
             drop(interceptor);
             match opened {
-                Ok(inner) => outer.serve_inside(inner).await,
+                Ok(inner) => outer.serve_inside(inner, target.credential).await,
                 Err(error) => outer.report(&error),
             }
         };
@@ -290,9 +368,9 @@ impl ClientConnection {
         self.slot.server.tasks.0.spawn(boxed);
     }
 
-    async fn serve_inside(&self, inner: InnerConnection) {
+    async fn serve_inside(&self, inner: InnerConnection, credential: Option<VerifiedCredential>) {
         let host = inner.origin.host().to_string();
-        Self::inside(self, inner.origin, inner.protocol)
+        Self::inside(self, inner.origin, inner.protocol, credential)
             .serve(inner.stream, inner.protocol)
             .await;
         if let Some(source) = inner.refusal.get().copied() {
@@ -326,6 +404,17 @@ impl ClientConnection {
             }
         }
         self.slot.server.metrics.tls_handshake_failures.inc();
+    }
+}
+
+/// Keeps credentials out of what is ever shown of a message.
+fn hide_credentials(fields: &mut HeaderMap) {
+    // Most requests have none, and looking for a place to write may make the map
+    // grow.
+    if fields.contains_key(PROXY_AUTHORIZATION)
+        && let Entry::Occupied(mut field) = fields.entry(PROXY_AUTHORIZATION)
+    {
+        field.iter_mut().for_each(|value| value.set_sensitive(true));
     }
 }
 

@@ -10,10 +10,10 @@ use politesse_robots::crawler::Crawler;
 
 /// Values that are remembered: more than a proxy has crawlers, and a megabyte or
 /// two at most.
-const REMEMBERED_MAX: usize = 1024;
+pub(super) const REMEMBERED_MAX: usize = 1024;
 
 /// Longest value that is remembered, in bytes. Those of crawlers have some 200.
-const VALUE_BYTES_MAX: usize = 1024;
+pub(super) const VALUE_BYTES_MAX: usize = 1024;
 
 /// Crawlers by the `User-Agent` that they were found in.
 #[derive(Debug, Default)]

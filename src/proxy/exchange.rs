@@ -5,6 +5,7 @@
 //! 4 (ARCHITECTURE.md) meet in it. Does not know connections; `connection`
 //! does.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -14,7 +15,8 @@ use super::annotate::{AnnotationRequest, Annotator};
 use super::answer::{self, AnswerForm, ProxyIdentity, status_member};
 use super::body::{OriginBody, ProxyBody};
 use super::completion::RecordCompletion;
-use super::crawler_names::CrawlerNames;
+use super::crawler_table::CrawlerTable;
+use super::credentials::CredentialError;
 use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
 use super::problem::Problem;
@@ -27,6 +29,7 @@ use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Receipt};
 use crate::decision::record::{Effect, Record};
 use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
+use crate::throttle::REPEATING;
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::Upstream;
 
@@ -50,8 +53,8 @@ pub struct Options {
 pub struct Proxy {
     /// Settings.
     pub options: Options,
-    /// Names found in `User-Agent` values.
-    pub crawler_names: Arc<CrawlerNames>,
+    /// Crawlers, and how they are known.
+    pub crawlers: CrawlerTable,
     /// Decides requests and waits for their turns.
     pub turns: TurnDecider,
     /// Sends what is permitted.
@@ -85,7 +88,7 @@ impl Proxy {
                 response.map(|body| body.completing(completion))
             }
             Err(problem) => {
-                let details = self.details(&problem);
+                let details = self.details(&problem, connection.client);
                 completion.status = Some(details.status.as_u16());
                 completion.end(problem.failure());
                 form.answer(&details, &self.identity(), clock::now())
@@ -93,17 +96,15 @@ impl Proxy {
         }
     }
 
-    /// Answers a request with a problem, without a decision or a row for it.
-    /// The connection closes after it.
+    /// Answers a request of `client` with a problem, without a decision or a row
+    /// for it.
     pub fn turn_away<B: hyper::body::Body>(
         &self,
         problem: &Problem,
         request: &Request<B>,
+        client: IpAddr,
     ) -> Response<ProxyBody> {
-        let details = ProblemDetails {
-            close: true,
-            ..self.details(problem)
-        };
+        let details = self.details(problem, client);
         AnswerForm::of(request).answer(&details, &self.identity(), clock::now())
     }
 
@@ -116,12 +117,8 @@ impl Proxy {
         // Read before the request is taken apart, given after: a malformed
         // request is refused whatever its `Max-Forwards` says.
         let own_answer = max_forwards::answer(&request, &self.options.request.fields.name)?;
-        let request = ProxyRequest::read(
-            request,
-            connection,
-            &self.options.request,
-            &self.crawler_names,
-        )?;
+        let request =
+            ProxyRequest::read(request, connection, &self.options.request, &self.crawlers)?;
         if let Some(answer) = own_answer {
             return Ok(answer);
         }
@@ -162,6 +159,8 @@ impl Proxy {
         completion: &mut RecordCompletion,
     ) -> Result<Receipt, AuditError> {
         let mut record = Record::of(decision, connection.client, turns.waited());
+        let credential = connection.credential.as_ref();
+        record.credential = credential.map(|shown| Arc::clone(shown.name()));
         if self.turns.is_cached(decision) {
             record.effect = Effect::Cached;
         }
@@ -248,12 +247,21 @@ impl Proxy {
         }
     }
 
-    /// Counts a problem, and returns the facts of its answer.
-    fn details(&self, problem: &Problem) -> ProblemDetails {
+    /// Counts a problem of `client`, and returns the facts of its answer.
+    fn details(&self, problem: &Problem, client: IpAddr) -> ProblemDetails {
         let result = problem.error();
         let problems = &self.metrics.problems;
         problems.get_or_create(&ResultLabel { result }).inc();
         tracing::debug!(error = result, "{problem}");
+        if let Problem::Credential(error) = problem {
+            let reason = error.as_str();
+            let refused = &self.metrics.credentials_refused;
+            refused.get_or_create(&ReasonLabel { reason }).inc();
+            // Many clients send a credential only when they are asked for it.
+            if *error != CredentialError::Missing {
+                tracing::warn!(target: REPEATING, %client, reason, "answered with 407: {problem}");
+            }
+        }
         problem.details(clock::now(), self.options.unreachable)
     }
 

@@ -58,6 +58,10 @@ pub mod problem_details;
 
 pub mod names;
 
+pub mod crawler_table;
+
+pub mod credentials;
+
 pub mod crawler_names;
 
 pub mod tally;

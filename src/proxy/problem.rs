@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Map;
 use thiserror::Error;
 
+use super::credentials::CredentialError;
 use super::problem_details::{ProblemDetails, sentence};
 use super::refusal::{DENIED, delayed, refused, refused_error};
 use crate::audit::AuditError;
@@ -93,6 +94,9 @@ pub enum Problem {
     /// The client was removed from `proxy.clients` after it had connected.
     #[error("your address may not use this proxy any more")]
     Client,
+    /// The client has not proved a name that it needs.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
     /// `https.mode` is `refuse`.
     #[error("CONNECT is refused here: https.mode is \"refuse\"")]
     ConnectRefused,
@@ -118,7 +122,10 @@ impl Problem {
         match self {
             Self::Malformed(_) => "http_request_error",
             Self::Loop(_) => "proxy_loop_detected",
-            Self::Client | Self::ConnectRefused | Self::NoPermit(NoPermit::Later(_)) => DENIED,
+            Self::Client
+            | Self::Credential(_)
+            | Self::ConnectRefused
+            | Self::NoPermit(NoPermit::Later(_)) => DENIED,
             Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt) => "proxy_internal_error",
             Self::NoPermit(NoPermit::Refused(refusal)) => refused_error(&refusal.evidence),
             Self::Upstream(error) => error.as_str(),
@@ -150,6 +157,11 @@ impl Problem {
                 "The request runs in a circle",
             ),
             Self::Client => (StatusCode::FORBIDDEN, "client", "Not for your address"),
+            Self::Credential(_) => (
+                StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                "credential",
+                "A credential is wanted",
+            ),
             Self::ConnectRefused => (StatusCode::FORBIDDEN, "connect", "CONNECT is refused"),
             Self::Audit(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -178,7 +190,11 @@ impl Problem {
             title,
             detail: with_causes(self),
             retry_after: matches!(self, Self::Audit(_)).then_some(AUDIT_RETRY_SECONDS),
-            close: matches!(self, Self::Malformed(_) | Self::Client),
+            // With a credential the next request may be served.
+            close: matches!(
+                self,
+                Self::Malformed(_) | Self::Client | Self::ConnectRefused
+            ),
             members: Map::new(),
         }
     }

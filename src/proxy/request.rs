@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 
-use super::crawler_names::CrawlerNames;
+use super::crawler_table::{CrawlerTable, KnownCrawler, RequestSender};
+use super::credentials::{AuthMode, VerifiedCredential};
 use super::fields;
 use super::max_forwards;
 use super::problem::{MalformedRequest, Problem};
@@ -37,9 +38,11 @@ pub struct Options {
     pub upload_idle: Duration,
     /// Crawlers known by more than their User-Agent (`crawler`).
     pub identities: Identities,
+    /// Treatment of credentials (`proxy.auth`).
+    pub auth: AuthMode,
 }
 
-/// Properties of a connection that hold for each of its requests.
+/// Properties of a connection, and of the client that sends requests over it.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
     /// Address of the client.
@@ -48,6 +51,9 @@ pub struct ConnectionInfo {
     pub sharer: Arc<Client>,
     /// Inside CONNECT, the one origin that may be asked for.
     pub opened_for: Option<Origin>,
+    /// Credential that the client has shown: inside CONNECT with that, else with
+    /// the request.
+    pub credential: Option<VerifiedCredential>,
     /// End of the client's requests; without a connection over HTTP/2, which
     /// cancels its requests.
     pub end: ClientEnd,
@@ -75,17 +81,17 @@ pub struct ProxyRequest {
 }
 
 impl ProxyRequest {
-    /// Reads a request that came over `connection`, from a crawler that `names`
-    /// may remember.
+    /// Reads a request that came over `connection`, from one of `crawlers`.
     ///
     /// # Errors
     ///
-    /// [`Problem::Malformed`] or [`Problem::Loop`]. Neither is recorded.
+    /// [`Problem::Malformed`], [`Problem::Loop`] or [`Problem::Credential`]. None
+    /// of them is recorded.
     pub fn read(
         request: Request<Incoming>,
         connection: &ConnectionInfo,
         options: &Options,
-        names: &CrawlerNames,
+        crawlers: &CrawlerTable,
     ) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let target = target(&parts, connection)?;
@@ -105,13 +111,11 @@ impl ProxyRequest {
         };
         let mut headers = fields::of_request(parts.headers, parts.version, &options.fields);
         max_forwards::take_one(&parts.method, &mut headers)?;
-        let agent = asker.user_agent.as_ref().map(HeaderValue::as_bytes);
-        let known = options.identities.known(agent, Some(connection.client));
-        let (crawler, max_wait) = known.unwrap_or_else(|| (names.crawler(agent), None));
-        // robots.txt could mean a name that was not looked at.
-        if crawler.is_cut() {
-            return Err(MalformedRequest::Names.into());
-        }
+        let KnownCrawler { crawler, max_wait } = crawlers.identify(&RequestSender {
+            user_agent: asker.user_agent.as_ref().map(HeaderValue::as_bytes),
+            client: connection.client,
+            credential: connection.credential.as_ref(),
+        })?;
         Ok(Self {
             inquiry: Arc::new(Inquiry {
                 crawler,
@@ -332,6 +336,7 @@ mod tests {
             client,
             sharer: ClientDirectory::default().at(client),
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
+            credential: None,
             end: ClientEnd::default(),
             tally: None,
         }

@@ -151,7 +151,7 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
     let policy = Arc::new(settings.policy.clone());
     Ok(Proxy {
         options: settings.exchange.clone(),
-        crawler_names: Arc::default(),
+        crawlers: parts::crawlers(settings, Arc::default()),
         turns: TurnDecider {
             options: settings.exchange.turns.clone(),
             decider: Decider {

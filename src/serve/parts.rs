@@ -20,6 +20,8 @@ use crate::pace::back_off::BackOffListener;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};
+use crate::proxy::crawler_names::CrawlerNames;
+use crate::proxy::crawler_table::CrawlerTable;
 use crate::proxy::names::NameLimiter;
 use crate::robots_cache::fetch::HttpFetcher;
 use crate::robots_cache::store::{SnapshotStore, StoreFuture};
@@ -170,6 +172,12 @@ pub(super) fn scheduler(
     let listener = BackOffListener(Box::new(move |event| record.record_event(event)));
     scheduler.set_back_off_listener(listener);
     scheduler
+}
+
+/// Builds the table of crawlers. `names` are those found in User-Agents so far.
+pub(super) fn crawlers(settings: &Settings, names: Arc<CrawlerNames>) -> CrawlerTable {
+    let options = &settings.exchange.request;
+    CrawlerTable::new(options.auth, &options.identities, names)
 }
 
 /// Builds the limiter of `robots.max_names`; absent if a name costs origins nothing.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use thiserror::Error;
 
-use super::parts::{OriginClients, SharedParts, annotator, interceptor, names};
+use super::parts::{OriginClients, SharedParts, annotator, crawlers, interceptor, names};
 use crate::config::{Settings, Values};
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Interceptor;
@@ -98,7 +98,7 @@ impl<'a> Reload<'a> {
         let clients = self.origin_clients(before, shared)?;
         let proxy = Proxy {
             options: settings.exchange.clone(),
-            crawler_names: Arc::clone(&before.crawler_names),
+            crawlers: crawlers(settings, Arc::clone(&before.crawlers.names)),
             turns: TurnDecider {
                 options: settings.exchange.turns.clone(),
                 decider: Decider {

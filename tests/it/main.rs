@@ -26,6 +26,8 @@ mod check;
 mod checklist;
 mod cli;
 mod clients;
+mod crawler_command;
+mod credentials;
 mod demo;
 mod dialect_table;
 mod directives;

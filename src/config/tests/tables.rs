@@ -63,6 +63,7 @@ tokn = "Foo"
 
 [[crawler]]
 token = []
+credential = "sha256:12"
 max_wait = "2h"
 "#;
     let told = problems(file(text));
@@ -74,7 +75,8 @@ max_wait = "2h"
         "politesse.toml, line 8: crawler.username is not a key",
         "politesse.toml, line 9: crawler.tokn is not a key; did you mean crawler.token?",
         "politesse.toml, line 12: token of entry 3 of crawler is []; a list of 1 to 16",
-        "politesse.toml, line 13: max_wait of entry 3 of crawler is \"2h\"; a duration from 0s to 1h",
+        "politesse.toml, line 13: credential of entry 3 of crawler is \"sha256:12\"; \"sha256:\" and 64",
+        "politesse.toml, line 14: max_wait of entry 3 of crawler is \"2h\"; a duration from 0s to 1h",
     ];
     assert_eq!(told.len(), starts.len(), "{told:#?}");
     for (told, start) in told.iter().zip(starts) {

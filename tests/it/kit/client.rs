@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::program::{Outcome, finish};
 use super::proxy::Proxy;
 use super::raw_origin::find;
-use super::{Digest, certificates, soon};
+use super::{Digest, certificates, soon, until};
 
 /// A two-way stream of bytes.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -126,11 +126,21 @@ impl Crawler {
     /// Returns a connection through `CONNECT authority`, not yet TLS.
     pub(crate) async fn connect(proxy: &Proxy, authority: &str) -> Self {
         let mut crawler = Self::plain(proxy).await;
-        let line = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
-        crawler.send(line.as_bytes()).await;
-        let head = crawler.head().await.expect("an answer to CONNECT");
+        let head = crawler.ask_to_connect(authority, &[]).await;
         assert_eq!(head.status, 200, "CONNECT {authority}: {head:?}");
         crawler
+    }
+
+    /// Sends a CONNECT with further field lines; returns the head of its answer.
+    pub(crate) async fn ask_to_connect(&mut self, authority: &str, fields: &[&str]) -> Head {
+        let mut lines = vec![
+            format!("CONNECT {authority} HTTP/1.1"),
+            format!("Host: {authority}"),
+        ];
+        lines.extend(fields.iter().map(|&field| field.to_owned()));
+        let head = format!("{}\r\n\r\n", lines.join("\r\n"));
+        self.send(head.as_bytes()).await;
+        self.head().await.expect("an answer to CONNECT")
     }
 
     /// Returns a connection through CONNECT, and TLS with the authority's host
@@ -152,12 +162,22 @@ impl Crawler {
         sni: Option<&str>,
     ) -> std::io::Result<Self> {
         let raw = Self::connect(proxy, authority).await;
+        raw.secured(proxy, authority, sni).await
+    }
+
+    /// Begins TLS inside a CONNECT that was answered.
+    pub(crate) async fn secured(
+        self,
+        proxy: &Proxy,
+        authority: &str,
+        sni: Option<&str>,
+    ) -> std::io::Result<Self> {
         let mut config = certificates::client(&proxy.ca(), &["http/1.1"]);
         Arc::make_mut(&mut config).enable_sni = sni.is_some();
         let (host, _) = authority.rsplit_once(':').unwrap();
         let name = sni.unwrap_or(host).trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(name).unwrap();
-        let connecting = TlsConnector::from(config).connect(name, raw.stream);
+        let connecting = TlsConnector::from(config).connect(name, self.stream);
         let stream = soon("TLS handshake", connecting).await?;
         Ok(Self {
             stream: Box::pin(stream),
@@ -386,6 +406,19 @@ pub(crate) async fn metrics(proxy: &Proxy) -> String {
     let mut client = Crawler::to(proxy.admin()).await;
     let host = format!("Host: {}", proxy.admin());
     client.ask(&["GET /metrics HTTP/1.1", &host]).await.text()
+}
+
+/// Sends SIGHUP, and waits until the new configuration is in force.
+pub(crate) async fn reload(proxy: &Proxy) {
+    let reloads = async || {
+        let text = metrics(proxy).await;
+        let name = "politesse_config_reloads_total{result=\"successful\"} ";
+        let count = text.lines().find_map(|line| line.strip_prefix(name));
+        count.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    let before = reloads().await;
+    proxy.signal("HUP").await;
+    until("reload", async || (before < reloads().await).then_some(())).await;
 }
 
 /// Asks for one absolute URL over a connection of its own, as ExampleBot.

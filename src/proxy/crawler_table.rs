@@ -1,0 +1,331 @@
+//! Table of crawlers of one configuration: who sends a request, by the client's
+//! credential, by the operator's entries, or by its User-Agent.
+//!
+//! A name that has a credential is protected: no request without that credential
+//! is judged, under whatever name (docs/clients.md). Does not know what a crawler
+//! may fetch.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+
+use super::crawler_names::{CrawlerNames, REMEMBERED_MAX, VALUE_BYTES_MAX};
+use super::credentials::{AuthMode, CrawlerCredentials, CredentialError, VerifiedCredential};
+use super::problem::{MalformedRequest, Problem};
+use crate::decision::inquiry::Identities;
+use politesse_robots::crawler::{Crawler, ProductToken};
+
+/// Table of crawlers of one configuration.
+#[derive(Debug)]
+pub struct CrawlerTable {
+    identities: Identities,
+    /// Credentials, and whether one is wanted.
+    pub credentials: CrawlerCredentials,
+    protected: ProtectedNames,
+    /// Names found in `User-Agent` values; they outlive a configuration.
+    pub names: Arc<CrawlerNames>,
+}
+
+/// RequestSender of a request, as far as it tells which crawler it is.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestSender<'a> {
+    /// Value of `User-Agent`.
+    pub user_agent: Option<&'a [u8]>,
+    /// Address of the client.
+    pub client: IpAddr,
+    /// Credential that the client has shown.
+    pub credential: Option<&'a VerifiedCredential>,
+}
+
+/// Crawler that sends a request.
+#[derive(Debug)]
+pub struct KnownCrawler {
+    /// The crawler.
+    pub crawler: Crawler,
+    /// The longest wait for turns that the operator allows it
+    /// (`crawler.max_wait`), if that is not the general one.
+    pub max_wait: Option<Duration>,
+}
+
+impl CrawlerTable {
+    /// Creates the table of `identities`.
+    pub fn new(mode: AuthMode, identities: &Identities, names: Arc<CrawlerNames>) -> Self {
+        let credentials = CrawlerCredentials::new(mode, identities);
+        Self {
+            identities: identities.clone(),
+            protected: ProtectedNames::new(&credentials),
+            credentials,
+            names,
+        }
+    }
+
+    /// Finds out which crawler sends a request.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem::Credential`] if its credential is not for this sender, or it uses
+    /// a protected name; [`MalformedRequest::Names`] if a robots.txt could mean a
+    /// name that was not looked at.
+    pub fn identify(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, Problem> {
+        let known = match sender.credential {
+            Some(credential) => self.vouched_for(sender, credential)?,
+            None => self.unproved(sender)?,
+        };
+        if known.crawler.is_cut() {
+            return Err(MalformedRequest::Names.into());
+        }
+        Ok(known)
+    }
+
+    fn vouched_for(
+        &self,
+        sender: &RequestSender<'_>,
+        credential: &VerifiedCredential,
+    ) -> Result<KnownCrawler, CredentialError> {
+        let entry = self
+            .credentials
+            .entry(credential, sender.user_agent, sender.client)
+            .ok_or(CredentialError::Wrong)?;
+        let by_user_agent = self.names.crawler(sender.user_agent);
+        let used = self.protected.used_by(&by_user_agent, sender.user_agent);
+        if !used.iter().all(|name| entry.tokens.contains(name)) {
+            return Err(CredentialError::Protected);
+        }
+        Ok(KnownCrawler {
+            crawler: Crawler::vouched_for(&entry.tokens, &by_user_agent),
+            max_wait: entry.max_wait,
+        })
+    }
+
+    fn unproved(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, CredentialError> {
+        let agent = sender.user_agent;
+        let known = self.identities.known(agent, Some(sender.client));
+        if !self.protected.tokens.is_empty() {
+            let used = self.protected.used_by(&self.names.crawler(agent), agent);
+            // An entry without a credential gives no name that has one: whoever
+            // wrote that into the configuration wants it shown.
+            let given = known.as_ref().map(|(crawler, _)| crawler.candidates());
+            let is_protected = |name: &ProductToken| self.protected.tokens.contains(name);
+            if !used.is_empty() || given.unwrap_or_default().iter().any(is_protected) {
+                return Err(CredentialError::Protected);
+            }
+        }
+        let (crawler, max_wait) = known.unwrap_or_else(|| (self.names.crawler(agent), None));
+        Ok(KnownCrawler { crawler, max_wait })
+    }
+}
+
+/// Names that have a credential, looked for in User-Agents.
+#[derive(Debug)]
+struct ProtectedNames {
+    tokens: HashSet<ProductToken>,
+    /// The names in lower case, as bytes.
+    texts: HashSet<Box<[u8]>>,
+    /// Lengths that these have.
+    lengths: BTreeSet<usize>,
+    /// Names found before, by User-Agent: a crawl sends one.
+    found: DashMap<Box<[u8]>, Arc<[ProductToken]>>,
+}
+
+impl ProtectedNames {
+    fn new(credentials: &CrawlerCredentials) -> Self {
+        let listed = credentials.entries().flat_map(|entry| &entry.tokens);
+        let tokens: HashSet<_> = listed.cloned().collect();
+        let lower = |token: &ProductToken| token.as_str().to_ascii_lowercase().into_bytes();
+        let texts: HashSet<Box<[u8]>> = tokens.iter().map(|token| lower(token).into()).collect();
+        Self {
+            lengths: texts.iter().map(|text| text.len()).collect(),
+            tokens,
+            texts,
+            found: DashMap::new(),
+        }
+    }
+
+    /// Returns the protected names in `user_agent`, which `crawler` was found in:
+    /// those among its candidates, and those that stand anywhere by themselves,
+    /// since a site may know a crawler by them.
+    fn used_by(&self, crawler: &Crawler, user_agent: Option<&[u8]>) -> Arc<[ProductToken]> {
+        let agent = user_agent.unwrap_or_default();
+        if self.tokens.is_empty() || agent.is_empty() {
+            return Arc::default();
+        }
+        if let Some(found) = self.found.get(agent) {
+            return Arc::clone(&found);
+        }
+        let candidates = crawler.candidates().iter();
+        let named = candidates.filter(|token| self.tokens.contains(token));
+        let mut names: Vec<_> = named.cloned().collect();
+        names.extend(self.standing_in(&agent.to_ascii_lowercase()));
+        let names: Arc<[_]> = names.into();
+        if agent.len() <= VALUE_BYTES_MAX {
+            if REMEMBERED_MAX <= self.found.len() {
+                // All at once, as the names are (`CrawlerNames`).
+                self.found.clear();
+            }
+            self.found.insert(agent.into(), Arc::clone(&names));
+        }
+        names
+    }
+
+    /// Returns the protected names that stand in `text`, which is in lower case.
+    fn standing_in(&self, text: &[u8]) -> impl Iterator<Item = ProductToken> {
+        let starts = (0..text.len()).filter(|&at| !joins(text[..at].iter().rev()));
+        starts.flat_map(move |at| {
+            let lengths = self.lengths.iter();
+            let ends = lengths
+                .map(move |length| at + length)
+                .take_while(|&end| end <= text.len())
+                .filter(|&end| !joins(text[end..].iter()));
+            ends.filter_map(move |end| {
+                let name = self.texts.get(&text[at..end])?;
+                ProductToken::new(&String::from_utf8_lossy(name)).ok()
+            })
+        })
+    }
+}
+
+/// Reports whether a name that ends where these bytes begin goes on in them, so
+/// that it is part of another: `FooBot` in `FooBot-News`, or in `foobot.example`.
+fn joins<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || 0x80 <= *byte;
+    match bytes.next() {
+        Some(b'-' | b'_') => true,
+        // The end of a sentence is none of a domain.
+        Some(b'.' | b'@') => bytes.next().is_some_and(is_letter),
+        next => next.is_some_and(is_letter),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::digest::Digest;
+    use crate::decision::inquiry::Identity;
+    use base64::Engine as _;
+    use http::HeaderMap;
+    use http::header::PROXY_AUTHORIZATION;
+
+    use crate::proxy::credentials::LastCredential;
+
+    fn identity(names: &[&str], credential: Option<&str>) -> Identity {
+        let tokens = names.iter().map(|name| ProductToken::new(name).unwrap());
+        Identity {
+            tokens: tokens.collect(),
+            user_agent: None,
+            clients: None,
+            credential: credential.map(|token| Digest::of(token.as_bytes())),
+            max_wait: None,
+        }
+    }
+
+    fn table(entries: Vec<Identity>) -> CrawlerTable {
+        let identities = Identities::new(entries);
+        CrawlerTable::new(AuthMode::Optional, &identities, Arc::default())
+    }
+
+    /// Returns the candidates and the unlisted names of a sender, or the word for
+    /// why there are none.
+    fn names(table: &CrawlerTable, agent: &str, pair: &str) -> Result<[String; 2], &'static str> {
+        let mut fields = HeaderMap::new();
+        if !pair.is_empty() {
+            let base64 = base64::engine::general_purpose::STANDARD.encode(pair);
+            let value = format!("Basic {base64}").parse().unwrap();
+            fields.insert(PROXY_AUTHORIZATION, value);
+        }
+        let credential = table
+            .credentials
+            .verify(&fields, &LastCredential::default())
+            .map_err(CredentialError::as_str)?;
+        let sender = RequestSender {
+            user_agent: Some(agent.as_bytes()),
+            client: [127, 0, 0, 1].into(),
+            credential: credential.as_ref(),
+        };
+        match table.identify(&sender) {
+            Ok(known) => Ok([known.crawler.candidates(), known.crawler.unlisted()].map(joined)),
+            Err(Problem::Credential(error)) => Err(error.as_str()),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn joined(tokens: &[ProductToken]) -> String {
+        let texts: Vec<_> = tokens.iter().map(ProductToken::as_str).collect();
+        texts.join(" ")
+    }
+
+    /// One test a row: the names of a sender of a User-Agent with a credential.
+    macro_rules! senders {
+        ($($name:ident: $agent:literal with $pair:literal is $expected:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                let table = table(vec![
+                    identity(&["FooBot", "Foo"], Some("t1")),
+                    identity(&["BarBot"], Some("t2")),
+                    identity(&["Foo web spider"], Some("t3")),
+                ]);
+                let expected: Result<[&str; 2], &str> = $expected;
+                let expected = expected.map(|names| names.map(str::to_owned));
+                assert_eq!(names(&table, $agent, $pair), expected);
+            }
+        )*};
+    }
+
+    // Ours.
+    senders! {
+        a_credential_adds_its_names: "curl/8" with "FooBot:t1" is Ok(["FooBot Foo", "curl"]);
+        a_name_that_is_listed_is_no_other: "foobot/2 Foo/1" with "FooBot:t1" is Ok(["FooBot Foo", ""]);
+        no_user_agent_needs_none: "" with "BarBot:t2" is Ok(["BarBot", ""]);
+        a_name_of_another_credential_is_protected: "BarBot/2" with "FooBot:t1" is Err("protected");
+        a_wrong_token_is_no_name: "Other/1" with "FooBot:t2" is Err("wrong");
+        a_second_name_is_no_user_name: "Other/1" with "Foo:t1" is Err("wrong");
+        without_a_credential_the_user_agent_counts: "Other/1" with "" is Ok(["Other", ""]);
+        a_protected_name_wants_its_credential: "FooBot/2" with "" is Err("protected");
+        so_does_a_second_one: "Foo/2" with "" is Err("protected");
+        case_does_not_hide_it: "fOObOT" with "" is Err("protected");
+        another_name_does_not_hide_it: "Other/1 FooBot/2" with "" is Err("protected");
+        a_browser_does_not_hide_it: "Mozilla/5.0 (Linux; FooBot) Safari/1" with "" is Err("protected");
+        a_version_does_not_hide_it: "foobot_2.1" with "" is Err("protected");
+        a_full_stop_does_not_hide_it: "Mozilla/5.0 (as FooBot.)" with "" is Err("protected");
+        brackets_do_not_hide_it: "[FooBot" with "" is Err("protected");
+        a_name_of_words_is_protected: "Mozilla/5.0 (a; foo web spider)" with "" is Err("protected");
+        part_of_a_name_is_another: "FooBot-News/1 xFooBot/1" with "" is Ok(["FooBot-News xFooBot", ""]);
+        a_domain_is_no_name: "Other/1 (+https://www.foobot.example/)" with "" is Ok(["Other", ""]);
+        a_mail_address_is_no_name: "Other/1 (foobot@a.example)" with "" is Ok(["Other", ""]);
+    }
+
+    // Ours: a later `crawler add` must not be set aside by an older entry.
+    #[test]
+    fn no_entry_without_a_credential_gives_a_protected_name() {
+        let table = table(vec![
+            identity(&["FooBot"], None),
+            identity(&["FooBot"], Some("t1")),
+        ]);
+        assert_eq!(names(&table, "curl/8", ""), Err("protected"));
+        let proved = names(&table, "curl/8", "FooBot:t1");
+        assert_eq!(proved, Ok(["FooBot".to_owned(), "curl".to_owned()]));
+    }
+
+    // Ours.
+    #[test]
+    fn nothing_is_protected_where_credentials_are_off() {
+        let identities = Identities::new(vec![identity(&["FooBot"], Some("t1"))]);
+        let table = CrawlerTable::new(AuthMode::Off, &identities, Arc::default());
+        let by_user_agent = Ok(["FooBot".to_owned(), String::new()]);
+        assert_eq!(names(&table, "FooBot/1", ""), by_user_agent);
+        assert_eq!(names(&table, "FooBot/1", "x:y"), by_user_agent);
+    }
+
+    // Ours: as `CrawlerNames`, and found again the same.
+    #[test]
+    fn what_was_found_in_a_user_agent_is_remembered_within_a_bound() {
+        let table = table(vec![identity(&["FooBot"], Some("t1"))]);
+        for number in 0..2 * REMEMBERED_MAX {
+            let agent = format!("Other{}/1 (FooBot)", number % 1500);
+            assert_eq!(names(&table, &agent, ""), Err("protected"));
+        }
+        assert!(table.protected.found.len() <= REMEMBERED_MAX);
+    }
+}

@@ -1,0 +1,478 @@
+//! Credentials of clients: tokens by which a crawler proves who it is.
+//!
+//! RFC 9110, section 11.7, RFC 7617 (Basic) and RFC 6750 (Bearer). A token is 256
+//! random bits, of which the configuration has the SHA-256, so that a fast digest
+//! will do: nobody guesses it, and a wrong one costs others nothing. Does not know
+//! which names a crawler has besides; `crawler_table` does.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::PROXY_AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+use thiserror::Error;
+
+use crate::decision::digest::Digest;
+use crate::decision::inquiry::{Identities, Identity};
+
+/// Treatment of credentials (`proxy.auth`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthMode {
+    /// No credential is looked at: entries with one fit nobody.
+    Off,
+    /// A client without a credential is known by its User-Agent.
+    Optional,
+    /// A client without a credential is answered with 407.
+    Required,
+}
+
+/// Reason why a request is answered with 407 (RFC 9110, section 15.5.8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CredentialError {
+    /// None was sent, and `proxy.auth` is "required".
+    #[error("this proxy wants a credential, as Basic NAME:TOKEN or as Bearer TOKEN")]
+    Missing,
+    /// The one that was sent is none of the configuration, or not for this name,
+    /// address or User-Agent.
+    #[error("the credential that was sent is not valid here")]
+    Wrong,
+    /// The User-Agent has a name that is known by a credential alone.
+    #[error("the User-Agent has the name of a crawler that is known by its credential")]
+    Protected,
+}
+
+impl CredentialError {
+    /// Returns the word of the reason in metrics and the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Wrong => "wrong",
+            Self::Protected => "protected",
+        }
+    }
+}
+
+/// A credential that a client has shown, and that was valid then.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VerifiedCredential {
+    /// SHA-256 of the token.
+    digest: Digest,
+    /// First token of its entry.
+    name: Arc<str>,
+}
+
+impl VerifiedCredential {
+    /// Returns the name that is proved.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+}
+
+impl fmt::Debug for VerifiedCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerifiedCredential({})", self.name)
+    }
+}
+
+/// Credential that a connection has shown last, with the field that it came in.
+///
+/// A crawler sends the same field with each request: it is compared with that one
+/// instead of being decoded and digested again.
+#[derive(Default)]
+pub struct LastCredential(Mutex<Option<ShownCredential>>);
+
+struct ShownCredential {
+    field: Box<[u8]>,
+    verified: VerifiedCredential,
+}
+
+impl LastCredential {
+    /// Returns the credential of `field`, if that was the last one.
+    fn of(&self, field: &HeaderValue) -> Option<VerifiedCredential> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = last.as_ref()?;
+        let is_same = verify_slices_are_equal(&shown.field, field.as_bytes()).is_ok();
+        is_same.then(|| shown.verified.clone())
+    }
+
+    fn set(&self, field: &HeaderValue, verified: &VerifiedCredential) {
+        let shown = ShownCredential {
+            field: field.as_bytes().into(),
+            verified: verified.clone(),
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+    }
+}
+
+impl fmt::Debug for LastCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastCredential")
+    }
+}
+
+/// Credentials of one configuration, by their digests.
+pub struct CrawlerCredentials {
+    mode: AuthMode,
+    /// Keyed, so that the time of a look-up says nothing of a digest: two tokens
+    /// are compared in constant time, and only if their keyed hashes are equal.
+    hasher: RandomState,
+    entries: HashMap<u64, Vec<Guarded>>,
+}
+
+/// Entry of the configuration with the digest of its credential.
+struct Guarded {
+    digest: Digest,
+    identity: Identity,
+}
+
+impl fmt::Debug for CrawlerCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CrawlerCredentials")
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CrawlerCredentials {
+    /// Collects the credentials of `identities`.
+    #[must_use]
+    pub fn new(mode: AuthMode, identities: &Identities) -> Self {
+        let hasher = RandomState::new();
+        let mut entries: HashMap<u64, Vec<Guarded>> = HashMap::new();
+        let guarded = identities
+            .entries()
+            .iter()
+            .filter(|_| mode != AuthMode::Off);
+        for identity in guarded {
+            if let Some(digest) = identity.credential {
+                let identity = identity.clone();
+                let same_hash = entries.entry(hasher.hash_one(digest)).or_default();
+                same_hash.push(Guarded { digest, identity });
+            }
+        }
+        Self {
+            mode,
+            hasher,
+            entries,
+        }
+    }
+
+    /// Reports whether a client may leave the credential out.
+    #[must_use]
+    pub fn are_optional(&self) -> bool {
+        self.mode != AuthMode::Required
+    }
+
+    /// Verifies the credential among `fields`; `None` if there is none, or if the
+    /// configuration has none.
+    ///
+    /// # Errors
+    ///
+    /// [`CredentialError::Wrong`].
+    pub fn verify(
+        &self,
+        fields: &HeaderMap,
+        last: &LastCredential,
+    ) -> Result<Option<VerifiedCredential>, CredentialError> {
+        if !self.are_looked_at() {
+            return Ok(None);
+        }
+        let mut values = fields.get_all(PROXY_AUTHORIZATION).iter();
+        let Some(field) = values.next() else {
+            return Ok(None);
+        };
+        // RFC 9110, section 11.7.2: there is one. Of two it is not known which is
+        // meant.
+        if values.next().is_some() {
+            return Err(CredentialError::Wrong);
+        }
+        if let Some(verified) = last.of(field) {
+            return self.still_valid(Some(&verified));
+        }
+        let sent = SentCredential::read(field).ok_or(CredentialError::Wrong)?;
+        let digest = Digest::of(&sent.token);
+        let mut entries = self.guarded(&digest);
+        let entry = entries
+            .find(|entry| sent.is_for(entry))
+            .ok_or(CredentialError::Wrong)?;
+        let verified = VerifiedCredential {
+            digest,
+            name: name(entry).into(),
+        };
+        last.set(field, &verified);
+        Ok(Some(verified))
+    }
+
+    /// Returns a credential that was verified earlier, if this configuration has it
+    /// still: a reload may have taken it away while its connection is open.
+    ///
+    /// # Errors
+    ///
+    /// [`CredentialError::Wrong`] if it has not.
+    pub fn still_valid(
+        &self,
+        verified: Option<&VerifiedCredential>,
+    ) -> Result<Option<VerifiedCredential>, CredentialError> {
+        let Some(verified) = verified.filter(|_| self.are_looked_at()) else {
+            return Ok(None);
+        };
+        let mut entries = self.guarded(&verified.digest);
+        if entries.any(|entry| *name(entry) == *verified.name) {
+            return Ok(Some(verified.clone()));
+        }
+        Err(CredentialError::Wrong)
+    }
+
+    /// Returns the first entry of a verified credential whose other conditions
+    /// hold, too.
+    pub fn entry(
+        &self,
+        verified: &VerifiedCredential,
+        user_agent: Option<&[u8]>,
+        client: IpAddr,
+    ) -> Option<&Identity> {
+        let mut entries = self.guarded(&verified.digest);
+        entries.find(|entry| *name(entry) == *verified.name && entry.fits(user_agent, Some(client)))
+    }
+
+    /// Returns all entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = &Identity> {
+        self.entries.values().flatten().map(|entry| &entry.identity)
+    }
+
+    /// Reports whether a field is read at all. Without credentials in the
+    /// configuration, clients that send one to every proxy are served as ever.
+    fn are_looked_at(&self) -> bool {
+        !self.entries.is_empty() || self.mode == AuthMode::Required
+    }
+
+    fn guarded(&self, digest: &Digest) -> impl Iterator<Item = &Identity> {
+        let same_hash = self.entries.get(&self.hasher.hash_one(digest));
+        let bytes = *digest.as_bytes();
+        let entries = same_hash.into_iter().flatten();
+        let equal = entries
+            .filter(move |entry| verify_slices_are_equal(entry.digest.as_bytes(), &bytes).is_ok());
+        equal.map(|entry| &entry.identity)
+    }
+}
+
+/// Returns the user name of an entry: its first token.
+fn name(entry: &Identity) -> &str {
+    entry.tokens.first().map_or("", |token| token.as_str())
+}
+
+/// A credential as it was sent.
+struct SentCredential {
+    /// User name; a bearer token comes without one.
+    name: Option<Vec<u8>>,
+    token: Vec<u8>,
+}
+
+impl SentCredential {
+    /// Reads the value of `Proxy-Authorization`.
+    fn read(field: &HeaderValue) -> Option<Self> {
+        let (scheme, parameter) = field.to_str().ok()?.split_once(' ')?;
+        let parameter = parameter.trim_matches(' ');
+        if scheme.eq_ignore_ascii_case("bearer") {
+            let token = parameter.into();
+            return Some(Self { name: None, token });
+        }
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let mut pair = STANDARD.decode(parameter).ok()?;
+        // The last colon: a name may have one, and a token has none.
+        let colon = pair.iter().rposition(|byte| *byte == b':')?;
+        let token = pair.split_off(colon + 1);
+        pair.truncate(colon);
+        Some(Self {
+            name: Some(pair),
+            token,
+        })
+    }
+
+    fn is_for(&self, entry: &Identity) -> bool {
+        let is_name = |sent: &Vec<u8>| sent.eq_ignore_ascii_case(name(entry).as_bytes());
+        self.name.as_ref().is_none_or(is_name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use politesse_robots::crawler::ProductToken;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    fn identity(name: &str, token: Option<&str>) -> Identity {
+        Identity {
+            tokens: vec![ProductToken::new(name).unwrap()],
+            user_agent: None,
+            clients: None,
+            credential: token.map(|token| Digest::of(token.as_bytes())),
+            max_wait: None,
+        }
+    }
+
+    fn credentials(mode: AuthMode) -> CrawlerCredentials {
+        let entries = vec![
+            identity("FooBot", Some(TOKEN)),
+            identity("a:b", Some("other")),
+            identity("BarBot", None),
+        ];
+        CrawlerCredentials::new(mode, &Identities::new(entries))
+    }
+
+    fn fields(values: &[&str]) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        for value in values {
+            fields.append(PROXY_AUTHORIZATION, value.parse().unwrap());
+        }
+        fields
+    }
+
+    fn basic(pair: &str) -> String {
+        format!("Basic {}", STANDARD.encode(pair))
+    }
+
+    /// Returns the name that these fields prove, or the word of the error.
+    fn proved(
+        credentials: &CrawlerCredentials,
+        values: &[&str],
+    ) -> Result<Option<String>, &'static str> {
+        let verified = credentials.verify(&fields(values), &LastCredential::default());
+        let name = |verified: VerifiedCredential| verified.name().to_string();
+        verified
+            .map(|verified| verified.map(name))
+            .map_err(CredentialError::as_str)
+    }
+
+    // RFC 7617, section 2; RFC 6750, section 2.1; RFC 9110, section 11.1.
+    #[test]
+    fn a_token_proves_its_name_by_basic_or_bearer() {
+        let credentials = credentials(AuthMode::Optional);
+        for value in [
+            format!("Bearer {TOKEN}"),
+            format!("bEARER  {TOKEN}"),
+            basic(&format!("FooBot:{TOKEN}")),
+            basic(&format!("foobot:{TOKEN}")).replace("Basic", "bASIC"),
+        ] {
+            let proved = proved(&credentials, &[&value]);
+            assert_eq!(proved, Ok(Some("FooBot".to_owned())), "{value}");
+        }
+        let colon = proved(&credentials, &[&basic("a:b:other")]);
+        assert_eq!(colon, Ok(Some("a:b".to_owned())));
+    }
+
+    // Ours.
+    #[test]
+    fn whatever_else_is_sent_is_wrong() {
+        let credentials = credentials(AuthMode::Optional);
+        for value in [
+            "Bearer",
+            "Bearer x",
+            "Basic",
+            "Basic ???",
+            "Digest x",
+            "",
+            &basic(TOKEN),
+            &basic(&format!(":{TOKEN}")),
+            &basic(&format!("BarBot:{TOKEN}")),
+            &basic(&format!("FooBot:{TOKEN}0")),
+            &basic("FooBot:other"),
+            &basic("FooBot:"),
+            // The digest is no credential.
+            &format!("Bearer {}", Digest::of(TOKEN.as_bytes())),
+        ] {
+            assert_eq!(proved(&credentials, &[value]), Err("wrong"), "{value}");
+        }
+        let right = format!("Bearer {TOKEN}");
+        assert_eq!(proved(&credentials, &[&right, &right]), Err("wrong"));
+        assert_eq!(proved(&credentials, &[]), Ok(None));
+    }
+
+    // Ours.
+    #[test]
+    fn the_field_is_not_read_where_there_is_nothing_to_compare_it_with() {
+        let none = CrawlerCredentials::new(AuthMode::Optional, &Identities::default());
+        assert_eq!(proved(&none, &["Basic x"]), Ok(None));
+        let right = format!("Bearer {TOKEN}");
+        let off = credentials(AuthMode::Off);
+        assert_eq!(proved(&off, &[&right]), Ok(None));
+        let required = CrawlerCredentials::new(AuthMode::Required, &Identities::default());
+        assert_eq!(proved(&required, &[&right]), Err("wrong"));
+        assert!(!required.are_optional() && off.are_optional());
+    }
+
+    // Ours: the field that came last is not digested again, and another is.
+    #[test]
+    fn a_connection_remembers_its_last_credential_as_long_as_it_is_valid() {
+        let (with, without) = (
+            credentials(AuthMode::Optional),
+            CrawlerCredentials::new(AuthMode::Required, &Identities::default()),
+        );
+        let last = LastCredential::default();
+        let sent = fields(&[&basic(&format!("FooBot:{TOKEN}"))]);
+        let first = with.verify(&sent, &last).unwrap();
+        assert_eq!(last.of(sent.values().next().unwrap()), first);
+        assert_eq!(with.verify(&sent, &last), Ok(first.clone()));
+        assert_eq!(with.still_valid(first.as_ref()), Ok(first.clone()));
+        let wrong = fields(&[&basic(&format!("FooBot:{TOKEN}0"))]);
+        assert_eq!(with.verify(&wrong, &last), Err(CredentialError::Wrong));
+        assert_eq!(without.verify(&sent, &last), Err(CredentialError::Wrong));
+        assert_eq!(
+            without.still_valid(first.as_ref()),
+            Err(CredentialError::Wrong)
+        );
+    }
+
+    // Ours.
+    #[test]
+    fn the_other_conditions_of_an_entry_count_as_well() {
+        let mut at_home = identity("FooBot", Some(TOKEN));
+        at_home.clients = Some(vec!["10.0.0.0/8".parse().unwrap()]);
+        let table = Identities::new(vec![at_home]);
+        let credentials = CrawlerCredentials::new(AuthMode::Optional, &table);
+        let sent = fields(&[&format!("Bearer {TOKEN}")]);
+        let verified = credentials.verify(&sent, &LastCredential::default());
+        let verified = verified.unwrap().unwrap();
+        let entry = |client: [u8; 4]| credentials.entry(&verified, None, client.into());
+        assert!(entry([10, 0, 0, 1]).is_some());
+        assert!(entry([11, 0, 0, 1]).is_none());
+    }
+
+    // Ours: neither a token nor its digest slips into a log.
+    #[test]
+    fn debug_shows_no_token() {
+        let credentials = credentials(AuthMode::Optional);
+        let last = LastCredential::default();
+        let sent = fields(&[&format!("Bearer {TOKEN}")]);
+        let verified = credentials.verify(&sent, &last).unwrap();
+        let text = format!("{credentials:?} {last:?} {verified:?}");
+        let digest = Digest::of(TOKEN.as_bytes()).to_string();
+        assert!(!text.contains(TOKEN) && !text.contains(&digest), "{text}");
+    }
+
+    // Ours: as many wrong ones as anybody likes.
+    #[test]
+    fn a_hundred_thousand_wrong_tokens_are_told_apart_from_the_right_one() {
+        let credentials = credentials(AuthMode::Optional);
+        let last = LastCredential::default();
+        for number in 0..100_000 {
+            let sent = fields(&[&format!("Bearer {number:064x}")]);
+            assert_eq!(
+                credentials.verify(&sent, &last),
+                Err(CredentialError::Wrong)
+            );
+        }
+        let right = format!("Bearer {TOKEN}");
+        assert!(proved(&credentials, &[&right]).is_ok());
+    }
+}

@@ -5,17 +5,16 @@
 //! client that makes up tokens could have it asked without end. Does not know
 //! what becomes of a request beyond the limit.
 
-use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{Entry, RandomState};
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
+use std::mem;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::clock::{self, Stamp};
@@ -25,20 +24,40 @@ use politesse_robots::origin::Origin;
 /// Time for which a token counts.
 const WINDOW: Duration = Duration::from_secs(60 * 60);
 
-/// Pairs of client and origin that are remembered; the least recently used go
-/// first. One of the default size takes about a kilobyte.
-const SETS_MAX: u64 = 50_000;
+/// Pairs of client and origin that are remembered; those that were not used for
+/// longest go first. One of the default size takes about a kilobyte.
+const PAIRS_MAX: usize = 50_000;
+
+/// Bits of a hash that choose a part of the table. Each part has a lock of its
+/// own, which a request holds for a fraction of a microsecond.
+const SHARD_BITS: u32 = 4;
+const SHARDS: usize = 1 << SHARD_BITS;
 
 /// Counts the product tokens of the last hour, by client and origin.
 #[derive(Debug)]
 pub struct NameLimiter {
     most: NonZeroUsize,
-    /// Windows by the hash of client and origin. Two pairs of one hash, should
-    /// they ever meet, share their tokens; a pair as the key would be copied for
-    /// each request.
-    seen: Cache<u64, Arc<NameWindow>>,
+    shards: [Mutex<WindowTable>; SHARDS],
     hasher: RandomState,
     refused: Counter,
+}
+
+/// Windows by the hash of client and origin. Two pairs of one hash, should they
+/// ever meet, share their tokens; a pair as the key would be copied for each
+/// request.
+///
+/// In two generations, so that nothing has to be moved at a request: what is
+/// used is in the young one, and what was not used since the last change of
+/// generations goes with the next.
+#[derive(Debug)]
+struct WindowTable {
+    young: HashMap<u64, NameWindow>,
+    old: HashMap<u64, NameWindow>,
+    /// Begin of the young generation.
+    since: Stamp,
+    /// Whether the young generation was old enough to change when it was looked
+    /// at last, so that the memory of a crawl that has moved on is given back.
+    is_over: bool,
 }
 
 /// Product tokens of one client at one origin.
@@ -48,15 +67,52 @@ struct NameWindow {
     /// Hashes of the tokens: a client that makes them up must not fill the
     /// memory with them. Two tokens of one hash, should they ever meet, count
     /// once.
-    names: Mutex<HashSet<u64>>,
+    names: HashSet<u64>,
 }
 
 impl NameWindow {
     fn new() -> Self {
         Self {
             since: Stamp::now(),
-            names: Mutex::default(),
+            names: HashSet::new(),
         }
+    }
+}
+
+impl Default for WindowTable {
+    fn default() -> Self {
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            since: Stamp::now(),
+            is_over: false,
+        }
+    }
+}
+
+impl WindowTable {
+    /// Returns the window of a pair, which begins now if there is none, or if it
+    /// is over. At most `pairs_max` are remembered.
+    fn window(&mut self, pair: u64, pairs_max: usize) -> &mut NameWindow {
+        if self.is_over || pairs_max <= self.young.len() * 2 {
+            let young = mem::take(&mut self.young);
+            *self = Self {
+                old: young,
+                ..Self::default()
+            };
+        }
+        let window = match self.young.entry(pair) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                self.is_over = WINDOW <= self.since.age();
+                let before = self.old.remove(&pair);
+                place.insert(before.unwrap_or_else(NameWindow::new))
+            }
+        };
+        if WINDOW <= window.since.age() {
+            *window = NameWindow::new();
+        }
+        window
     }
 }
 
@@ -65,13 +121,7 @@ impl NameLimiter {
     pub fn new(most: NonZeroUsize, refused: Counter) -> Self {
         Self {
             most,
-            seen: Cache::builder()
-                .max_capacity(SETS_MAX)
-                // moka's default policy may reject the newest entry, whose
-                // tokens would not be counted then.
-                .eviction_policy(EvictionPolicy::lru())
-                .time_to_live(WINDOW)
-                .build(),
+            shards: Default::default(),
             hasher: RandomState::new(),
             refused,
         }
@@ -88,30 +138,21 @@ impl NameLimiter {
         origin: &Origin,
         name: &ProductToken,
     ) -> Result<(), Timestamp> {
-        let key = self.hasher.hash_one((client, origin));
-        // The cache expires by the monotonic clock alone. Where the wall clock
-        // is an hour further, the machine slept meanwhile.
-        let known = self.seen.get(&key);
-        let seen = match known.filter(|seen| seen.since.age() < WINDOW) {
-            Some(seen) => seen,
-            // In one step: another request may have begun the window meanwhile.
-            None => {
-                let is_over = |seen: &Arc<NameWindow>| WINDOW <= seen.since.age();
-                let begin = || Arc::new(NameWindow::new());
-                let begun = self.seen.entry(key).or_insert_with_if(begin, is_over);
-                begun.into_value()
-            }
-        };
+        let pair = self.hasher.hash_one((client, origin));
         let hash = self.hasher.hash_one(name);
-        let mut names = seen.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if names.contains(&hash) {
+        let place = usize::try_from(pair >> (u64::BITS - SHARD_BITS)).unwrap_or(0);
+        let mut table = self.shards[place]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let window = table.window(pair, PAIRS_MAX / SHARDS);
+        if window.names.contains(&hash) {
             return Ok(());
         }
-        if self.most.get() <= names.len() {
+        if self.most.get() <= window.names.len() {
             self.refused.inc();
-            return Err(clock::now() + WINDOW.saturating_sub(seen.since.age()));
+            return Err(clock::now() + WINDOW.saturating_sub(window.since.age()));
         }
-        names.insert(hash);
+        window.names.insert(hash);
         Ok(())
     }
 }
@@ -172,6 +213,30 @@ mod tests {
             });
             assert_eq!(count.iter().sum::<usize>(), 1, "round {round}");
         }
+    }
+
+    // Ours: a pair in use is not forgotten for others.
+    #[test]
+    fn pairs_are_bounded_and_those_in_use_stay() {
+        let mut table = WindowTable::default();
+        table.window(0, 8).names.insert(1);
+        for pair in 1..1000 {
+            table.window(pair, 8);
+            assert!(table.window(0, 8).names.contains(&1), "{pair}");
+            assert!(table.young.len() + table.old.len() <= 8, "{pair}");
+        }
+    }
+
+    // Ours: a crawl that has moved on leaves no memory behind.
+    #[test]
+    fn pairs_of_hours_ago_are_forgotten() {
+        let mut table = WindowTable::default();
+        table.window(0, 1000);
+        for pair in 1..5 {
+            clock::tests::set_wall_by(jiff::SignedDuration::from_hours(1));
+            table.window(pair, 1000);
+        }
+        assert!(!table.young.contains_key(&0) && !table.old.contains_key(&0));
     }
 
     // Ours: the hour is over by either clock.

@@ -39,14 +39,19 @@ const OWN: &str = "politesse";
 /// Lines that may wait for the thread that writes them. More are left out.
 const WAITING_LINES_MAX: usize = 8192;
 
+/// Time for which the number of lost lines may wait to be written at the end.
+const LAST_LINE_WAIT: Duration = Duration::from_millis(100);
+
 /// Log of this process. Dropping it reports the lines that were left out, and
 /// writes those that wait. A reader that does not take them within a second loses
-/// them: a stop must not wait for it.
+/// them, and is told how many if it reads again by then: a stop must not wait for
+/// it.
 pub(super) struct ProcessLog {
     reload: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>,
     repeats: Repeats,
-    // Last: what the drop of the others writes is written, too.
-    _writer: WorkerGuard,
+    lines: Arc<LineCounts>,
+    /// Taken by the drop, which waits for the thread that writes.
+    writer: Option<WorkerGuard>,
 }
 
 impl ProcessLog {
@@ -62,6 +67,20 @@ impl ProcessLog {
 impl Drop for ProcessLog {
     fn drop(&mut self) {
         self.repeats.report(|throttle, _| throttle.last_report());
+        drop(self.writer.take());
+        let lost = self.lines.lost();
+        if lost == 0 {
+            return;
+        }
+        LOG_LINES_LEFT_OUT.inc_by(lost as u64);
+        // On a thread of its own: the pipe may still be full, and a write to it
+        // would keep the process from ending.
+        let (done, written) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            tracing::error!(lost, "lines of the log were not taken before the end");
+            done.send(())
+        });
+        written.recv_timeout(LAST_LINE_WAIT).unwrap_or_default();
     }
 }
 
@@ -77,31 +96,78 @@ fn filter(options: &LogOptions) -> anyhow::Result<EnvFilter> {
         .context("log.level")
 }
 
+/// Lines on their way to stderr.
+#[derive(Debug, Default)]
+struct LineCounts {
+    /// Lines that were handed over.
+    sent: AtomicUsize,
+    /// Lines among them that found no place. They are in the metric already.
+    dropped: AtomicUsize,
+    /// Lines that were written.
+    written: AtomicUsize,
+}
+
+impl LineCounts {
+    /// Returns how many lines found a place and were not written.
+    fn lost(&self) -> usize {
+        let gone = [&self.dropped, &self.written].map(|count| count.load(Ordering::Acquire));
+        let sent = self.sent.load(Ordering::Acquire);
+        gone.into_iter().fold(sent, usize::saturating_sub)
+    }
+}
+
 /// Writer that hands lines to a thread, and counts those that find no place.
 #[derive(Clone)]
 struct QueuedWriter {
     queue: NonBlocking,
-    /// Dropped lines that are in the metric already.
-    counted: Arc<AtomicUsize>,
+    lines: Arc<LineCounts>,
 }
 
 impl QueuedWriter {
-    /// Starts the thread, which writes to stderr until the guard is dropped.
-    fn start() -> (Self, WorkerGuard) {
+    /// Starts the thread, which writes to `target` until the guard is dropped.
+    fn start(target: impl Write + Send + 'static) -> (Self, WorkerGuard) {
+        let lines: Arc<LineCounts> = Arc::default();
+        let target = CountingWriter {
+            target,
+            lines: Arc::clone(&lines),
+        };
         let (queue, guard) = NonBlockingBuilder::default()
             .buffered_lines_limit(WAITING_LINES_MAX)
             .thread_name("log-writer")
-            .finish(io::stderr());
-        let counted = Arc::default();
-        (Self { queue, counted }, guard)
+            .finish(target);
+        (Self { queue, lines }, guard)
+    }
+}
+
+/// End of the queue at which lines are written, and counted.
+struct CountingWriter<W> {
+    target: W,
+    lines: Arc<LineCounts>,
+}
+
+impl<W: Write> Write for CountingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.target.write(bytes)
+    }
+
+    // Called once a line.
+    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
+        self.target.write_all(line)?;
+        self.lines.written.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.target.flush()
     }
 }
 
 impl Write for QueuedWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.lines.sent.fetch_add(1, Ordering::AcqRel);
         let written = self.queue.write(line);
         let dropped = self.queue.error_counter().dropped_lines();
-        let counted = self.counted.fetch_max(dropped, Ordering::Relaxed);
+        let counted = self.lines.dropped.fetch_max(dropped, Ordering::AcqRel);
         LOG_LINES_LEFT_OUT.inc_by(dropped.saturating_sub(counted) as u64);
         written
     }
@@ -113,7 +179,8 @@ impl Write for QueuedWriter {
 
 /// Starts the log, in the configured form.
 pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
-    let (writer, guard) = QueuedWriter::start();
+    let (writer, guard) = QueuedWriter::start(io::stderr());
+    let lines = Arc::clone(&writer.lines);
     let errors = io::stderr.with_max_level(Level::ERROR);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter(&settings.log)?)
@@ -144,7 +211,8 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
     Ok(ProcessLog {
         reload,
         repeats,
-        _writer: guard,
+        lines,
+        writer: Some(guard),
     })
 }
 
@@ -267,5 +335,41 @@ impl Visit for MessageReader<'_> {
         if field.name() == "message" {
             *self.0 = format!("{value:?}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// Pipe whose reader takes a line for each message, and then none.
+    struct SlowPipe(Receiver<()>);
+
+    impl Write for SlowPipe {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.recv().map_err(io::Error::other)?;
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    // Ours: no line is lost that is not counted.
+    #[test]
+    fn lines_that_nobody_takes_before_the_end_are_counted() {
+        let (reader, pipe) = channel();
+        let (mut writer, guard) = QueuedWriter::start(SlowPipe(pipe));
+        for line in [b"a\n"; 5] {
+            writer.write_all(line).unwrap();
+        }
+        assert_eq!(writer.lines.lost(), 5);
+        reader.send(()).unwrap();
+        reader.send(()).unwrap();
+        drop(guard);
+        assert_eq!(writer.lines.lost(), 3);
     }
 }

@@ -204,7 +204,7 @@ impl AuditLog {
         let mut slot = self.slots(2).await?;
         let reserved = slot.split(1).ok_or(AuditError::Closed)?;
         let ending = RecordEnding::new(self.queue.clone(), reserved);
-        let decision = record.digest;
+        let evidence = Arc::clone(&record.evidence);
         let seq = ending.seq.clone();
         if is_queued {
             let ack = None;
@@ -217,7 +217,7 @@ impl AuditLog {
                 .send(WriterTask::Record { record, seq, ack }, slot)?;
             wait_for(committed).await?;
         }
-        Ok((Receipt::issue(ending.seq(), decision), ending))
+        Ok((Receipt::issue(ending.seq(), &evidence), ending))
     }
 
     /// Finds out whether a decision could be written now: the writer tries.

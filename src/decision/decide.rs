@@ -37,7 +37,6 @@ pub use super::ruling::{Reason, RuleCited, Ruling, Verdict};
 #[derive(Debug)]
 pub struct Decision {
     evidence: Arc<Evidence>,
-    digest: Digest,
 }
 
 /// Decides an inquiry by what the origin and the operator say. The time `at`
@@ -118,7 +117,6 @@ impl Decision {
 
     fn of(evidence: Evidence) -> Self {
         Self {
-            digest: evidence.digest(),
             evidence: Arc::new(evidence),
         }
     }
@@ -133,9 +131,9 @@ impl Decision {
         &self.evidence.ruling
     }
 
-    /// Returns the digest that its receipt must carry.
+    /// Computes the digest that names it outside this process.
     pub fn digest(&self) -> Digest {
-        self.digest
+        self.evidence.digest()
     }
 
     /// Returns the robots.txt that answers this request without asking the
@@ -163,8 +161,11 @@ impl Decision {
     pub fn into_permit(self, receipt: &Receipt) -> Result<Permit, NoPermit> {
         // Two requests may be recorded at the same time. The receipt of one
         // must not let the other out.
-        if receipt.decision() != self.digest {
-            return Err(NoPermit::ForeignReceipt);
+        if !Arc::ptr_eq(&receipt.evidence, &self.evidence) {
+            return Err(NoPermit::ForeignReceipt {
+                receipt: receipt.decision(),
+                decision: self.digest(),
+            });
         }
         if self.evidence.lets_through() {
             return Ok(Permit {
@@ -190,14 +191,18 @@ impl Decision {
 #[derive(Debug)]
 pub struct Receipt {
     seq: u64,
-    decision: Digest,
+    /// Evidence that was recorded. It is held, so that no other evidence has its
+    /// address: a receipt is compared by that.
+    evidence: Arc<Evidence>,
 }
 
 impl Receipt {
-    /// Creates the receipt for the decision record `seq`, whose decision has
-    /// this digest.
-    pub(crate) fn issue(seq: u64, decision: Digest) -> Self {
-        Self { seq, decision }
+    /// Creates the receipt for the decision record `seq`, which holds `evidence`.
+    pub(crate) fn issue(seq: u64, evidence: &Arc<Evidence>) -> Self {
+        Self {
+            seq,
+            evidence: Arc::clone(evidence),
+        }
     }
 
     /// Returns the sequence number of the decision record, from 1.
@@ -205,9 +210,9 @@ impl Receipt {
         self.seq
     }
 
-    /// Returns the digest of the decision it was given for.
+    /// Computes the digest of the decision it was given for.
     pub fn decision(&self) -> Digest {
-        self.decision
+        self.evidence.digest()
     }
 }
 
@@ -221,8 +226,13 @@ pub enum NoPermit {
     #[error("put off: {}", .0.evidence.ruling.reason.as_str())]
     Later(Refusal),
     /// The receipt was given for another decision.
-    #[error("the receipt is for another decision")]
-    ForeignReceipt,
+    #[error("the receipt is for decision {receipt}, not for {decision}")]
+    ForeignReceipt {
+        /// Digest of the decision that was recorded.
+        receipt: Digest,
+        /// Digest of the decision that asked for leave.
+        decision: Digest,
+    },
 }
 
 /// Leave to fetch one URL once: sending spends it.

@@ -67,8 +67,6 @@ pub struct Record {
     pub effect: Effect,
     /// The decision, and what it was made from.
     pub evidence: Arc<Evidence>,
-    /// The digest that the receipt must carry.
-    pub digest: Digest,
 }
 
 impl Record {
@@ -81,7 +79,6 @@ impl Record {
             waited,
             effect: Effect::of(decision.evidence()),
             evidence: Arc::clone(decision.evidence()),
-            digest: decision.digest(),
         }
     }
 }

@@ -126,7 +126,7 @@ impl Problem {
             | Self::Credential(_)
             | Self::ConnectRefused
             | Self::NoPermit(NoPermit::Later(_)) => DENIED,
-            Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt) => "proxy_internal_error",
+            Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt { .. }) => "proxy_internal_error",
             Self::NoPermit(NoPermit::Refused(refusal)) => refused_error(&refusal.evidence),
             Self::Upstream(error) => error.as_str(),
         }
@@ -168,7 +168,7 @@ impl Problem {
                 "audit",
                 "Nothing goes out unrecorded",
             ),
-            Self::NoPermit(NoPermit::ForeignReceipt) => (
+            Self::NoPermit(NoPermit::ForeignReceipt { .. }) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
                 "An error of the proxy",

@@ -174,13 +174,13 @@ fn a_disallowed_reading_refuses_and_is_named() {
 fn a_permit_wants_the_receipt_for_its_own_decision() {
     let snapshot = file("User-agent: *\nDisallow: /private\n");
     let allowed = decided(&snapshot, "/a");
-    let foreign = Receipt::issue(7, decided(&snapshot, "/b").digest());
+    let foreign = Receipt::issue(7, decided(&snapshot, "/b").evidence());
     assert!(matches!(
         allowed.into_permit(&foreign),
-        Err(NoPermit::ForeignReceipt)
+        Err(NoPermit::ForeignReceipt { .. })
     ));
     let allowed = decided(&snapshot, "/a");
-    let receipt = Receipt::issue(7, allowed.digest());
+    let receipt = Receipt::issue(7, allowed.evidence());
     assert_eq!(
         allowed
             .into_permit(&receipt)
@@ -190,7 +190,7 @@ fn a_permit_wants_the_receipt_for_its_own_decision() {
         "/a"
     );
     let refused = decided(&snapshot, "/private");
-    let receipt = Receipt::issue(8, refused.digest());
+    let receipt = Receipt::issue(8, refused.evidence());
     assert!(matches!(
         refused.into_permit(&receipt),
         Err(NoPermit::Refused(Refusal { seq: 8, .. }))
@@ -652,7 +652,7 @@ fn no_override_allows_what_a_redirect_leads_to() {
 /// record says was done.
 fn reported(decision: Decision) -> (bool, Effect) {
     let effect = Effect::of(decision.evidence());
-    let receipt = Receipt::issue(1, decision.digest());
+    let receipt = Receipt::issue(1, decision.evidence());
     (decision.into_permit(&receipt).is_ok(), effect)
 }
 

@@ -298,6 +298,6 @@ pub(super) fn permit(url: &str) -> Permit {
         &policy,
         crate::clock::now(),
     );
-    let receipt = Receipt::issue(1, decision.digest());
+    let receipt = Receipt::issue(1, decision.evidence());
     decision.into_permit(&receipt).unwrap()
 }

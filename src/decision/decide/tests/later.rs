@@ -44,7 +44,7 @@ fn what_is_put_off_keeps_the_rule_that_allowed() {
 #[test]
 fn what_is_put_off_gets_no_permit() {
     let later = decided(&file(ROBOTS), "/a").later(delay(Reason::BackOff));
-    let receipt = Receipt::issue(3, later.digest());
+    let receipt = Receipt::issue(3, later.evidence());
     let NoPermit::Later(refusal) = later.into_permit(&receipt).unwrap_err() else {
         panic!("refused");
     };
@@ -57,11 +57,11 @@ fn what_is_put_off_gets_no_permit() {
 #[test]
 fn a_receipt_for_what_was_allowed_is_foreign_to_it() {
     let allowed = decided(&file(ROBOTS), "/a");
-    let receipt = Receipt::issue(3, allowed.digest());
+    let receipt = Receipt::issue(3, allowed.evidence());
     let later = allowed.later(delay(Reason::BackOff));
     assert!(matches!(
         later.into_permit(&receipt),
-        Err(NoPermit::ForeignReceipt)
+        Err(NoPermit::ForeignReceipt { .. })
     ));
 }
 

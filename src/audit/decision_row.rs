@@ -10,7 +10,9 @@ use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
 use super::columns::{ColumnReader, count, is_digest, text_bytes};
+use super::dictionary::DictionaryRef;
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
+use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::leaf::{DecisionValues, EndingValues, RecordId};
 use super::pages::NumberedTable;
 use crate::decision::digest::{CanonicalBytes, Digest};
@@ -63,8 +65,8 @@ pub struct CheckedRecord {
 #[derive(Debug)]
 pub(super) struct DecisionReader<'a> {
     connection: &'a Connection,
-    record: RecordId,
     values: DictionaryValues,
+    joint: JointDigests,
     bytes: CanonicalBytes,
 }
 
@@ -92,8 +94,8 @@ struct EndingParts {
 
 /// Value of a column that may be null.
 struct Reference<T: ?Sized> {
-    /// Whether the column is not null.
-    is_set: bool,
+    /// Row that the column names; `None` for null.
+    id: Option<i64>,
     value: Option<DictionaryValue<T>>,
 }
 
@@ -105,18 +107,16 @@ impl<T: ?Sized> Reference<T> {
     ) -> rusqlite::Result<Self> {
         let id: Option<i64> = row.get(column)?;
         Ok(Self {
-            is_set: id.is_some(),
+            id,
             value: id.map(find).transpose()?.flatten(),
         })
     }
 
-    /// Returns the digest under a leaf, if there is a value; `Err` if the value
-    /// is gone or was changed.
-    fn sha256(&self) -> Result<Option<Digest>, Altered> {
-        if !self.is_set {
-            return Ok(None);
-        }
-        sha256(self.value.as_ref()).map(Some)
+    /// Returns the row under a leaf, if there is a value; `Err` if the value is
+    /// gone or was changed.
+    fn row(&self) -> Result<Option<DictionaryRef>, Altered> {
+        let row = |id| whole_row(id, self.value.as_ref());
+        self.id.map(row).transpose()
     }
 
     fn value(&self) -> Option<Arc<T>> {
@@ -128,9 +128,16 @@ impl<T: ?Sized> Reference<T> {
 /// A value that an entry refers to is gone, or is not as it was written.
 struct Altered;
 
-fn sha256<T: ?Sized>(value: Option<&DictionaryValue<T>>) -> Result<Digest, Altered> {
+/// Returns the row `id` of a dictionary with the digest of its value.
+fn whole_row<T: ?Sized>(
+    id: i64,
+    value: Option<&DictionaryValue<T>>,
+) -> Result<DictionaryRef, Altered> {
     match value {
-        Some(value) if value.is_whole => Ok(value.sha256),
+        Some(value) if value.is_whole => Ok(DictionaryRef {
+            id,
+            sha256: value.sha256,
+        }),
         _ => Err(Altered),
     }
 }
@@ -150,8 +157,8 @@ impl<'a> DecisionReader<'a> {
     pub(super) fn new(connection: &'a Connection, record: RecordId) -> Self {
         Self {
             connection,
-            record,
             values: DictionaryValues::default(),
+            joint: JointDigests::new(record),
             bytes: CanonicalBytes::default(),
         }
     }
@@ -165,12 +172,12 @@ impl<'a> DecisionReader<'a> {
     pub(super) fn checked(&mut self, row: &Row<'_>) -> rusqlite::Result<CheckedRecord> {
         // Values that were changed make no leaf, whatever digest they are kept under.
         let parts = self.parts(row)?;
-        let leaf = parts.leaf(self.record, &mut self.bytes)?;
+        let leaf = parts.leaf(&mut self.joint, &mut self.bytes)?;
         let is_own = leaf.is_ok_and(|leaf| row.get_ref(13).is_ok_and(|own| is_digest(own, leaf)));
         let has_own_ending = match &parts.ending {
             None => true,
             Some(ending) => {
-                let leaf = ending.leaf(row.get(0)?, self.record, &mut self.bytes);
+                let leaf = ending.leaf(row.get(0)?, &mut self.joint, &mut self.bytes);
                 let own = row.get_ref(ENDING_AT + 5)?;
                 leaf.is_ok_and(|leaf| is_digest(own, leaf))
             }
@@ -216,32 +223,45 @@ impl DecisionParts<'_> {
     /// Computes the leaf that the row must have.
     fn leaf(
         &self,
-        record: RecordId,
+        joint: &mut JointDigests,
         bytes: &mut CanonicalBytes,
     ) -> rusqlite::Result<Result<Digest, Altered>> {
         let row = self.row;
+        let (seq, time_us, wait_ms) = (row.get(0)?, row.get(1)?, row.get(9)?);
         let path = text_bytes(row.get_ref(6)?).unwrap_or_default();
         let reading = text_bytes(row.get_ref(8)?);
         let salt = row.get_ref(12)?.as_bytes().unwrap_or_default();
-        let (seq, time_us, wait_ms) = (row.get(0)?, row.get(1)?, row.get(9)?);
+        let context = self.context()?;
+        let (client, origin) = (row.get(2)?, row.get(5)?);
         let values = || {
             Ok(DecisionValues {
                 seq,
                 time_us,
-                client: sha256(self.client.as_ref())?,
-                crawler: sha256(self.crawler.as_ref())?,
-                method: sha256(self.method.as_ref())?,
-                origin: sha256(self.origin.as_ref())?,
-                path,
-                ruling: sha256(self.ruling.as_ref())?,
-                reading,
                 wait_ms,
-                policy: sha256(self.policy.as_ref())?,
-                snapshot: self.snapshot.sha256()?,
                 salt,
+                client: whole_row(client, self.client.as_ref())?.sha256,
+                origin: whole_row(origin, self.origin.as_ref())?.sha256,
+                path,
+                reading,
+                context: joint.context(&context?),
+                snapshot: self.snapshot.row()?.map(|row| row.sha256),
             })
         };
-        Ok(values().map(|values| values.leaf(record, bytes)))
+        Ok(values().map(|values| values.leaf(bytes)))
+    }
+
+    fn context(&self) -> rusqlite::Result<Result<ContextRefs, Altered>> {
+        let (crawler, method) = (self.row.get(3)?, self.row.get(4)?);
+        let (ruling, policy) = (self.row.get(7)?, self.row.get(10)?);
+        let refs = || {
+            Ok(ContextRefs {
+                crawler: whole_row(crawler, self.crawler.as_ref())?,
+                method: whole_row(method, self.method.as_ref())?,
+                ruling: whole_row(ruling, self.ruling.as_ref())?,
+                policy: whole_row(policy, self.policy.as_ref())?,
+            })
+        };
+        Ok(refs())
     }
 
     fn record(&self) -> rusqlite::Result<StoredRecord> {
@@ -282,18 +302,21 @@ impl EndingParts {
     fn leaf(
         &self,
         decision: i64,
-        record: RecordId,
+        joint: &mut JointDigests,
         bytes: &mut CanonicalBytes,
     ) -> Result<Digest, Altered> {
+        let outcome = OutcomeRefs {
+            status: self.status,
+            directives: self.directives.row()?,
+            error: self.error.row()?,
+        };
         let values = EndingValues {
             decision,
             seq: self.seq,
-            status: self.status,
-            directives: self.directives.sha256()?,
             bytes: self.bytes,
-            error: self.error.sha256()?,
+            outcome: joint.outcome(outcome),
         };
-        Ok(values.leaf(record, bytes))
+        Ok(values.leaf(bytes))
     }
 }
 

@@ -34,17 +34,6 @@ pub(super) enum ColumnKind {
     OptionalBlob,
 }
 
-/// Column of a dictionary.
-#[derive(Debug)]
-pub(super) struct DictionaryColumn {
-    name: &'static str,
-    kind: ColumnKind,
-}
-
-const fn column(name: &'static str, kind: ColumnKind) -> DictionaryColumn {
-    DictionaryColumn { name, kind }
-}
-
 /// A dictionary: `id`, its columns, `sha256`.
 #[derive(Debug)]
 pub(super) struct DictionaryTable {
@@ -52,86 +41,91 @@ pub(super) struct DictionaryTable {
     /// First byte of a value's encoding; `None` if the digest is that of the text
     /// in the only column.
     kind: Option<u8>,
-    columns: &'static [DictionaryColumn],
+    columns: &'static [ColumnKind],
+    /// Query for rows: the columns, the digest, the number. Conditions are to be
+    /// appended.
+    pub(super) select: &'static str,
+    /// Query for the number of the row with a digest.
+    pub(super) find: &'static str,
+    /// Statement that inserts the columns and the digest.
+    pub(super) insert: &'static str,
+}
+
+/// Makes the place of a column's value in a statement.
+macro_rules! place {
+    ($column:literal) => {
+        "?, "
+    };
+}
+
+/// Makes a dictionary with its statements, which are used too often to be made
+/// each time.
+macro_rules! dictionary {
+    ($name:literal, $kind:expr, $($column:literal: $type:ident),+) => {
+        DictionaryTable {
+            name: $name,
+            kind: $kind,
+            columns: &[$($type),+],
+            select: concat!("SELECT ", $($column, ", ",)+ "sha256, id FROM ", $name),
+            find: concat!("SELECT id FROM ", $name, " WHERE sha256 = ?"),
+            insert: concat!(
+                "INSERT INTO ", $name, " (", $($column, ", ",)+ "sha256) VALUES (",
+                $(place!($column),)+ "?)"
+            ),
+        }
+    };
 }
 
 /// Addresses of clients, with the name that each has proved by a credential.
-pub(super) const CLIENTS: DictionaryTable = DictionaryTable {
-    name: "client",
-    kind: Some(b'c'),
-    columns: &[column("address", Text), column("credential", OptionalText)],
-};
+pub(super) const CLIENTS: DictionaryTable =
+    dictionary!("client", Some(b'c'), "address": Text, "credential": OptionalText);
 
 /// Crawlers: candidate tokens (a JSON list) and User-Agent.
-pub(super) const CRAWLERS: DictionaryTable = DictionaryTable {
-    name: "crawler",
-    kind: Some(b'a'),
-    columns: &[
-        column("candidates", Text),
-        column("user_agent", OptionalText),
-    ],
-};
+pub(super) const CRAWLERS: DictionaryTable =
+    dictionary!("crawler", Some(b'a'), "candidates": Text, "user_agent": OptionalText);
 
 /// Origins, with the host alone, by which decisions are searched.
-pub(super) const ORIGINS: DictionaryTable = DictionaryTable {
-    name: "origin",
-    kind: Some(b'o'),
-    columns: &[column("origin", Text), column("host", Text)],
-};
+pub(super) const ORIGINS: DictionaryTable =
+    dictionary!("origin", Some(b'o'), "origin": Text, "host": Text);
 
 /// Rulings but for the reading of a path. The groups are a JSON list.
-pub(super) const RULINGS: DictionaryTable = DictionaryTable {
-    name: "ruling",
-    kind: Some(b'r'),
-    columns: &[
-        column("verdict", Text),
-        column("reason", Text),
-        column("effect", Text),
-        column("line", OptionalInteger),
-        column("rule", OptionalText),
-        column("groups", Text),
-        column("crawler", OptionalText),
-    ],
-};
+pub(super) const RULINGS: DictionaryTable = dictionary!(
+    "ruling",
+    Some(b'r'),
+    "verdict": Text,
+    "reason": Text,
+    "effect": Text,
+    "line": OptionalInteger,
+    "rule": OptionalText,
+    "groups": Text,
+    "crawler": OptionalText
+);
 
 /// Sets of directives, with the statements that they follow from (JSON).
-pub(super) const DIRECTIVES: DictionaryTable = DictionaryTable {
-    name: "directives",
-    kind: Some(b'd'),
-    columns: &[column("value", Text), column("said", OptionalText)],
-};
+pub(super) const DIRECTIVES: DictionaryTable =
+    dictionary!("directives", Some(b'd'), "value": Text, "said": OptionalText);
 
 /// Methods, and errors that ended an exchange.
-pub(super) const TERMS: DictionaryTable = DictionaryTable {
-    name: "term",
-    kind: Some(b't'),
-    columns: &[column("text", Text)],
-};
+pub(super) const TERMS: DictionaryTable = dictionary!("term", Some(b't'), "text": Text);
 
 /// Policies. A policy is known by the SHA-256 of its JSON outside the record, too.
-pub(super) const POLICIES: DictionaryTable = DictionaryTable {
-    name: "policy",
-    kind: None,
-    columns: &[column("json", Text)],
-};
+pub(super) const POLICIES: DictionaryTable = dictionary!("policy", None, "json": Text);
 
 /// Snapshots. The hops are a JSON list, and absent where there are none.
-pub(super) const SNAPSHOTS: DictionaryTable = DictionaryTable {
-    name: "snapshot",
-    kind: Some(b's'),
-    columns: &[
-        column("origin", Text),
-        column("token", OptionalText),
-        column("url", Text),
-        column("status", OptionalInteger),
-        column("fetched_us", Integer),
-        column("expires_us", Integer),
-        column("result", Text),
-        column("cause", OptionalText),
-        column("body", OptionalBlob),
-        column("hops", OptionalText),
-    ],
-};
+pub(super) const SNAPSHOTS: DictionaryTable = dictionary!(
+    "snapshot",
+    Some(b's'),
+    "origin": Text,
+    "token": OptionalText,
+    "url": Text,
+    "status": OptionalInteger,
+    "fetched_us": Integer,
+    "expires_us": Integer,
+    "result": Text,
+    "cause": OptionalText,
+    "body": OptionalBlob,
+    "hops": OptionalText
+);
 
 /// Every dictionary.
 pub(super) const DICTIONARIES: [&DictionaryTable; 8] = [
@@ -156,27 +150,6 @@ impl DictionaryTable {
     /// Begins the encoding of a value in `bytes`.
     pub(super) fn begin(&self, bytes: &mut CanonicalBytes) {
         bytes.begin(self.kind.as_slice());
-    }
-
-    /// Makes the query for rows: the columns, the digest, the number. Conditions
-    /// are to be appended.
-    pub(super) fn select(&self) -> String {
-        format!("SELECT {}, sha256, id FROM {}", self.names(), self.name)
-    }
-
-    /// Makes the statement that inserts the columns and the digest.
-    pub(super) fn insert(&self) -> String {
-        let places = "?, ".repeat(self.columns.len());
-        let names = self.names();
-        format!(
-            "INSERT INTO {} ({names}, sha256) VALUES ({places}?)",
-            self.name
-        )
-    }
-
-    fn names(&self) -> String {
-        let names: Vec<_> = self.columns.iter().map(|column| column.name).collect();
-        names.join(", ")
     }
 
     /// Returns how many columns a value has. Behind them stands the digest.
@@ -222,9 +195,9 @@ impl DictionaryTable {
     }
 }
 
-impl DictionaryColumn {
-    fn encode(&self, value: ValueRef<'_>, bytes: &mut CanonicalBytes) {
-        match self.kind {
+impl ColumnKind {
+    fn encode(self, value: ValueRef<'_>, bytes: &mut CanonicalBytes) {
+        match self {
             Text => bytes.bytes(text_bytes(value).unwrap_or_default()),
             OptionalText | OptionalBlob => {
                 bytes.optional(text_bytes(value), CanonicalBytes::bytes);
@@ -237,12 +210,12 @@ impl DictionaryColumn {
         }
     }
 
-    fn decode(&self, rest: &mut EncodedValues<'_>) -> Value {
-        let is_optional = matches!(self.kind, OptionalText | OptionalBlob | OptionalInteger);
+    fn decode(self, rest: &mut EncodedValues<'_>) -> Value {
+        let is_optional = matches!(self, OptionalText | OptionalBlob | OptionalInteger);
         if is_optional && rest.take(1) == [0] {
             return Value::Null;
         }
-        match self.kind {
+        match self {
             Text | OptionalText => Value::Text(String::from_utf8_lossy(rest.bytes()).into_owned()),
             OptionalBlob => Value::Blob(rest.bytes().to_vec()),
             Integer | OptionalInteger => Value::Integer(rest.number()),

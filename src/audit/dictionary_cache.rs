@@ -44,8 +44,17 @@ impl<T: ?Sized> Clone for DictionaryValue<T> {
 /// Values of one dictionary by their number.
 struct DictionaryCache<T: ?Sized> {
     table: &'static DictionaryTable,
+    /// Query for the row with a number.
+    query: String,
     read: fn(&mut ColumnReader<'_>) -> rusqlite::Result<Arc<T>>,
     values: BoundedMap<i64, DictionaryValue<T>>,
+    /// Value that was found last. Most are those of the row before.
+    last: Option<LastValue<T>>,
+}
+
+struct LastValue<T: ?Sized> {
+    id: i64,
+    value: DictionaryValue<T>,
 }
 
 impl<T: ?Sized> DictionaryCache<T> {
@@ -55,8 +64,10 @@ impl<T: ?Sized> DictionaryCache<T> {
     ) -> Self {
         Self {
             table,
+            query: format!("{} WHERE id = ?", table.select),
             read,
             values: BoundedMap::default(),
+            last: None,
         }
     }
 
@@ -66,13 +77,27 @@ impl<T: ?Sized> DictionaryCache<T> {
         connection: &Connection,
         id: i64,
     ) -> rusqlite::Result<Option<DictionaryValue<T>>> {
-        if let Some(found) = self.values.get(&id) {
-            return Ok(Some(found));
+        if let Some(last) = &self.last
+            && last.id == id
+        {
+            return Ok(Some(last.value.clone()));
         }
-        let sql = format!("{} WHERE id = ?", self.table.select());
+        let found = match self.values.get(&id) {
+            Some(found) => Some(found),
+            None => self.read_row(connection, id)?,
+        };
+        self.last = found.clone().map(|value| LastValue { id, value });
+        Ok(found)
+    }
+
+    fn read_row(
+        &mut self,
+        connection: &Connection,
+        id: i64,
+    ) -> rusqlite::Result<Option<DictionaryValue<T>>> {
         let mut bytes = CanonicalBytes::default();
         let found = connection
-            .prepare_cached(&sql)?
+            .prepare_cached(&self.query)?
             .query_row([id], |row| {
                 let sha256 = self.table.digest(row, &mut bytes)?;
                 Ok(DictionaryValue {

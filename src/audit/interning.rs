@@ -123,18 +123,17 @@ fn find_or_insert(
     sha256: Digest,
     values: impl FnOnce() -> Vec<Value>,
 ) -> rusqlite::Result<DictionaryRef> {
-    let find = format!("SELECT id FROM {} WHERE sha256 = ?", table.name);
     // A start forgets all values, and a map forgets some, so the row may be
     // there.
     let found = connection
-        .prepare_cached(&find)?
+        .prepare_cached(table.find)?
         .query_row([blob(sha256)], |row| row.get(0))
         .optional()?;
     let id = match found {
         Some(id) => id,
         None => {
             let values = values().into_iter().chain([blob(sha256)]);
-            let mut statement = connection.prepare_cached(&table.insert())?;
+            let mut statement = connection.prepare_cached(table.insert)?;
             statement.insert(params_from_iter(values))?
         }
     };

@@ -21,7 +21,11 @@ const EVENT: u8 = b'V';
 const NUMBERS: u8 = b'N';
 const LOST: u8 = b'L';
 
-/// Id of a record, as it stands in every leaf: an entry of one record is none of
+/// First byte of the encoding of values that entries share.
+const CONTEXT: u8 = b'C';
+const OUTCOME: u8 = b'O';
+
+/// Id of a record, as it is part of every leaf: an entry of one record is none of
 /// another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RecordId([u8; 16]);
@@ -41,22 +45,43 @@ fn begin_entry(bytes: &mut CanonicalBytes, kind: u8, record: RecordId) {
     bytes.raw(&record.0);
 }
 
-/// Values of a decision. Digests are those of dictionary values.
+/// Values under a decision that many decisions share. Digests are those of
+/// dictionary values.
+#[derive(Debug)]
+pub(super) struct ContextValues {
+    pub(super) crawler: Digest,
+    pub(super) method: Digest,
+    pub(super) ruling: Digest,
+    pub(super) policy: Digest,
+}
+
+impl ContextValues {
+    /// Computes the digest, in which the record's id is that of the decision.
+    pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        begin_entry(bytes, CONTEXT, record);
+        bytes.digest(self.crawler);
+        bytes.digest(self.method);
+        bytes.digest(self.ruling);
+        bytes.digest(self.policy);
+        Digest::of(bytes.as_bytes())
+    }
+}
+
+/// Values of a decision. Digests are those of dictionary values, but for the
+/// context.
 #[derive(Debug)]
 pub(super) struct DecisionValues<'a> {
     pub(super) seq: i64,
     pub(super) time_us: i64,
+    pub(super) wait_ms: i64,
+    pub(super) salt: &'a [u8],
     pub(super) client: Digest,
-    pub(super) crawler: Digest,
-    pub(super) method: Digest,
     pub(super) origin: Digest,
     pub(super) path: &'a [u8],
-    pub(super) ruling: Digest,
     pub(super) reading: Option<&'a [u8]>,
-    pub(super) wait_ms: i64,
-    pub(super) policy: Digest,
+    /// Digest of its [`ContextValues`].
+    pub(super) context: Digest,
     pub(super) snapshot: Option<Digest>,
-    pub(super) salt: &'a [u8],
 }
 
 impl DecisionValues<'_> {
@@ -72,44 +97,60 @@ impl DecisionValues<'_> {
     }
 
     /// Computes the leaf. `bytes` is room for the encoding.
-    pub(super) fn leaf(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+    pub(super) fn leaf(&self, bytes: &mut CanonicalBytes) -> Digest {
         let commitment = self.commitment(bytes);
-        begin_entry(bytes, DECISION, record);
-        bytes.integer(self.seq);
-        bytes.integer(self.time_us);
+        bytes.begin(&[DECISION]);
+        // Short, so that all of it is two blocks of SHA-256, of at most 119 bytes.
+        bytes.short_integer(self.seq);
+        bytes.short_integer(self.time_us);
+        bytes.short_integer(self.wait_ms);
         bytes.digest(commitment);
-        bytes.digest(self.crawler);
-        bytes.digest(self.method);
-        bytes.digest(self.ruling);
-        bytes.integer(self.wait_ms);
-        bytes.digest(self.policy);
+        bytes.digest(self.context);
         bytes.optional(self.snapshot, CanonicalBytes::digest);
         Digest::of(bytes.as_bytes())
     }
 }
 
-/// Values of an ending. Digests are those of dictionary values.
+/// Values under an ending that many endings share. Digests are those of
+/// dictionary values.
+#[derive(Debug)]
+pub(super) struct OutcomeValues {
+    pub(super) status: Option<i64>,
+    pub(super) directives: Option<Digest>,
+    pub(super) error: Option<Digest>,
+}
+
+impl OutcomeValues {
+    /// Computes the digest, in which the record's id is that of the ending.
+    pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        begin_entry(bytes, OUTCOME, record);
+        bytes.optional(self.status, CanonicalBytes::integer);
+        bytes.optional(self.directives, CanonicalBytes::digest);
+        bytes.optional(self.error, CanonicalBytes::digest);
+        Digest::of(bytes.as_bytes())
+    }
+}
+
+/// Values of an ending.
 #[derive(Debug)]
 pub(super) struct EndingValues {
     pub(super) decision: i64,
     pub(super) seq: i64,
-    pub(super) status: Option<i64>,
-    pub(super) directives: Option<Digest>,
     pub(super) bytes: i64,
-    pub(super) error: Option<Digest>,
+    /// Digest of its [`OutcomeValues`].
+    pub(super) outcome: Digest,
 }
 
 impl EndingValues {
     /// Computes the leaf. With the number of the decision in it, the ending of
     /// one cannot be given to another.
-    pub(super) fn leaf(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
-        begin_entry(bytes, ENDING, record);
-        bytes.integer(self.decision);
-        bytes.integer(self.seq);
-        bytes.optional(self.status, CanonicalBytes::integer);
-        bytes.optional(self.directives, CanonicalBytes::digest);
-        bytes.integer(self.bytes);
-        bytes.optional(self.error, CanonicalBytes::digest);
+    pub(super) fn leaf(&self, bytes: &mut CanonicalBytes) -> Digest {
+        bytes.begin(&[ENDING]);
+        // Short, so that all of it is one block of SHA-256, of at most 55 bytes.
+        bytes.short_integer(self.decision);
+        bytes.short_integer(self.seq);
+        bytes.short_integer(self.bytes);
+        bytes.digest(self.outcome);
         Digest::of(bytes.as_bytes())
     }
 }
@@ -191,44 +232,51 @@ mod tests {
     #[test]
     fn a_leaf_of_a_decision_is_what_the_document_says() {
         let digest = |name: &str| Digest::of(name.as_bytes());
+        let of = |name: &str| *digest(name).as_bytes();
+        let mut room = CanonicalBytes::default();
         for (reading, snapshot) in [(None, None), (Some(&b"/x"[..]), Some(digest("snapshot")))] {
+            let context = ContextValues {
+                crawler: digest("crawler"),
+                method: digest("method"),
+                ruling: digest("ruling"),
+                policy: digest("policy"),
+            };
             let values = DecisionValues {
                 seq: 7,
                 time_us: -1,
+                wait_ms: 12,
+                salt: &[9; SALT_BYTES],
                 client: digest("client"),
-                crawler: digest("crawler"),
-                method: digest("method"),
                 origin: digest("origin"),
                 path: b"/a?b",
-                ruling: digest("ruling"),
                 reading,
-                wait_ms: 12,
-                policy: digest("policy"),
+                context: context.digest(RecordId::parse(ID), &mut room),
                 snapshot,
-                salt: &[9; SALT_BYTES],
             };
-            let of = |name: &str| *digest(name).as_bytes();
             let reading: &[u8] = reading.map_or(&[0], |_| b"\x01\0\0\0\x02/x");
-            let (client, origin) = (of("client"), of("origin"));
-            let parts: [&[u8]; 6] = [&[9; 16], &client, &origin, b"\0\0\0\x04", b"/a?b", reading];
+            let path = b"\0\0\0\x04/a?b";
+            let parts: [&[u8]; 5] = [&[9; 16], &of("client"), &of("origin"), path, reading];
             let commitment = sha256(&parts);
             let snapshot =
                 snapshot.map_or(vec![0], |digest| [&[1], &digest.as_bytes()[..]].concat());
-            let expected = sha256(&[
-                b"D",
+            let context = sha256(&[
+                b"C",
                 &ID_BYTES,
-                &be(7),
-                &be(-1),
-                commitment.as_bytes(),
                 &of("crawler"),
                 &of("method"),
                 &of("ruling"),
-                &be(12),
                 &of("policy"),
+            ]);
+            let expected = sha256(&[
+                b"D",
+                &[1, 7],
+                &[1, 255],
+                &[1, 12],
+                commitment.as_bytes(),
+                context.as_bytes(),
                 &snapshot,
             ]);
-            let mut room = CanonicalBytes::default();
-            assert_eq!(values.leaf(RecordId::parse(ID), &mut room), expected);
+            assert_eq!(values.leaf(&mut room), expected);
         }
     }
 
@@ -238,27 +286,29 @@ mod tests {
         let mut room = CanonicalBytes::default();
         let id = RecordId::parse(ID);
         let error = Digest::of(b"error");
+        let outcome = OutcomeValues {
+            status: Some(200),
+            directives: None,
+            error: Some(error),
+        };
         let ending = EndingValues {
             decision: 7,
             seq: 8,
-            status: Some(200),
-            directives: None,
-            bytes: 42,
-            error: Some(error),
+            bytes: 300,
+            outcome: outcome.digest(id, &mut room),
         };
-        let status = [&[1][..], &be(200)].concat();
-        let parts: [&[u8]; 9] = [
-            b"E",
+        let parts: [&[u8]; 7] = [
+            b"O",
             &ID_BYTES,
-            &be(7),
-            &be(8),
-            &status,
+            &[1],
+            &be(200),
             &[0],
-            &be(42),
             &[1],
             error.as_bytes(),
         ];
-        assert_eq!(ending.leaf(id, &mut room), sha256(&parts));
+        let outcome = sha256(&parts);
+        let parts: [&[u8]; 5] = [b"E", &[1, 7], &[1, 8], &[2, 1, 44], outcome.as_bytes()];
+        assert_eq!(ending.leaf(&mut room), sha256(&parts));
         let event = EventValues {
             seq: 9,
             time_us: 1,

@@ -46,6 +46,7 @@ mod sequence;
 
 mod dictionary_cache;
 mod files;
+mod joint_digests;
 mod pages;
 mod wal;
 

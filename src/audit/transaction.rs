@@ -15,6 +15,7 @@ use super::columns::{blob, signed};
 use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, RULINGS, TERMS};
 use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
 use super::interning::InternedValues;
+use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::leaf::{DecisionValues, EndingValues, LostRange, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
@@ -123,22 +124,25 @@ impl<'a> AuditTransaction<'a> {
         let wait_ms = i64::try_from(record.waited.as_millis()).unwrap_or(i64::MAX);
         let time_us = evidence.at.as_microsecond();
         let salt = self.memory.salts.next()?;
+        let joint = self.memory.joint_digests(self.plan.record);
         let leaf = DecisionValues {
             seq,
             time_us,
+            wait_ms,
+            salt: &salt,
             client: client.sha256,
-            crawler: crawler.sha256,
-            method: method.sha256,
             origin: origin.sha256,
             path: path.as_bytes(),
-            ruling: ruling.sha256,
             reading: reading.map(str::as_bytes),
-            wait_ms,
-            policy: policy.sha256,
+            context: joint.context(&ContextRefs {
+                crawler,
+                method,
+                ruling,
+                policy,
+            }),
             snapshot: snapshot.map(|snapshot| snapshot.sha256),
-            salt: &salt,
         }
-        .leaf(self.plan.record, &mut self.memory.bytes);
+        .leaf(&mut self.memory.bytes);
         let snapshot = snapshot.map(|snapshot| snapshot.id);
         self.insert_decision.execute(params![
             seq,
@@ -177,15 +181,18 @@ impl<'a> AuditTransaction<'a> {
             .transpose()?;
         let status = outcome.status.map(i64::from);
         let bytes = signed(outcome.bytes);
+        let joint = self.memory.joint_digests(self.plan.record);
         let leaf = EndingValues {
             decision,
             seq,
-            status,
-            directives: directives.map(|directives| directives.sha256),
             bytes,
-            error: error.map(|error| error.sha256),
+            outcome: joint.outcome(OutcomeRefs {
+                status,
+                directives,
+                error,
+            }),
         }
-        .leaf(self.plan.record, &mut self.memory.bytes);
+        .leaf(&mut self.memory.bytes);
         self.insert_ending.execute(params![
             decision,
             seq,
@@ -419,11 +426,18 @@ fn write_list<T: Serialize>(bytes: &mut CanonicalBytes, list: impl IntoIterator<
 #[derive(Debug, Default)]
 pub(super) struct WriterMemory {
     interned: InternedValues,
+    joint: Option<JointDigests>,
     order: ClockOrder,
     part: OpenPart,
     salts: Salts,
     /// Room for the encoding of an entry.
     bytes: CanonicalBytes,
+}
+
+impl WriterMemory {
+    fn joint_digests(&mut self, record: RecordId) -> &mut JointDigests {
+        self.joint.get_or_insert_with(|| JointDigests::new(record))
+    }
 }
 
 /// Random salts, drawn many at a time.

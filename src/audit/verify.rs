@@ -311,7 +311,7 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
 
     /// Compares every value of a dictionary with the digest it is kept under.
     fn check_dictionary(&mut self, table: &DictionaryTable) -> rusqlite::Result<()> {
-        let sql = format!("{} WHERE id > ? ORDER BY id LIMIT {VALUES}", table.select());
+        let sql = format!("{} WHERE id > ? ORDER BY id LIMIT {VALUES}", table.select);
         let mut statement = self.reader.connection.prepare_cached(&sql)?;
         let mut bytes = CanonicalBytes::default();
         let mut after = i64::MIN;

@@ -80,6 +80,16 @@ impl CanonicalBytes {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
+    /// Appends a signed number in as few bytes as hold it in two's complement, the
+    /// highest first, after a byte with their count.
+    pub fn short_integer(&mut self, value: i64) {
+        // Bits that repeat the sign, of which one is needed.
+        let sign_bits = (value ^ (value >> 63)).leading_zeros();
+        let count = 8 - (sign_bits as usize - 1) / 8;
+        self.0.push(count as u8);
+        self.0.extend_from_slice(&value.to_be_bytes()[8 - count..]);
+    }
+
     /// Appends bytes, as a text is appended.
     pub fn bytes(&mut self, value: &[u8]) {
         self.0.extend_from_slice(&length(value.len()));
@@ -168,6 +178,28 @@ impl FromStr for Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Ours: docs/decisions/020-thin-record.md.
+    #[test]
+    fn a_short_integer_has_as_few_bytes_as_hold_it() {
+        let rows: [(i64, &[u8]); 10] = [
+            (0, &[1, 0]),
+            (-1, &[1, 0xff]),
+            (127, &[1, 0x7f]),
+            (128, &[2, 0, 0x80]),
+            (-128, &[1, 0x80]),
+            (-129, &[2, 0xff, 0x7f]),
+            (32_768, &[3, 0, 0x80, 0]),
+            (1 << 40, &[6, 1, 0, 0, 0, 0, 0]),
+            (i64::MAX, &[8, 0x7f, 255, 255, 255, 255, 255, 255, 255]),
+            (i64::MIN, &[8, 0x80, 0, 0, 0, 0, 0, 0, 0]),
+        ];
+        for (value, expected) in rows {
+            let mut bytes = CanonicalBytes::default();
+            bytes.short_integer(value);
+            assert_eq!(bytes.as_bytes(), expected, "{value}");
+        }
+    }
 
     // FIPS 180-4, the example of the empty message.
     #[test]

@@ -126,7 +126,9 @@ impl Problem {
             | Self::Credential(_)
             | Self::ConnectRefused
             | Self::NoPermit(NoPermit::Later(_)) => DENIED,
-            Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt { .. }) => "proxy_internal_error",
+            Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt { .. }) => {
+                "proxy_internal_error"
+            }
             Self::NoPermit(NoPermit::Refused(refusal)) => refused_error(&refusal.evidence),
             Self::Upstream(error) => error.as_str(),
         }

@@ -1,0 +1,100 @@
+//! Digests over values that entries share, remembered by the rows of those values.
+//!
+//! A leaf is over such a digest, so that an entry costs fewer blocks of SHA-256.
+//! The values are those that all hosts share: with one digest for each host, to
+//! find it in memory would take as long as to compute it. Local numbers are keys
+//! of a map here, and part of no digest.
+
+use super::dictionary::{BoundedMap, DictionaryRef};
+use super::leaf::{ContextValues, OutcomeValues, RecordId};
+use crate::decision::digest::{CanonicalBytes, Digest};
+
+/// Bytes that a digest takes in a map, roughly.
+const ENTRY_BYTES: usize = 128;
+
+/// Rows under the context of a decision.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ContextRefs {
+    pub(super) crawler: DictionaryRef,
+    pub(super) method: DictionaryRef,
+    pub(super) ruling: DictionaryRef,
+    pub(super) policy: DictionaryRef,
+}
+
+/// Status of an ending, and the rows under it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OutcomeRefs {
+    pub(super) status: Option<i64>,
+    pub(super) directives: Option<DictionaryRef>,
+    pub(super) error: Option<DictionaryRef>,
+}
+
+/// Values under a digest, by the numbers of their rows.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum JointKey {
+    Context([i64; 4]),
+    Outcome([Option<i64>; 3]),
+}
+
+/// Digests of one record that were computed.
+#[derive(Debug, Default)]
+pub(super) struct JointDigests {
+    record: RecordId,
+    known: BoundedMap<JointKey, Digest>,
+    /// Room for the encoding of values.
+    bytes: CanonicalBytes,
+}
+
+impl JointDigests {
+    /// Begins without digests of `record`.
+    pub(super) fn new(record: RecordId) -> Self {
+        Self {
+            record,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the digest of the context of a decision.
+    pub(super) fn context(&mut self, refs: &ContextRefs) -> Digest {
+        let ids = [refs.crawler, refs.method, refs.ruling, refs.policy].map(|row| row.id);
+        let key = JointKey::Context(ids);
+        let record = self.record;
+        self.find_or(key, |bytes| {
+            ContextValues {
+                crawler: refs.crawler.sha256,
+                method: refs.method.sha256,
+                ruling: refs.ruling.sha256,
+                policy: refs.policy.sha256,
+            }
+            .digest(record, bytes)
+        })
+    }
+
+    /// Returns the digest of the outcome of an exchange.
+    pub(super) fn outcome(&mut self, refs: OutcomeRefs) -> Digest {
+        let id = |row: DictionaryRef| row.id;
+        let key = JointKey::Outcome([refs.status, refs.directives.map(id), refs.error.map(id)]);
+        let record = self.record;
+        self.find_or(key, |bytes| {
+            OutcomeValues {
+                status: refs.status,
+                directives: refs.directives.map(|row| row.sha256),
+                error: refs.error.map(|row| row.sha256),
+            }
+            .digest(record, bytes)
+        })
+    }
+
+    fn find_or(
+        &mut self,
+        key: JointKey,
+        compute: impl FnOnce(&mut CanonicalBytes) -> Digest,
+    ) -> Digest {
+        if let Some(found) = self.known.get(&key) {
+            return found;
+        }
+        let digest = compute(&mut self.bytes);
+        self.known.insert(key, digest, ENTRY_BYTES);
+        digest
+    }
+}

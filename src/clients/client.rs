@@ -15,6 +15,8 @@ const V6_PREFIX: u32 = 64;
 /// Identity of a client, by which its shares are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClientId {
+    /// The proxy itself: a command of its own that asks for no client.
+    Proxy,
     /// A crawler that has shown its credential.
     Crawler(Arc<str>),
     /// Any other, by its address; of an IPv6 address the first 64 bits.
@@ -39,6 +41,8 @@ impl From<IpAddr> for ClientId {
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // No crawler has parentheses in its name (RFC 9110, section 5.6.2).
+            Self::Proxy => f.write_str("(proxy)"),
             Self::Crawler(name) => f.write_str(name),
             Self::Address(address @ IpAddr::V4(_)) => address.fmt(f),
             Self::Address(address @ IpAddr::V6(_)) => write!(f, "{address}/{V6_PREFIX}"),
@@ -116,7 +120,8 @@ pub(super) struct ResourceUse {
     pub(super) displaced: AtomicU64,
 }
 
-/// A client. Made by `ClientDirectory`, so that there is one for each identity.
+/// A client. Made by `ClientDirectory`, so that there is one for each identity;
+/// but for the proxy itself.
 #[derive(Debug)]
 pub struct Client {
     /// Identity.
@@ -130,6 +135,13 @@ pub struct Client {
 }
 
 impl Client {
+    /// Returns the client that stands for the proxy itself, without limits.
+    #[must_use]
+    pub fn proxy() -> Arc<Self> {
+        // The directory counts from 1.
+        Arc::new(Self::new(ClientId::Proxy, 0, ClientLimits::default()))
+    }
+
     pub(super) fn new(id: ClientId, number: u64, limits: ClientLimits) -> Self {
         Self {
             id,

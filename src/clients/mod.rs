@@ -15,4 +15,6 @@ pub mod shares;
 
 pub mod snapshot;
 
+pub mod bound;
+
 pub mod client;

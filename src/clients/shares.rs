@@ -3,7 +3,9 @@
 //! Max-min fairness: what is free goes to whoever asks. What is not goes, once it
 //! is free, to the waiting client that holds least. Shares that can be given up
 //! at once ([`Share::may_be_displaced`]) need not become free: the client that
-//! holds most loses one to a client that would still hold no more than it.
+//! holds most loses one to a client that would still hold no more than it. Where
+//! no share can be given up ([`DisplacementOrder::Never`]), each client leaves as
+//! many free as it holds.
 //!
 //! Does not know the clock: who waits sets a time for that.
 
@@ -36,6 +38,10 @@ pub enum DisplacementOrder {
     OldestFirst,
     /// The latest first: it has waited least.
     NewestFirst,
+    /// None: what a share is used for cannot be stopped. So a client gets no more
+    /// of them than are left free by it, and one that comes finds some: of `n`
+    /// clients that want all, each has an `(n + 1)`th part, and one part is free.
+    Never,
 }
 
 /// All shares of one resource.
@@ -50,6 +56,8 @@ pub struct Shares {
 #[derive(Debug, Default)]
 struct SharesState {
     limit: usize,
+    /// Most that may wait; as many as there are shares if it is absent.
+    waiting_limit: Option<usize>,
     /// Shares in use, without those that were displaced.
     used: usize,
     /// Clients that wait, each with its waiters in the order of arrival; none is
@@ -125,6 +133,12 @@ impl Shares {
         self.grant_free();
     }
 
+    /// Sets how many may wait for a share, in place of as many as there are
+    /// shares.
+    pub fn set_waiting_limit(&self, limit: usize) {
+        self.lock().waiting_limit = Some(limit);
+    }
+
     /// Takes a share if one is free, or can be displaced.
     ///
     /// # Errors
@@ -140,8 +154,8 @@ impl Shares {
     /// Takes a share, or waits for one. Clients that hold less come first, each
     /// one's waiters in the order of arrival.
     ///
-    /// As many may wait as there are shares; where they do, the client with most
-    /// waiters loses its latest.
+    /// As many may wait as there are shares, or as was set; where they do, the
+    /// client with most waiters loses its latest.
     ///
     /// # Errors
     ///
@@ -177,7 +191,7 @@ impl Shares {
         if let Some(id) = client.limited_by(self.resource) {
             return Err(ShareRefusal::Limit(id.clone()));
         }
-        if state.limit <= state.used && !self.displace(state, client) {
+        if !state.has_room(client, self.resource, self.order) && !self.displace(state, client) {
             return Err(ShareRefusal::Full);
         }
         Ok(self.share(state, client))
@@ -226,7 +240,7 @@ impl Shares {
             if state.waiting == 0 || state.limit <= state.used {
                 return;
             }
-            let Some(queue) = state.next_queue(self.resource) else {
+            let Some(queue) = state.next_queue(self.resource, self.order) else {
                 return;
             };
             let Some((client, waiter)) = state.pop(queue, self.resource) else {
@@ -268,7 +282,7 @@ impl SharesState {
         grant: oneshot::Sender<Share>,
     ) -> Option<u64> {
         let own = self.queues.iter().position(|queue| queue.is_of(client));
-        if self.limit <= self.waiting {
+        if self.waiting_limit.unwrap_or(self.limit) <= self.waiting {
             let own_len = own.map_or(0, |own| self.queues[own].waiters.len());
             let longest = self
                 .queues
@@ -301,12 +315,25 @@ impl SharesState {
         Some(number)
     }
 
+    /// Reports whether there is a free share for `client`.
+    fn has_room(&self, client: &Client, resource: Resource, order: DisplacementOrder) -> bool {
+        let free = self.limit.saturating_sub(self.used);
+        let own = match order {
+            DisplacementOrder::OldestFirst | DisplacementOrder::NewestFirst => 0,
+            DisplacementOrder::Never => client.held(resource),
+        };
+        usize::try_from(own).is_ok_and(|own| own < free)
+    }
+
     /// Returns the index of the queue that comes next: that of the client which
     /// holds least, among those below their limits, and of several the one that
     /// has waited longest.
-    fn next_queue(&self, resource: Resource) -> Option<usize> {
+    fn next_queue(&self, resource: Resource, order: DisplacementOrder) -> Option<usize> {
         let queues = self.queues.iter().enumerate();
-        let open = queues.filter(|(_, queue)| queue.client.limited_by(resource).is_none());
+        let open = queues.filter(|(_, queue)| {
+            queue.client.limited_by(resource).is_none()
+                && self.has_room(&queue.client, resource, order)
+        });
         let first = |queue: &ClientQueue| queue.waiters.front().map(|waiter| waiter.number);
         open.min_by_key(|(_, queue)| (queue.client.held(resource), first(queue)))
             .map(|(index, _)| index)
@@ -375,6 +402,7 @@ impl ClientShares {
         let found = match order {
             DisplacementOrder::OldestFirst => self.shares.values().find(is_allowed),
             DisplacementOrder::NewestFirst => self.shares.values().rev().find(is_allowed),
+            DisplacementOrder::Never => None,
         };
         let number = found?.number;
         self.shares.remove(&number)
@@ -549,6 +577,45 @@ mod tests {
         assert_eq!(shares.take_now(&other).unwrap_err(), ShareRefusal::Full);
         kept[0].may_be_displaced(true);
         assert!(shares.take_now(&other).is_ok());
+    }
+
+    // Ours: look-ups by the system, and fetches that have begun.
+    #[tokio::test(start_paused = true)]
+    async fn of_shares_that_cannot_be_given_up_a_client_leaves_as_many_free_as_it_holds() {
+        let shares = Shares::new(
+            Resource::Lookups,
+            12,
+            DisplacementOrder::Never,
+            Arc::default(),
+        );
+        let [client, other, third] = clients(None);
+        let all_of = |client: &Arc<Client>| -> Vec<_> {
+            std::iter::from_fn(|| shares.take_now(client).ok()).collect()
+        };
+        let first = all_of(&client);
+        assert_eq!(held(&client), 6);
+        let mut more = pin!(shares.take(&client));
+        assert!(soon(more.as_mut()).await.is_none());
+        let second = all_of(&other);
+        assert_eq!(held(&other), 3);
+        // What comes back is not for a client that has more than it leaves free.
+        drop(second);
+        assert!(soon(more.as_mut()).await.is_none());
+        drop(first);
+        assert!(soon(more).await.unwrap().is_ok());
+        let [_first, _second] = [all_of(&client), all_of(&other)];
+        assert!(shares.take_now(&third).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_may_wait_where_that_is_set() {
+        let (shares, [client, ..]) = (shares(1), clients(None));
+        shares.set_waiting_limit(2);
+        let _taken = shares.take_now(&client).unwrap();
+        let [mut first, mut second] = [(); 2].map(|()| Box::pin(shares.take(&client)));
+        assert!(soon(first.as_mut()).await.is_none());
+        assert!(soon(second.as_mut()).await.is_none());
+        assert!(soon(shares.take(&client)).await.unwrap().is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use super::client::{Client, ClientId, Resource};
 pub struct ClientSnapshot {
     /// Name of its crawler, its address, or its network.
     pub client: String,
-    /// `crawler`, `address` or `network`.
+    /// `crawler`, `address`, `network` or `proxy`.
     pub kind: Cow<'static, str>,
     /// What it has of each resource of which it has, or had, anything.
     pub shares: BTreeMap<Cow<'static, str>, ResourceSnapshot>,
@@ -40,6 +40,7 @@ impl ClientSnapshot {
     #[must_use]
     pub fn of(client: &Client) -> Self {
         let kind = match client.id {
+            ClientId::Proxy => "proxy",
             ClientId::Crawler(_) => "crawler",
             ClientId::Address(_) => "address",
             ClientId::Network(_) => "network",

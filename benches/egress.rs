@@ -12,6 +12,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use politesse::clients::client::Client;
 use politesse::clock;
 use politesse::metrics::Metrics;
 use politesse::tasks::Tasks;
@@ -52,13 +53,14 @@ async fn main() {
 
 async fn row(name: &str, egress: &Egress, authority: &str) {
     let origin = Origin::new(Scheme::Http, authority).expect("an origin");
+    let client = Client::proxy();
     // The first one resolves the name.
-    let _ = egress.admits(&origin).await;
+    let _ = egress.admits(&origin, Some(&client)).await;
     let mut times = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let begun = clock::instant();
         for _ in 0..CALLS {
-            let _ = black_box(egress.admits(black_box(&origin)).await);
+            let _ = black_box(egress.admits(black_box(&origin), Some(&client)).await);
         }
         times.push(clock::instant().duration_since(begun) / CALLS);
     }
@@ -85,9 +87,12 @@ fn egress(entries: u32, listener: &str) -> Egress {
         dns_ttl: Duration::from_secs(3600),
         dns_timeout: Duration::from_secs(5),
         dns_lookups: NonZeroUsize::MIN,
+        dns_zone_lookups: NonZeroUsize::MIN,
         dns_cache: NonZeroUsize::MAX,
     };
-    let egress = Egress::new(options, Arc::new(Metrics::default()), Tasks::default());
+    let metrics = Arc::new(Metrics::default());
+    let lookups = Egress::lookups(&options, Arc::clone(&metrics));
+    let egress = Egress::new(options, lookups, metrics, Tasks::default());
     let own = listener.parse().expect("an address");
     egress.listeners(vec![own]).expect("no parent");
     egress

@@ -106,9 +106,11 @@ metrics! {
     egress_addresses_denied: Counter;
     /// Names being resolved (`upstream.dns_lookups`).
     upstream_dns_lookups: Gauge;
+    /// Names among these for which no answer has come within half a second.
+    upstream_dns_hanging: Gauge;
     /// Names cached with their addresses (`upstream.dns_cache`).
     upstream_dns_cache: Gauge;
-    /// Answers of the resolver.
+    /// Answers of the resolver; `busy` where a client had its share of look-ups.
     upstream_dns_answers: Family<ResultLabel, Counter>;
 
     /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale` where

@@ -10,10 +10,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::serve::RunningProxy;
 
+/// Threads for calls that block. Of these, `upstream.dns_lookups` may use 512, and
+/// a thread is only started when it is needed.
+const BLOCKING_THREADS_MAX: usize = 1024;
+
 /// Starts the runtime of commands that use the network.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
         .context("cannot start the runtime")
 }

@@ -197,7 +197,7 @@ keys! {
         /// How many connections of crawlers may be open; the next is closed at once,
         /// and counted. Each counts for two descriptors, its own and one to an origin.
         /// With `upstream.pool_idle_total`, `robots.max_fetches`, twice
-        /// `upstream.dns_lookups` and some 130 more they make 10,500 by default; the log
+        /// `upstream.dns_lookups` and some 130 more they make 10,900 by default; the log
         /// says at the start if the limit (`ulimit -Hn`) is lower. The last 128 of the
         /// limit, or the last quarter of a low one, are kept for the admin listener.
         max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
@@ -298,13 +298,13 @@ keys! {
         /// Whether a crawler's own request for a robots.txt is answered from our copy.
         serve_cached: bool = "true", Flag;
         /// How many may be asked for at the same time; the next wait, for as long as
-        /// `timeout`. Each may hold `max_bytes` meanwhile.
+        /// `timeout`. Each may hold `max_bytes` meanwhile. No client has more of them
+        /// than it leaves free, so that one which asks for nothing but sites that hang
+        /// leaves the others some.
         max_fetches: NonZeroUsize = "1024", count(1..=1_000_000);
-        /// How many of them for one client, so that one which asks for nothing but sites
-        /// that hang leaves the others some.
-        max_fetches_per_client: NonZeroUsize = "768", count(1..=1_000_000);
-        /// How many may be under way or wait, for the crawlers that need them; a request
-        /// that needs one more is refused, and may be repeated a second later.
+        /// How many may be under way or wait, for the crawlers that need them, again no
+        /// more for one client than it leaves free; a request that needs one more is
+        /// refused, and may be repeated a second later.
         max_waiting: NonZeroUsize = "16384", count(1..=1_000_000);
         /// The status of the answer to a request while robots.txt is unreachable, and so
         /// forbids everything: 403 as for any refusal, or 503, since some crawlers drop
@@ -469,10 +469,15 @@ keys! {
         /// How long a name may take to be resolved.
         dns_timeout: Duration = r#""5s""#, up_to(HOUR);
         /// How many names are resolved at a time, each on a thread that cannot be
-        /// stopped, so that a dead resolver does not take them all.
-        // The runtime has 512 threads for calls that block. Half of them stay
-        // free for files and for the record.
-        dns_lookups: NonZeroUsize = "64", count(1..=256);
+        /// stopped and that a name server which does not answer keeps for ten seconds
+        /// or more. No client has more of them than it leaves free.
+        // The runtime has 1024 threads for calls that block (`cli::process`). Half
+        // of them stay free for files and for the record.
+        dns_lookups: NonZeroUsize = "256", count(1..=512);
+        /// How many of them for one client in one zone, the domain that somebody has
+        /// registered: names whose name servers do not answer wait for each other, and
+        /// not other names for them.
+        dns_zone_lookups: NonZeroUsize = "8", count(1..=512);
         /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
         /// Addresses of names in place of those in DNS, like curl's --resolve; the entry

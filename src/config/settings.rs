@@ -258,7 +258,6 @@ fn robots_options(robots: Robots, policy: &Policy) -> robots_cache::Options {
         redirects: robots.redirects,
         timeout: robots.timeout,
         max_fetches: robots.max_fetches,
-        max_fetches_per_client: robots.max_fetches_per_client,
         max_waiting: robots.max_waiting,
         max_snapshots: robots.max_snapshots,
         max_snapshot_bytes: robots.max_snapshot_bytes,
@@ -291,6 +290,7 @@ fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
         dns_ttl: upstream.dns_ttl,
         dns_timeout: upstream.dns_timeout,
         dns_lookups: upstream.dns_lookups,
+        dns_zone_lookups: upstream.dns_zone_lookups,
         dns_cache: upstream.dns_cache,
     }
 }

@@ -467,7 +467,6 @@ bounds! {
     robots_readings: "robots.readings" refuses ["file" "1"] takes ["sent" "dots" "server"];
     robots_status_unauthorized: "robots.status.unauthorized" refuses ["deny"] takes ["allow" "refuse"];
     robots_unreachable_answer: "robots.unreachable_answer" refuses ["404" "\"no\""] takes ["403" "503" "\"503\""];
-    robots_max_fetches_per_client: "robots.max_fetches_per_client" refuses ["0" "1000001"] takes ["1" "1000000"];
     robots_max_waiting: "robots.max_waiting" refuses ["0" "1000001"] takes ["1" "1000000"];
     robots_max_names: "robots.max_names" refuses ["0" "1000001"] takes ["1" "1000000"];
     enforcement_mode: "enforcement.mode" refuses ["off" "true"] takes ["enforce" "report"];
@@ -510,7 +509,8 @@ bounds! {
     upstream_pool_idle_total: "upstream.pool_idle_total" refuses ["0" "1000001"] takes ["1" "1000000"];
     upstream_dns_ttl: "upstream.dns_ttl" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     upstream_dns_timeout: "upstream.dns_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
-    upstream_dns_lookups: "upstream.dns_lookups" refuses ["0" "257"] takes ["1" "256"];
+    upstream_dns_lookups: "upstream.dns_lookups" refuses ["0" "513"] takes ["1" "512"];
+    upstream_dns_zone_lookups: "upstream.dns_zone_lookups" refuses ["0" "513"] takes ["1" "512"];
     upstream_dns_cache: "upstream.dns_cache" refuses ["0" "1000001"] takes ["1" "1000000"];
     upstream_resolve: "upstream.resolve" refuses ["[]" "x"] takes ["{}" "{ a = '::1' }"];
     upstream_parent: "upstream.parent"

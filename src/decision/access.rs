@@ -34,8 +34,9 @@ pub enum Cause {
     /// The origin was not asked: one client used more product tokens than
     /// `robots.max_names`.
     Names,
-    /// The origin was not asked: too many fetches were before it
-    /// (`robots.max_fetches`, `robots.max_waiting`).
+    /// The origin was not asked: too many fetches, or look-ups of names, were
+    /// before it (`robots.max_fetches`, `robots.max_waiting`,
+    /// `upstream.dns_lookups`).
     Busy,
     /// Something failed on our side.
     Internal,

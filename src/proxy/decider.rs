@@ -62,7 +62,7 @@ impl Decider {
         wait: RobotsWait<impl Future<Output = ()>>,
     ) -> OriginDecision {
         let origin = &inquiry.target.origin;
-        let address = match self.egress.admits(origin).await {
+        let address = match self.egress.admits(origin, asker.client.as_ref()).await {
             Ok(admitted) => admitted.address(),
             Err(DialError::Denied(denial)) => {
                 let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
@@ -70,15 +70,9 @@ impl Decider {
                 return OriginDecision::unasked(denied, None);
             }
             Err(DialError::NoConnection(cause)) => {
-                let now = clock::now();
-                let key = CacheKey {
-                    origin: origin.clone(),
-                    token: None,
-                };
-                let snapshot = Snapshot::unreachable(key, Cause::NoConnection(cause), now);
-                let decision = decide(inquiry, &Arc::new(snapshot), policy, now);
-                return OriginDecision::unasked(decision, None);
+                return unresolved(inquiry, policy, Cause::NoConnection(cause));
             }
+            Err(DialError::Busy) => return unresolved(inquiry, policy, Cause::Busy),
         };
         if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
             let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
@@ -98,9 +92,9 @@ impl Decider {
     /// Returns a snapshot that refuses everything if the client has used more
     /// product tokens at this origin than `robots.max_names`.
     fn names_exceeded(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Snapshot> {
-        let (names, client) = (self.names.as_ref()?, asker.client?);
+        let (names, client) = (self.names.as_ref()?, asker.client.as_ref()?);
         let (origin, token) = (&inquiry.target.origin, inquiry.crawler.token()?);
-        let until = names.admit(client, origin, token).err()?;
+        let until = names.admit(&client.id, origin, token).err()?;
         let key = CacheKey {
             origin: origin.clone(),
             token: Some(token.clone()),
@@ -110,6 +104,18 @@ impl Decider {
             ..Snapshot::unreachable(key, Cause::Names, clock::now())
         })
     }
+}
+
+/// Decides by a robots.txt that was not asked for because of `cause`: its origin
+/// has no address that is known.
+fn unresolved(inquiry: &Arc<Inquiry>, policy: &Arc<Policy>, cause: Cause) -> OriginDecision {
+    let now = clock::now();
+    let key = CacheKey {
+        origin: inquiry.target.origin.clone(),
+        token: None,
+    };
+    let snapshot = Arc::new(Snapshot::unreachable(key, cause, now));
+    OriginDecision::unasked(decide(inquiry, &snapshot, policy, now), None)
 }
 
 impl OriginDecision {

@@ -9,7 +9,6 @@ use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::mem;
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 
+use crate::clients::client::ClientId;
 use crate::clock::{self, Stamp};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
@@ -134,7 +134,7 @@ impl NameLimiter {
     /// The time at which its tokens are counted anew, if this is one too many.
     pub fn admit(
         &self,
-        client: IpAddr,
+        client: &ClientId,
         origin: &Origin,
         name: &ProductToken,
     ) -> Result<(), Timestamp> {
@@ -159,6 +159,8 @@ impl NameLimiter {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn admit(names: &NameLimiter, client: u8, origin: &str, name: &str) -> Result<(), Timestamp> {
@@ -167,7 +169,7 @@ mod tests {
             .unwrap()
             .origin;
         let name = ProductToken::new(name).unwrap();
-        names.admit([127, 0, 0, client].into(), &origin, &name)
+        names.admit(&IpAddr::from([127, 0, 0, client]).into(), &origin, &name)
     }
 
     fn admitted(names: &NameLimiter, client: u8, origin: &str, name: &str) -> bool {

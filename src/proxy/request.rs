@@ -105,7 +105,7 @@ impl ProxyRequest {
         }
         let preferred_wait = preferred_wait(&parts.headers);
         let asker = Asker {
-            client: Some(connection.client),
+            client: Some(Arc::clone(&connection.sharer)),
             user_agent: parts.headers.get(USER_AGENT).cloned(),
             from: parts.headers.get(FROM).cloned(),
         };

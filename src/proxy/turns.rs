@@ -16,6 +16,7 @@ use http::Response;
 
 use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::request::{ConnectionInfo, ProxyRequest};
+use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use crate::decision::delay::{Delay, DelayEnd};
@@ -124,6 +125,10 @@ impl RequestTurns<'_> {
 }
 
 impl HostTurns for RequestTurns<'_> {
+    fn client(&self) -> Option<&Arc<Client>> {
+        Some(&self.wait.connection.sharer)
+    }
+
     fn pause(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }

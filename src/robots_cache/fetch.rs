@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::time::timeout;
 
+use crate::clients::client::Client;
 use crate::decision::access::{Cause, NoConnection, StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
 use crate::decision::snapshot::{RobotsBody, Validators};
@@ -78,12 +79,18 @@ pub struct HttpFetcher {
 /// Turn of a fetch at a host, with what it takes to get another one.
 #[derive(Debug)]
 pub struct FetchTurn {
+    /// Client that the fetch is made for, once it makes a request.
+    client: Option<Arc<Client>>,
     scheduler: Arc<Scheduler>,
     host: Host,
     turn: Option<Turn>,
 }
 
 impl HostTurns for FetchTurn {
+    fn client(&self) -> Option<&Arc<Client>> {
+        self.client.as_ref()
+    }
+
     fn pause(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }
@@ -104,6 +111,7 @@ impl RobotsFetcher for HttpFetcher {
 
     async fn turn(&self, host: &Host) -> Option<FetchTurn> {
         Some(FetchTurn {
+            client: None,
             turn: Some(self.scheduler.robots_turn(host).await?),
             scheduler: Arc::clone(&self.scheduler),
             host: host.clone(),
@@ -121,6 +129,7 @@ impl RobotsFetcher for HttpFetcher {
         known: Option<&Validators>,
         turns: &mut FetchTurn,
     ) -> Result<Response<RobotsBody>, Cause> {
+        turns.client.clone_from(&asker.client);
         if let Some(turn) = &turns.turn {
             turn.mark_sent();
         }

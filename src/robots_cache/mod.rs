@@ -38,6 +38,7 @@ use self::options::Options;
 use self::outcome::FetchOutcome;
 use self::store::{EntryTable, FetchState, Lookup};
 use self::worker::{FetchWorker, Requester};
+use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::access::Cause;
 use crate::decision::decide::{Inquiry, Policy};
@@ -88,8 +89,13 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         let worker = FetchWorker {
             fixed_requester: Requester::fixed(&options.user_agent),
             redirect_policy: ArcSwap::from_pointee(options.policy.for_redirects()),
+            slots: FetchSlots::new(
+                Arc::clone(&sources.slots),
+                options.max_waiting.get(),
+                Arc::clone(&metrics),
+            ),
             sources,
-            slots: FetchSlots::new(&options, Arc::clone(&metrics)),
+            own: Client::proxy(),
             table: Arc::new(EntryTable::new(options, metrics)),
             tracker,
         };
@@ -114,7 +120,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     ) -> RobotsLookup {
         let key = self.worker.key(inquiry);
         let requester = || self.worker.requester(&inquiry.crawler, asker);
-        let mut watch = match self.worker.look_up(&key, requester) {
+        let mut watch = match self.worker.look_up(&key, asker, requester) {
             Lookup::Fresh(entry) => {
                 return RobotsLookup {
                     snapshot: Arc::clone(&entry.snapshot),

@@ -5,9 +5,13 @@
 //! about its own lifetime is read in `lifetime` and passed in here.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clients::client::Resource;
+use crate::clients::shares::{DisplacementOrder, Shares};
 use crate::decision::decide::Policy;
+use crate::metrics::Metrics;
 
 /// Longest time for which an entry is used without asking the origin again
 /// (RFC 9309, section 2.4).
@@ -54,11 +58,9 @@ pub struct Options {
     pub redirects: u8,
     /// Longest duration of a fetch, all redirects and bodies included.
     pub timeout: Duration,
-    /// Fetches that may make a request at the same time; others wait.
+    /// Fetches that may make a request at the same time; others wait. Limit of
+    /// the shares that the cache is given.
     pub max_fetches: NonZeroUsize,
-    /// Fetches that may make a request at the same time for one client; others
-    /// wait.
-    pub max_fetches_per_client: NonZeroUsize,
     /// Fetches that may run or wait; others are refused.
     pub max_waiting: NonZeroUsize,
     /// Entries that are held in memory.
@@ -72,6 +74,19 @@ pub struct Options {
 }
 
 impl Options {
+    /// Makes the shares of the fetches that make a request.
+    #[must_use]
+    pub fn fetch_shares(&self, metrics: Arc<Metrics>) -> Arc<Shares> {
+        Shares::new(
+            Resource::RobotsFetches,
+            self.max_fetches.get(),
+            // A fetch that has begun goes on: to ask the origin again later would
+            // cost it one request more.
+            DisplacementOrder::Never,
+            metrics,
+        )
+    }
+
     /// Returns the lifetime of a file whose response states `stated`.
     pub(super) fn file_lifetime(&self, stated: Option<Duration>) -> Duration {
         let wanted = stated.unwrap_or(self.ttl);

@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use super::entry::CacheEntry;
 use super::options::Options;
 use super::outcome::FetchOutcome;
+use crate::clients::bound::SharedBound;
+use crate::clients::client::{Client, Resource};
 use crate::decision::access::Cause;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
@@ -82,7 +84,12 @@ pub(super) struct EntryTable {
     pub(super) metrics: Arc<Metrics>,
 }
 
-type RunningFetches = HashMap<CacheKey, watch::Sender<FetchState>>;
+/// Fetches that run or wait.
+struct RunningFetches {
+    states: HashMap<CacheKey, watch::Sender<FetchState>>,
+    /// Bound of their number (`robots.max_waiting`).
+    bound: SharedBound,
+}
 
 impl EntryTable {
     pub(super) fn new(options: Options, metrics: Arc<Metrics>) -> Self {
@@ -100,9 +107,13 @@ impl EntryTable {
             // in vain.
             .eviction_policy(EvictionPolicy::lru())
             .build();
+        let running = RunningFetches {
+            states: HashMap::new(),
+            bound: SharedBound::new(options.max_waiting.get()),
+        };
         Self {
             entries,
-            running: Mutex::default(),
+            running: Mutex::new(running),
             options,
             metrics,
         }
@@ -114,13 +125,15 @@ impl EntryTable {
     }
 
     /// Returns the entry in force, or the fetch that it will come from: the one
-    /// that is running, or a new one, which `start` is called with. No two
-    /// fetches run for one key, and no more than `robots.max_waiting` in all.
+    /// that is running, or a new one for `client`, which `start` is called with.
+    /// No two fetches run for one key, and no more than `robots.max_waiting` in
+    /// all, of which no client has more than it leaves to others.
     ///
     /// `start` is also called where the entry in force is due for a refresh.
     pub(super) fn look_up(
         self: &Arc<Self>,
         key: &CacheKey,
+        client: &Arc<Client>,
         start: impl FnOnce(RunningFetch),
     ) -> Lookup {
         let is_settled = |entry: &Arc<CacheEntry>| entry.is_fresh() && !entry.is_refresh_due();
@@ -131,20 +144,21 @@ impl EntryTable {
         // Looked at again: a fetch may have ended before the lock was held.
         let earlier = self.latest(key);
         let fresh = earlier.clone().filter(|entry| entry.is_fresh());
-        if let Some(state) = running.get(key) {
+        if let Some(state) = running.states.get(key) {
             return fresh.map_or_else(|| Lookup::Running(state.subscribe()), Lookup::Fresh);
         }
         if let Some(entry) = fresh.clone().filter(is_settled) {
             return Lookup::Fresh(entry);
         }
-        if self.options.max_waiting.get() <= running.len() {
+        if !running.bound.add(&client.id) {
             drop(running);
+            client.count_refused(Resource::RobotsFetches);
             // Not held, so that the next request tries again.
             let busy = || self.entry(&FetchOutcome::failed(key, Cause::Busy), earlier.as_deref());
             return Lookup::Fresh(fresh.unwrap_or_else(busy));
         }
         let state = watch::Sender::new(FetchState::Requesting);
-        running.insert(key.clone(), state.clone());
+        running.states.insert(key.clone(), state.clone());
         drop(running);
         self.metrics.robots_waiting.inc();
         let is_refresh = fresh.is_some();
@@ -152,6 +166,7 @@ impl EntryTable {
         start(RunningFetch {
             key: key.clone(),
             earlier,
+            client: Arc::clone(client),
             table: Arc::clone(self),
             state,
             is_refresh,
@@ -172,8 +187,10 @@ impl EntryTable {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remove_running(&self, running: &mut RunningFetches, key: &CacheKey) {
-        running.remove(key);
+    fn remove_running(&self, running: &mut RunningFetches, fetch: &RunningFetch) {
+        if running.states.remove(&fetch.key).is_some() {
+            running.bound.remove(&fetch.client.id);
+        }
         self.metrics.robots_waiting.dec();
     }
 
@@ -202,6 +219,8 @@ pub(super) struct RunningFetch {
     pub(super) key: CacheKey,
     /// Entry that the fetch replaces, from memory or from the store on disk.
     pub(super) earlier: Option<Arc<CacheEntry>>,
+    /// Client that it is made for.
+    pub(super) client: Arc<Client>,
     table: Arc<EntryTable>,
     state: watch::Sender<FetchState>,
     is_refresh: bool,
@@ -224,7 +243,7 @@ impl RunningFetch {
             // Requests join under this lock, so none can come in between.
             let mut running = self.table.running();
             if self.state.receiver_count() == 0 {
-                self.table.remove_running(&mut running, &self.key);
+                self.table.remove_running(&mut running, self);
                 return self.report(FetchState::Abandoned);
             }
         }
@@ -241,7 +260,7 @@ impl RunningFetch {
         let table = &self.table;
         table.entries.insert(self.key.clone(), Arc::clone(entry));
         self.report(FetchState::Done(Arc::clone(entry)));
-        table.remove_running(&mut table.running(), &self.key);
+        table.remove_running(&mut table.running(), self);
         table.update_gauges();
     }
 }

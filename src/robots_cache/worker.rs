@@ -23,6 +23,8 @@ use super::fetch::{Asker, RobotsFetcher};
 use super::options::UserAgent;
 use super::outcome::FetchOutcome;
 use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore};
+use crate::clients::client::Client;
+use crate::clients::shares::Shares;
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide};
@@ -66,13 +68,18 @@ impl Requester {
     }
 }
 
-/// Sources of the snapshots of a cache: network and store.
+/// Sources of the snapshots of a cache: network and store, and the slots that
+/// bound the use of the network.
 pub struct CacheSources<F> {
     /// Makes the requests.
     pub fetcher: F,
     /// Store of the snapshots that the previous process left; absent for
     /// commands that ask once.
     pub store: Option<Arc<dyn SnapshotStore>>,
+    /// Shares of the fetches that make a request: [`Options::fetch_shares`].
+    ///
+    /// [`Options::fetch_shares`]: super::options::Options::fetch_shares
+    pub slots: Arc<Shares>,
 }
 
 /// Starts fetches, and holds what they need.
@@ -84,6 +91,8 @@ pub(super) struct FetchWorker<F> {
     pub(super) sources: CacheSources<F>,
     pub(super) table: Arc<EntryTable>,
     pub(super) slots: FetchSlots,
+    /// Client of the fetches that are made for none.
+    pub(super) own: Arc<Client>,
     pub(super) tracker: TaskTracker,
 }
 
@@ -107,7 +116,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         Requester {
             crawler: crawler.clone(),
             asker: Asker {
-                client: asker.client,
+                client: asker.client.clone(),
                 ..sent.clone()
             },
         }
@@ -118,9 +127,11 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     pub(super) fn look_up(
         self: &Arc<Self>,
         key: &CacheKey,
+        asker: &Asker,
         requester: impl FnOnce() -> Requester,
     ) -> Lookup {
-        self.table.look_up(key, |fetch| {
+        let client = asker.client.as_ref().unwrap_or(&self.own);
+        self.table.look_up(key, client, |fetch| {
             // A task of its own: other requests may wait for the fetch when the
             // crawler that began it hangs up.
             let run = Arc::clone(self).run(fetch, requester());
@@ -212,9 +223,9 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 }
 
 /// Turn and slot with which a fetch makes a request.
-struct Admission<'a, T> {
+struct Admission<T> {
     turn: T,
-    slot: FetchSlot<'a>,
+    slot: FetchSlot,
 }
 
 /// The requests of one fetch, from the first URL to the last.
@@ -262,17 +273,17 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// Neither is held while the fetch waits for the other. Slots are shared by
     /// all hosts, and a turn by all fetches at one host: holding one would stop
     /// fetches that need nothing but that.
-    async fn admit(&self) -> Option<Admission<'a, F::Turn>> {
-        let (worker, client) = (self.worker, self.requester.asker.client);
+    async fn admit(&self) -> Option<Admission<F::Turn>> {
+        let (worker, client) = (self.worker, &self.fetch.client);
         let host = self.url.origin.host();
         let mut budget = TimeBudget::new(worker.table.options.timeout);
         loop {
             let turn = self.turn(host).await?;
-            if let Some(slot) = at_once(worker.slots.take(client)).await {
+            if let Some(Ok(slot)) = at_once(worker.slots.take(client)).await {
                 return Some(Admission { turn, slot });
             }
             drop(turn);
-            let slot = budget.spend(worker.slots.take(client)).await?;
+            let slot = budget.spend(worker.slots.take(client)).await?.ok()?;
             if let Some(turn) = at_once(worker.sources.fetcher.turn(host)).await.flatten() {
                 return Some(Admission { turn, slot });
             }
@@ -303,7 +314,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// longer than any client waits.
     async fn follow(
         &mut self,
-        admission: Admission<'a, F::Turn>,
+        admission: Admission<F::Turn>,
     ) -> Result<Response<RobotsBody>, Cause> {
         let Admission { mut turn, mut slot } = admission;
         let (worker, origin) = (self.worker, &self.fetch.key.origin);
@@ -345,8 +356,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             self.status = None;
             permit = RobotsPermit::redirected(next);
             // For want of a slot of ours: that says nothing about the origin.
-            let next_slot = worker.slots.take(self.requester.asker.client);
-            slot = budget.spend(next_slot).await.ok_or(Cause::Busy)?;
+            let next_slot = budget.spend(worker.slots.take(&self.fetch.client));
+            slot = next_slot.await.and_then(Result::ok).ok_or(Cause::Busy)?;
         }
     }
 
@@ -398,7 +409,10 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             method: "GET".to_owned(),
         });
         let key = self.worker.key(&inquiry);
-        let entry = match self.worker.look_up(&key, || self.requester.clone()) {
+        let entry = match self
+            .worker
+            .look_up(&key, &self.requester.asker, || self.requester.clone())
+        {
             Lookup::Fresh(entry) => entry,
             Lookup::Running(mut watch) => {
                 let decides = |state: &FetchState| {

@@ -135,12 +135,12 @@ mod tests {
     #[test]
     fn the_descriptors_that_a_configuration_wants_follow_from_its_bounds() {
         let default = descriptors_wanted(&settings(&[]));
-        assert_eq!(default, 2 * 4096 + 1024 + 1024 + 2 * 64 + 1 + 64 + 64);
+        assert_eq!(default, 2 * 4096 + 1024 + 1024 + 2 * 256 + 1 + 64 + 64);
         for (key, more) in [
             ("proxy.max_connections=4106", 20),
             ("upstream.pool_idle_total=1034", 10),
             ("robots.max_fetches=1034", 10),
-            ("upstream.dns_lookups=74", 20),
+            ("upstream.dns_lookups=266", 20),
         ] {
             assert_eq!(
                 descriptors_wanted(&settings(&[key])),

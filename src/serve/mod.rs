@@ -27,7 +27,7 @@ use self::commands::{CommandError, CommandListener, Commands};
 use self::control::instance::{Instance, SOCKET};
 use self::control::server::ControlServer;
 pub use self::parts::OriginClients;
-use self::parts::{SharedParts, SourceFiles};
+use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
 use crate::admin::{self, Access, Admin, AdminToken, PaceSource};
 use crate::audit::AuditLog;
@@ -103,6 +103,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let shared = SharedParts {
         clients,
         scheduler: Arc::new(parts::scheduler(settings, &audit, &metrics)),
+        origin_shares: OriginShares::new(settings, &metrics),
         own: OwnAddresses::from([&listen[..], &admin].concat()),
         audit,
         metrics,
@@ -321,6 +322,7 @@ impl RunningProxy {
         self.shared.scheduler.set_options(settings.pace.clone());
         let limits = &settings.listener.client_limits;
         self.shared.clients.set_options(limits.clone());
+        self.shared.origin_shares.set_limits(&settings);
         self.server.in_force.store(Arc::new(config));
         announce(&settings, &self.shared.metrics);
         if let Some(control) = &self.control {

@@ -11,6 +11,7 @@ use politesse_robots::Dialect;
 
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
+use crate::clients::shares::Shares;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
@@ -38,8 +39,44 @@ pub(super) struct SharedParts {
     pub(super) scheduler: Arc<Scheduler>,
     /// Clients, by whom shares are counted.
     pub(super) clients: Arc<ClientDirectory>,
+    /// Shares of what clients take to ask origins.
+    pub(super) origin_shares: OriginShares,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
+}
+
+/// Shares of what clients take to ask origins. They outlive a reload: what the
+/// parts of before still hold counts on.
+#[derive(Debug, Clone)]
+pub(super) struct OriginShares {
+    lookups: Arc<Shares>,
+    robots_fetches: Arc<Shares>,
+}
+
+impl OriginShares {
+    pub(super) fn new(settings: &Settings, metrics: &Arc<Metrics>) -> Self {
+        Self {
+            lookups: Egress::lookups(&settings.egress, Arc::clone(metrics)),
+            robots_fetches: settings.robots.fetch_shares(Arc::clone(metrics)),
+        }
+    }
+
+    /// Puts the limits of `settings` in force.
+    pub(super) fn set_limits(&self, settings: &Settings) {
+        self.lookups.set_limit(settings.egress.dns_lookups.get());
+        let fetches = settings.robots.max_fetches.get();
+        self.robots_fetches.set_limit(fetches);
+    }
+}
+
+/// Parts that [`OriginClients`] are built on.
+#[derive(Clone, Copy)]
+struct ClientParts<'a> {
+    metrics: &'a Arc<Metrics>,
+    scheduler: &'a Arc<Scheduler>,
+    shares: &'a OriginShares,
+    /// Record that keeps robots.txt files; absent for a command.
+    audit: Option<&'a Arc<AuditLog>>,
 }
 
 /// Clients of origins: for robots.txt and for pages.
@@ -64,7 +101,13 @@ impl OriginClients {
         let metrics = Arc::new(Metrics::default());
         let options = settings.pace.clone();
         let scheduler = Scheduler::new(options, Arc::clone(&metrics), Tasks::default());
-        Self::new(settings, &metrics, &Arc::new(scheduler), None)
+        let parts = ClientParts {
+            metrics: &metrics,
+            scheduler: &Arc::new(scheduler),
+            shares: &OriginShares::new(settings, &metrics),
+            audit: None,
+        };
+        Self::new(settings, parts)
     }
 
     /// Builds clients for a proxy. They do not dial its own listeners, and the
@@ -74,24 +117,31 @@ impl OriginClients {
     ///
     /// Roots that cannot be read, or a parent that `egress` denies.
     pub(super) fn shared(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Self> {
-        let audit = Some(&shared.audit);
-        let clients = Self::new(settings, &shared.metrics, &shared.scheduler, audit)?;
+        let parts = ClientParts {
+            metrics: &shared.metrics,
+            scheduler: &shared.scheduler,
+            shares: &shared.origin_shares,
+            audit: Some(&shared.audit),
+        };
+        let clients = Self::new(settings, parts)?;
         let set = clients.egress.listeners(shared.own.clone());
         set.context("upstream.parent cannot be dialled")?;
         Ok(clients)
     }
 
-    fn new(
-        settings: &Settings,
-        metrics: &Arc<Metrics>,
-        scheduler: &Arc<Scheduler>,
-        audit: Option<&Arc<AuditLog>>,
-    ) -> anyhow::Result<Self> {
+    fn new(settings: &Settings, parts: ClientParts<'_>) -> anyhow::Result<Self> {
+        let ClientParts {
+            metrics,
+            scheduler,
+            shares,
+            audit,
+        } = parts;
         // Connections to origins end with their idle time or with the process: no
         // crawler waits for them, so neither does a stop.
         let tasks = Tasks::default();
         let egress = Arc::new(Egress::new(
             settings.egress.clone(),
+            Arc::clone(&shares.lookups),
             Arc::clone(metrics),
             tasks.clone(),
         ));
@@ -114,7 +164,11 @@ impl OriginClients {
         };
         let robots = RobotsCache::new(
             settings.robots.clone(),
-            CacheSources { fetcher, store },
+            CacheSources {
+                fetcher,
+                store,
+                slots: Arc::clone(&shares.robots_fetches),
+            },
             Arc::clone(metrics),
             tasks.0,
         );

@@ -6,7 +6,6 @@
 //! audit log.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +28,7 @@ use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
 use super::tls::client_config;
 use super::upload::Upload;
+use crate::clients::client::Client;
 use crate::decision::access::NoConnection;
 use crate::decision::decide::{Permit, RobotsPermit};
 use crate::decision::snapshot::Validators;
@@ -73,10 +73,10 @@ pub struct Options {
 
 /// Client on whose behalf a robots.txt is requested: all that such a request
 /// takes from one of the crawler.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Asker {
-    /// Address of the client; absent for requests of our own.
-    pub client: Option<IpAddr>,
+    /// Client, of whose shares it takes; absent for requests of our own.
+    pub client: Option<Arc<Client>>,
     /// `User-Agent`, as sent.
     pub user_agent: Option<HeaderValue>,
     /// `From`, as sent (RFC 9110, section 10.1.2).
@@ -85,6 +85,10 @@ pub struct Asker {
 
 /// Turns that one request takes at its host. It has the first one.
 pub trait HostTurns: Send {
+    /// Returns the client that the request is made for; absent for requests of our
+    /// own.
+    fn client(&self) -> Option<&Arc<Client>>;
+
     /// Returns the pause that the host wants before the next turn, at least.
     fn pause(&self) -> Duration;
 
@@ -218,7 +222,7 @@ impl Upstream {
         let is_reused = idle.is_some();
         let connection = match idle {
             Some(connection) => connection,
-            None => self.connect(origin).await?,
+            None => self.connect(origin, turns.client().cloned()).await?,
         };
         let failed = match self.exchange(connection, message, body).await {
             Ok(response) => return Ok(response),
@@ -233,7 +237,7 @@ impl Upstream {
         // Once more and no more: a connection that breaks although it is new
         // does not break for its age.
         self.metrics.upstream_retries.inc();
-        let connection = self.connect(origin).await?;
+        let connection = self.connect(origin, turns.client().cloned()).await?;
         let sent = Box::pin(self.exchange(connection, message, body)).await;
         sent.map_err(|failed| failed.error)
     }
@@ -262,10 +266,14 @@ impl Upstream {
         None
     }
 
-    async fn connect(&self, origin: &Origin) -> Result<Connection, UpstreamError> {
+    async fn connect(
+        &self,
+        origin: &Origin,
+        client: Option<Arc<Client>>,
+    ) -> Result<Connection, UpstreamError> {
         // Boxed, as is all that most requests do not do: the future of an exchange
         // is moved, and a handshake has many times the size of the rest.
-        let connection = Box::pin(self.connector.connect(origin)).await?;
+        let connection = Box::pin(self.connector.connect(origin, client.as_ref())).await?;
         // In the pool from the first exchange on, so that requests that come
         // meanwhile share the connection and open none.
         if let Some(shared) = connection.shared() {

@@ -26,6 +26,7 @@ use super::read_ahead::ReadAhead;
 use super::tls::handshake_failure;
 use super::upload::Upload;
 use super::wire::{ReceivedBytes, Wire};
+use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::access::NoConnection;
 use crate::descriptors;
@@ -130,9 +131,14 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Connects to `origin`, if it may be dialled.
-    pub(super) async fn connect(&self, origin: &Origin) -> Result<Connection, DialError> {
-        let admitted = self.egress.admits(origin).await?;
+    /// Connects to `origin`, if it may be dialled. A look-up of its name is
+    /// counted for `client`.
+    pub(super) async fn connect(
+        &self,
+        origin: &Origin,
+        client: Option<&Arc<Client>>,
+    ) -> Result<Connection, DialError> {
+        let admitted = self.egress.admits(origin, client).await?;
         self.open(origin, &admitted)
             .await
             .map_err(DialError::NoConnection)

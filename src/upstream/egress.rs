@@ -9,6 +9,7 @@
 //! Does not know what goes over a connection.
 
 mod own;
+mod pending;
 mod resolver;
 mod rules;
 
@@ -24,6 +25,8 @@ use self::resolver::{Resolver, ResolverLimits};
 pub use self::rules::{Allow, Denial, Deny, DialError, EgressPorts};
 use self::rules::{EgressLists, EgressRules};
 use super::parent::Parent;
+use crate::clients::client::{Client, Resource};
+use crate::clients::shares::{DisplacementOrder, Shares};
 use crate::decision::access::NoConnection;
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
@@ -47,8 +50,11 @@ pub struct Options {
     pub dns_ttl: Duration,
     /// Longest wait for the addresses of a name.
     pub dns_timeout: Duration,
-    /// Names that are resolved at a time.
+    /// Names that are resolved at a time: the limit of the shares that an
+    /// [`Egress`] is given.
     pub dns_lookups: NonZeroUsize,
+    /// Names of one zone that are resolved at a time for one client.
+    pub dns_zone_lookups: NonZeroUsize,
     /// Names that are remembered.
     pub dns_cache: NonZeroUsize,
 }
@@ -112,8 +118,25 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Creates an egress that resolves names in tasks of `tasks`.
-    pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
+    /// Makes the shares of look-ups that `options` allow.
+    pub fn lookups(options: &Options, metrics: Arc<Metrics>) -> Arc<Shares> {
+        Shares::new(
+            Resource::Lookups,
+            options.dns_lookups.get(),
+            // Nothing stops the thread of a look-up.
+            DisplacementOrder::Never,
+            metrics,
+        )
+    }
+
+    /// Creates an egress that resolves names in tasks of `tasks`, each with one of
+    /// the shares `lookups`.
+    pub fn new(
+        options: Options,
+        lookups: Arc<Shares>,
+        metrics: Arc<Metrics>,
+        tasks: Tasks,
+    ) -> Self {
         let lists = EgressLists {
             deny: options.deny,
             allow: options.allow,
@@ -123,19 +146,19 @@ impl Egress {
         // With a parent no other name than its own is resolved here, and that
         // one the operator has set.
         let resolved_rules = match &options.parent {
-            Some(_) => Arc::new(EgressRules::open(Arc::clone(&metrics))),
+            Some(_) => Arc::new(EgressRules::open(metrics)),
             None => Arc::clone(&rules),
         };
         let limits = ResolverLimits {
             ttl: options.dns_ttl,
             timeout: options.dns_timeout,
-            lookups: options.dns_lookups,
+            zone_lookups: options.dns_zone_lookups,
             names: options.dns_cache,
         };
         Self {
             rules,
             resolve: by_name(options.resolve),
-            resolver: Resolver::new(limits, resolved_rules, metrics, tasks),
+            resolver: Resolver::new(limits, resolved_rules, lookups, tasks),
             parent: options.parent,
             own: OwnListeners::default(),
         }
@@ -155,13 +178,19 @@ impl Egress {
         self.without_own(address).map(drop)
     }
 
-    /// Returns the addresses at which `origin` may be dialled.
+    /// Returns the addresses at which `origin` may be dialled. A look-up of its
+    /// name is counted for `client`; without one, for the proxy itself.
     ///
     /// # Errors
     ///
     /// [`DialError::Denied`] if it may not be dialled,
-    /// [`DialError::NoConnection`] if its name has no address.
-    pub async fn admits(&self, origin: &Origin) -> Result<DialTarget, DialError> {
+    /// [`DialError::NoConnection`] if its name has no address,
+    /// [`DialError::Busy`] if the client has its share of look-ups.
+    pub async fn admits(
+        &self,
+        origin: &Origin,
+        client: Option<&Arc<Client>>,
+    ) -> Result<DialTarget, DialError> {
         if let Host::Name(name) = origin.host()
             && let Some(entry) = self.entry(name, origin.port().get())
         {
@@ -179,7 +208,7 @@ impl Egress {
             Some(parent) => (NextHop::Parent, &parent.0),
             None => (NextHop::Origin, origin),
         };
-        self.admitted(hop, self.found(place).await?)
+        self.admitted(hop, self.found(place, client).await?)
     }
 
     /// Checks all that can be checked without a resolver.
@@ -199,7 +228,11 @@ impl Egress {
 
     /// Returns the addresses of `place`, from its literal, the settings or the
     /// resolver.
-    async fn found(&self, place: &Origin) -> Result<Addresses, DialError> {
+    async fn found(
+        &self,
+        place: &Origin,
+        client: Option<&Arc<Client>>,
+    ) -> Result<Addresses, DialError> {
         if let Some(address) = self.fixed(place) {
             return Ok(vec![address]);
         }
@@ -208,7 +241,7 @@ impl Egress {
             return Err(DialError::NoConnection(NoConnection::Dns));
         };
         let port = place.port().get();
-        let found = self.resolver.addresses(name).await?;
+        let found = self.resolver.addresses(name, client).await?;
         let with_port = found.iter().map(|&ip| SocketAddr::new(ip, port));
         Ok(with_port.collect())
     }

@@ -78,6 +78,10 @@ impl From<DialError> for UpstreamError {
         match error {
             DialError::Denied(denial) => Self::Prohibited(denial),
             DialError::NoConnection(cause) => Self::NoConnection(cause),
+            // The name was resolved when the request was decided, and has expired
+            // since. The decision is on record by now, so this is a name that
+            // could not be resolved in time.
+            DialError::Busy => Self::NoConnection(NoConnection::DnsTimeout),
         }
     }
 }

@@ -123,7 +123,7 @@ fn some_descriptors_are_kept_for_the_admin_listener() {
         let config = resolve("o.test", origin.address()).set("proxy.header_timeout = \"1h\"");
         let place = Place::with(&config.set("proxy.max_connections = 1000"));
         let proxy = start_with_descriptors(place, 120).await;
-        let told = "the hard limit of descriptors is 120, and this configuration wants 4305";
+        let told = "the hard limit of descriptors is 120, and this configuration wants 4689";
         until("warning", async || proxy.log().contains(told).then_some(())).await;
         let mut held = burst(proxy.address(), 200).await;
         held.push(TcpStream::connect(proxy.address()).await.unwrap());
@@ -139,7 +139,7 @@ fn some_descriptors_are_kept_for_the_admin_listener() {
             "{shown}"
         );
         assert!(
-            shown.contains("politesse_descriptors_wanted 4305\n"),
+            shown.contains("politesse_descriptors_wanted 4689\n"),
             "{shown}"
         );
         let mut others = Vec::new();

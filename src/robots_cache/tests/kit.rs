@@ -183,7 +183,6 @@ pub(in crate::robots_cache) fn options() -> Options {
         redirects: 5,
         timeout: 30 * SECOND,
         max_fetches: NonZeroUsize::new(1024).unwrap(),
-        max_fetches_per_client: NonZeroUsize::new(768).unwrap(),
         max_waiting: NonZeroUsize::new(1024).unwrap(),
         max_snapshots: NonZeroUsize::new(1000).unwrap(),
         max_snapshot_bytes: 64 * 1024 * 1024,
@@ -211,6 +210,7 @@ fn cache_from(
     let sources = CacheSources {
         fetcher: script.clone(),
         store,
+        slots: options.fetch_shares(Arc::default()),
     };
     RobotsCache::new(options, sources, Arc::default(), TaskTracker::new())
 }

@@ -1,28 +1,31 @@
 //! Resolver: the addresses of names, from the system and from a cache.
 //!
 //! The system's resolver is getaddrinfo (RFC 3493, section 6.1), on a thread that
-//! nothing can stop. So one lookup at a time runs for each name, and few in all;
-//! and a request waits no longer than `upstream.dns_timeout`, whatever the thread
-//! does.
+//! nothing can stop. So one look-up at a time runs for each name, few for each
+//! client in each zone, and no client has more of them than it leaves free; and a
+//! request waits no longer than `upstream.dns_timeout`, whatever the thread does.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::rt::Executor;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, timeout_at};
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{timeout, timeout_at};
 
-use super::rules::{DialError, EgressRules};
-use crate::clock::{self, Stamp};
+use super::pending::{Joined, LookupClaim, PendingLookups, ZonePlaces};
+use super::rules::{DialError, EgressRules, ResolvedName};
+use crate::clients::client::Client;
+use crate::clients::shares::{Share, Shares};
+use crate::clock::Stamp;
 use crate::decision::access::NoConnection;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
@@ -36,21 +39,22 @@ const ADDRESSES_MAX: usize = 16;
 /// page, short enough for a resolver that had a bad moment.
 const NONE_TTL: Duration = Duration::from_secs(5);
 
-/// Limits of a resolver (`upstream.dns_*`).
+/// Time after which a look-up counts as one that hangs. Recursive resolvers need
+/// less, but for name servers that do not answer.
+const HANGS_AFTER: Duration = Duration::from_millis(500);
+
+/// Limits of a resolver (`upstream.dns_*`), but for the number of look-ups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResolverLimits {
     /// Time for which an answer is cached.
     pub(super) ttl: Duration,
     /// Longest wait of a request for an answer.
     pub(super) timeout: Duration,
-    /// Lookups that run at a time.
-    pub(super) lookups: NonZeroUsize,
+    /// Look-ups of one client in one zone that run at a time.
+    pub(super) zone_lookups: NonZeroUsize,
     /// Names that are cached, and names that may wait.
     pub(super) names: NonZeroUsize,
 }
-
-/// Allowed addresses of a name, or the error by which there is none.
-type ResolvedName = Result<Arc<[IpAddr]>, DialError>;
 
 /// Function that asks the system; another one in tests.
 type SystemLookup = fn(Box<str>) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
@@ -58,14 +62,17 @@ type SystemLookup = fn(Box<str>) -> Pin<Box<dyn Future<Output = io::Result<Vec<I
 /// Resolves names, and caches their addresses.
 pub(super) struct Resolver(Arc<ResolverState>);
 
-/// State that lookups share with the requests that wait for them.
+/// State that look-ups share with the requests that wait for them.
 struct ResolverState {
     limits: ResolverLimits,
     lookup: SystemLookup,
     rules: Arc<EgressRules>,
     cache: Cache<Box<str>, CachedName>,
-    waiting: Mutex<HashMap<Box<str>, PendingLookup>>,
-    places: Arc<Semaphore>,
+    pending: Arc<PendingLookups>,
+    zones: ZonePlaces,
+    shares: Arc<Shares>,
+    /// Client for whom names are looked up that no client asks for.
+    own: Arc<Client>,
     metrics: Arc<Metrics>,
     tasks: Tasks,
 }
@@ -77,40 +84,43 @@ struct CachedName {
     ttl: Duration,
 }
 
-/// Lookup that runs. Its time counts from the first request, so that a name that
-/// hangs holds up no request twice.
-#[derive(Debug, Clone)]
-struct PendingLookup {
-    deadline: Instant,
-    answer: watch::Receiver<Option<ResolvedName>>,
+/// Place of a look-up that runs.
+struct LookupPlace {
+    _zone: Option<OwnedSemaphorePermit>,
+    _share: Share,
 }
 
 impl Resolver {
     pub(super) fn new(
         limits: ResolverLimits,
         rules: Arc<EgressRules>,
-        metrics: Arc<Metrics>,
+        shares: Arc<Shares>,
         tasks: Tasks,
     ) -> Self {
         let names = u64::try_from(limits.names.get()).unwrap_or(u64::MAX);
+        shares.set_waiting_limit(limits.names.get());
+        let pending = PendingLookups::new(limits.names.get(), limits.timeout);
         Self(Arc::new(ResolverState {
             limits,
             lookup: |name| Box::pin(ask_system(name)),
+            metrics: Arc::clone(&rules.metrics),
             rules,
             // The other policy may turn the newest name away.
             cache: Cache::builder()
                 .max_capacity(names)
                 .eviction_policy(EvictionPolicy::lru())
                 .build(),
-            waiting: Mutex::default(),
-            places: Arc::new(Semaphore::new(limits.lookups.get())),
-            metrics,
+            pending: Arc::new(pending),
+            zones: ZonePlaces::new(limits.zone_lookups.get()),
+            shares,
+            own: Client::proxy(),
             tasks,
         }))
     }
 
     /// Returns the allowed addresses of `name`, from the cache or the system.
-    pub(super) async fn addresses(&self, name: &str) -> ResolvedName {
+    /// What it takes to look the name up is counted for `client`.
+    pub(super) async fn addresses(&self, name: &str, client: Option<&Arc<Client>>) -> ResolvedName {
         // RFC 6761, section 6.4: such a name never has an address.
         if name == "invalid" || name.ends_with(".invalid") {
             return Err(DialError::NoConnection(NoConnection::Dns));
@@ -118,75 +128,100 @@ impl Resolver {
         if let Some(found) = self.0.cached(name) {
             return found;
         }
-        let PendingLookup {
-            deadline,
+        // Boxed: most requests go no further, and their futures are moved.
+        let found = Box::pin(self.look_up(name, client)).await;
+        if found == Err(DialError::Busy) {
+            self.0.count_answer("busy");
+        }
+        found
+    }
+
+    /// Joins the look-up of `name`, or starts it, and waits for its answer.
+    async fn look_up(&self, name: &str, client: Option<&Arc<Client>>) -> ResolvedName {
+        let state = &self.0;
+        let Joined {
             mut answer,
-        } = self.ask(name)?;
+            begun,
+            deadline,
+            claim,
+        } = state.pending.join(name, client.unwrap_or(&state.own))?;
+        if let Some(claim) = claim {
+            // A task of its own: other requests may wait for the name when this
+            // one goes.
+            state.tasks.execute(Arc::clone(state).follow(claim));
+        }
         let none = Err(DialError::NoConnection(NoConnection::Dns));
         match timeout_at(deadline, answer.wait_for(Option::is_some)).await {
             Ok(Ok(found)) => found.clone().unwrap_or(none),
-            // The task ended without an answer: the lookup panicked.
+            // The task ended without an answer: the look-up panicked.
             Ok(Err(_)) => none,
-            Err(_) => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
+            Err(_) if begun.is_cancelled() => {
+                Err(DialError::NoConnection(NoConnection::DnsTimeout))
+            }
+            Err(_) => Err(DialError::Busy),
         }
-    }
-
-    /// Joins the lookup of `name`, or starts it.
-    fn ask(&self, name: &str) -> Result<PendingLookup, DialError> {
-        let state = &self.0;
-        let mut waiting = state.waiting();
-        if let Some(under_way) = waiting.get(name) {
-            return Ok(under_way.clone());
-        }
-        // So many lookups wait that this one would not begin in time. To refuse
-        // it now keeps the list of waiting names bounded.
-        if state.limits.names.get() <= waiting.len() {
-            return Err(DialError::NoConnection(NoConnection::DnsTimeout));
-        }
-        let (sender, answer) = watch::channel(None);
-        let deadline = clock::instant() + state.limits.timeout;
-        let own = PendingLookup { deadline, answer };
-        waiting.insert(name.into(), own.clone());
-        drop(waiting);
-        let lookup = Arc::clone(state).look_up(name.into(), deadline, sender);
-        state.tasks.execute(lookup);
-        Ok(own)
     }
 }
 
 impl ResolverState {
-    /// Runs one lookup, from its place in the queue to its answer. It goes on when
+    /// Follows a claim, from the wait for a place to the answer. It goes on when
     /// its time is up: the thread is taken until it comes back, and its answer
     /// serves the next request.
-    async fn look_up(
-        self: Arc<Self>,
-        name: Box<str>,
-        deadline: Instant,
-        answer: watch::Sender<Option<ResolvedName>>,
-    ) {
-        let found = match timeout_at(deadline, self.places.acquire()).await {
-            Ok(Ok(_place)) => {
-                self.metrics.upstream_dns_lookups.inc();
-                let found = (self.lookup)(name.clone()).await;
-                self.metrics.upstream_dns_lookups.dec();
-                let found = self.allowed(&name, found);
-                self.cache_name(&name, &found);
-                found
-            }
-            Ok(Err(_)) | Err(_) => Err(DialError::NoConnection(NoConnection::DnsTimeout)),
+    async fn follow(self: Arc<Self>, mut claim: LookupClaim) {
+        let Some(_place) = self.place(&mut claim).await else {
+            return;
         };
-        let result = match &found {
+        if !claim.begin() {
+            return;
+        }
+        let answer = self.ask(&claim.name).await;
+        let found = self.allowed(&claim.name, answer);
+        self.cache_name(&claim.name, &found);
+        self.count_answer(match &found {
             Ok(_) => "found",
             Err(DialError::Denied(_)) => "denied",
             Err(DialError::NoConnection(cause)) => cause.as_str(),
+            Err(DialError::Busy) => "busy",
+        });
+        claim.finish(found);
+    }
+
+    /// Waits for the place of a claim, in its zone first: a name that waits for
+    /// others of its zone must not keep a place from other names.
+    async fn place(&self, claim: &mut LookupClaim) -> Option<LookupPlace> {
+        let (client, name, deadline) = (
+            Arc::clone(&claim.client),
+            claim.name.clone(),
+            claim.deadline,
+        );
+        let place = async {
+            Some(LookupPlace {
+                _zone: self.zones.take(&client, &name).await,
+                _share: self.shares.take(&client).await.ok()?,
+            })
         };
-        let label = ResultLabel { result };
-        self.metrics
-            .upstream_dns_answers
-            .get_or_create(&label)
-            .inc();
-        self.waiting().remove(&name);
-        answer.send_replace(Some(found));
+        tokio::select! {
+            biased;
+            // First: a claim that another one has overtaken takes nothing.
+            () = claim.becomes_void() => None,
+            place = timeout_at(deadline, place) => place.ok().flatten(),
+        }
+    }
+
+    /// Asks the system, and counts the look-ups that run and those that hang.
+    async fn ask(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let _running = Counted::one(&self.metrics.upstream_dns_lookups);
+        let mut lookup = (self.lookup)(name.into());
+        if let Ok(found) = timeout(HANGS_AFTER, &mut lookup).await {
+            return found;
+        }
+        let _hanging = Counted::one(&self.metrics.upstream_dns_hanging);
+        lookup.await
+    }
+
+    fn count_answer(&self, result: &'static str) {
+        let answers = &self.metrics.upstream_dns_answers;
+        answers.get_or_create(&ResultLabel { result }).inc();
     }
 
     fn allowed(&self, name: &str, found: io::Result<Vec<IpAddr>>) -> ResolvedName {
@@ -211,7 +246,7 @@ impl ResolverState {
         // A denial is as firm as an address. Only a resolver that failed is
         // asked again soon.
         let ttl = match found {
-            Err(DialError::NoConnection(_)) => self.limits.ttl.min(NONE_TTL),
+            Err(DialError::NoConnection(_) | DialError::Busy) => self.limits.ttl.min(NONE_TTL),
             Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,
         };
         let cached = CachedName {
@@ -223,9 +258,21 @@ impl ResolverState {
         let names = i64::try_from(self.cache.entry_count()).unwrap_or(i64::MAX);
         self.metrics.upstream_dns_cache.set(names);
     }
+}
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Box<str>, PendingLookup>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+/// One thing that a gauge counts, until it is dropped.
+struct Counted<'a>(&'a Gauge);
+
+impl<'a> Counted<'a> {
+    fn one(gauge: &'a Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

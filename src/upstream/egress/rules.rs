@@ -51,7 +51,14 @@ pub enum DialError {
     /// The name has no address.
     #[error("{0}")]
     NoConnection(NoConnection),
+    /// The name was not looked up: too many look-ups are before it, and the
+    /// client has its share of them (`upstream.dns_lookups`).
+    #[error("too many names are being looked up")]
+    Busy,
 }
+
+/// Allowed addresses of a name, or the error by which there is none.
+pub(super) type ResolvedName = Result<Arc<[IpAddr]>, DialError>;
 
 /// Reason why an origin may not be dialled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -86,7 +93,7 @@ pub(super) struct EgressRules {
     allowed: Vec<IpNet>,
     denied: Vec<IpNet>,
     special: SpecialAddresses,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// Treatment of private and special addresses.

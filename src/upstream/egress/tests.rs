@@ -11,12 +11,14 @@ fn options() -> Options {
         dns_ttl: Duration::from_secs(30),
         dns_timeout: Duration::from_secs(5),
         dns_lookups: NonZeroUsize::new(4).unwrap(),
+        dns_zone_lookups: NonZeroUsize::new(4).unwrap(),
         dns_cache: NonZeroUsize::new(16).unwrap(),
     }
 }
 
 fn egress(options: Options) -> Egress {
-    Egress::new(options, Arc::default(), Tasks::default())
+    let lookups = Egress::lookups(&options, Arc::default());
+    Egress::new(options, lookups, Arc::default(), Tasks::default())
 }
 
 fn origin(authority: &str) -> Origin {
@@ -38,15 +40,15 @@ fn sockets(addresses: &[&str]) -> Addresses {
 }
 
 async fn dialled(egress: &Egress, authority: &str) -> Addresses {
-    let admitted = egress.admits(&origin(authority)).await.unwrap();
+    let admitted = egress.admits(&origin(authority), None).await.unwrap();
     assert_eq!(admitted.hop, NextHop::Origin);
     admitted.addresses
 }
 
 async fn denial(egress: &Egress, authority: &str) -> Denial {
-    match egress.admits(&origin(authority)).await.unwrap_err() {
+    match egress.admits(&origin(authority), None).await.unwrap_err() {
         DialError::Denied(denial) => denial,
-        DialError::NoConnection(cause) => panic!("{authority}: {cause}"),
+        error @ (DialError::NoConnection(_) | DialError::Busy) => panic!("{authority}: {error}"),
     }
 }
 
@@ -114,7 +116,7 @@ async fn a_name_under_invalid_is_never_asked_for() {
         ..options()
     });
     for name in ["invalid", "a.invalid"] {
-        let answer = egress.admits(&origin(name)).await.unwrap_err();
+        let answer = egress.admits(&origin(name), None).await.unwrap_err();
         assert_eq!(answer, DialError::NoConnection(NoConnection::Dns));
     }
 }
@@ -151,10 +153,15 @@ async fn what_is_allowed_wins_over_what_is_denied() {
         ],
         ..options()
     });
-    assert!(egress.admits(&origin("10.1.2.3")).await.is_ok());
-    assert!(egress.admits(&origin("10.2.2.3")).await.is_err());
-    assert!(egress.admits(&origin("93.184.216.34")).await.is_err());
-    assert!(egress.admits(&origin("[64:ff9b::a01:203]")).await.is_ok());
+    assert!(egress.admits(&origin("10.1.2.3"), None).await.is_ok());
+    assert!(egress.admits(&origin("10.2.2.3"), None).await.is_err());
+    assert!(egress.admits(&origin("93.184.216.34"), None).await.is_err());
+    assert!(
+        egress
+            .admits(&origin("[64:ff9b::a01:203]"), None)
+            .await
+            .is_ok()
+    );
     let found = ips(&["10.9.9.9"]);
     assert!(egress.rules.allowed_of("intranet.test", &found).is_ok());
     assert!(egress.rules.allowed_of("other.test", &found).is_err());
@@ -173,8 +180,8 @@ macro_rules! wrapped {
                 allow: [$($allow),*].map(|net: &str| Allow::Net(net.parse().unwrap())).to_vec(),
                 ..options()
             });
-            $(assert!(egress.admits(&origin($yes)).await.is_ok(), "{}", $yes);)*
-            $(assert!(egress.admits(&origin($no)).await.is_err(), "{}", $no);)*
+            $(assert!(egress.admits(&origin($yes), None).await.is_ok(), "{}", $yes);)*
+            $(assert!(egress.admits(&origin($no), None).await.is_err(), "{}", $no);)*
         }
     )+};
 }
@@ -205,8 +212,13 @@ async fn without_the_default_only_the_named_networks_are_denied() {
         ports: vec![EgressPorts::Range(9000..=9100)],
         ..options()
     });
-    assert!(egress.admits(&origin("127.0.0.1:9000")).await.is_ok());
-    assert!(egress.admits(&origin("192.0.2.1:9100")).await.is_err());
+    assert!(egress.admits(&origin("127.0.0.1:9000"), None).await.is_ok());
+    assert!(
+        egress
+            .admits(&origin("192.0.2.1:9100"), None)
+            .await
+            .is_err()
+    );
     assert_eq!(denial(&egress, "127.0.0.1:9101").await, Denial::Port(9101));
 }
 
@@ -281,8 +293,13 @@ async fn our_own_listeners_are_denied_whatever_is_allowed() {
             "{authority}: {denial}"
         );
     }
-    assert!(egress.admits(&origin("127.0.0.1:3130")).await.is_ok());
-    assert!(egress.admits(&origin("93.184.216.34:3129")).await.is_ok());
+    assert!(egress.admits(&origin("127.0.0.1:3130"), None).await.is_ok());
+    assert!(
+        egress
+            .admits(&origin("93.184.216.34:3129"), None)
+            .await
+            .is_ok()
+    );
 }
 
 fn listeners(addresses: &[&str]) -> Vec<SocketAddr> {
@@ -313,7 +330,7 @@ async fn with_a_parent_names_and_literals_are_judged_and_it_is_dialled() {
         ..behind("http://10.0.0.5:3128")
     });
     for authority in ["nowhere.test", "93.184.216.34"] {
-        let admitted = egress.admits(&origin(authority)).await.unwrap();
+        let admitted = egress.admits(&origin(authority), None).await.unwrap();
         let addresses: Addresses = vec!["10.0.0.5:3128".parse().unwrap()];
         let hop = NextHop::Parent;
         assert_eq!(admitted, DialTarget { hop, addresses }, "{authority}");
@@ -340,7 +357,7 @@ async fn a_parent_is_found_where_the_operator_says() {
         resolve: vec![resolve("up.test", Some(3128), "127.0.0.1:8080")],
         ..behind("http://up.test:3128")
     });
-    let admitted = egress.admits(&origin("o.test")).await.unwrap();
+    let admitted = egress.admits(&origin("o.test"), None).await.unwrap();
     assert_eq!(admitted.addresses, sockets(&["127.0.0.1:8080"]));
 }
 
@@ -358,7 +375,7 @@ async fn a_parent_that_is_this_proxy_is_told_at_the_start() {
         });
         let told = egress.listeners(listeners(&["127.0.0.1:3128"]));
         assert!(matches!(told, Err(Denial::OwnListener(_))), "{parent}");
-        let answer = egress.admits(&origin("o.test")).await;
+        let answer = egress.admits(&origin("o.test"), None).await;
         assert!(matches!(
             answer,
             Err(DialError::Denied(Denial::OwnListener(_)))

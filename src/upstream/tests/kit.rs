@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::clients::client::Client;
 use crate::decision::decide::Receipt;
 use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
 use crate::decision::snapshot::{AccessResult, CacheKey, Snapshot};
@@ -176,9 +177,16 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
         dns_ttl: Duration::from_secs(30),
         dns_timeout: Duration::from_secs(5),
         dns_lookups: NonZeroUsize::new(4).unwrap(),
+        dns_zone_lookups: NonZeroUsize::new(4).unwrap(),
         dns_cache: NonZeroUsize::new(16).unwrap(),
     };
-    Arc::new(Egress::new(options, Arc::default(), Tasks::default()))
+    let lookups = Egress::lookups(&options, Arc::default());
+    Arc::new(Egress::new(
+        options,
+        lookups,
+        Arc::default(),
+        Tasks::default(),
+    ))
 }
 
 pub(super) fn setup_with(options: Options, names: &[(&str, SocketAddr)]) -> Setup {
@@ -218,6 +226,10 @@ impl Paced {
 }
 
 impl HostTurns for Paced {
+    fn client(&self) -> Option<&Arc<Client>> {
+        None
+    }
+
     fn pause(&self) -> Duration {
         self.pause
     }

@@ -5,6 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::clients::client::Resource;
+use crate::clients::directory::ClientDirectory;
+use crate::clients::shares::DisplacementOrder;
+use crate::clock;
 use crate::upstream::egress::rules::{Deny, EgressLists, EgressPorts};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -12,11 +16,17 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that a lookup of `*.slow.test` takes, longer than any test waits.
 const SLOW: Duration = Duration::from_secs(12);
 
+/// Look-ups of one client in one zone.
+const ZONE_LOOKUPS: usize = 4;
+
+/// Names that may wait, and are cached.
+const NAMES: usize = 8;
+
 /// Returns a resolver whose system answers by the name alone.
 fn resolver(lookups: usize) -> Resolver {
     resolver_with(lookups, |name| {
         Box::pin(async move {
-            if name.ends_with("slow.test") {
+            if name.ends_with("slow.test") || name.ends_with(".dead.example") {
                 sleep(SLOW).await;
             }
             match &*name {
@@ -30,6 +40,16 @@ fn resolver(lookups: usize) -> Resolver {
     })
 }
 
+/// Returns a resolver without a limit by zone, in which many names may wait.
+fn resolver_zoned(lookups: usize) -> Resolver {
+    let mut resolver = resolver(lookups);
+    let state = Arc::get_mut(&mut resolver.0).unwrap();
+    state.zones = ZonePlaces::new(usize::MAX);
+    state.pending = Arc::new(PendingLookups::new(1000, TIMEOUT));
+    state.shares.set_waiting_limit(1000);
+    resolver
+}
+
 fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
     let lists = EgressLists {
         deny: vec![Deny::Default],
@@ -41,12 +61,26 @@ fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
     let limits = ResolverLimits {
         ttl: Duration::from_secs(30),
         timeout: TIMEOUT,
-        lookups: NonZeroUsize::new(lookups).unwrap(),
-        names: NonZeroUsize::new(8).unwrap(),
+        zone_lookups: NonZeroUsize::new(ZONE_LOOKUPS).unwrap(),
+        names: NonZeroUsize::new(NAMES).unwrap(),
     };
-    let mut resolver = Resolver::new(limits, rules, metrics, Tasks::default());
+    let order = DisplacementOrder::Never;
+    let shares = Shares::new(Resource::Lookups, lookups, order, metrics);
+    let mut resolver = Resolver::new(limits, rules, shares, Tasks::default());
     Arc::get_mut(&mut resolver.0).unwrap().lookup = lookup;
     resolver
+}
+
+impl Resolver {
+    /// Asks for the proxy itself.
+    async fn of(&self, name: &str) -> ResolvedName {
+        self.addresses(name, None).await
+    }
+}
+
+fn clients<const N: usize>() -> [Arc<Client>; N] {
+    let directory = ClientDirectory::default();
+    std::array::from_fn(|n| directory.at([192, 0, 2, u8::try_from(n).unwrap()].into()))
 }
 
 fn answers(resolver: &Resolver, result: &'static str) -> u64 {
@@ -58,7 +92,7 @@ fn answers(resolver: &Resolver, result: &'static str) -> u64 {
 fn cause(found: &ResolvedName) -> NoConnection {
     match found {
         Err(DialError::NoConnection(cause)) => *cause,
-        Ok(_) | Err(DialError::Denied(_)) => panic!("{found:?}"),
+        Ok(_) | Err(DialError::Denied(_) | DialError::Busy) => panic!("{found:?}"),
     }
 }
 
@@ -68,7 +102,7 @@ async fn an_answer_from_before_the_clock_was_set_forward_is_not_used() {
     let resolver = resolver(1);
     for (seconds, lookups) in [(0, 1), (-3600, 1), (3600, 1), (31, 2)] {
         clock::tests::set_wall_by(jiff::SignedDuration::from_secs(seconds));
-        resolver.addresses("a.test").await.unwrap();
+        resolver.of("a.test").await.unwrap();
         assert_eq!(answers(&resolver, "found"), lookups, "{seconds}");
     }
 }
@@ -78,7 +112,7 @@ async fn an_answer_holds_for_its_time_and_no_longer() {
     let resolver = resolver(1);
     for (seconds, lookups) in [(0, 1), (29, 1), (2, 2)] {
         advance(Duration::from_secs(seconds)).await;
-        assert!(resolver.addresses("a.test").await.is_ok());
+        assert!(resolver.of("a.test").await.is_ok());
         assert_eq!(answers(&resolver, "found"), lookups);
     }
 }
@@ -89,7 +123,7 @@ async fn no_answer_holds_for_a_short_time() {
         let resolver = resolver(1);
         for (seconds, lookups) in [(0, 1), (4, 1), (2, 2)] {
             advance(Duration::from_secs(seconds)).await;
-            assert_eq!(cause(&resolver.addresses(name).await), NoConnection::Dns);
+            assert_eq!(cause(&resolver.of(name).await), NoConnection::Dns);
             assert_eq!(answers(&resolver, "dns_error"), lookups, "{name}");
         }
     }
@@ -99,7 +133,7 @@ async fn no_answer_holds_for_a_short_time() {
 async fn a_name_without_an_allowed_address_is_kept_as_denied() {
     let resolver = resolver(1);
     for _ in 0..2 {
-        let found = resolver.addresses("inner.test").await;
+        let found = resolver.of("inner.test").await;
         assert!(matches!(found, Err(DialError::Denied(_))));
     }
     assert_eq!(answers(&resolver, "denied"), 1);
@@ -107,7 +141,7 @@ async fn a_name_without_an_allowed_address_is_kept_as_denied() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_than_sixteen_addresses_are_tried() {
-    let found = resolver(1).addresses("many.test").await.unwrap();
+    let found = resolver(1).of("many.test").await.unwrap();
     assert_eq!(found.len(), ADDRESSES_MAX);
 }
 
@@ -121,7 +155,7 @@ async fn all_who_ask_for_a_name_share_one_lookup() {
             Ok(vec!["93.184.216.34".parse().unwrap()])
         })
     });
-    let ask = || resolver.addresses("a.test");
+    let ask = || resolver.of("a.test");
     let (a, b, c, d) = tokio::join!(ask(), ask(), ask(), ask());
     assert!([a, b, c, d].iter().all(Result::is_ok));
     assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
@@ -132,7 +166,7 @@ async fn whoever_asks_for_a_name_that_hangs_waits_for_its_time_once() {
     let resolver = resolver(1);
     let begun = clock::instant();
     for _ in 0..3 {
-        let found = resolver.addresses("slow.test").await;
+        let found = resolver.of("slow.test").await;
         assert_eq!(cause(&found), NoConnection::DnsTimeout);
         assert_eq!(clock::instant() - begun, TIMEOUT);
     }
@@ -141,51 +175,185 @@ async fn whoever_asks_for_a_name_that_hangs_waits_for_its_time_once() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_came_too_late_serves_the_next() {
     let resolver = resolver(1);
-    assert!(resolver.addresses("slow.test").await.is_err());
+    assert!(resolver.of("slow.test").await.is_err());
     sleep(SLOW).await;
     let begun = clock::instant();
-    assert!(resolver.addresses("slow.test").await.is_ok());
+    assert!(resolver.of("slow.test").await.is_ok());
     assert_eq!(clock::instant(), begun);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_kept_does_not_wait_for_those_that_hang() {
-    let resolver = resolver(2);
-    assert!(resolver.addresses("a.test").await.is_ok());
+    let resolver = resolver(4);
+    assert!(resolver.of("a.test").await.is_ok());
     let begun = clock::instant();
     let (a, b, c, kept) = tokio::join!(
-        resolver.addresses("a.slow.test"),
-        resolver.addresses("b.slow.test"),
-        resolver.addresses("c.test"),
+        resolver.of("a.slow.test"),
+        resolver.of("b.slow.test"),
+        resolver.of("c.test"),
         async {
-            let found = resolver.addresses("a.test").await;
+            let found = resolver.of("a.test").await;
             (found, clock::instant())
         },
     );
     assert!(kept.0.is_ok());
     assert_eq!(kept.1, begun);
-    // Both places are taken for longer than the third waits for one.
-    for found in [a, b, c] {
+    for found in [a, b] {
         assert_eq!(cause(&found), NoConnection::DnsTimeout);
     }
-    assert_eq!(resolver.0.metrics.upstream_dns_lookups.get(), 2);
+    // Both places of the client are taken for longer than the third waits for one.
+    assert_eq!(c, Err(DialError::Busy));
+    let metrics = &resolver.0.metrics;
+    let running = || {
+        (
+            metrics.upstream_dns_lookups.get(),
+            metrics.upstream_dns_hanging.get(),
+        )
+    };
+    assert_eq!((running(), answers(&resolver, "busy")), ((2, 2), 1));
     sleep(SLOW).await;
-    assert!(resolver.addresses("c.test").await.is_ok());
-    assert_eq!(resolver.0.metrics.upstream_dns_lookups.get(), 0);
+    assert!(resolver.of("c.test").await.is_ok());
+    assert_eq!(running(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_names_wait_than_may_be_kept() {
     let resolver = resolver(1);
-    let names: Vec<_> = (0..9).map(|n| format!("{n}.slow.test")).collect();
-    let begun = clock::instant();
-    let mut asked = Vec::new();
-    for name in &names[..8] {
-        asked.push(resolver.ask(name).unwrap());
+    let [client, other, third] = clients();
+    let ask = |client: &Arc<Client>, number: usize| {
+        let (resolver, client) = (Resolver(Arc::clone(&resolver.0)), Arc::clone(client));
+        resolver.0.tasks.clone().execute(async move {
+            let name = format!("{number}.slow.test");
+            let _ = resolver.addresses(&name, Some(&client)).await;
+        });
+    };
+    // One runs. Of the others a client has no more than it leaves room for.
+    for number in 0..=NAMES {
+        ask(&client, number);
+        tokio::task::yield_now().await;
     }
-    let found = resolver.addresses(&names[8]).await;
-    assert_eq!(cause(&found), NoConnection::DnsTimeout);
+    let begun = clock::instant();
+    let one_more = resolver.addresses("more.test", Some(&client)).await;
+    assert_eq!((one_more, clock::instant()), (Err(DialError::Busy), begun));
+    let waiting = |client: &Client| {
+        let claims = resolver.0.pending.waiting();
+        claims.iter().filter(|other| **other == client.id).count()
+    };
+    for number in 100..110 {
+        ask(&other, number);
+        ask(&third, number + 10);
+    }
+    tokio::task::yield_now().await;
+    assert_eq!([&client, &other, &third].map(|one| waiting(one)), [4, 2, 1]);
+    sleep(TIMEOUT * 2).await;
+    assert_eq!([&client, &other, &third].map(|one| waiting(one)), [0; 3]);
+}
+
+// A dead zone costs other names nothing, whoever asks.
+#[tokio::test(start_paused = true)]
+async fn names_of_a_zone_wait_for_each_other_alone() {
+    let resolver = resolver(64);
+    let dead: Vec<_> = (0..ZONE_LOOKUPS + 2)
+        .map(|n| format!("{n}.dead.example"))
+        .collect();
+    let begun = clock::instant();
+    let dead = async {
+        let asked = dead.iter().map(|name| resolver.of(name));
+        let mut asked: Vec<_> = asked.map(Box::pin).collect();
+        let mut found = Vec::new();
+        for answer in &mut asked {
+            tokio::select! { biased; one = answer => found.push(one), () = sleep(SLOW) => {} }
+        }
+        found
+    };
+    let others = async {
+        tokio::task::yield_now().await;
+        for name in ["a.example", "b.test", "dead.test"] {
+            assert!(resolver.of(name).await.is_ok(), "{name}");
+            assert_eq!(clock::instant(), begun, "{name}");
+        }
+    };
+    let (dead, ()) = tokio::join!(dead, others);
+    assert!(dead.iter().all(Result::is_err));
+}
+
+/// Fills all that `client` may have with names that hang, each in a zone of its
+/// own.
+async fn hang(resolver: &Resolver, client: &Arc<Client>) {
+    for number in 0..100 {
+        let (resolver, client) = (Resolver(Arc::clone(&resolver.0)), Arc::clone(client));
+        resolver.0.tasks.clone().execute(async move {
+            let name = format!("{}-{number}.slow.test", client.id);
+            let _ = resolver.addresses(&name, Some(&client)).await;
+        });
+    }
+    // Until each has its place, or waits for one.
+    sleep(Duration::from_millis(1)).await;
+}
+
+// Ours: the row of the client that asks for names which DNS does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_names_hang_costs_another_no_time() {
+    let resolver = resolver_zoned(24);
+    let [bad, worse, good] = clients();
+    hang(&resolver, &bad).await;
+    assert_eq!(bad.held(Resource::Lookups), 12);
+    hang(&resolver, &worse).await;
+    assert_eq!(worse.held(Resource::Lookups), 6);
+    let begun = clock::instant();
+    for number in 0..50 {
+        let name = format!("{number}.test");
+        assert!(resolver.addresses(&name, Some(&good)).await.is_ok());
+    }
     assert_eq!(clock::instant(), begun);
+}
+
+// A name that waits behind many of one client is not out of reach of another.
+#[tokio::test(start_paused = true)]
+async fn a_look_up_begins_when_the_first_client_that_wants_it_has_a_place() {
+    let resolver = resolver_zoned(4);
+    let [bad, good] = clients();
+    hang(&resolver, &bad).await;
+    let begun = clock::instant();
+    let late = async {
+        let found = resolver.addresses("wanted.test", Some(&bad)).await;
+        (found, clock::instant())
+    };
+    let early = async {
+        tokio::task::yield_now().await;
+        let found = resolver.addresses("wanted.test", Some(&good)).await;
+        (found, clock::instant())
+    };
+    let (late, early) = tokio::join!(late, early);
+    for (found, at) in [late, early] {
+        assert!(found.is_ok());
+        assert_eq!(at, begun);
+    }
+    assert_eq!(answers(&resolver, "found"), 1);
+}
+
+// A client that hangs up leaves its place to its other names.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_nobody_waits_for_is_not_asked() {
+    let resolver = resolver(1);
+    let hangs = resolver.of("0.slow.test");
+    let given_up = timeout(Duration::from_secs(1), resolver.of("1.slow.test"));
+    let (_, given_up) = tokio::join!(hangs, given_up);
+    assert!(given_up.is_err());
+    assert!(resolver.0.pending.waiting().is_empty());
+    sleep(SLOW).await;
+    assert_eq!(resolver.0.metrics.upstream_dns_lookups.get(), 0);
+    assert_eq!(answers(&resolver, "busy"), 0);
+}
+
+// RFC 6761, section 6.4, and a panic of ours: nobody waits for ever.
+#[tokio::test(start_paused = true)]
+async fn a_look_up_that_panics_is_over() {
+    let resolver = resolver_with(1, |_| Box::pin(async { panic!("scripted") }));
+    for _ in 0..2 {
+        let found = resolver.of("a.test").await;
+        assert_eq!(cause(&found), NoConnection::Dns);
+    }
 }
 
 // RFC 6761, section 6.3: it leads to loopback, by /etc/hosts or by itself.

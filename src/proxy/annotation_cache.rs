@@ -8,15 +8,15 @@
 //!
 //! Does not know how an annotation is found or written.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hashlink::LruCache;
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, COOKIE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::decision::digest::Digest;
@@ -34,8 +34,19 @@ const ENTRY_BYTES: usize = 1024;
 /// first.
 #[derive(Debug)]
 pub struct AnnotationCache {
-    by_request: Cache<Digest, CachedAnnotation>,
+    pages: Mutex<CachedPages>,
+    bytes_max: usize,
+    /// Two, since 64 bits are few where a false hit states directives of another
+    /// page. Their keys are random: nobody can look for two pages of one hash.
+    hashers: [RandomState; 2],
     gauge: Gauge,
+}
+
+/// Annotations by the hash of their request, and the bytes that they take.
+#[derive(Debug)]
+struct CachedPages {
+    by_request: LruCache<u128, CachedAnnotation>,
+    bytes: usize,
 }
 
 /// Properties of a request that a 304 in response to it depends on.
@@ -79,20 +90,54 @@ enum ValidatorKind {
 /// values.
 #[derive(Debug, Clone)]
 struct VaryKey {
-    /// Names of the fields; `None` if the origin does not name them all.
+    /// Names of the fields beside [`PERSONAL`]; `None` if the origin does not
+    /// name them all.
     names: Option<Box<[HeaderName]>>,
-    values: Digest,
+    /// Digest of their values; `None` if the request has none of the fields, as
+    /// most have.
+    values: Option<Digest>,
 }
 
+/// Fields that select by themselves: most pages for somebody in particular
+/// depend on them, and few origins name them.
+const PERSONAL: [HeaderName; 2] = [COOKIE, AUTHORIZATION];
+
 impl ConditionalRequest<'_> {
-    /// Computes the key of the cache. Most requests have no use for it.
-    fn key(&self) -> Digest {
-        let mut key = self.target.to_string();
+    /// Hashes the URL and the names of the crawler, in any case.
+    fn hash_with(&self, state: &RandomState) -> u64 {
+        let mut hasher = state.build_hasher();
+        self.target.hash(&mut hasher);
         for token in self.tokens {
-            key.push('\n');
-            key.extend(token.chars().map(|letter| letter.to_ascii_lowercase()));
+            for byte in token.bytes() {
+                hasher.write_u8(byte.to_ascii_lowercase());
+            }
+            hasher.write_u8(b'\n');
         }
-        Digest::of(key.as_bytes())
+        hasher.finish()
+    }
+}
+
+impl CachedPages {
+    fn remove(&mut self, key: u128) {
+        if let Some(entry) = self.by_request.remove(&key) {
+            self.bytes -= entry.bytes();
+        }
+    }
+
+    fn insert(&mut self, key: u128, entry: CachedAnnotation) {
+        self.bytes += entry.bytes();
+        if let Some(replaced) = self.by_request.insert(key, entry) {
+            self.bytes -= replaced.bytes();
+        }
+    }
+
+    /// Removes the least recently used entries beyond `bytes_max`.
+    fn evict(&mut self, bytes_max: usize) {
+        while bytes_max < self.bytes
+            && let Some((_, entry)) = self.by_request.remove_lru()
+        {
+            self.bytes -= entry.bytes();
+        }
     }
 }
 
@@ -100,13 +145,25 @@ impl AnnotationCache {
     /// Creates a cache of about `bytes_max` at most; 0 keeps nothing. `gauge`
     /// shows its size.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Self {
-        let by_request = Cache::builder()
-            .max_capacity(bytes_max as u64)
-            .weigher(|_, entry: &CachedAnnotation| entry.weight())
-            // The other policy of moka may turn new entries away.
-            .eviction_policy(EvictionPolicy::lru())
-            .build();
-        Self { by_request, gauge }
+        let by_request = LruCache::new_unbounded();
+        Self {
+            pages: Mutex::new(CachedPages {
+                by_request,
+                bytes: 0,
+            }),
+            bytes_max,
+            hashers: [RandomState::new(), RandomState::new()],
+            gauge,
+        }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, CachedPages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn key(&self, request: &ConditionalRequest<'_>) -> u128 {
+        let [high, low] = &self.hashers;
+        u128::from(request.hash_with(high)) << 64 | u128::from(request.hash_with(low))
     }
 
     /// Returns what is known of the representation that a 304 with these
@@ -116,7 +173,7 @@ impl AnnotationCache {
         request: &ConditionalRequest<'_>,
         fields: &HeaderMap,
     ) -> Option<Arc<SavedDirectives>> {
-        let entry = self.by_request.get(&request.key())?;
+        let entry = self.pages().by_request.get(&self.key(request))?.clone();
         let named = PageValidators::of_response(fields);
         let asked = PageValidators::of_request(request.fields);
         let is_same = match entry.validators.meant_by(&named, &asked)? {
@@ -141,35 +198,37 @@ impl AnnotationCache {
             return;
         }
         let validators = PageValidators::of_response(fields);
-        if known.state() != AnnotationState::Unknown && validators != PageValidators::default() {
-            let entry = CachedAnnotation {
-                validators,
-                selection: VaryKey::of(fields, request.fields),
-                known: Arc::new(known.clone()),
-            };
-            self.by_request.insert(request.key(), entry);
-        } else if self.by_request.entry_count() == 0 {
-            // Origins that send no validators cost nothing here.
+        let is_kept =
+            known.state() != AnnotationState::Unknown && validators != PageValidators::default();
+        // Origins that send no validators cost nothing here.
+        if !is_kept && self.pages().by_request.is_empty() {
             return;
-        } else {
-            self.by_request.invalidate(&request.key());
         }
-        // The cache evicts when it is asked to, and the gauge shows what is left.
-        self.by_request.run_pending_tasks();
-        let bytes = self.by_request.weighted_size();
-        self.gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let key = self.key(request);
+        let entry = CachedAnnotation {
+            validators,
+            selection: VaryKey::of(fields, request.fields),
+            known: Arc::new(known.clone()),
+        };
+        let mut pages = self.pages();
+        // One that is larger than all may be would drive out the others first.
+        if is_kept && entry.bytes() <= self.bytes_max {
+            pages.insert(key, entry);
+        } else {
+            pages.remove(key);
+        }
+        pages.evict(self.bytes_max);
+        self.gauge
+            .set(i64::try_from(pages.bytes).unwrap_or(i64::MAX));
     }
 }
 
 impl CachedAnnotation {
-    fn weight(&self) -> u32 {
+    /// Returns about how many bytes of memory it takes.
+    fn bytes(&self) -> usize {
         let validators = [&self.validators.etag, &self.validators.last_modified];
         let validator_bytes = validators.into_iter().flatten().map(|value| value.len());
-        let bytes = ENTRY_BYTES
-            + self.known.bytes()
-            + self.selection.bytes()
-            + validator_bytes.sum::<usize>();
-        u32::try_from(bytes).unwrap_or(u32::MAX)
+        ENTRY_BYTES + self.known.bytes() + self.selection.bytes() + validator_bytes.sum::<usize>()
     }
 }
 
@@ -242,24 +301,18 @@ fn vary_names(response: &HeaderMap) -> Option<Box<[HeaderName]>> {
             .ok()
             .filter(|name| name != "*" && names.len() < VARY_NAMES_MAX)?;
         // A page says the same in every content coding.
-        if name != ACCEPT_ENCODING && !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    // Most pages for somebody in particular depend on these, and few origins
-    // name them.
-    for name in [COOKIE, AUTHORIZATION] {
-        if !names.contains(&name) {
+        if name != ACCEPT_ENCODING && !PERSONAL.contains(&name) && !names.contains(&name) {
             names.push(name);
         }
     }
     Some(names.into())
 }
 
-/// Returns the digest of the values that a request has in the fields `names`.
-fn digest_of(names: &[HeaderName], request: &HeaderMap) -> Digest {
+/// Returns the digest of the values that a request has in the fields `names` and
+/// [`PERSONAL`].
+fn digest_of(names: &[HeaderName], request: &HeaderMap) -> Option<Digest> {
     let mut text = Vec::new();
-    for name in names {
+    for name in names.iter().chain(&PERSONAL) {
         for value in request.get_all(name) {
             text.extend_from_slice(name.as_str().as_bytes());
             text.push(b':');
@@ -267,7 +320,7 @@ fn digest_of(names: &[HeaderName], request: &HeaderMap) -> Digest {
             text.push(b'\n');
         }
     }
-    Digest::of(&text)
+    (!text.is_empty()).then(|| Digest::of(&text))
 }
 
 /// Returns the value of a field that stands there once and is not too long.
@@ -358,7 +411,9 @@ mod tests {
     #[test]
     fn another_crawler_and_another_url_ask_for_another_page() {
         let fields = HeaderMap::new();
-        let key = |url: &str, tokens: &[&str]| asked(&url.parse().unwrap(), tokens, &fields).key();
+        let pages = AnnotationCache::new(0, Gauge::default());
+        let key =
+            |url: &str, tokens: &[&str]| pages.key(&asked(&url.parse().unwrap(), tokens, &fields));
         assert_eq!(key("http://h/a", &["Foo"]), key("http://h/a", &["foo"]));
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &["Bar"]));
         assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &[]));
@@ -392,10 +447,12 @@ mod tests {
             let asked = asked(&target, &[], &none);
             pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
         }
-        pages.by_request.run_pending_tasks();
-        assert!(pages.by_request.weighted_size() <= 64 * 1024);
-        assert!(2 < pages.by_request.entry_count());
-        assert!(0 < gauge.get());
+        let kept = pages.pages();
+        let bytes = kept.by_request.iter().map(|(_, entry)| entry.bytes());
+        assert_eq!(bytes.sum::<usize>(), kept.bytes);
+        assert!(kept.bytes <= 64 * 1024);
+        assert!(2 < kept.by_request.len());
+        assert_eq!(gauge.get(), i64::try_from(kept.bytes).unwrap());
     }
 
     // A response without a validator takes the place of one that had one.

@@ -124,6 +124,9 @@ struct FieldEntry<'a> {
     sources: Vec<&'static str>,
 }
 
+/// Bytes of a value with few directives.
+const VALUE_BYTES: usize = 128;
+
 /// Key of crawlers that are not identified.
 const EVERYONE: &KeyRef = key_ref("*");
 
@@ -134,7 +137,9 @@ impl FieldWriter<'_> {
     fn value(&self) -> String {
         let directives = &self.annotation.known.directives;
         let keys = self.keys();
-        let mut field = DictSerializer::new();
+        // Room for the usual value, which would grow to it step by step.
+        let mut text = String::with_capacity(VALUE_BYTES);
+        let mut field = DictSerializer::with_buffer(&mut text);
         for key in &keys {
             self.write_member(field.inner_list(key), self.own_entries(), None);
         }
@@ -152,7 +157,9 @@ impl FieldWriter<'_> {
             let mut list = field.inner_list(OUTSIDE);
             self.write_entries(&mut list, entries(&directives.outside));
         }
-        field.finish().unwrap_or_default()
+        // Without a member there is nothing to write.
+        let _ = field.finish();
+        text
     }
 
     fn omits_rest(&self) -> bool {

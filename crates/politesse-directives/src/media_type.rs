@@ -4,6 +4,8 @@
 //! A declared type is believed; the MIME Sniffing standard is followed for bodies
 //! without one. Does not know what is done with a body that is HTML.
 
+use memchr::memchr2;
+
 /// Number of first bytes that tell whether a body without a Content-Type is HTML
 /// (MIME Sniffing standard, section 5.2).
 pub const SIGNATURE_BYTES: usize = 1445;
@@ -57,23 +59,31 @@ fn is_one_of(essence: &str, names: &[&str]) -> bool {
 /// Splits a Content-Type into its types. A comma in quotes is part of a
 /// parameter.
 fn members(content_type: &str) -> impl Iterator<Item = &str> {
+    // Nearly all are one type without quotes.
+    let is_one = memchr2(b',', b'"', content_type.as_bytes()).is_none();
     let (mut is_quoted, mut is_escaped) = (false, false);
-    content_type.split(move |letter| {
-        let was_escaped = std::mem::take(&mut is_escaped);
-        match letter {
-            '\\' => is_escaped = is_quoted && !was_escaped,
-            '"' => is_quoted ^= !was_escaped,
-            _ => {}
-        }
-        letter == ',' && !is_quoted
-    })
+    let several = (!is_one).then(|| {
+        content_type.split(move |letter| {
+            let was_escaped = std::mem::take(&mut is_escaped);
+            match letter {
+                '\\' => is_escaped = is_quoted && !was_escaped,
+                '"' => is_quoted ^= !was_escaped,
+                _ => {}
+            }
+            letter == ',' && !is_quoted
+        })
+    });
+    let one = is_one.then_some(content_type);
+    one.into_iter().chain(several.into_iter().flatten())
 }
 
 /// Returns a type without its parameters. Some browsers take a blank for a
 /// missing semicolon (`text/html charset=utf-8`).
 fn essence(member: &str) -> &str {
-    let ends = |letter: char| letter == ';' || letter.is_ascii_whitespace();
-    member.trim().split(ends).next().unwrap_or_default()
+    let member = member.trim();
+    let ends = |byte: u8| byte == b';' || byte.is_ascii_whitespace();
+    let end = member.bytes().position(ends);
+    &member[..end.unwrap_or(member.len())]
 }
 
 /// Reports whether a text has the form of a type (RFC 9110, section 8.3.1).

@@ -5,6 +5,7 @@
 //! when there are no more. Directives are told apart by `segment`, and gathered
 //! by `collector`; none is known here.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -260,11 +261,7 @@ impl ResponseHead<'_> {
             return BodyPlan::Ignore;
         }
         let is_partial = self.status == StatusCode::PARTIAL_CONTENT;
-        let lines = self.fields.get_all(CONTENT_TYPE).into_iter();
-        // Several lines are one list (RFC 9110, section 5.3): one type that is HTML
-        // is enough.
-        let types: Vec<&[u8]> = lines.map(HeaderValue::as_bytes).collect();
-        let content_type = types.join(&b", "[..]);
+        let content_type = self.content_type();
         if is_partial && is_multipart(&content_type) {
             return BodyPlan::Miss(PartialReason::Range);
         }
@@ -291,6 +288,19 @@ impl ResponseHead<'_> {
                 extent,
             })),
         }
+    }
+
+    /// Returns the types that the response states. Several lines are one list
+    /// (RFC 9110, section 5.3): one type that is HTML is enough.
+    fn content_type(&self) -> Cow<'_, [u8]> {
+        let mut lines = self.fields.get_all(CONTENT_TYPE).iter();
+        let first = lines.next().map_or(&[][..], HeaderValue::as_bytes);
+        let mut list = Cow::Borrowed(first);
+        for line in lines {
+            list.to_mut().extend_from_slice(b", ");
+            list.to_mut().extend_from_slice(line.as_bytes());
+        }
+        list
     }
 
     /// Reports whether the part in a 206 begins at byte 0.

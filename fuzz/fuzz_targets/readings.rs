@@ -36,19 +36,17 @@ fuzz_target!(|input: &[u8]| -> Corpus {
     let robots = robots.get(1..).unwrap_or_default();
     let path = target.path_and_query().to_owned();
     readings_are_paths(&path);
-    let server = said((robots, &target), Readings::Server);
+    let server = said(robots, &target, Readings::Server);
     if server.verdict == Verdict::Allow {
         is_allowed_by_its_plain_name(robots, &path);
-        let sent = said((robots, &target), Readings::Sent);
+        let sent = said(robots, &target, Readings::Sent);
         assert_eq!(sent.verdict, Verdict::Allow, "{path}: more than as sent");
     }
     // The file itself is exempt as these bytes alone.
     let decided = server.reason != Reason::Undecided && server.reason != Reason::RobotsTxt;
     if let Some(escaped) = with_an_escape(&path).filter(|_| decided) {
-        let other = said(
-            (robots, &self::target(escaped.as_bytes()).unwrap()),
-            Readings::Server,
-        );
+        let target = self::target(escaped.as_bytes()).unwrap();
+        let other = said(robots, &target, Readings::Server);
         let agree = other.verdict == server.verdict || other.reason == Reason::Undecided;
         assert!(agree, "{path} and {escaped}");
     }
@@ -108,7 +106,7 @@ fn with_an_escape(path: &str) -> Option<String> {
     ))
 }
 
-fn said((robots, target): (&[u8], &Target), readings: Readings) -> Ruling {
+fn said(robots: &[u8], target: &Target, readings: Readings) -> Ruling {
     let copy = RobotsFile::new(Bytes::copy_from_slice(robots));
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),

@@ -35,7 +35,7 @@ pub fn compare(dialect: Dialect, question: &Question) {
     };
     let agent = token.as_ref().map_or("", |token| token.as_str());
     let wanted = reference::decide(dialect, body, agent, &path);
-    let wanted = as_told(dialect, (wanted, &found), &path);
+    let wanted = as_told(dialect, &found, &path, wanted);
     assert_eq!(
         found,
         wanted,
@@ -96,7 +96,7 @@ fn as_taken(dialect: Dialect, path: &str) -> String {
 /// Returns what the reference says, in the engine's words. An empty path in a
 /// rule decides nothing in either, but google/robotstxt names its line all the
 /// same.
-fn as_told(dialect: Dialect, (wanted, found): (Verdict, &Verdict), path: &str) -> Verdict {
+fn as_told(dialect: Dialect, found: &Verdict, path: &str, wanted: Verdict) -> Verdict {
     let names_empty = dialect == Dialect::Google && wanted.allow && found.line.is_none();
     if names_empty || path == "/robots.txt" {
         return Verdict {

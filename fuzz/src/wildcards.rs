@@ -57,7 +57,7 @@ pub fn question(bytes: &mut Unstructured<'_>) -> Result<(Dialect, Question)> {
     let question = Question {
         body: body.into_bytes(),
         agent: "a".to_owned(),
-        path: path(bytes, (&words, &values))?,
+        path: path(bytes, &words, &values)?,
     };
     Ok((dialect, question))
 }
@@ -97,7 +97,7 @@ fn value(bytes: &mut Unstructured<'_>, words: &[String]) -> Result<String> {
 }
 
 /// Words in a row, or what one of the rules is likely to match.
-fn path(bytes: &mut Unstructured<'_>, (words, values): (&[String], &[String])) -> Result<String> {
+fn path(bytes: &mut Unstructured<'_>, words: &[String], values: &[String]) -> Result<String> {
     let mut path = match values.is_empty() || bytes.arbitrary()? {
         true => (*bytes.choose(&["/", "/a", "/a/b", "/x"])?).to_owned(),
         false => fitting(bytes.choose(values)?, bytes)?,

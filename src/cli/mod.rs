@@ -131,7 +131,7 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
     #[cfg(target_os = "linux")]
     #[command(name = run::seal::ENTER, hide = true)]
     EnterSeal(run::seal::enter::EnterArguments),
-    /// What was decided, and whether the record still says so.
+    /// Decisions in the record, and whether it still says what they were.
     #[command(
         subcommand,
         after_help = "Example: politesse audit list --verdict disallow"

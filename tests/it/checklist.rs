@@ -67,7 +67,7 @@ impl Said {
 }
 
 /// Returns what `file` says of `path` to `agent`, by each way there is to ask.
-pub(crate) fn said((dialect, file): (Dialect, &[u8]), agent: &str, path: &str) -> Said {
+pub(crate) fn said(dialect: Dialect, file: &[u8], agent: &str, path: &str) -> Said {
     let robots = RobotsTxt::in_dialect(file.to_vec(), dialect);
     let said = Said::by_judgement(&robots.binding(&Crawler::parse(agent)).judge(path));
     let copy = RobotsFile::read(Bytes::copy_from_slice(file), dialect);
@@ -121,7 +121,7 @@ pub(crate) fn ruling(
 
 /// Returns the same by RFC 9309, to one that calls itself FooBot.
 fn to_foobot(file: &[u8], path: &str) -> Said {
-    said((Dialect::Rfc9309, file), "FooBot", path)
+    said(Dialect::Rfc9309, file, "FooBot", path)
 }
 
 /// One test a row: a file, and what it says to FooBot of paths.
@@ -430,13 +430,10 @@ fn malformed_line_ends_no_group_and_changes_no_verdict() {
     let before = lines.join(&b'\n');
     for agent in ["FooBot", "BarBot", "BazBot"] {
         for path in ["/", "/a", "/a/b", "/a/bc", "/c", "/dc"] {
-            let expected = said((Dialect::Rfc9309, &before), agent, path);
+            let expected = said(Dialect::Rfc9309, &before, agent, path);
             for (place, malformed) in places(&lines) {
-                let found = said(
-                    (Dialect::Rfc9309, &with(&lines, place, malformed)),
-                    agent,
-                    path,
-                );
+                let file = with(&lines, place, malformed);
+                let found = said(Dialect::Rfc9309, &file, agent, path);
                 let text = String::from_utf8_lossy(malformed);
                 assert_eq!(
                     found,

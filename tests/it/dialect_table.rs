@@ -33,8 +33,8 @@ macro_rules! rows {
     (@cells $file:literal, $path:literal => $($column:ident: $dialect:ident $expected:expr;)*) => {$(
         #[test]
         fn $column() {
-            let file = (Dialect::$dialect, $file.as_bytes());
-            assert_eq!(said(file, "FooBot", $path), $expected);
+            let told = said(Dialect::$dialect, $file.as_bytes(), "FooBot", $path);
+            assert_eq!(told, $expected);
         }
     )*};
 }

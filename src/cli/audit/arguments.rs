@@ -42,13 +42,13 @@ pub(crate) struct DecisionArguments {
     /// The crawler's token, in any case; * for crawlers without one.
     #[arg(long, value_name = "TOKEN")]
     crawler: Option<String>,
-    /// What was decided; `later` is put off, and nothing was sent.
+    /// The verdict; `later` is put off, and nothing was sent.
     #[arg(long, value_parser = ["allow", "disallow", "later"])]
     verdict: Option<String>,
     /// The reason's word, such as `rule` or `unreachable`.
     #[arg(long, value_parser = Reason::ALL.map(Reason::as_str))]
     reason: Option<String>,
-    /// What was done about it: `reported` is what enforcing would refuse.
+    /// The effect of the verdict: `reported` is what enforcing would refuse.
     #[arg(long, value_parser = ["enforced", "reported", "overridden", "cached"])]
     effect: Option<String>,
 }

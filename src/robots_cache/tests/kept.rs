@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::{Mutex, Weak};
 
 use bytes::Bytes;
@@ -93,7 +94,7 @@ fn from_now(time: Duration) -> Timestamp {
     clock::now() + SignedDuration::try_from(time).unwrap()
 }
 
-fn snapshot(result: AccessResult, (fetched_at, expires_at): (Timestamp, Timestamp)) -> Snapshot {
+fn snapshot(result: AccessResult, lifetime: Range<Timestamp>) -> Snapshot {
     let inquiry = inquiry("http://a.test/", "ExampleBot/1.0");
     Snapshot {
         key: CacheKey {
@@ -103,8 +104,8 @@ fn snapshot(result: AccessResult, (fetched_at, expires_at): (Timestamp, Timestam
         url: ROBOTS.to_owned(),
         hops: Vec::new(),
         status: Some(200),
-        fetched_at,
-        expires_at,
+        fetched_at: lifetime.start,
+        expires_at: lifetime.end,
         result,
         stale: None,
     }
@@ -134,7 +135,7 @@ async fn what_the_store_has_fresh_is_not_asked_for() {
         AccessResult::Unavailable,
         AccessResult::Unreachable(Cause::Timeout),
     ] {
-        let shelf = Shelf::with(kept(snapshot(result, (ago(HOUR), from_now(HOUR))), 3));
+        let shelf = Shelf::with(kept(snapshot(result, ago(HOUR)..from_now(HOUR)), 3));
         let script = Script::default().at(ROBOTS, [status(503)]);
         let cache = cache_on(options(), &script, shelf.clone());
         let restored = ask(&cache).await;
@@ -149,7 +150,7 @@ async fn what_the_store_has_fresh_is_not_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
-    let times = (ago(HOUR * 22), from_now(HOUR * 2));
+    let times = ago(HOUR * 22)..from_now(HOUR * 2);
     let shelf = Shelf::with(kept(snapshot(file(), times), 0));
     let script = Script::default().at(ROBOTS, [status(304)]);
     let cache = cache_on(options(), &script, shelf.clone());
@@ -164,7 +165,7 @@ async fn what_the_store_has_is_asked_for_ahead_of_its_end_too() {
 // after a restart.
 #[tokio::test(start_paused = true)]
 async fn the_pause_after_a_vain_refresh_outlives_a_restart() {
-    let times = (ago(HOUR * 22), from_now(HOUR * 2));
+    let times = ago(HOUR * 22)..from_now(HOUR * 2);
     let shelf = Shelf::with(kept(snapshot(file(), times), 0));
     let wait = Reply::Answer(503, vec![("retry-after", "3600")], "");
     let script = Script::default().at(ROBOTS, [wait, status(304)]);
@@ -189,8 +190,8 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
         (status(304), None, 1),
         (status(503), Some(Cause::Status), 1),
     ] {
-        let times = (ago(HOUR * 48), ago(HOUR * 24));
-        let shelf = Shelf::with(kept(snapshot(file(), times), 2));
+        let times = ago(HOUR * 48)..ago(HOUR * 24);
+        let shelf = Shelf::with(kept(snapshot(file(), times.clone()), 2));
         let script = Script::default().at(ROBOTS, [reply]);
         let cache = cache_on(options(), &script, shelf.clone());
         let restored = ask(&cache).await;
@@ -204,7 +205,7 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
         if stale.is_some() {
             // After two earlier failures the pause is four times the first.
             assert_eq!((asked_again_in(&restored), shelf.only().failures), (120, 3));
-            assert_eq!(restored.fetched_at, times.0);
+            assert_eq!(restored.fetched_at, times.start);
         }
     }
 }
@@ -214,7 +215,7 @@ async fn what_the_store_has_expired_is_the_earlier_copy() {
 async fn a_copy_in_the_store_gets_no_older_than_30_days() {
     let day = HOUR * 24;
     for (age, used) in [(day * 30 - SECOND, true), (day * 30, false)] {
-        let shelf = Shelf::with(kept(snapshot(file(), (ago(age), ago(day * 20))), 5));
+        let shelf = Shelf::with(kept(snapshot(file(), ago(age)..ago(day * 20)), 5));
         let script = Script::default().at(ROBOTS, [status(503)]);
         let cache = cache_on(options(), &script, shelf);
         assert_eq!(ask(&cache).await.file().is_some(), used);
@@ -224,9 +225,9 @@ async fn a_copy_in_the_store_gets_no_older_than_30_days() {
 // Ours: with such a clock the age of the entry is unknown.
 #[tokio::test(start_paused = true)]
 async fn with_a_clock_set_back_the_origin_is_asked() {
-    let times = (from_now(HOUR), from_now(HOUR * 25));
+    let times = from_now(HOUR)..from_now(HOUR * 25);
     for (reply, cause_then) in [(status(503), Some(Cause::Status)), (status(304), None)] {
-        let shelf = Shelf::with(kept(snapshot(file(), times), 0));
+        let shelf = Shelf::with(kept(snapshot(file(), times.clone()), 0));
         let script = Script::default().at(ROBOTS, [reply]);
         let cache = cache_on(options(), &script, shelf);
         let asked = ask(&cache).await;
@@ -239,7 +240,7 @@ async fn with_a_clock_set_back_the_origin_is_asked() {
 #[tokio::test(start_paused = true)]
 async fn what_was_kept_lives_by_the_lifetimes_of_now() {
     for (ttl, fetches) in [(HOUR * 3, 0), (HOUR * 2, 1)] {
-        let times = (ago(HOUR * 2), from_now(HOUR * 20));
+        let times = ago(HOUR * 2)..from_now(HOUR * 20);
         let shelf = Shelf::with(kept(snapshot(file(), times), 0));
         let script = Script::default().at(ROBOTS, [text("")]);
         let cache = cache_on(Options { ttl, ..options() }, &script, shelf);
@@ -278,7 +279,7 @@ async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
         (status(404), true),
         (status(503), false),
     ] {
-        let times = (ago(HOUR * 48), ago(HOUR * 24));
+        let times = ago(HOUR * 48)..ago(HOUR * 24);
         let shelf = Arc::new(Shelf {
             fault: Fault::Hangs,
             ..Shelf::default()

@@ -69,7 +69,7 @@ async fn main() {
         for durability in ["queue", "commit"] {
             let folder = tempfile::tempdir().expect("a folder");
             let proxy = proxy(folder.path(), origin, durability).await;
-            let through = measure(proxy.listen[0], "http://o.test/page", connections).await;
+            let through = measure(proxy.listen[0].address, "http://o.test/page", connections).await;
             row(
                 &format!("proxy, {durability}, {connections} connections"),
                 through,
@@ -87,7 +87,7 @@ async fn annotation(origin: SocketAddr, head_kb: usize, coding: &'static str) {
     let mut times = [Duration::ZERO; 2];
     for (time, kind) in times.iter_mut().zip(["plain", "html"]) {
         let target = format!("http://o.test/{kind}/{head_kb}/{coding}");
-        *time = measure(proxy.listen[0], &target, 1).await;
+        *time = measure(proxy.listen[0].address, &target, 1).await;
     }
     proxy.stop(std::future::pending()).await;
     let [unread, read] = times.map(|time| time.as_secs_f64() * 1e6);

@@ -16,8 +16,11 @@ use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
 use crate::config::Settings;
 use crate::proxy::ca_files::closed_to_others;
 use crate::proxy::connect::HttpsMode;
+use crate::proxy::credentials::AuthMode;
+use crate::proxy::server::ListenAddress;
 use crate::serve::capacity::warn_of_shortages;
 use crate::serve::{self, RunningProxy};
+use politesse_robots::origin::Scheme;
 
 /// Arguments of `serve`.
 #[derive(Debug, Default, Args)]
@@ -105,21 +108,20 @@ fn warn_of_closed_certificate(settings: &Settings) {
 /// Prints where the proxy listens, what it goes by, and a line to try it with.
 fn announce(settings: &Settings, running: &RunningProxy) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    for address in &running.listen {
+    for listen in &running.listen {
         writeln!(
             out,
-            "politesse {} listens on http://{address}",
+            "politesse {} listens on {listen}",
             env!("CARGO_PKG_VERSION")
         )?;
     }
     writeln!(out, "health and metrics on http://{}", running.admin)?;
     out.write_all(in_force(settings).as_bytes())?;
-    if let Some(address) = running.listen.first() {
-        writeln!(
-            out,
-            "try: {}",
-            curl_line(settings, &reachable(address).to_string())
-        )?;
+    // Without TLS the line is shorter, and needs no name in the certificate.
+    let mut listeners = running.listen.iter();
+    let plain = listeners.find(|listen| listen.scheme == Scheme::Http);
+    if let Some(listen) = plain.or(running.listen.first()) {
+        writeln!(out, "try: {}", curl_line(settings, listen))?;
     }
     out.flush()?;
     Ok(())
@@ -145,9 +147,9 @@ fn in_force(settings: &Settings) -> String {
     )
 }
 
-/// Returns a command that fetches a page through the proxy at `proxy`: of a host
+/// Returns a command that fetches a page through the proxy at `listen`: of a host
 /// that the configuration resolves, else of example.com.
-fn curl_line(settings: &Settings, proxy: &str) -> String {
+fn curl_line(settings: &Settings, listen: &ListenAddress) -> String {
     let intercepts = settings.connect.mode == HttpsMode::Intercept;
     let usual_port = if intercepts { 443 } else { 80 };
     // A host of the configuration works without the internet, as in a test or a
@@ -172,7 +174,23 @@ fn curl_line(settings: &Settings, proxy: &str) -> String {
     } else {
         String::new()
     };
-    format!("curl --proxy http://{proxy}{ca} {scheme}://{host}{shown_port}/")
+    let proxy = proxy_options(settings, listen);
+    format!("curl {proxy}{ca} {scheme}://{host}{shown_port}/")
+}
+
+/// Returns the options of curl that lead to the proxy at `listen`.
+fn proxy_options(settings: &Settings, listen: &ListenAddress) -> String {
+    let (scheme, address) = (listen.scheme.as_str(), reachable(&listen.address));
+    let mut options = format!("--proxy {scheme}://{address}");
+    if let (Scheme::Https, Some(cert)) = (listen.scheme, &settings.listener.tls.cert) {
+        // A certificate that signed itself is its own root.
+        let path = shell_quoted(&plain_path(cert));
+        options.push_str(&format!(" --proxy-cacert {path}"));
+    }
+    if settings.exchange.request.auth == AuthMode::Required {
+        options.push_str(" --proxy-user NAME:TOKEN");
+    }
+    options
 }
 
 /// Warns where the working directory has an authority that an earlier version

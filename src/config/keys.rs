@@ -18,8 +18,8 @@ use super::kinds::{
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ALLOW, CONTACT, DENY, FIELD_NAME, LISTEN, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
-    ResolveTable, STORE, TOKEN, USER_AGENT,
+    ALLOW, CONTACT, DENY, FIELD_NAME, LISTEN, LISTENER, PARENT, PATH, PATH_OR_NONE, PortRange,
+    ROOTS, ResolveTable, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -35,6 +35,7 @@ use crate::pace::policy::{PaceLimits, PaceRule, Profile};
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::credentials::AuthMode;
 use crate::proxy::fields::AcceptEncoding;
+use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
@@ -158,8 +159,15 @@ keys! {
     ["proxy"] proxy: Proxy {
         /// Addresses to listen on for crawlers. Loopback, because whoever reaches this
         /// port fetches in your name; open it together with `clients`. Port 0 takes
-        /// any free one.
-        listen: Vec<SocketAddr> = r#"["127.0.0.1:3128"]"#, List { of: LISTEN, len: 1..=64 };
+        /// any free one. With https:// before it, as in "https://0.0.0.0:3130", the
+        /// proxy shows `tls_cert` there, and the way to it is encrypted.
+        listen: Vec<ListenAddress> = r#"["127.0.0.1:3128"]"#, List { of: LISTENER, len: 1..=64 };
+        /// The certificate of the addresses with https://, in PEM, followed by those
+        /// that lead to its root. A reload reads it again; connections that are open
+        /// keep the one before.
+        tls_cert: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// Its private key, in PEM; readable by this proxy alone (0600).
+        tls_key: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
         /// The name of this proxy in Via and Proxy-Status. Proxies in a chain need
         /// different names: a request that carries our own has looped.
         name: String = r#""politesse""#, TOKEN;

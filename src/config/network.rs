@@ -14,6 +14,7 @@ use toml::de::DeValue;
 use super::kinds::{Kind, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
+use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
@@ -23,6 +24,19 @@ use crate::upstream::parent::Parent;
 pub(super) const LISTEN: Text<SocketAddr> = Text {
     wanted: "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\"",
     parse: |text| text.parse().ok(),
+};
+
+/// An address for clients to connect to, and how they speak to it.
+pub(super) const LISTENER: Text<ListenAddress> = Text {
+    wanted: "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\", with \
+             https:// before it for TLS",
+    parse: |text| {
+        let (scheme, address) = text.split_once("://").unwrap_or(("http", text));
+        Some(ListenAddress {
+            scheme: scheme.parse().ok()?,
+            address: address.parse().ok()?,
+        })
+    },
 };
 
 /// Networks that may connect: one word can stand for more than one.

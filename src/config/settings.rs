@@ -19,7 +19,7 @@ use crate::decision::inquiry::Identities;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
 use crate::proxy::fields::AcceptEncoding;
-use crate::proxy::{annotate, ca, connect, exchange, fields, request, server, turns};
+use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -120,7 +120,7 @@ impl Settings {
                 unreachable: robots.unreachable_answer,
                 contact: proxy.contact.as_deref().map(Arc::from),
             },
-            listener: listener_options(proxy),
+            listener: listener_options(proxy, base),
             connect: connect::Options {
                 mode: https.mode,
                 handshake_timeout: https.handshake_timeout,
@@ -186,7 +186,7 @@ fn log_options(log: &Log) -> LogOptions {
     }
 }
 
-fn listener_options(proxy: Proxy) -> server::Options {
+fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
     let entries = proxy.clients.iter();
     let networks = entries.clone().flat_map(|entry| entry.networks.clone());
     let limited = entries.flat_map(|entry| {
@@ -207,6 +207,10 @@ fn listener_options(proxy: Proxy) -> server::Options {
             networks: limited.collect(),
         },
         listen: proxy.listen,
+        tls: listener_tls::Options {
+            cert: proxy.tls_cert.map(|path| base.join(path)),
+            key: proxy.tls_key.map(|path| base.join(path)),
+        },
         backlog: proxy.backlog,
         max_connections: proxy.max_connections,
         max_handshakes: proxy.max_handshakes,

@@ -164,7 +164,8 @@ fn a_key_written_twice_is_broken_syntax() {
 #[test]
 fn an_entry_of_a_list_is_told_with_its_own_line() {
     let text = "[proxy]\nlisten = [\n  \"127.0.0.1:1\",\n  \"localhost:2\",\n  3,\n]\n";
-    let wanted = "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\" is wanted";
+    let wanted = "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\", with \
+                  https:// before it for TLS is wanted";
     assert_eq!(
         problems(file(text)),
         [
@@ -357,7 +358,7 @@ fn a_list_and_a_table_can_be_given_on_the_command_line() {
         "robots.status={ unauthorized = \"refuse\" }",
     ];
     let config = read("", &[], &sets).unwrap();
-    assert_eq!(config.settings().listener.listen[0].port(), 0);
+    assert_eq!(config.settings().listener.listen[0].address.port(), 0);
     assert_eq!(config.settings().egress.resolve[0].name, "site.example");
     assert!(
         config
@@ -414,8 +415,10 @@ macro_rules! bounds {
 bounds! {
     crawler: "crawler" refuses ["x" "{}" "[3]"] takes ["[]" "[{ token = 'A' }]"];
     proxy_listen: "proxy.listen"
-        refuses ["[]" "127.0.0.1:1" "['127.0.0.1']" "['localhost:1']" "['127.0.0.1:65536']"]
-        takes ["['127.0.0.1:0']" "['0.0.0.0:65535', '[::]:1']"];
+        refuses ["[]" "127.0.0.1:1" "['127.0.0.1']" "['localhost:1']" "['127.0.0.1:65536']" "['ftp://127.0.0.1:1']" "['https://127.0.0.1:1/']" "['https://a:1']"]
+        takes ["['127.0.0.1:0']" "['0.0.0.0:65535', '[::]:1']" "['http://127.0.0.1:1', 'https://[::1]:2']"];
+    proxy_tls_cert: "proxy.tls_cert" refuses ["''" "3" "~/cert.pem"] takes ["none" "cert.pem" "/etc/politesse/cert.pem"];
+    proxy_tls_key: "proxy.tls_key" refuses ["''" "3" "~/key.pem"] takes ["none" "key.pem" "/run/secrets/key.pem"];
     // RFC 9110, section 5.6.2.
     proxy_name: "proxy.name" refuses ["''" "a b" "ä" "a,b" "1"] takes ["a" "!#$%&'*+-.^_`|~"];
     proxy_auth: "proxy.auth" refuses ["on" "true" "''"] takes ["off" "optional" "required"];

@@ -27,7 +27,7 @@ use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
 use super::problem::{MalformedRequest, Problem};
 use super::request::{ConnectionInfo, only_host};
 use super::server::{ActiveConfig, ConnectionSlot};
-use super::socket::{ClientEnd, ConnectionActivity};
+use super::socket::{ClientEnd, ConnectionActivity, Socket};
 use crate::clients::client::Client;
 use crate::tasks::{OwnWakes, Tasks};
 use crate::throttle::REPEATING;
@@ -123,6 +123,28 @@ impl ClientConnection {
                 ..inner.info
             },
             ..inner
+        }
+    }
+
+    /// Serves the requests of a client that speaks TLS to the proxy.
+    pub(super) async fn serve_tls(self, socket: Socket) {
+        let tls = self.slot.server.in_force.load().tls.clone();
+        // A listener with TLS has a certificate, or the configuration is refused.
+        let Some(tls) = tls else { return };
+        let group = &self.slot.group;
+        let accepted = tokio::select! {
+            // No request has come yet, so a stop need not wait.
+            () = group.stop.cancelled() => return,
+            accepted = tls.accept(socket, self.header_timeout) => accepted,
+        };
+        match accepted {
+            Ok(stream) => self.serve(stream, Protocol::Http1).await,
+            Err(error) => {
+                let client = self.info.client;
+                let cause = std::error::Error::source(&error).map(tracing::field::display);
+                tracing::warn!(target: REPEATING, %client, cause, "{error}");
+                self.slot.server.metrics.tls_handshake_failures.inc();
+            }
         }
     }
 

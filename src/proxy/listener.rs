@@ -15,27 +15,57 @@ use super::server::{ConnectionSlot, ListenerGroup, ProxyServer};
 use super::socket::Socket;
 use crate::descriptors;
 use crate::throttle::REPEATING;
+use politesse_robots::origin::Scheme;
 
 /// Pause after `accept` failed for want of descriptors, until some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Socket to accept connections on, and how clients speak to it.
+#[derive(Debug)]
+pub struct ProxyListener {
+    socket: TcpListener,
+    scheme: Scheme,
+}
+
+impl ProxyListener {
+    /// Accepts connections on `socket`, in TLS if `scheme` is `https`.
+    #[must_use]
+    pub fn new(socket: TcpListener, scheme: Scheme) -> Self {
+        Self { socket, scheme }
+    }
+}
+
+/// Connection that was accepted.
+struct Arrival {
+    stream: TcpStream,
+    client: IpAddr,
+    scheme: Scheme,
+}
+
 /// Accepts connections on `listener` until `group` is stopped, in a task of its
 /// own.
-pub fn listen(server: &Arc<ProxyServer>, listener: TcpListener, group: Arc<ListenerGroup>) {
+pub fn listen(server: &Arc<ProxyServer>, listener: ProxyListener, group: Arc<ListenerGroup>) {
     let accepting = Arc::clone(server);
     // Taken before the task runs: whoever waits for the end of the group must
     // not find it without connections while the listener is still open.
     let open = group.connections.token();
-    send_at_once(&listener);
+    send_at_once(&listener.socket);
     server.tasks.0.spawn(async move {
         let _open = open;
         loop {
             let accepted = tokio::select! {
                 () = group.stop.cancelled() => return,
-                accepted = listener.accept() => accepted,
+                accepted = listener.socket.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => admit(&accepting, stream, peer.ip().to_canonical(), &group),
+                Ok((stream, peer)) => {
+                    let arrival = Arrival {
+                        stream,
+                        client: peer.ip().to_canonical(),
+                        scheme: listener.scheme,
+                    };
+                    admit(&accepting, arrival, &group);
+                }
                 Err(error) => {
                     tracing::warn!(target: REPEATING, %error, "cannot accept");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -56,7 +86,12 @@ fn send_at_once(listener: &TcpListener) {
 }
 
 /// Serves a connection if its client may connect and there is a slot for it.
-fn admit(server: &Arc<ProxyServer>, stream: TcpStream, client: IpAddr, group: &Arc<ListenerGroup>) {
+fn admit(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>) {
+    let Arrival {
+        stream,
+        client,
+        scheme,
+    } = arrival;
     if !group.admits(client, &server.in_force.load().options) {
         tracing::warn!(target: REPEATING, %client, "not in proxy.clients, closed");
         return server.count_refused("client");
@@ -74,10 +109,11 @@ fn admit(server: &Arc<ProxyServer>, stream: TcpStream, client: IpAddr, group: &A
         tally.add_connection();
     }
     let connection = ClientConnection::new(slot, client);
-    server
-        .tasks
-        .0
-        .spawn(connection.serve(socket, Protocol::Http1));
+    let tasks = &server.tasks.0;
+    match scheme {
+        Scheme::Http => tasks.spawn(connection.serve(socket, Protocol::Http1)),
+        Scheme::Https => tasks.spawn(connection.serve_tls(socket)),
+    };
 }
 
 #[cfg(test)]

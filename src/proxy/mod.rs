@@ -8,6 +8,8 @@ pub mod listener;
 
 pub mod connection;
 
+pub mod listener_tls;
+
 pub mod server;
 
 pub mod connect;

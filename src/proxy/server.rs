@@ -3,6 +3,7 @@
 //!
 //! Does not know how connections are accepted or served.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -17,17 +18,21 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::connect::Interceptor;
 use super::exchange::Proxy;
+use super::listener_tls::{self, ListenerTls};
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
 use crate::clients::directory::{self, ClientDirectory};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
+use politesse_robots::origin::Scheme;
 
 /// Settings of listeners and connections (`proxy.*`).
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Addresses to listen on; port 0 takes any.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<ListenAddress>,
+    /// Certificate of the addresses that speak TLS.
+    pub tls: listener_tls::Options,
     /// Connections that wait to be accepted, at each address and at the admin
     /// listener.
     pub backlog: NonZeroU32,
@@ -53,6 +58,21 @@ pub struct Options {
     pub shutdown_timeout: Duration,
 }
 
+/// Address to listen on, and how clients speak to it (`proxy.listen`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// `http`, or `https` for TLS to the proxy.
+    pub scheme: Scheme,
+    /// Address.
+    pub address: SocketAddr,
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme.as_str(), self.address)
+    }
+}
+
 /// One configuration in force. A request takes it once and keeps it to its end,
 /// even if another is loaded meanwhile; a connection keeps its time limits.
 #[derive(Debug)]
@@ -61,6 +81,9 @@ pub struct ActiveConfig {
     pub proxy: Proxy,
     /// Opens CONNECTs; absent if `https.mode` is `refuse`.
     pub interceptor: Option<Arc<Interceptor>>,
+    /// Certificate of the listeners; absent if none of them speaks TLS. New
+    /// connections take it.
+    pub tls: Option<Arc<ListenerTls>>,
     /// Limits.
     pub options: Options,
 }

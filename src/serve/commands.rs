@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::proxy::listener::listen;
+use crate::proxy::listener::{ProxyListener, listen};
 use crate::proxy::server::{ListenerGroup, ProxyServer};
 use crate::proxy::tally::{Tally, Totals};
 use crate::upstream::egress::OwnAddresses;
+use politesse_robots::origin::Scheme;
 
 /// Serves the listeners of commands, as many as `proxy.max_commands` allows.
 #[derive(Debug)]
@@ -109,6 +110,7 @@ impl Commands {
         let tally = Arc::new(Tally::default());
         let of_command = ListenerGroup::of_command(Arc::clone(&tally), &self.crawlers);
         let group = Arc::new(of_command);
+        let listener = ProxyListener::new(listener, Scheme::Http);
         listen(&self.crawlers, listener, Arc::clone(&group));
         Ok(CommandListener {
             address,

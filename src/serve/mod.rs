@@ -38,8 +38,8 @@ use crate::decision::decide::{EnforcementMode, Policy};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
-use crate::proxy::listener;
-use crate::proxy::server::{ActiveConfig, ListenerGroup, ProxyServer};
+use crate::proxy::listener::{self, ProxyListener};
+use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
 use crate::tasks::Tasks;
 use crate::upstream::egress::OwnAddresses;
@@ -53,7 +53,7 @@ const ADMIN_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct RunningProxy {
     /// Addresses for crawlers, with the ports that were bound.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<ListenAddress>,
     /// Address of the admin listener.
     pub admin: SocketAddr,
     settings: Settings,
@@ -84,10 +84,11 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     // Ports first: they are what two proxies compete for, and nothing has been
     // written yet.
     let backlog = settings.listener.backlog;
-    let listeners = bind(&settings.listener.listen, backlog)?;
+    let listeners = bind(&wanted_addresses(settings), backlog)?;
     let admin_listeners = bind(&[settings.admin.listen], backlog)?;
     let (listen, admin) = (addresses(&listeners)?, addresses(&admin_listeners)?);
     let interceptor = parts::interceptor(settings)?;
+    let tls = parts::listener_tls(settings)?;
     let metrics = Arc::new(Metrics::default());
     let audit_tracker = TaskTracker::new();
     let audit = Arc::new(AuditLog::open(
@@ -111,12 +112,13 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let config = ActiveConfig {
         proxy: proxy(settings, &shared)?,
         interceptor,
+        tls,
         options: settings.listener.clone(),
     };
     announce(settings, &shared.metrics);
     let server = Arc::new(proxy_server(config, &shared));
     let running = RunningProxy {
-        listen,
+        listen: with_schemes(settings, &listen),
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
         files,
@@ -136,7 +138,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin::listen(running.pages(), listener, &running.admin_tracker, end);
     }
     let group = Arc::new(ListenerGroup::configured(&running.server));
-    for listener in listeners {
+    for (socket, listen) in listeners.into_iter().zip(&running.listen) {
+        let listener = ProxyListener::new(socket, listen.scheme);
         listener::listen(&running.server, listener, Arc::clone(&group));
     }
     Ok(running)
@@ -189,6 +192,19 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
         .iter()
         .map(|listener| listener.local_addr().context("a listener has no address"))
         .collect()
+}
+
+fn wanted_addresses(settings: &Settings) -> Vec<SocketAddr> {
+    let wanted = settings.listener.listen.iter();
+    wanted.map(|listen| listen.address).collect()
+}
+
+/// Returns the addresses that were bound, each with the scheme that `settings` has
+/// for it.
+fn with_schemes(settings: &Settings, bound: &[SocketAddr]) -> Vec<ListenAddress> {
+    let wanted = settings.listener.listen.iter().zip(bound);
+    let listen = wanted.map(|(wanted, &address)| ListenAddress { address, ..*wanted });
+    listen.collect()
 }
 
 /// Shows in the metrics that `settings` are in force, and warns of what their
@@ -254,7 +270,7 @@ impl RunningProxy {
             command: command.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: clock::now(),
-            listen: self.listen.clone(),
+            listen: self.listen.iter().map(|listen| listen.address).collect(),
             admin: self.admin,
             configuration: self.settings.values.digest().to_string(),
             keys: self.settings.values.digests(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use politesse_robots::Dialect;
+use politesse_robots::origin::Scheme;
 
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -23,6 +24,7 @@ use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};
 use crate::proxy::crawler_names::CrawlerNames;
 use crate::proxy::crawler_table::CrawlerTable;
+use crate::proxy::listener_tls::{ListenerTls, ListenerTlsError};
 use crate::proxy::names::NameLimiter;
 use crate::robots_cache::fetch::HttpFetcher;
 use crate::robots_cache::store::{SnapshotStore, StoreFuture};
@@ -259,6 +261,21 @@ pub(super) fn interceptor(settings: &Settings) -> anyhow::Result<Option<Arc<Inte
     let ca = Arc::new(Ca::open(&settings.ca)?);
     let interceptor = Interceptor::new(ca, settings.connect.handshake_timeout)?;
     Ok(Some(Arc::new(interceptor)))
+}
+
+/// Reads the certificate of the listeners; absent if none of them speaks TLS.
+///
+/// # Errors
+///
+/// [`ListenerTlsError`].
+pub(super) fn listener_tls(
+    settings: &Settings,
+) -> Result<Option<Arc<ListenerTls>>, ListenerTlsError> {
+    let mut schemes = settings.listener.listen.iter().map(|listen| listen.scheme);
+    if !schemes.any(|scheme| scheme == Scheme::Https) {
+        return Ok(None);
+    }
+    ListenerTls::load(&settings.listener.tls).map(|tls| Some(Arc::new(tls)))
 }
 
 /// Digests of the files that [`OriginClients`] are built from: the roots, and the

@@ -9,12 +9,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use thiserror::Error;
 
-use super::parts::{OriginClients, SharedParts, annotator, crawlers, interceptor, names};
+use super::parts::{
+    OriginClients, SharedParts, annotator, crawlers, interceptor, listener_tls, names,
+};
 use crate::config::{Settings, Values};
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::Interceptor;
 use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
+use crate::proxy::listener_tls::ListenerTls;
 use crate::proxy::server::ActiveConfig;
 use crate::proxy::turns::TurnDecider;
 
@@ -128,6 +131,7 @@ impl<'a> Reload<'a> {
         Ok(ActiveConfig {
             proxy,
             interceptor: self.interceptor(current)?,
+            tls: self.listener_tls(current)?,
             options: settings.listener.clone(),
         })
     }
@@ -165,6 +169,16 @@ impl<'a> Reload<'a> {
         }
         let timeout = self.settings.connect.handshake_timeout;
         Ok(Some(Arc::new(Interceptor::new(Arc::new(ca), timeout)?)))
+    }
+
+    /// Reads the certificate of the listeners again. If it is the same, the one
+    /// before goes on, and clients can resume their sessions.
+    fn listener_tls(&self, current: &ActiveConfig) -> anyhow::Result<Option<Arc<ListenerTls>>> {
+        let read = listener_tls(self.settings)?;
+        let is_same =
+            |before: &&Arc<ListenerTls>| read.as_ref().is_some_and(|tls| tls.is_same(before));
+        let before = current.tls.as_ref().filter(is_same);
+        Ok(before.cloned().or(read))
     }
 
     /// Logs what the reload changes, when `before` is in force until now.

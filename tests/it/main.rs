@@ -41,6 +41,7 @@ mod identity;
 mod intercept;
 mod layering;
 mod limits;
+mod listener_tls;
 mod log_flood;
 mod many_origins;
 mod methods;

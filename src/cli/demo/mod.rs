@@ -115,7 +115,8 @@ format = "pretty"
 }
 
 fn print_lines(folder: &Path, running: &RunningProxy) -> anyhow::Result<()> {
-    let proxy = running.listen.first().context("proxy.listen is empty")?;
+    let listen = running.listen.first().context("proxy.listen is empty")?;
+    let proxy = listen.address;
     let quoted = |path: &Path| shell_quoted(&path.display().to_string());
     let rules: String = ROBOTS_TXT
         .lines()

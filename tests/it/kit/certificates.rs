@@ -66,6 +66,16 @@ impl TestCa {
         Arc::new(config)
     }
 
+    /// Returns a certificate of this CA for `names`, and its key, in PEM.
+    pub(crate) fn pair(&self, names: &[&str]) -> [String; 2] {
+        let names = names.iter().map(ToString::to_string);
+        let mut params = CertificateParams::new(names.collect::<Vec<_>>()).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        [certificate.pem(), key.serialize_pem()]
+    }
+
     fn leaf(&self, leaf: &Leaf) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let mut params = CertificateParams::new(leaf.names.clone()).unwrap();
         params.use_authority_key_identifier_extension = true;

@@ -165,6 +165,21 @@ impl Crawler {
         raw.secured(proxy, authority, sni).await
     }
 
+    /// Returns a connection in TLS to a listener at `address`, whose certificate the
+    /// test CA has signed for its address.
+    pub(crate) async fn over_tls(address: std::net::SocketAddr) -> std::io::Result<Self> {
+        let raw = Self::to(address).await;
+        let config = certificates::client(certificates::TestCa::get().pem(), &["http/1.1"]);
+        let name = ServerName::from(address.ip());
+        let connecting = TlsConnector::from(config).connect(name, raw.stream);
+        let stream = soon("TLS handshake with the proxy", connecting).await?;
+        Ok(Self {
+            stream: Box::pin(stream),
+            unread: Vec::new(),
+            trailers: Vec::new(),
+        })
+    }
+
     /// Begins TLS inside a CONNECT that was answered.
     pub(crate) async fn secured(
         self,

@@ -303,7 +303,7 @@ async fn banner(child: &mut Child) -> Vec<String> {
     banner
 }
 
-fn address_in(line: &str) -> SocketAddr {
-    let (_, address) = line.rsplit_once("http://").unwrap();
+pub(crate) fn address_in(line: &str) -> SocketAddr {
+    let (_, address) = line.rsplit_once("://").unwrap();
     address.parse().unwrap()
 }

@@ -1,0 +1,222 @@
+//! TLS to the proxy: listeners with a scheme each, and their certificate. All
+//! ours; docs/configuration.md.
+
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::kit::certificates::TestCa;
+use crate::kit::client::{Crawler, metrics, reload};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::program::{finish, isolated};
+use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
+use crate::kit::{run, sha256, until};
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
+/// Returns a configuration with a listener of each scheme.
+fn config(origin: &Origin) -> Config {
+    resolve("o.test", origin.address())
+        .set("proxy.listen = [\"http://127.0.0.1:0\", \"https://127.0.0.1:0\"]")
+        .set("proxy.tls_cert = \"proxy.pem\"")
+        .set("proxy.tls_key = \"proxy.key\"")
+}
+
+/// Writes a certificate of the test CA, and its key.
+fn write_pair(place: &Place) {
+    let [cert, key] = TestCa::get().pair(&["127.0.0.1", "localhost"]);
+    std::fs::write(place.path("proxy.pem"), cert).unwrap();
+    write_key(place, &key);
+}
+
+fn write_key(place: &Place, key: &str) {
+    let path = place.path("proxy.key");
+    std::fs::write(&path, key).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
+async fn start(config: &Config) -> Proxy {
+    let place = Place::with(config);
+    write_pair(&place);
+    place.start().await
+}
+
+/// Returns the address of the listener with TLS.
+fn secure(proxy: &Proxy) -> SocketAddr {
+    let banner = proxy.banner();
+    assert!(banner[0].contains("listens on http://"), "{banner:?}");
+    assert!(banner[1].contains("listens on https://"), "{banner:?}");
+    address_in(&banner[1])
+}
+
+#[test]
+fn requests_and_connects_come_over_tls_as_they_do_without() {
+    run(async {
+        let plain = Script::robots(ROBOTS).start().await;
+        let origin = Script::robots(ROBOTS).start_tls().await;
+        let config = config(&origin).resolve("p.test", plain.address());
+        let proxy = start(&config).await;
+        let address = secure(&proxy);
+        let mut crawler = Crawler::over_tls(address).await.unwrap();
+        for (path, status) in [("/a", 200), ("/private", 403)] {
+            let reply = crawler.get(&format!("http://p.test{path}"), "p.test").await;
+            assert_eq!(reply.status(), status, "{}", reply.text());
+        }
+        let opened = crawler.ask_to_connect("o.test:443", &[]).await;
+        assert_eq!(opened.status, 200);
+        let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
+        let mut inside = inside.unwrap();
+        for (path, status) in [("/a", 200), ("/private", 403)] {
+            let reply = inside.get(path, "o.test").await;
+            assert_eq!(reply.status(), status, "{}", reply.text());
+        }
+        // The other listener speaks without TLS all the while.
+        let mut other = Crawler::plain(&proxy).await;
+        let reply = other.get("http://p.test/a", "p.test").await;
+        assert_eq!(reply.status(), 200);
+    });
+}
+
+#[test]
+fn a_reload_takes_another_certificate_and_drops_no_connection() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = start(&config(&origin)).await;
+        let address = secure(&proxy);
+        let mut open = Crawler::over_tls(address).await.unwrap();
+        assert_eq!(open.get("http://o.test/a", "o.test").await.status(), 200);
+        // A certificate that the client does not trust shows which one is in force.
+        let [cert, key] = foreign_pair();
+        std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();
+        write_key(proxy.place(), &key);
+        reload(&proxy).await;
+        assert!(Crawler::over_tls(address).await.is_err());
+        assert_eq!(open.get("http://o.test/b", "o.test").await.status(), 200);
+        write_pair(proxy.place());
+        reload(&proxy).await;
+        let mut anew = Crawler::over_tls(address).await.unwrap();
+        assert_eq!(anew.get("http://o.test/c", "o.test").await.status(), 200);
+        assert_eq!(open.get("http://o.test/d", "o.test").await.status(), 200);
+        assert_eq!(origin.targets(), ["/a", "/b", "/c", "/d"]);
+    });
+}
+
+/// Returns a certificate that signed itself.
+fn foreign_pair() -> [String; 2] {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let cert = params.self_signed(&key).unwrap().pem();
+    [cert, key.serialize_pem()]
+}
+
+#[test]
+fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = start(&config(&origin)).await;
+        let address = secure(&proxy);
+        let [_, other_key] = foreign_pair();
+        write_key(proxy.place(), &other_key);
+        proxy.signal("HUP").await;
+        let told = "proxy.key (proxy.tls_key) is not that of the first certificate";
+        until("refusal of the pair", async || {
+            proxy.log().contains(told).then_some(())
+        })
+        .await;
+        let mut crawler = Crawler::over_tls(address).await.unwrap();
+        assert_eq!(crawler.get("http://o.test/a", "o.test").await.status(), 200);
+        let place = proxy.stop().await;
+        let outcome = place.run(&["serve"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+
+        write_pair(&place);
+        let open_to_others = Permissions::from_mode(0o640);
+        std::fs::set_permissions(place.path("proxy.key"), open_to_others).unwrap();
+        let outcome = place.run(&["serve"]).await;
+        let told = "proxy.key (proxy.tls_key) may be read by others (mode 640)";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+
+        place.configure(&config(&origin).set("proxy.tls_key = \"none\""));
+        let outcome = place.run(&["serve"]).await;
+        let told = "proxy.listen has an address with https://, and proxy.tls_key is \"none\"";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let config = config(&origin).set("proxy.header_timeout = \"300ms\"");
+        let proxy = start(&config).await;
+        let address = secure(&proxy);
+        let mut silent = Crawler::to(address).await;
+        assert!(silent.closes().await);
+        let mut half = Crawler::to(address).await;
+        half.send(&[0x16, 3, 1, 2, 0, 1]).await;
+        assert!(half.closes().await);
+        let mut none = Crawler::to(address).await;
+        none.send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        // An alert may come, and no answer.
+        assert!(none.try_reply_to("GET").await.is_none());
+        let text = metrics(&proxy).await;
+        let line = "politesse_tls_handshake_failures_total 3\n";
+        assert!(text.contains(line), "{text}");
+        assert!(
+            proxy
+                .log()
+                .contains("no TLS handshake with the proxy within")
+        );
+        let mut good = Crawler::over_tls(address).await.unwrap();
+        assert_eq!(good.get("http://o.test/a", "o.test").await.status(), 200);
+    });
+}
+
+#[test]
+fn curl_comes_over_tls_with_a_credential() {
+    run(async {
+        let plain = Script::robots(ROBOTS).start().await;
+        let origin = Script::robots(ROBOTS).start_tls().await;
+        let token = "0123456789abcdef".repeat(4);
+        let digest = sha256(token.as_bytes());
+        let table = format!("crawler = [{{ token = \"A\", credential = \"sha256:{digest}\" }}]");
+        let config = config(&origin)
+            .resolve("p.test", plain.address())
+            .set(&table)
+            .set("proxy.auth = \"required\"");
+        let proxy = start(&config).await;
+        let port = secure(&proxy).port();
+        let with = format!("https://A:{token}@localhost:{port}");
+        let without = format!("https://localhost:{port}");
+        for (address, url, wanted) in [
+            (&with, "http://p.test/a", "200 0"),
+            (&with, "https://o.test/a", "200 200"),
+            (&without, "http://p.test/a", "407 0"),
+            (&without, "https://o.test/a", "000 407"),
+        ] {
+            let place = proxy.place();
+            let mut command = isolated("curl", place.folder());
+            command
+                .args(["-s", "-o", "page", "--max-time", "30"])
+                .args(["-w", "%{http_code} %{http_connect}"])
+                .args(["--proxy", address, "--proxy-cacert"])
+                .arg(place.path("roots.pem"))
+                .arg("--cacert")
+                .arg(place.path("certs/ca.pem"))
+                .arg(url);
+            let outcome = finish(command, b"").await;
+            let codes: Vec<u16> = outcome
+                .stdout
+                .split(' ')
+                .map(|code| code.parse().unwrap())
+                .collect();
+            let wanted: Vec<u16> = wanted
+                .split(' ')
+                .map(|code| code.parse().unwrap())
+                .collect();
+            assert_eq!(codes, wanted, "{address} {url} {outcome:?}");
+        }
+    });
+}

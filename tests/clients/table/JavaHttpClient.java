@@ -1,3 +1,5 @@
+import java.net.Authenticator;
+import java.net.PasswordAuthentication;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -5,7 +7,18 @@ import java.net.http.HttpResponse.BodyHandlers;
 
 class JavaHttpClient {
     public static void main(String[] urls) throws Exception {
-        HttpClient client = HttpClient.newHttpClient();
+        // A credential in the address of the proxy is unknown to Java.
+        String user = System.getenv("PROXY_USER");
+        HttpClient.Builder builder = HttpClient.newBuilder();
+        if (user != null && !user.isEmpty()) {
+            builder.authenticator(new Authenticator() {
+                @Override
+                protected PasswordAuthentication getPasswordAuthentication() {
+                    return new PasswordAuthentication(user, System.getenv("PROXY_TOKEN").toCharArray());
+                }
+            });
+        }
+        HttpClient client = builder.build();
         for (String url : urls) {
             try {
                 HttpRequest request = HttpRequest.newBuilder(URI.create(url)).build();

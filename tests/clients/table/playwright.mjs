@@ -1,12 +1,18 @@
 // Debian's Chromium, driven by Playwright.
 import { chromium } from 'playwright-core';
 
-const proxy = process.env.WITH_PROXY && process.env.https_proxy;
+// It takes a credential apart from the address.
+const address = process.env.WITH_PROXY && new URL(process.env.https_proxy);
+const proxy = address && {
+  server: `${address.protocol}//${address.host}`,
+  username: address.username || undefined,
+  password: address.password || undefined,
+};
 const browser = await chromium.launch({
   executablePath: '/usr/bin/chromium',
   // As root Chromium has no sandbox.
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic'],
-  proxy: proxy && { server: proxy },
+  proxy: proxy || undefined,
 });
 const page = await browser.newPage();
 for (const url of process.argv.slice(2)) {

@@ -6,7 +6,10 @@ import sys
 import urllib3
 
 if "WITH_PROXY" in os.environ:
-    http = urllib3.ProxyManager(os.environ["https_proxy"])
+    proxy = urllib3.util.parse_url(os.environ["https_proxy"])
+    # It leaves a credential in the address unread.
+    fields = urllib3.make_headers(proxy_basic_auth=proxy.auth) if proxy.auth else None
+    http = urllib3.ProxyManager(proxy._replace(auth=None).url, proxy_headers=fields)
 else:
     http = urllib3.PoolManager()
 for url in sys.argv[1:]:

@@ -2,7 +2,8 @@
 require 'mechanize'
 
 agent = Mechanize.new
-agent.set_proxy(*URI(ENV['https_proxy']).select(:host, :port)) if ENV['WITH_PROXY']
+proxy = URI(ENV['https_proxy']) if ENV['WITH_PROXY']
+agent.set_proxy(proxy.host, proxy.port, proxy.user, proxy.password) if proxy
 ARGV.each do |url|
   puts "#{agent.get(url).code} #{url}"
 rescue Mechanize::ResponseCodeError => e

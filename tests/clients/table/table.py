@@ -6,6 +6,9 @@ An outcome is one word for http and one for https:
     round    the site was asked directly, for the disallowed page, too
     closed   the site was dialled directly, and its certificate not accepted
     none     nothing was dialled, or nothing could be (sealed)
+
+With a credential, where the proxy wants one, a pair of statuses such as 407/407
+is what the client got for both pages.
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +27,9 @@ class Client:
     `hand` are the variables to set without `run`; none where that is in vain,
     and then the client is tried alone as well: it has to be seen to reach the
     site. `always` are what the program itself has to be told, with `run`, too.
+    `credential` is the outcome by hand where the proxy wants a credential, which
+    is in the address of the proxy, and `tls` that where the way to the proxy is
+    TLS as well; nothing where the client is not tried.
     """
 
     name: str
@@ -31,13 +37,19 @@ class Client:
     hand: dict
     run: str = THROUGH
     always: dict = field(default_factory=dict)
+    credential: str = THROUGH
+    tls: str = THROUGH
 
     def is_tried(self, way):
+        if way in ("credential", "tls"):
+            return bool(self.hand and getattr(self, way))
         return bool(self.hand) if way == "hand" else not self.hand if way == "alone" else True
 
     def wanted(self, way):
         if way == "alone":
             return ROUND
+        if way in ("credential", "tls"):
+            return getattr(self, way)
         if way != "sealed":
             return self.run
         return self.run.replace("round", "none").replace("closed", "none")
@@ -46,8 +58,12 @@ class Client:
 PROXY = {"http_proxy": "{proxy}", "https_proxy": "{proxy}"}
 JAVA = (
     "-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port} "
-    "-Djavax.net.ssl.trustStore={work}/trust.p12 -Djavax.net.ssl.trustStorePassword=changeit"
+    "-Djavax.net.ssl.trustStore={work}/trust.p12 -Djavax.net.ssl.trustStorePassword=changeit "
+    # Java sends Basic through no tunnel unless it is told to.
+    "-Djdk.http.auth.tunneling.disabledSchemes="
 )
+# Read by the program, which gives them to its client.
+USER = {"PROXY_USER": "{user}", "PROXY_TOKEN": "{token}"}
 
 
 def python(name):
@@ -69,21 +85,22 @@ SSL = PROXY | {"SSL_CERT_FILE": "{ca}"}
 
 CLIENTS = [
     Client("curl", ["{here}/curl.sh"], PROXY | {"CURL_CA_BUNDLE": "{ca}"}),
-    Client("wget", ["{here}/wget.sh"], PROXY | {"CA": "{ca}"}),
-    Client("wget2", ["{here}/wget2.sh"], PROXY | {"CA": "{ca}"}, "through none"),
+    Client("wget", ["{here}/wget.sh"], PROXY | {"CA": "{ca}"}, tls="none none"),
+    Client("wget2", ["{here}/wget2.sh"], PROXY | {"CA": "{ca}"} | USER, "through none", credential="through none", tls="none through"),
     Client("requests", python("python-requests.py"), PROXY | {"REQUESTS_CA_BUNDLE": "{ca}"}),
     Client("httpx", python("python-httpx.py"), SSL),
-    Client("aiohttp, trust_env", python("python-aiohttp.py"), SSL, always={"TRUST_ENV": "1"}),
+    # It passes over an address with https:// in the environment.
+    Client("aiohttp, trust_env", python("python-aiohttp.py"), SSL, always={"TRUST_ENV": "1"}, tls="round round"),
     Client("aiohttp", python("python-aiohttp.py"), {}, CLOSED),
-    Client("urllib", python("python-urllib.py"), SSL),
+    Client("urllib", python("python-urllib.py"), SSL, tls="none none"),
     Client("urllib3, ProxyManager", python("python-urllib3.py"), SSL | WITH_PROXY, always=WITH_PROXY),
     Client("urllib3", python("python-urllib3.py"), {}, CLOSED),
-    Client("Scrapy", python("python-scrapy.py"), PROXY),
+    Client("Scrapy", python("python-scrapy.py"), PROXY, tls="through none"),
     Client("Node 24 fetch", node(24, "fetch.mjs"), NODE),
     Client("Node 20 fetch", node(20, "fetch.mjs"), {}, CLOSED),
     Client("Node 20, undici's agent", node(20, "node-undici.mjs"), PROXY | NODE_CA),
     Client("axios, Node 24", node(24, "node-axios.mjs"), NODE),
-    Client("axios, Node 20", node(20, "node-axios.mjs"), PROXY | NODE_CA),
+    Client("axios, Node 20", node(20, "node-axios.mjs"), PROXY | NODE_CA, tls="none through"),
     Client("got, Node 24", node(24, "node-got.mjs"), NODE),
     Client("got, Node 20", node(20, "node-got.mjs"), {}, CLOSED),
     Client("Crawlee, proxyUrls", node(24, "node-crawlee.mjs"), PROXY | NODE_CA | WITH_PROXY, always=WITH_PROXY),
@@ -91,19 +108,22 @@ CLIENTS = [
     Client("Crawlee, Node 20", node(20, "node-crawlee.mjs"), {}, ROUND),
     # With Node 24 it sends the proxy what is meant for the site.
     Client("Crawlee, Node 24", node(24, "node-crawlee.mjs"), {}, "400/400 closed"),
-    Client("Deno fetch", [NODE_MODULES + "/.bin/deno", "run", "--quiet", "-A", "{here}/fetch.mjs"], PROXY | {"DENO_CERT": "{ca}"}),
+    # It shows no credential over TLS but with CONNECT.
+    Client("Deno fetch", [NODE_MODULES + "/.bin/deno", "run", "--quiet", "-A", "{here}/fetch.mjs"], PROXY | {"DENO_CERT": "{ca}"}, tls="407/407 through"),
     Client("Bun fetch", [NODE_MODULES + "/.bin/bun", "run", "{here}/fetch.mjs"], PROXY | NODE_CA),
-    Client("Java HttpClient", ["java", "{here}/JavaHttpClient.java"], {"JAVA_TOOL_OPTIONS": JAVA}),
-    Client("Java URLConnection", ["java", "{here}/JavaUrlConnection.java"], {"JAVA_TOOL_OPTIONS": JAVA}),
+    # Java speaks no TLS to a proxy.
+    Client("Java HttpClient", ["java", "{here}/JavaHttpClient.java"], {"JAVA_TOOL_OPTIONS": JAVA} | USER, tls=""),
+    Client("Java URLConnection", ["java", "{here}/JavaUrlConnection.java"], {"JAVA_TOOL_OPTIONS": JAVA} | USER, tls=""),
     Client("Go net/http", ["{work}/go-http"], SSL),
-    Client("Perl LWP", ["perl", "{here}/perl-lwp.pl"], PROXY | {"PERL_LWP_ENV_PROXY": "1", "PERL_LWP_SSL_CA_FILE": "{ca}"}),
-    Client("Ruby Net::HTTP", ["ruby", "{here}/ruby-net-http.rb"], SSL),
-    Client("Ruby Mechanize, set_proxy", ["ruby", "{here}/ruby-mechanize.rb"], SSL | WITH_PROXY, always=WITH_PROXY),
+    Client("Perl LWP", ["perl", "{here}/perl-lwp.pl"], PROXY | {"PERL_LWP_ENV_PROXY": "1", "PERL_LWP_SSL_CA_FILE": "{ca}"}, tls="through none"),
+    Client("Ruby Net::HTTP", ["ruby", "{here}/ruby-net-http.rb"], SSL, tls="none none"),
+    Client("Ruby Mechanize, set_proxy", ["ruby", "{here}/ruby-mechanize.rb"], SSL | WITH_PROXY, always=WITH_PROXY, tls="none none"),
     Client("Ruby Mechanize", ["ruby", "{here}/ruby-mechanize.rb"], {}, CLOSED),
     Client("PHP Guzzle", ["php", "{here}/php-guzzle.php"], PROXY | {"PHP_INI_SCAN_DIR": ":{work}/php"}),
     Client("PHP streams", ["php", "{here}/php-streams.php"], {}, CLOSED),
-    Client("Chromium", ["{here}/chromium.sh"], PROXY | WITH_PROXY),
+    # It asks for a credential in a window, and has none without one.
+    Client("Chromium", ["{here}/chromium.sh"], PROXY | WITH_PROXY, credential="none none", tls="none none"),
     Client("Playwright", node(24, "playwright.mjs"), PROXY | WITH_PROXY),
-    Client("HTTrack, -P", ["{here}/httrack.sh"], PROXY | WITH_PROXY, "through round", always=WITH_PROXY),
+    Client("HTTrack, -P", ["{here}/httrack.sh"], PROXY | WITH_PROXY, "through round", always=WITH_PROXY, credential="through round", tls="none round"),
     Client("HTTrack", ["{here}/httrack.sh"], {}, ROUND),
 ]

@@ -7,11 +7,12 @@
 //! no share can be given up ([`DisplacementOrder::Never`]), each client leaves as
 //! many free as it holds.
 //!
-//! Does not know the clock: who waits sets a time for that.
+//! Does not know for how long anybody waits: whoever does sets a time for that.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -151,6 +152,12 @@ impl Shares {
         taken.map_err(|refusal| self.count_refused(client, refusal))
     }
 
+    /// Displaces a share for the sake of `newcomer`, although some are free: what
+    /// they stand for has become scarce. Returns whether there was one.
+    pub fn make_room(&self, newcomer: &Client) -> bool {
+        self.displace(&mut self.lock(), newcomer)
+    }
+
     /// Takes a share, or waits for one. Clients that hold less come first, each
     /// one's waiters in the order of arrival.
     ///
@@ -181,6 +188,21 @@ impl Shares {
         drop(waiting);
         // The sender is gone when the waiter lost its place.
         share.map_err(|_gone| self.count_refused(client, ShareRefusal::Full))
+    }
+
+    /// Takes a share, or waits for one as [`Shares::take`] does, but no longer than
+    /// `longest`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareRefusal::Full`], counted.
+    pub async fn take_within(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        longest: Duration,
+    ) -> Result<Share, ShareRefusal> {
+        let taken = tokio::time::timeout(longest, self.take(client)).await;
+        taken.unwrap_or_else(|_elapsed| Err(self.count_refused(client, ShareRefusal::Full)))
     }
 
     fn take_locked(
@@ -566,6 +588,16 @@ mod tests {
         let state = shares.lock();
         assert_eq!((state.used, state.displaceable.len()), (0, 0));
         assert_eq!([held(&client), held(&other), held(&third)], [0; 3]);
+    }
+
+    #[test]
+    fn room_is_made_by_the_client_that_holds_more() {
+        let (shares, [client, other, _]) = (shares(9), clients(None));
+        let held = [(); 2].map(|()| shares.take_now(&client).unwrap());
+        held[0].may_be_displaced(true);
+        assert!(!shares.make_room(&client));
+        assert!(shares.make_room(&other) && held[0].is_displaced());
+        assert!(!shares.make_room(&other));
     }
 
     #[test]

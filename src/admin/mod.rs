@@ -10,6 +10,7 @@ mod access;
 mod api;
 mod clients;
 mod pace;
+mod places;
 mod token;
 
 use std::net::SocketAddr;
@@ -25,10 +26,10 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -37,6 +38,8 @@ pub use self::access::Access;
 use self::access::{require_own_host, require_token};
 pub use self::api::ROWS_SHOWN;
 pub use self::pace::PaceSource;
+pub use self::places::CONNECTIONS_MAX;
+use self::places::{AdminPlace, AdminPlaces};
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -75,12 +78,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest that a connection may last. It serves one small page: a client
 /// that has not read it by then never will.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections served at one time; any further one is closed unless another ends
-/// within `PLACE_TIMEOUT`.
-pub const CONNECTIONS_MAX: usize = 64;
-/// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end.
-/// It is enough for those that their clients have closed already.
-const PLACE_TIMEOUT: Duration = Duration::from_millis(10);
 /// Pause after a failed `accept`: time for descriptors to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The content type of OpenMetrics 1.0.
@@ -92,9 +89,10 @@ pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: C
     let connections = tracker.clone();
     let pages = pages(admin);
     tracker.spawn(async move {
+        let serving = |stream, place| serve(stream, place, pages.clone(), end.clone());
         tokio::select! {
             () = end.cancelled() => {}
-            () = accept(&listener, &connections, |stream| serve(stream, pages.clone(), end.clone())) => {}
+            () = accept(&listener, &connections, serving) => {}
         }
     });
 }
@@ -123,22 +121,23 @@ fn pages(admin: Admin) -> Router {
 
 /// Accepts connections without end, and serves each in a task of its own, at
 /// most [`CONNECTIONS_MAX`] at one time.
-async fn accept<S>(listener: &TcpListener, tracker: &TaskTracker, serve: impl Fn(TcpStream) -> S)
-where
+async fn accept<S>(
+    listener: &TcpListener,
+    tracker: &TaskTracker,
+    serve: impl Fn(TcpStream, AdminPlace) -> S,
+) where
     S: Future<Output = ()> + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = AdminPlaces::new();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let place = Arc::clone(&places).acquire_owned();
-                let Ok(Ok(place)) = timeout(PLACE_TIMEOUT, place).await else {
+                let Some(place) = places.take().await else {
                     continue;
                 };
-                let served = serve(stream);
+                let served = serve(stream, place);
                 tracker.spawn(async move {
                     let _ = timeout(CONNECTION_TIMEOUT, served).await;
-                    drop(place);
                 });
             }
             Err(error) => {
@@ -149,9 +148,15 @@ where
     }
 }
 
-/// Serves one connection until it ends. Once `end` is cancelled, only a page
-/// that is being answered is still sent.
-async fn serve(stream: TcpStream, pages: Router, end: CancellationToken) {
+/// Serves one connection until it ends, or its place is given to another. Once
+/// `end` is cancelled, only a page that is being answered is still sent.
+async fn serve(stream: TcpStream, place: AdminPlace, pages: Router, end: CancellationToken) {
+    let displaced = place.displaced.clone();
+    let pages = TowerToHyperService::new(pages);
+    let answer = service_fn(move |request| {
+        place.begin_request();
+        pages.call(request)
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -159,10 +164,11 @@ async fn serve(stream: TcpStream, pages: Router, end: CancellationToken) {
             // One page a connection: with keep-alive 64 idle clients would lock
             // monitoring out.
             .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(pages))
+            .serve_connection(TokioIo::new(stream), answer)
     );
     let result = tokio::select! {
         result = connection.as_mut() => result,
+        () = displaced.cancelled() => return,
         () = end.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -324,3 +324,33 @@ async fn connections_that_are_closed_at_once_keep_no_place() {
     }
     assert!(kit.get("/healthz", &[]).await.starts_with("HTTP/1.1 200"));
 }
+
+// Ours: silent connections take no place from monitoring.
+#[tokio::test]
+async fn a_page_is_answered_while_silent_connections_hold_all_places() {
+    let kit = Kit::new().await;
+    let mut silent = Vec::new();
+    for begun in ["", "GET /healthz HT"]
+        .into_iter()
+        .cycle()
+        .take(CONNECTIONS_MAX)
+    {
+        let mut stream = TcpStream::connect(kit.address).await.unwrap();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert!(
+            kit.get(path, &[]).await.starts_with("HTTP/1.1 200"),
+            "{path}"
+        );
+    }
+    // The oldest went, and the latest is still there.
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap_or(0), 0);
+    let mut latest = silent.pop().unwrap();
+    let rest = format!("TP/1.1\r\nHost: {}\r\n\r\n", kit.address);
+    latest.write_all(rest.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    latest.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

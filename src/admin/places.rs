@@ -1,0 +1,116 @@
+//! Places of connections to the admin listener. One that has sent no request yet
+//! gives way to the next, so that nobody locks monitoring out with silent
+//! connections.
+//!
+//! Does not know what is asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Connections served at one time; any further one takes the place of the oldest
+/// without a request, or is closed unless another ends within [`PLACE_TIMEOUT`].
+pub const CONNECTIONS_MAX: usize = 64;
+/// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end,
+/// while each of them has sent a request.
+const PLACE_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// Places of all connections.
+#[derive(Debug)]
+pub(super) struct AdminPlaces {
+    free: Arc<Semaphore>,
+    silent: Mutex<SilentPlaces>,
+}
+
+/// Places of connections without a request, in the order in which they came.
+#[derive(Debug, Default)]
+struct SilentPlaces {
+    by_number: BTreeMap<u64, SilentPlace>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct SilentPlace {
+    permit: OwnedSemaphorePermit,
+    displaced: CancellationToken,
+}
+
+/// Place of one connection, left when dropped.
+#[derive(Debug)]
+pub(super) struct AdminPlace {
+    places: Arc<AdminPlaces>,
+    number: u64,
+    /// Cancelled when another connection has got the place.
+    pub(super) displaced: CancellationToken,
+    /// Held from the first request on; before that the place is among the silent.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl AdminPlaces {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            free: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            silent: Mutex::default(),
+        })
+    }
+
+    /// Takes a place, if there is one or will be soon.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<AdminPlace> {
+        let permit = match self.take_now() {
+            Some(permit) => permit,
+            None => {
+                let freed = Arc::clone(&self.free).acquire_owned();
+                timeout(PLACE_TIMEOUT, freed).await.ok()?.ok()?
+            }
+        };
+        let displaced = CancellationToken::new();
+        let silent_place = SilentPlace {
+            permit,
+            displaced: displaced.clone(),
+        };
+        let mut silent = self.silent();
+        silent.next_number += 1;
+        let number = silent.next_number;
+        silent.by_number.insert(number, silent_place);
+        Some(AdminPlace {
+            places: Arc::clone(self),
+            number,
+            displaced,
+            permit: Mutex::default(),
+        })
+    }
+
+    /// Takes a free place, or that of the oldest connection without a request.
+    fn take_now(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+            return Some(permit);
+        }
+        let (_, oldest) = self.silent().by_number.pop_first()?;
+        oldest.displaced.cancel();
+        Some(oldest.permit)
+    }
+
+    fn silent(&self) -> MutexGuard<'_, SilentPlaces> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AdminPlace {
+    /// Keeps the place: a request has come.
+    pub(super) fn begin_request(&self) {
+        if let Some(silent) = self.places.silent().by_number.remove(&self.number) {
+            let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+            *permit = Some(silent.permit);
+        }
+    }
+}
+
+impl Drop for AdminPlace {
+    fn drop(&mut self) {
+        drop(self.places.silent().by_number.remove(&self.number));
+    }
+}

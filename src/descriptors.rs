@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
-/// Descriptors that connections of crawlers and to origins leave free: as many
-/// as the admin listener serves connections, and as many again for lookups of
-/// names and for files.
-pub const RESERVED: u64 = 128;
+/// Descriptors that connections of crawlers and to origins leave free, in three
+/// parts: for connections that are told so, for as many as the admin listener
+/// serves, and for lookups of names and files, those of the record among them.
+pub const RESERVED: u64 = 192;
+
+/// Parts of the reserve.
+const PARTS: u64 = 3;
 
 /// Divisor of a low limit: the reserve is at most one part of so many, so that
 /// some descriptors are left for connections.
@@ -74,6 +77,23 @@ pub fn is_reserved(socket: &impl AsRawFd) -> bool {
     RESERVE.contains(number)
 }
 
+/// Tells whether the descriptor of `socket` is of the two parts of the reserve that
+/// are not for connections of crawlers at all.
+pub fn is_in_last_reserve(socket: &impl AsRawFd) -> bool {
+    let number = u64::try_from(socket.as_raw_fd()).unwrap_or(0);
+    limit().is_some_and(|limit| limit - kept_back_of(limit) <= number)
+}
+
+/// Returns how many connections of crawlers, each with one to an origin, `limit`
+/// descriptors suffice for.
+pub fn connections_of(limit: u64) -> u64 {
+    (limit - reserved_of(limit)) / 2
+}
+
+fn kept_back_of(limit: u64) -> u64 {
+    reserved_of(limit) * (PARTS - 1) / PARTS
+}
+
 fn reserved_of(limit: u64) -> u64 {
     RESERVED.min(limit / RESERVED_PART)
 }
@@ -85,9 +105,17 @@ mod tests {
     // Ours.
     #[test]
     fn a_low_limit_is_not_reserved_as_a_whole() {
-        for (limit, reserved) in [(0, 0), (3, 0), (64, 16), (512, 128), (1_048_576, 128)] {
+        for (limit, reserved, kept_back) in [
+            (0, 0, 0),
+            (3, 0, 0),
+            (64, 16, 10),
+            (512, 128, 85),
+            (1_048_576, 192, 128),
+        ] {
             assert_eq!(reserved_of(limit), reserved, "{limit}");
+            assert_eq!(kept_back_of(limit), kept_back, "{limit}");
         }
+        assert_eq!(connections_of(1024), 416);
     }
 
     // Ours: one system call for each connection less.

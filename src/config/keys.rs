@@ -202,18 +202,26 @@ keys! {
         /// more than the system allows (`net.core.somaxconn`); the log says at the start
         /// if that is less. Counts for `admin.listen`, too.
         backlog: NonZeroU32 = "4096", places(1..=1_000_000);
-        /// How many connections of crawlers may be open; the next is closed at once,
-        /// and counted. Each counts for two descriptors, its own and one to an origin.
+        /// How many connections of crawlers may be open. The next takes the place of
+        /// one without a request, or whose requests wait, of the client that holds most;
+        /// a client that holds as many itself gets 503 with Retry-After.
+        /// Each counts for two descriptors, its own and one to an origin.
         /// With `upstream.pool_idle_total`, `robots.max_fetches`, twice
-        /// `upstream.dns_lookups` and some 130 more they make 10,900 by default; the log
-        /// says at the start if the limit (`ulimit -Hn`) is lower. The last 128 of the
-        /// limit, or the last quarter of a low one, are kept for the admin listener.
+        /// `upstream.dns_lookups` and some 200 more they make 10,900 by default; the log
+        /// says at the start if the limit (`ulimit -Hn`) is lower, and what it suffices for. The
+        /// last 192 of the limit, or the last quarter of a low one, are kept for those
+        /// answers, the admin listener and the record.
         max_connections: NonZeroUsize = "4096", count(1..=1_000_000);
-        /// How many TLS handshakes with clients may be under way.
+        /// How many TLS handshakes with clients may be under way. The next takes the
+        /// place of the oldest of the client that holds most.
         max_handshakes: NonZeroUsize = "1024", count(1..=1_000_000);
         /// How many requests may be under way, from their head to the end of their
-        /// response.
+        /// response. The next takes the place of one that waits for its turn, of the
+        /// client that holds most.
         max_requests: NonZeroUsize = "16384", count(1..=10_000_000);
+        /// How long a request waits while `max_requests` are under way, and a CONNECT
+        /// while `max_handshakes` are; then it gets 503 with Retry-After.
+        place_wait: Duration = r#""5s""#, Span(Duration::ZERO..=HOUR);
         /// How many commands of `politesse run` may go through this proxy at one time;
         /// the next is not started.
         max_commands: NonZeroUsize = "64", count(1..=10_000);

@@ -19,6 +19,7 @@ use crate::decision::inquiry::Identities;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
 use crate::proxy::fields::AcceptEncoding;
+use crate::proxy::places::EntryLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
@@ -117,6 +118,7 @@ impl Settings {
                     serve_cached: robots.serve_cached,
                     max_wait: effective.pace.max_wait,
                 },
+                place_wait: proxy.place_wait,
                 unreachable: robots.unreachable_answer,
                 contact: proxy.contact.as_deref().map(Arc::from),
             },
@@ -212,9 +214,11 @@ fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
             key: proxy.tls_key.map(|path| base.join(path)),
         },
         backlog: proxy.backlog,
-        max_connections: proxy.max_connections,
-        max_handshakes: proxy.max_handshakes,
-        max_requests: proxy.max_requests,
+        limits: EntryLimits {
+            connections: proxy.max_connections,
+            handshakes: proxy.max_handshakes,
+            requests: proxy.max_requests,
+        },
         max_commands: proxy.max_commands,
         header_timeout: proxy.header_timeout,
         idle_timeout: proxy.idle_timeout,

@@ -135,6 +135,28 @@ impl AnswerForm {
     }
 }
 
+/// Returns the answer with these facts as it is written to an HTTP/1 connection.
+pub fn as_written(details: &ProblemDetails, name: &str, now: Timestamp) -> String {
+    let body = details.json();
+    let status = status_member(name, Some(details.error), &details.detail);
+    let retry_after = details.retry_after.unwrap_or_default();
+    format!(
+        "HTTP/1.1 {}\r\n\
+         Content-Type: application/problem+json\r\n\
+         Content-Length: {}\r\n\
+         Cache-Control: no-store\r\n\
+         Connection: close\r\n\
+         Date: {}\r\n\
+         Proxy-Status: {status}\r\n\
+         Retry-After: {retry_after}\r\n\
+         \r\n\
+         {body}",
+        details.status,
+        body.len(),
+        http_date(now),
+    )
+}
+
 /// Returns the answer to a request of `method` for the robots.txt that
 /// `snapshot` has a copy of. `Age` says that it comes from a cache (RFC 9111,
 /// section 5.1).

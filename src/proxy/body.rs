@@ -16,6 +16,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use super::completion::RecordCompletion;
 use super::fields;
 use super::hold::HeldBody;
+use super::places::RequestPlace;
 use super::socket::{ConnectionActivity, WaitGuard};
 use crate::pace::Turn;
 use crate::upstream::body::{BodyError, ResponseBody};
@@ -138,6 +139,8 @@ pub struct OriginBody {
     waiting: Option<WaitGuard>,
     /// Turn at the host, which ends when nothing more comes from there.
     turn: Option<Turn>,
+    /// Place of the request, kept to the end of its response.
+    place: Option<Arc<RequestPlace>>,
     /// Error of the origin, kept until the bytes before it were written.
     error: Option<BodyError>,
 }
@@ -160,6 +163,7 @@ impl OriginBody {
             activity: None,
             waiting: None,
             turn: None,
+            place: None,
             error: None,
         }
     }
@@ -168,6 +172,13 @@ impl OriginBody {
     #[must_use]
     pub fn within(mut self, turn: Option<Turn>) -> Self {
         self.turn = turn;
+        self
+    }
+
+    /// Keeps `place` as long as this body.
+    #[must_use]
+    pub fn keeping(mut self, place: Arc<RequestPlace>) -> Self {
+        self.place = Some(place);
         self
     }
 

@@ -191,6 +191,13 @@ impl Ca {
         Digest::of(&self.certificate)
     }
 
+    /// Returns the certificate for `host` from the cache, if one is there that may
+    /// still be shown.
+    pub fn cached_leaf(&self, host: &Host) -> Option<Arc<CertifiedKey>> {
+        let leaf = self.leaves.get(host).filter(|leaf| leaf.is_current())?;
+        Some(Arc::clone(&leaf.certified))
+    }
+
     /// Returns the certificate for `host`, from the cache or newly made, with
     /// the authority's after it.
     ///

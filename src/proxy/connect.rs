@@ -26,6 +26,8 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::ca::Ca;
 use super::ca_files::CaError;
 use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
+use crate::clients::client::Client;
+use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
 use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
@@ -85,6 +87,9 @@ pub enum ConnectError {
     /// The server name in the ClientHello is not the host of the CONNECT.
     #[error("CONNECT for {host}, but the handshake asks for {server_name}")]
     ServerName { host: String, server_name: String },
+    /// Too many certificates are being made, and this client's share of them.
+    #[error("no certificate for {host} in time: {refusal}")]
+    Overload { host: String, refusal: ShareRefusal },
     /// No certificate could be made.
     #[error("no certificate for {host}")]
     Leaf { host: String, source: Arc<CaError> },
@@ -132,6 +137,15 @@ pub fn authority(authority: &str) -> Result<Origin, InvalidTarget> {
     Origin::new(Scheme::Https, authority)
 }
 
+/// Shares of the signatures of leaf certificates, as a client takes them.
+#[derive(Debug, Clone, Copy)]
+pub struct LeafShares<'a> {
+    /// All shares.
+    pub shares: &'a Arc<Shares>,
+    /// Client by whom they are counted.
+    pub client: &'a Arc<Client>,
+}
+
 /// TLS server for intercepted connections, with certificates of the local
 /// authority.
 #[derive(Debug)]
@@ -170,7 +184,8 @@ impl Interceptor {
     }
 
     /// Opens the connection inside a CONNECT to `origin`: waits for its first
-    /// byte, and answers the TLS handshake if it begins one.
+    /// byte, and answers the TLS handshake if it begins one. A certificate that has
+    /// to be made waits for one of `leaves`.
     ///
     /// # Errors
     ///
@@ -179,6 +194,7 @@ impl Interceptor {
         &self,
         upgrade: OnUpgrade,
         origin: Origin,
+        leaves: LeafShares<'_>,
     ) -> Result<InnerConnection, ConnectError> {
         let mut step = StepTimer::new(self.timeout);
         let upgraded = step.run(upgrade).await?.map_err(ConnectError::Upgrade)?;
@@ -204,7 +220,7 @@ impl Interceptor {
             check,
         };
         if is_tls {
-            return step.run(self.handshake(stream, origin)).await?;
+            return step.run(self.handshake(stream, origin, leaves)).await?;
         }
         // The port is always written: the scheme is http from here on, and
         // without a port its default, 80, would replace that of the CONNECT.
@@ -222,6 +238,7 @@ impl Interceptor {
         &self,
         stream: CheckedStream<TokioIo<Upgraded>>,
         origin: Origin,
+        leaves: LeafShares<'_>,
     ) -> Result<InnerConnection, ConnectError> {
         let host = origin.host().to_string();
         let refusal = stream.check.refusal();
@@ -240,7 +257,7 @@ impl Interceptor {
             let _ = start.io.shutdown().await;
             return Err(ConnectError::ServerName { host, server_name });
         }
-        let config = self.config(origin.host())?;
+        let config = self.config(origin.host(), leaves).await?;
         let stream = start.into_stream(Arc::new(config)).await.map_err(failed)?;
         let (protocol, check) = match stream.get_ref().1.alpn_protocol() {
             // hyper checks the preface of HTTP/2 byte by byte.
@@ -260,17 +277,37 @@ impl Interceptor {
     }
 
     /// Returns the TLS configuration of one connection to `host`.
-    fn config(&self, host: &Host) -> Result<ServerConfig, ConnectError> {
-        let leaf = self.ca.leaf(host).map_err(|source| ConnectError::Leaf {
-            host: host.to_string(),
-            source,
-        })?;
+    async fn config(
+        &self,
+        host: &Host,
+        leaves: LeafShares<'_>,
+    ) -> Result<ServerConfig, ConnectError> {
+        let leaf = match self.ca.cached_leaf(host) {
+            Some(leaf) => leaf,
+            None => self.new_leaf(host, leaves).await?,
+        };
         // A clone shares tickets and ALPN and costs less than a microsecond. A
         // configuration built for each name would hold a session cache of its
         // own.
         let mut config = self.base.clone();
         config.cert_resolver = Arc::new(FixedCertificate(Some(leaf)));
         Ok(config)
+    }
+
+    async fn new_leaf(
+        &self,
+        host: &Host,
+        leaves: LeafShares<'_>,
+    ) -> Result<Arc<CertifiedKey>, ConnectError> {
+        let taken = leaves.shares.take(leaves.client).await;
+        let _share = taken.map_err(|refusal| ConnectError::Overload {
+            host: host.to_string(),
+            refusal,
+        })?;
+        self.ca.leaf(host).map_err(|source| ConnectError::Leaf {
+            host: host.to_string(),
+            source,
+        })
     }
 }
 

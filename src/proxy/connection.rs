@@ -22,13 +22,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::body::ProxyBody;
-use super::connect::{self, ConnectError, InnerConnection, Interceptor, Protocol};
+use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
 use super::problem::{MalformedRequest, Problem};
 use super::request::{ConnectionInfo, only_host};
 use super::server::{ActiveConfig, ConnectionSlot};
 use super::socket::{ClientEnd, ConnectionActivity, Socket};
 use crate::clients::client::Client;
+use crate::clients::shares::Share;
+use crate::clock;
 use crate::tasks::{OwnWakes, Tasks};
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Origin;
@@ -47,21 +49,47 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes that one HTTP/2 stream keeps until the client takes them.
 const SEND_BUFFER: usize = 64 * 1024;
+/// Time that a connection which has lost its place has to write the answers to
+/// requests that waited, and to end.
+const DISPLACED_GRACE: Duration = Duration::from_secs(2);
 /// Streams reset before we answered them; more is an attack (CVE-2023-44487).
 const PENDING_RESETS_MAX: usize = 20;
 /// Streams that we reset because of the client's errors; more is an attack, too.
 const LOCAL_RESETS_MAX: usize = 1024;
 
 /// Event that concerns a connection as a whole.
+#[derive(Clone, Copy)]
 enum ConnectionSignal {
     /// The server stops: the requests that have come are the last.
     Stop,
     /// The client has reset the connection, or exchanges have no more time.
     Cut,
-    /// The time for the first head is over.
-    HeaderTimeout,
+    /// Another client has got the place of the connection.
+    Displaced,
+    /// The time for the first head, or to end without a place, is over.
+    Deadline,
     /// Another `proxy.idle_timeout` is over.
     IdleTick,
+}
+
+/// What a connection does about a signal.
+enum Reaction {
+    GoOn,
+    /// It ends with the requests that have come.
+    Finish,
+    /// As `Finish`, within [`DISPLACED_GRACE`].
+    FinishSoon,
+    /// It ends at once, and drops what is under way.
+    End,
+}
+
+/// Signals that a connection has had.
+#[derive(Default)]
+struct DriveState {
+    is_stopping: bool,
+    is_displaced: bool,
+    is_past_deadline: bool,
+    was_idle: bool,
 }
 
 /// A connection of a client, or the one inside a CONNECT.
@@ -74,20 +102,25 @@ pub(super) struct ClientConnection {
     idle_timeout: Duration,
 }
 
-/// Origin of a CONNECT, and the credential that came with it.
-struct ConnectTarget {
+/// What the connection inside a CONNECT is opened with.
+struct Handshake {
+    interceptor: Arc<Interceptor>,
     origin: Origin,
+    /// Credential that came with the CONNECT.
     credential: Option<VerifiedCredential>,
+    share: Share,
 }
 
 impl ClientConnection {
-    /// Creates a connection of `client` with the time limits in force.
-    pub(super) fn new(slot: Arc<ConnectionSlot>, client: IpAddr) -> Self {
+    /// Creates a connection of `client`, whose shares are those of `sharer`, with
+    /// the time limits in force.
+    pub(super) fn new(slot: Arc<ConnectionSlot>, client: IpAddr, sharer: Arc<Client>) -> Self {
         let in_force = slot.server.in_force.load_full();
         Self {
             info: ConnectionInfo {
                 client,
-                sharer: slot.server.clients.at(client),
+                sharer,
+                place: Arc::clone(&slot.place),
                 opened_for: None,
                 credential: None,
                 end: slot.client_end.clone(),
@@ -109,11 +142,11 @@ impl ClientConnection {
         protocol: Protocol,
         credential: Option<VerifiedCredential>,
     ) -> Self {
-        let inner = Self::new(Arc::clone(&outer.slot), outer.info.client);
+        let sharer = outer.sharer(credential.as_ref());
+        let inner = Self::new(Arc::clone(&outer.slot), outer.info.client, sharer);
         Self {
             info: ConnectionInfo {
                 opened_for: Some(origin),
-                sharer: outer.sharer(credential.as_ref()),
                 credential,
                 // A client that goes cancels its requests itself over HTTP/2.
                 end: match protocol {
@@ -128,15 +161,25 @@ impl ClientConnection {
 
     /// Serves the requests of a client that speaks TLS to the proxy.
     pub(super) async fn serve_tls(self, socket: Socket) {
-        let tls = self.slot.server.in_force.load().tls.clone();
+        let in_force = self.slot.server.in_force.load_full();
         // A listener with TLS has a certificate, or the configuration is refused.
-        let Some(tls) = tls else { return };
-        let group = &self.slot.group;
+        let Some(tls) = in_force.tls.clone() else {
+            return;
+        };
+        let Ok(share) = self.handshake_share(&in_force, &self.info.sharer).await else {
+            return;
+        };
+        // It may be replaced before this connection ends.
+        drop(in_force);
         let accepted = tokio::select! {
-            // No request has come yet, so a stop need not wait.
-            () = group.stop.cancelled() => return,
+            // No request has come yet, so neither a stop nor a client that holds
+            // less need wait.
+            () = self.slot.group.stop.cancelled() => return,
+            () = self.slot.place.displaced() => return,
+            () = share.displaced() => return self.report_displaced("proxy.max_handshakes"),
             accepted = tls.accept(socket, self.header_timeout) => accepted,
         };
+        drop(share);
         match accepted {
             Ok(stream) => self.serve(stream, Protocol::Http1).await,
             Err(error) => {
@@ -192,8 +235,8 @@ impl ClientConnection {
     }
 
     /// Runs a connection to its end: its own, a signal to stop, a first head
-    /// that does not come, or idleness. `finish` lets it end with the requests
-    /// that have come.
+    /// that does not come, idleness, or the loss of its place. `finish` lets it end
+    /// with the requests that have come.
     async fn drive<C, E>(&self, mut connection: Pin<&mut C>, finish: fn(Pin<&mut C>))
     where
         C: Future<Output = Result<(), E>>,
@@ -201,14 +244,13 @@ impl ClientConnection {
     {
         let group = &self.slot.group;
         let mut stop = pin!(group.stop.cancelled());
-        let mut is_stopping = false;
         let mut abort = pin!(group.abort.cancelled());
         let mut reset = pin!(self.slot.client_end.reset());
-        let mut first_head = pin!(tokio::time::sleep(self.header_timeout));
-        let mut awaits_head = true;
+        let mut displaced = pin!(self.slot.place.displaced());
+        let mut deadline = pin!(tokio::time::sleep(self.header_timeout));
         let mut idle = tokio::time::interval(self.idle_timeout);
         idle.reset();
-        let mut was_idle = false;
+        let mut state = DriveState::default();
         let mut wakes = OwnWakes::default();
         loop {
             let next = poll_fn(|cx| {
@@ -216,11 +258,14 @@ impl ClientConnection {
                     if abort.as_mut().poll(cx).is_ready() || reset.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::Cut);
                     }
-                    if !is_stopping && stop.as_mut().poll(cx).is_ready() {
+                    if !state.is_stopping && stop.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::Stop);
                     }
-                    if awaits_head && first_head.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(ConnectionSignal::HeaderTimeout);
+                    if !state.is_displaced && displaced.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::Displaced);
+                    }
+                    if !state.is_past_deadline && deadline.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::Deadline);
                     }
                     idle.poll_tick(cx).map(|_| ConnectionSignal::IdleTick)
                 })
@@ -235,31 +280,51 @@ impl ClientConnection {
                 }
                 signal = next => signal,
             };
-            match signal {
-                // At once, dropping what is under way: the client is gone, or the
-                // time for exchanges to end is over.
-                ConnectionSignal::Cut => return,
-                ConnectionSignal::Stop => {
-                    is_stopping = true;
+            match self.react(signal, &mut state) {
+                Reaction::GoOn => {}
+                Reaction::Finish => finish(connection.as_mut()),
+                Reaction::FinishSoon => {
                     finish(connection.as_mut());
+                    deadline.as_mut().reset(clock::instant() + DISPLACED_GRACE);
                 }
-                ConnectionSignal::HeaderTimeout => {
-                    awaits_head = false;
-                    if !self.activity.has_begun() {
-                        return;
-                    }
+                Reaction::End => return,
+            }
+        }
+    }
+
+    fn react(&self, signal: ConnectionSignal, state: &mut DriveState) -> Reaction {
+        match signal {
+            ConnectionSignal::Cut => Reaction::End,
+            ConnectionSignal::Stop => {
+                state.is_stopping = true;
+                Reaction::Finish
+            }
+            ConnectionSignal::Displaced => {
+                state.is_displaced = true;
+                state.is_past_deadline = false;
+                self.report_displaced("proxy.max_connections");
+                if self.activity.has_begun() {
+                    Reaction::FinishSoon
+                } else {
+                    Reaction::End
                 }
-                ConnectionSignal::IdleTick => {
-                    let is_idle = self.activity.is_idle();
-                    // Asked to finish, and still there: the client reads
-                    // nothing more, or answers no PING.
-                    if is_idle && was_idle {
-                        return;
-                    }
-                    if is_idle {
-                        finish(connection.as_mut());
-                    }
-                    was_idle = is_idle;
+            }
+            ConnectionSignal::Deadline => {
+                state.is_past_deadline = true;
+                if state.is_displaced || !self.activity.has_begun() {
+                    Reaction::End
+                } else {
+                    Reaction::GoOn
+                }
+            }
+            ConnectionSignal::IdleTick => {
+                let is_idle = self.activity.is_idle();
+                match (std::mem::replace(&mut state.was_idle, is_idle), is_idle) {
+                    // Asked to finish, and still there: the client reads nothing
+                    // more, or answers no PING.
+                    (true, true) => Reaction::End,
+                    (false, true) => Reaction::Finish,
+                    (_, false) => Reaction::GoOn,
                 }
             }
         }
@@ -274,7 +339,7 @@ impl ClientConnection {
                 in_force.proxy.turn_away(&problem, &request, client)
             }
             Ok(credential) if request.method() == Method::CONNECT => {
-                self.answer_connect(request, &in_force, credential)
+                self.answer_connect(request, &in_force, credential).await
             }
             Ok(credential) if credential != self.info.credential => {
                 let proved = ConnectionInfo {
@@ -320,29 +385,59 @@ impl ClientConnection {
         Ok(credential)
     }
 
-    fn answer_connect(
+    async fn answer_connect(
         self: &Arc<Self>,
         request: Request<Incoming>,
         in_force: &ActiveConfig,
         credential: Option<VerifiedCredential>,
     ) -> Response<ProxyBody> {
-        let opened = match &in_force.interceptor {
-            Some(interceptor) => self
-                .connect_target(&request)
-                .map(|origin| (origin, Arc::clone(interceptor)))
-                .map_err(Problem::from),
-            None => Err(Problem::ConnectRefused),
-        };
-        match opened {
-            Ok((origin, interceptor)) => {
-                let target = ConnectTarget { origin, credential };
-                self.open(request, interceptor, target);
+        match self.handshake(&request, in_force, credential).await {
+            Ok(handshake) => {
+                self.open(request, handshake);
                 Response::new(ProxyBody::whole(""))
             }
             Err(problem) => in_force
                 .proxy
                 .turn_away(&problem, &request, self.info.client),
         }
+    }
+
+    /// Takes a share of the handshakes that are under way.
+    async fn handshake_share(
+        &self,
+        in_force: &ActiveConfig,
+        sharer: &Arc<Client>,
+    ) -> Result<Share, Problem> {
+        let handshakes = &self.slot.server.entry.handshakes;
+        let taken = handshakes.take_within(sharer, in_force.proxy.options.place_wait);
+        let share = taken.await.map_err(|refusal| Problem::Overload {
+            key: "proxy.max_handshakes",
+            refusal,
+        })?;
+        // From its first moment: most that hold many never send anything.
+        share.may_be_displaced(true);
+        Ok(share)
+    }
+
+    /// Prepares the opening of the connection inside a CONNECT.
+    async fn handshake(
+        &self,
+        request: &Request<Incoming>,
+        in_force: &ActiveConfig,
+        credential: Option<VerifiedCredential>,
+    ) -> Result<Handshake, Problem> {
+        let Some(interceptor) = &in_force.interceptor else {
+            return Err(Problem::ConnectRefused);
+        };
+        let origin = self.connect_target(request)?;
+        let sharer = self.sharer(credential.as_ref());
+        let share = self.handshake_share(in_force, &sharer).await?;
+        Ok(Handshake {
+            interceptor: Arc::clone(interceptor),
+            origin,
+            credential,
+            share,
+        })
     }
 
     /// Reads the origin that a CONNECT is for.
@@ -363,25 +458,31 @@ impl ClientConnection {
 
     /// Serves the connection inside a CONNECT, in a task of its own, once the
     /// client has its 200.
-    fn open(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        interceptor: Arc<Interceptor>,
-        target: ConnectTarget,
-    ) {
+    fn open(self: &Arc<Self>, request: Request<Incoming>, handshake: Handshake) {
         let outer = Arc::clone(self);
         let upgrade = hyper::upgrade::on(request);
         let inside = async move {
-            // No request has come inside yet, so a stop need not wait.
+            // No request has come inside yet, so neither a stop nor a client that
+            // holds less need wait.
+            let leaves = LeafShares {
+                shares: &outer.slot.server.entry.leaves,
+                client: &outer.info.sharer,
+            };
+            let interceptor = handshake.interceptor;
             let opened = tokio::select! {
                 () = outer.slot.group.stop.cancelled() => return,
-                opened = interceptor.open(upgrade, target.origin) => opened,
+                () = outer.slot.place.displaced() => return,
+                () = handshake.share.displaced() => {
+                    return outer.report_displaced("proxy.max_handshakes");
+                }
+                opened = interceptor.open(upgrade, handshake.origin, leaves) => opened,
             };
             // An interceptor of an earlier configuration must not live as long
             // as the connections that it opened.
             drop(interceptor);
+            drop(handshake.share);
             match opened {
-                Ok(inner) => outer.serve_inside(inner, target.credential).await,
+                Ok(inner) => outer.serve_inside(inner, handshake.credential).await,
                 Err(error) => outer.report(&error),
             }
         };
@@ -398,6 +499,15 @@ impl ClientConnection {
         if let Some(source) = inner.refusal.get().copied() {
             self.report(&ConnectError::Foreign { host, source });
         }
+    }
+
+    /// Logs that the client has lost a place at the limit `key`.
+    fn report_displaced(&self, key: &str) {
+        tracing::warn!(
+            target: REPEATING,
+            client = %self.info.client,
+            "{key} are in use, and a client that holds fewer takes the place of one"
+        );
     }
 
     /// Counts and logs why no request could be read from inside a CONNECT.
@@ -420,6 +530,7 @@ impl ClientConnection {
             ConnectError::Upgrade(_)
             | ConnectError::Timeout
             | ConnectError::Broken(_)
+            | ConnectError::Overload { .. }
             | ConnectError::Handshake { .. }
             | ConnectError::ServerName { .. } => {
                 tracing::warn!(target: REPEATING, %client, cause, "{error}");

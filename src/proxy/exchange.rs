@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -19,12 +20,14 @@ use super::crawler_table::CrawlerTable;
 use super::credentials::CredentialError;
 use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
+use super::places::{EntryShares, RequestPlace};
 use super::problem::Problem;
 use super::problem_details::ProblemDetails;
 use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
 use crate::audit::{AuditError, AuditLog};
+use crate::clients::shares::ShareRefusal;
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Receipt};
 use crate::decision::record::{Effect, Record};
@@ -41,6 +44,8 @@ pub struct Options {
     pub request: request::Options,
     /// Options for waiting for turns.
     pub turns: turns::Options,
+    /// The longest wait for a place (`proxy.place_wait`).
+    pub place_wait: Duration,
     /// Status of what is refused while robots.txt is unreachable
     /// (`robots.unreachable_answer`).
     pub unreachable: StatusCode,
@@ -59,6 +64,8 @@ pub struct Proxy {
     pub turns: TurnDecider,
     /// Sends what is permitted.
     pub upstream: Arc<Upstream>,
+    /// Places of requests.
+    pub entry: Arc<EntryShares>,
     /// Record of all decisions.
     pub audit: Arc<AuditLog>,
     /// Annotates responses.
@@ -77,9 +84,13 @@ impl Proxy {
     ) -> Response<ProxyBody> {
         let mut completion = RecordCompletion::start();
         let form = AnswerForm::of(&request);
-        let result = self
-            .forward_if_allowed(request, connection, &mut completion)
-            .await;
+        let result = match self.place(connection).await {
+            Ok(place) => {
+                self.forward_if_allowed(request, connection, place, &mut completion)
+                    .await
+            }
+            Err(problem) => Err(problem),
+        };
         let seconds = completion.elapsed().as_secs_f64();
         self.metrics.exchange_seconds.observe(seconds);
         match result {
@@ -108,17 +119,26 @@ impl Proxy {
         AnswerForm::of(request).answer(&details, &self.identity(), clock::now())
     }
 
+    /// Returns the answer to a connection on which no request is read, as it is
+    /// written.
+    pub fn turn_away_unread(&self, problem: &Problem) -> String {
+        let name = &self.options.request.fields.name;
+        answer::as_written(&self.counted(problem), name, clock::now())
+    }
+
     async fn forward_if_allowed(
         &self,
         request: Request<Incoming>,
         connection: &ConnectionInfo,
+        place: Arc<RequestPlace>,
         completion: &mut RecordCompletion,
     ) -> Result<Response<ProxyBody>, Problem> {
         // Read before the request is taken apart, given after: a malformed
         // request is refused whatever its `Max-Forwards` says.
         let own_answer = max_forwards::answer(&request, &self.options.request.fields.name)?;
-        let request =
+        let mut request =
             ProxyRequest::read(request, connection, &self.options.request, &self.crawlers)?;
+        request.place = Some(Arc::clone(&place));
         if let Some(answer) = own_answer {
             return Ok(answer);
         }
@@ -146,8 +166,28 @@ impl Proxy {
             head,
         };
         let annotated = self.annotate(response, &annotation, completion).await;
-        let response = annotated.map(|body| ProxyBody::origin(body.within(turns.into_turn())));
+        let response = annotated.map(|body| {
+            let body = body.within(turns.into_turn()).keeping(place);
+            ProxyBody::origin(body)
+        });
         Ok(self.with_report(response, &evidence))
+    }
+
+    /// Takes a place among the requests that are under way.
+    async fn place(&self, connection: &ConnectionInfo) -> Result<Arc<RequestPlace>, Problem> {
+        let requests = &self.entry.requests;
+        let taken = tokio::select! {
+            biased;
+            taken = requests.take_within(&connection.sharer, self.options.place_wait) => taken,
+            () = connection.place.displaced() => Err(ShareRefusal::Full),
+        };
+        match taken {
+            Ok(share) => Ok(RequestPlace::new(share, &connection.place)),
+            Err(refusal) => Err(Problem::Overload {
+                key: "proxy.max_requests",
+                refusal,
+            }),
+        }
     }
 
     /// Writes the decision into the record, and counts it.
@@ -249,10 +289,6 @@ impl Proxy {
 
     /// Counts a problem of `client`, and returns the facts of its answer.
     fn details(&self, problem: &Problem, client: IpAddr) -> ProblemDetails {
-        let result = problem.error();
-        let problems = &self.metrics.problems;
-        problems.get_or_create(&ResultLabel { result }).inc();
-        tracing::debug!(error = result, "{problem}");
         if let Problem::Credential(error) = problem {
             let reason = error.as_str();
             let refused = &self.metrics.credentials_refused;
@@ -262,6 +298,14 @@ impl Proxy {
                 tracing::warn!(target: REPEATING, %client, reason, "answered with 407: {problem}");
             }
         }
+        self.counted(problem)
+    }
+
+    fn counted(&self, problem: &Problem) -> ProblemDetails {
+        let result = problem.error();
+        let problems = &self.metrics.problems;
+        problems.get_or_create(&ResultLabel { result }).inc();
+        tracing::debug!(error = result, "{problem}");
         problem.details(clock::now(), self.options.unreachable)
     }
 

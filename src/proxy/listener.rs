@@ -11,14 +11,21 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::connect::Protocol;
 use super::connection::ClientConnection;
+use super::overload;
+use super::problem::Problem;
 use super::server::{ConnectionSlot, ListenerGroup, ProxyServer};
 use super::socket::Socket;
+use crate::clients::shares::ShareRefusal;
 use crate::descriptors;
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Scheme;
 
 /// Pause after `accept` failed for want of descriptors, until some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Limits that a connection is refused by, as they are named to its client.
+const CONNECTIONS: &str = "proxy.max_connections";
+const DESCRIPTORS: &str = "the limit of descriptors";
 
 /// Socket to accept connections on, and how clients speak to it.
 #[derive(Debug)]
@@ -85,7 +92,7 @@ fn send_at_once(listener: &TcpListener) {
     }
 }
 
-/// Serves a connection if its client may connect and there is a slot for it.
+/// Serves a connection if its client may connect and there is a place for it.
 fn admit(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>) {
     let Arrival {
         stream,
@@ -96,24 +103,68 @@ fn admit(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>
         tracing::warn!(target: REPEATING, %client, "not in proxy.clients, closed");
         return server.count_refused("client");
     }
-    if descriptors::is_reserved(&stream) {
-        tracing::warn!(target: REPEATING, %client, "no descriptors are left for crawlers, closed");
-        return server.count_refused("descriptors");
+    let sharer = server.clients.at(client);
+    let connections = &server.entry.connections;
+    // A connection of another client may be closed for this one, which takes its
+    // descriptor for that time out of the reserve.
+    if descriptors::is_reserved(&stream) && !connections.make_room(&sharer) {
+        tracing::warn!(target: REPEATING, %client, "no descriptors are left for crawlers");
+        server.count_refused("descriptors");
+        return turn_away(
+            server,
+            stream,
+            group,
+            &overload(DESCRIPTORS, ShareRefusal::Full),
+        );
     }
-    let socket = Socket::from(stream);
-    let Some(slot) = ConnectionSlot::take(server, &socket, group) else {
-        tracing::warn!(target: REPEATING, %client, "proxy.max_connections are open, closed");
-        return server.count_refused("max_connections");
+    let share = match connections.take_now(&sharer) {
+        Ok(share) => share,
+        Err(refusal) => {
+            tracing::warn!(target: REPEATING, %client, "proxy.max_connections: {refusal}");
+            server.count_refused("max_connections");
+            return turn_away(server, stream, group, &overload(CONNECTIONS, refusal));
+        }
     };
+    let socket = Socket::from(stream);
+    let slot = ConnectionSlot::new(server, &socket, group, share);
     if let Some(tally) = &group.tally {
         tally.add_connection();
     }
-    let connection = ClientConnection::new(slot, client);
+    let connection = ClientConnection::new(slot, client, sharer);
     let tasks = &server.tasks.0;
     match scheme {
         Scheme::Http => tasks.spawn(connection.serve(socket, Protocol::Http1)),
         Scheme::Https => tasks.spawn(connection.serve_tls(socket)),
     };
+}
+
+fn overload(key: &'static str, refusal: ShareRefusal) -> Problem {
+    Problem::Overload { key, refusal }
+}
+
+/// Answers a connection that has no place, and closes it.
+fn turn_away(
+    server: &Arc<ProxyServer>,
+    stream: TcpStream,
+    group: &Arc<ListenerGroup>,
+    problem: &Problem,
+) {
+    let answer = server.in_force.load().proxy.turn_away_unread(problem);
+    let place = Arc::clone(&server.turned_away).try_acquire_owned();
+    let Some(place) = place
+        .ok()
+        .filter(|_| !descriptors::is_in_last_reserve(&stream))
+    else {
+        return overload::answer_now(&stream, &answer);
+    };
+    let group = Arc::clone(group);
+    server.tasks.0.spawn(async move {
+        let _place = place;
+        tokio::select! {
+            () = group.stop.cancelled() => {}
+            () = overload::answer_and_close(stream, answer) => {}
+        }
+    });
 }
 
 #[cfg(test)]

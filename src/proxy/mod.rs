@@ -6,6 +6,8 @@
 
 pub mod listener;
 
+pub mod overload;
+
 pub mod connection;
 
 pub mod listener_tls;
@@ -45,6 +47,8 @@ mod error_page;
 pub mod body;
 
 pub mod completion;
+
+pub mod places;
 
 pub mod socket;
 

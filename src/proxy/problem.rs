@@ -13,6 +13,7 @@ use super::credentials::CredentialError;
 use super::problem_details::{ProblemDetails, sentence};
 use super::refusal::{DENIED, delayed, refused, refused_error};
 use crate::audit::AuditError;
+use crate::clients::shares::ShareRefusal;
 use crate::decision::decide::NoPermit;
 use crate::upstream::client::UpstreamError;
 use politesse_robots::origin::InvalidTarget;
@@ -100,6 +101,14 @@ pub enum Problem {
     /// `https.mode` is `refuse`.
     #[error("CONNECT is refused here: https.mode is \"refuse\"")]
     ConnectRefused,
+    /// All places are in use, and the client holds its share of them.
+    #[error("this proxy is at its limit {key}: {refusal}")]
+    Overload {
+        /// Key of the limit.
+        key: &'static str,
+        /// Reason why the client gets no place.
+        refusal: ShareRefusal,
+    },
     /// The decision could not be recorded, so the request is not sent.
     #[error("the audit log cannot be written")]
     Audit(#[from] AuditError),
@@ -114,6 +123,8 @@ pub enum Problem {
 /// Seconds after which a client may ask again when the audit log has failed.
 /// Whoever asks next tries it again.
 const AUDIT_RETRY_SECONDS: u64 = 10;
+/// Seconds after which a client may ask again when there was no place for it.
+const OVERLOAD_RETRY_SECONDS: u64 = 5;
 
 impl Problem {
     /// Returns the error type of RFC 9209, section 2.3, for metrics and
@@ -125,6 +136,7 @@ impl Problem {
             Self::Client
             | Self::Credential(_)
             | Self::ConnectRefused
+            | Self::Overload { .. }
             | Self::NoPermit(NoPermit::Later(_)) => DENIED,
             Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt { .. }) => {
                 "proxy_internal_error"
@@ -142,6 +154,14 @@ impl Problem {
             Self::NoPermit(NoPermit::Refused(_) | NoPermit::Later(_))
         );
         Some(self.error()).filter(|error| !(is_by_decision && *error == DENIED))
+    }
+
+    /// Returns the seconds after which a client may ask again, where no decision
+    /// says it.
+    fn retry_after(&self) -> Option<u64> {
+        let of_overload = matches!(self, Self::Overload { .. }).then_some(OVERLOAD_RETRY_SECONDS);
+        let of_audit = matches!(self, Self::Audit(_)).then_some(AUDIT_RETRY_SECONDS);
+        of_overload.or(of_audit)
     }
 
     /// Returns the facts of the answer. `unreachable` is the status of what is
@@ -165,6 +185,11 @@ impl Problem {
                 "A credential is wanted",
             ),
             Self::ConnectRefused => (StatusCode::FORBIDDEN, "connect", "CONNECT is refused"),
+            Self::Overload { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "overload",
+                "The proxy has too much to do",
+            ),
             Self::Audit(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "audit",
@@ -191,7 +216,7 @@ impl Problem {
             kind,
             title,
             detail: with_causes(self),
-            retry_after: matches!(self, Self::Audit(_)).then_some(AUDIT_RETRY_SECONDS),
+            retry_after: self.retry_after(),
             // With a credential the next request may be served.
             close: matches!(
                 self,

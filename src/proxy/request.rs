@@ -18,6 +18,7 @@ use super::crawler_table::{CrawlerTable, KnownCrawler, RequestSender};
 use super::credentials::{AuthMode, VerifiedCredential};
 use super::fields;
 use super::max_forwards;
+use super::places::{ConnectionPlace, RequestPlace};
 use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
 use super::tally::Tally;
@@ -49,6 +50,8 @@ pub struct ConnectionInfo {
     pub client: IpAddr,
     /// Client by whom shares are counted.
     pub sharer: Arc<Client>,
+    /// Place of the connection.
+    pub place: Arc<ConnectionPlace>,
     /// Inside CONNECT, the one origin that may be asked for.
     pub opened_for: Option<Origin>,
     /// Credential that the client has shown: inside CONNECT with that, else with
@@ -72,6 +75,8 @@ pub struct ProxyRequest {
     pub max_wait: Option<Duration>,
     /// The longest wait that the client wants (`Prefer: wait`).
     pub preferred_wait: Option<Duration>,
+    /// Place of the request, which it may lose while it waits.
+    pub place: Option<Arc<RequestPlace>>,
     /// Client on whose behalf robots.txt is asked for.
     pub asker: Asker,
     /// Method and fields to send.
@@ -124,6 +129,7 @@ impl ProxyRequest {
             }),
             max_wait,
             preferred_wait,
+            place: None,
             asker,
             outgoing: OutgoingHead {
                 form: form(&parts.method, &parts.uri),
@@ -320,7 +326,9 @@ fn unquoted_split(text: &str, separator: char) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::client::Resource;
     use crate::clients::directory::ClientDirectory;
+    use crate::clients::shares::{DisplacementOrder, Shares};
 
     fn parts(uri: &str, fields: &[(&'static str, &'static str)]) -> Parts {
         let mut request = Request::builder().uri(uri);
@@ -332,9 +340,17 @@ mod tests {
 
     fn leg(opened_for: Option<&str>) -> ConnectionInfo {
         let client = [127, 0, 0, 1].into();
+        let sharer = ClientDirectory::default().at(client);
+        let connections = Shares::new(
+            Resource::Connections,
+            1,
+            DisplacementOrder::OldestFirst,
+            Arc::default(),
+        );
         ConnectionInfo {
             client,
-            sharer: ClientDirectory::default().at(client),
+            place: ConnectionPlace::new(connections.take_now(&sharer).unwrap()),
+            sharer,
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
             credential: None,
             end: ClientEnd::default(),

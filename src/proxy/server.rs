@@ -7,11 +7,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -19,9 +19,11 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::connect::Interceptor;
 use super::exchange::Proxy;
 use super::listener_tls::{self, ListenerTls};
+use super::places::{ConnectionPlace, EntryLimits, EntryShares};
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
 use crate::clients::directory::{self, ClientDirectory};
+use crate::clients::shares::Share;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
 use politesse_robots::origin::Scheme;
@@ -41,13 +43,8 @@ pub struct Options {
     pub clients: Vec<IpNet>,
     /// Limits of clients (`proxy.per_client`, `proxy.clients`).
     pub client_limits: directory::Options,
-    /// TLS handshakes with clients that are under way at one time.
-    pub max_handshakes: NonZeroUsize,
-    /// Requests that are under way at one time.
-    pub max_requests: NonZeroUsize,
-    /// Connections that are open at one time. More are closed at once and
-    /// counted.
-    pub max_connections: NonZeroUsize,
+    /// Connections, handshakes and requests at one time.
+    pub limits: EntryLimits,
     /// Commands of `politesse run` that are served at one time.
     pub max_commands: NonZeroUsize,
     /// The longest that the first head of a connection may take.
@@ -97,8 +94,10 @@ pub struct ProxyServer {
     pub clients: Arc<ClientDirectory>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Number of open connections (`proxy.max_connections`).
-    pub open: AtomicUsize,
+    /// Places of connections, handshakes and requests.
+    pub entry: Arc<EntryShares>,
+    /// Places of connections that are answered with 503 and closed.
+    pub turned_away: Arc<Semaphore>,
     /// Tasks of connections, and hyper's own for them.
     pub tasks: Tasks,
     /// Cancelled when no more connections may be accepted.
@@ -168,44 +167,39 @@ impl ListenerGroup {
     }
 }
 
-/// One of the connections that may be open at a time. The drop gives it back,
-/// when the last stream over the connection has ended.
+/// One of the connections that may be open at a time. The drop gives its place
+/// back, when the last stream over the connection has ended.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     pub(super) server: Arc<ProxyServer>,
     pub(super) client_end: ClientEnd,
+    pub(super) place: Arc<ConnectionPlace>,
     pub(super) group: Arc<ListenerGroup>,
     _open: TaskTrackerToken,
 }
 
 impl ConnectionSlot {
-    /// Takes a slot for the connection of `socket`, if there is one.
-    pub(super) fn take(
+    /// Makes the slot of the connection of `socket`, whose share of the
+    /// connections is `share`.
+    pub(super) fn new(
         server: &Arc<ProxyServer>,
         socket: &Socket,
         group: &Arc<ListenerGroup>,
-    ) -> Option<Arc<Self>> {
-        // Counted, not taken from a semaphore: a reload may change the limit
-        // while connections are open.
-        let most = server.in_force.load().options.max_connections.get();
-        let one_more = |open: usize| (open < most).then_some(open + 1);
-        // Relaxed: the count guards no other memory.
-        let ordering = Ordering::Relaxed;
-        let taken = server.open.fetch_update(ordering, ordering, one_more);
-        taken.ok()?;
+        share: Share,
+    ) -> Arc<Self> {
         server.metrics.connections.inc();
-        Some(Arc::new(Self {
+        Arc::new(Self {
             server: Arc::clone(server),
             client_end: socket.client_end(),
+            place: ConnectionPlace::new(share),
             group: Arc::clone(group),
             _open: group.connections.token(),
-        }))
+        })
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.server.open.fetch_sub(1, Ordering::Relaxed);
         self.server.metrics.connections.dec();
     }
 }

@@ -15,6 +15,7 @@ use crate::admin;
 use crate::config::Settings;
 use crate::descriptors;
 use crate::metrics::Metrics;
+use crate::proxy::overload::ANSWERED_MAX;
 
 /// File in which Linux states the longest queue that a listener may have.
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
@@ -34,13 +35,14 @@ const OTHERS: usize = 64;
 fn descriptors_wanted(settings: &Settings) -> u64 {
     let listener = &settings.listener;
     let wanted = listener
-        .max_connections
+        .limits
+        .connections
         .get()
         .saturating_mul(2)
         .saturating_add(settings.upstream.pool_idle_total.get())
         .saturating_add(settings.robots.max_fetches.get())
         .saturating_add(settings.egress.dns_lookups.get() * PER_LOOKUP)
-        .saturating_add(listener.listen.len() + admin::CONNECTIONS_MAX + OTHERS);
+        .saturating_add(listener.listen.len() + ANSWERED_MAX + admin::CONNECTIONS_MAX + OTHERS);
     u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 
@@ -59,8 +61,10 @@ pub fn warn_of_shortages(settings: &Settings) {
     if let Some(limit) = descriptors::hard_limit().filter(|limit| *limit < wanted) {
         tracing::warn!(
             "the hard limit of descriptors is {limit}, and this configuration wants {wanted}: \
-             when they are used up, connections are closed; raise it (`ulimit -Hn`, LimitNOFILE= \
-             of systemd, --ulimit nofile= of Docker), or lower proxy.max_connections"
+             they suffice for {} connections of crawlers with one to an origin each, and more \
+             get 503; raise it (`ulimit -Hn`, LimitNOFILE= of systemd, --ulimit nofile= of \
+             Docker), or lower proxy.max_connections",
+            descriptors::connections_of(limit)
         );
     }
 }
@@ -135,7 +139,7 @@ mod tests {
     #[test]
     fn the_descriptors_that_a_configuration_wants_follow_from_its_bounds() {
         let default = descriptors_wanted(&settings(&[]));
-        assert_eq!(default, 2 * 4096 + 1024 + 1024 + 2 * 256 + 1 + 64 + 64);
+        assert_eq!(default, 2 * 4096 + 1024 + 1024 + 2 * 256 + 1 + 3 * 64);
         for (key, more) in [
             ("proxy.max_connections=4106", 20),
             ("upstream.pool_idle_total=1034", 10),

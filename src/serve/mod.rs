@@ -12,12 +12,12 @@ mod reload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,6 +39,8 @@ use crate::metrics::{Metrics, ResultLabel};
 use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{self, ProxyListener};
+use crate::proxy::overload::ANSWERED_MAX;
+use crate::proxy::places::EntryShares;
 use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
 use crate::tasks::Tasks;
@@ -103,6 +105,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     clients.set_options(settings.listener.client_limits.clone());
     let shared = SharedParts {
         clients,
+        entry: Arc::new(EntryShares::new(&settings.listener.limits, &metrics)),
         scheduler: Arc::new(parts::scheduler(settings, &audit, &metrics)),
         origin_shares: OriginShares::new(settings, &metrics),
         own: OwnAddresses::from([&listen[..], &admin].concat()),
@@ -168,6 +171,7 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
             scheduler: Arc::clone(&shared.scheduler),
         },
         upstream,
+        entry: Arc::clone(&shared.entry),
         audit: Arc::clone(&shared.audit),
         annotator: parts::annotator(settings, &shared.metrics),
         metrics: Arc::clone(&shared.metrics),
@@ -180,7 +184,8 @@ fn proxy_server(config: ActiveConfig, shared: &SharedParts) -> ProxyServer {
         in_force: ArcSwap::from_pointee(config),
         clients: Arc::clone(&shared.clients),
         metrics: Arc::clone(&shared.metrics),
-        open: AtomicUsize::new(0),
+        entry: Arc::clone(&shared.entry),
+        turned_away: Arc::new(Semaphore::new(ANSWERED_MAX)),
         tasks: Tasks::default(),
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),
@@ -339,6 +344,7 @@ impl RunningProxy {
         let limits = &settings.listener.client_limits;
         self.shared.clients.set_options(limits.clone());
         self.shared.origin_shares.set_limits(&settings);
+        self.shared.entry.set_limits(&settings.listener.limits);
         self.server.in_force.store(Arc::new(config));
         announce(&settings, &self.shared.metrics);
         if let Some(control) = &self.control {

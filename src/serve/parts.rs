@@ -26,6 +26,7 @@ use crate::proxy::crawler_names::CrawlerNames;
 use crate::proxy::crawler_table::CrawlerTable;
 use crate::proxy::listener_tls::{ListenerTls, ListenerTlsError};
 use crate::proxy::names::NameLimiter;
+use crate::proxy::places::EntryShares;
 use crate::robots_cache::fetch::HttpFetcher;
 use crate::robots_cache::store::{SnapshotStore, StoreFuture};
 use crate::robots_cache::{CacheSources, RobotsCache};
@@ -43,6 +44,8 @@ pub(super) struct SharedParts {
     pub(super) clients: Arc<ClientDirectory>,
     /// Shares of what clients take to ask origins.
     pub(super) origin_shares: OriginShares,
+    /// Places of connections, handshakes and requests.
+    pub(super) entry: Arc<EntryShares>,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
 }

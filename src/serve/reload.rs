@@ -120,6 +120,7 @@ impl<'a> Reload<'a> {
                 scheduler: Arc::clone(&shared.scheduler),
             },
             upstream: clients.upstream,
+            entry: Arc::clone(&shared.entry),
             audit: Arc::clone(&shared.audit),
             annotator: if self.concerns(&["directives."]) {
                 annotator(settings, &shared.metrics)

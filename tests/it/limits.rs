@@ -107,25 +107,6 @@ fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
     });
 }
 
-// Ours: proxy.max_connections.
-#[test]
-fn connections_beyond_the_limit_are_closed_at_once() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let proxy = resolve("o.test", origin.address())
-            .set("proxy.max_connections = 2")
-            .start()
-            .await;
-        let mut first = Crawler::plain(&proxy).await;
-        let mut second = Crawler::plain(&proxy).await;
-        assert_eq!(first.get("http://o.test/1", "o.test").await.status(), 200);
-        assert_eq!(second.get("http://o.test/2", "o.test").await.status(), 200);
-        let mut third = Crawler::plain(&proxy).await;
-        assert!(third.closes().await);
-        assert_eq!(first.get("http://o.test/3", "o.test").await.status(), 200);
-    });
-}
-
 // Ours: proxy.header_timeout, proxy.idle_timeout.
 #[test]
 fn silent_and_dripping_connections_end() {

@@ -33,6 +33,7 @@ mod dialect_table;
 mod directives;
 mod egress;
 mod egress_namespace;
+mod entry;
 mod foreign_cases;
 mod forward;
 mod frames;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::process::Command;
 use tokio_rustls::TlsConnector;
 
@@ -103,7 +103,17 @@ impl Crawler {
     }
 
     pub(crate) async fn to(address: std::net::SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.unwrap();
+        Self::over(TcpStream::connect(address).await.unwrap())
+    }
+
+    /// Returns a connection of another client: it comes from 127.0.0.`last`.
+    pub(crate) async fn from(proxy: &Proxy, last: u8) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
+        Self::over(socket.connect(proxy.address()).await.unwrap())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         Self {
             stream: Box::pin(stream),

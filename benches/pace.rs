@@ -6,18 +6,25 @@
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use politesse::clients::directory::ClientDirectory;
 use politesse::clock;
 use politesse::metrics::Metrics;
 use politesse::pace::options::Options;
 use politesse::pace::policy::{PaceLimits, PacePolicy, Profile};
-use politesse::pace::{RobotsFetch, Scheduler, TurnRequest};
+use politesse::pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
+
+/// Client and crawler of all requests.
+static OWNER: LazyLock<TurnOwner> = LazyLock::new(|| TurnOwner {
+    client: ClientDirectory::default().at([192, 0, 2, 7].into()),
+    crawler: "foobot".into(),
+});
 
 const ROUNDS: usize = 21;
 const CALLS: u32 = 10_000;
@@ -67,7 +74,7 @@ fn hosts() -> Vec<Host> {
 fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<'a> {
     TurnRequest {
         host,
-        crawler: Some("foobot"),
+        owner: Some(&OWNER),
         address: None,
         pace_records: asked.clone(),
         max_wait: Duration::from_secs(120),

@@ -1,10 +1,11 @@
 //! Order in which the requests that wait at one host start.
 //!
 //! A robots.txt comes first, since pages wait for it, but not twice in a row
-//! while a page waits. Pages are taken from each crawler in turn, so that a
-//! crawler with a thousand requests delays another by one turn; those of one
-//! crawler start in the order of arrival. Does not know what delays a request:
-//! the state of the host says that.
+//! while a page waits. Pages are taken from each client in turn, and of its pages
+//! from each of its crawlers in turn: neither a thousand requests nor a hundred
+//! names delay another client by more than one turn. Those of one crawler start
+//! in the order of arrival. Does not know what delays a request: the state of the
+//! host says that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::context::Now;
 use super::host::HostState;
-use super::request::{Grant, QueuePlace, Waiter};
+use super::request::{Grant, QueuePlace, TurnOwner, Waiter};
 use super::schedule::Uptime;
 use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
@@ -22,21 +23,57 @@ use crate::decision::reason::Reason;
 /// Requests that wait at one host, in the order in which they start.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
-    robots: VecDeque<Waiter>,
+    robots: CrawlerLine,
     /// Whether the last turn went to a robots.txt.
     was_robots: bool,
-    /// Pages of each crawler in the order of arrival, and the crawlers in the
-    /// order of their next turns; none is empty.
-    crawlers: VecDeque<VecDeque<Waiter>>,
+    /// Clients with pages, in the order of their next turns; none is empty.
+    clients: VecDeque<ClientPages>,
     /// Wakes the task that grants turns.
     pub(super) driver: Arc<Notify>,
+}
+
+/// Requests of one crawler in the order of arrival.
+type CrawlerLine = VecDeque<Waiter>;
+
+/// Pages of one client: its crawlers in the order of their next turns; none is
+/// empty.
+#[derive(Debug, Default)]
+struct ClientPages(VecDeque<CrawlerLine>);
+
+/// Position of a crawler's line.
+#[derive(Debug, Clone, Copy, Default)]
+struct LineIndex {
+    client: usize,
+    crawler: usize,
+}
+
+impl ClientPages {
+    fn len(&self) -> usize {
+        self.0.iter().map(VecDeque::len).sum()
+    }
+
+    fn is_of(&self, owner: &TurnOwner) -> bool {
+        let first = self.0.front().and_then(VecDeque::front);
+        let own = first.and_then(|first| first.place.owner.as_ref());
+        own.is_some_and(|own| own.has_client_of(owner))
+    }
+
+    /// Returns how many pages of the client come at most before one of `owner`.
+    fn ahead(&self, owner: &TurnOwner, arrival: u64) -> usize {
+        let own = self.0.iter().find(|line| is_of(line, owner));
+        let before = own.map_or(0, |line| before(line, arrival));
+        // Every other crawler may come once before each page of this one.
+        let others = self.0.iter().filter(|line| !is_of(line, owner));
+        let in_turn = others.map(|line| line.len().min(before + 1));
+        before + in_turn.sum::<usize>()
+    }
 }
 
 impl FairQueue {
     /// Returns the number of pages; robots.txt fetches have a bound of their
     /// own.
     pub(super) fn pages(&self) -> usize {
-        self.crawlers.iter().map(VecDeque::len).sum()
+        self.clients.iter().map(ClientPages::len).sum()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -44,16 +81,15 @@ impl FairQueue {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.crawlers.is_empty() && self.robots.is_empty()
+        self.clients.is_empty() && self.robots.is_empty()
     }
 
     /// Adds a request, in its place by number of arrival.
     pub(super) fn push(&mut self, waiter: Waiter) {
-        let Some(line) = self.line(&waiter.place) else {
-            self.crawlers.push_back(VecDeque::from([waiter]));
+        let Some(line) = self.line_or_new(&waiter.place) else {
             return;
         };
-        let index = before(line, &waiter.place);
+        let index = before(line, waiter.place.arrival);
         // Only the first of a line is looked at. If it is first no more, it must
         // not keep a place under a ceiling.
         if let Some(first) = line.front_mut().filter(|_| index == 0) {
@@ -66,16 +102,16 @@ impl FairQueue {
     /// now.
     pub(super) fn ahead(&self, place: &QueuePlace) -> usize {
         let (robots, pages) = (self.robots.len(), self.pages());
-        if place.crawler.is_none() {
+        let Some(owner) = &place.owner else {
             // A page comes between two of them, as long as there are pages.
             return robots + robots.min(pages);
-        }
-        let own = self.crawlers.iter().find(|line| is_of(line, place));
-        let others = self.crawlers.len() - usize::from(own.is_some());
-        let before = own.map_or(0, |line| before(line, place));
-        // Every other crawler may come once before each page of this one.
-        let in_turn = before.saturating_add(others.saturating_mul(before + 1));
-        let pages = in_turn.min(pages);
+        };
+        let own = self.clients.iter().find(|client| client.is_of(owner));
+        let before = own.map_or(0, |own| own.ahead(owner, place.arrival));
+        // Every other client may come once before each page of this one.
+        let others = self.clients.iter().filter(|client| !client.is_of(owner));
+        let in_turn = others.map(|client| client.len().min(before + 1));
+        let pages = before + in_turn.sum::<usize>();
         pages + robots.min(pages + 1)
     }
 
@@ -113,34 +149,46 @@ impl FairQueue {
     }
 
     fn serve_page(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
-        loop {
-            let waiter = self.first_page(now.uptime)?;
-            let delay = match host.start(waiter, now) {
-                Ok(grant) => {
-                    let waiter = self.pop_page().ok_or(now.uptime)?;
-                    return Ok((waiter, grant));
-                }
+        let mut from = LineIndex::default();
+        while let Some((index, first)) = self.next_due(from, now.uptime) {
+            let delay = match host.start(first, now) {
+                Ok(grant) => return Ok((self.pop_page(index).ok_or(now.uptime)?, grant)),
                 Err(delay) => delay,
             };
-            let until = now.uptime.saturating_add(delay.recheck_after());
-            if waiter.is_hopeless(&delay, now) {
-                if let Some(waiter) = self.drop_page() {
+            if first.is_hopeless(&delay, now) {
+                if let Some(waiter) = self.drop_first(index) {
                     waiter.answer(Err(delay));
                 }
+                // The line may be gone, and its client, too.
+                from = LineIndex {
+                    crawler: 0,
+                    ..index
+                };
             } else if delay.scope == DelayScope::Crawler {
                 // Other crawlers need not wait for this one's hours or ceilings.
-                (waiter.not_before, waiter.held_by) = (until, Some(delay.reason));
+                // It keeps its place before them.
+                first.hold(&delay, now);
+                from = LineIndex {
+                    crawler: index.crawler + 1,
+                    ..index
+                };
             } else {
-                waiter.held_by = None;
-                self.for_each_first(Waiter::give_way);
-                return Err(until);
+                first.held_by = None;
+                // Those before it are not held up by the host, or were not looked
+                // at. If they gave way as well, two hosts could wake each other
+                // without end.
+                let held_up = self.firsts_from(index);
+                held_up.for_each(|(_, first)| first.give_way());
+                let until = now.uptime.saturating_add(delay.recheck_after());
+                return Err(until.min(self.next_look(now.uptime)));
             }
         }
+        Err(self.next_look(now.uptime))
     }
 
     /// Returns whether a robots.txt comes next, if there is one.
     fn is_robots_turn(&self) -> bool {
-        !self.was_robots || self.crawlers.is_empty()
+        !self.was_robots || self.clients.is_empty()
     }
 
     /// Takes out the robots.txt that comes next, for its turn.
@@ -149,63 +197,105 @@ impl FairQueue {
         self.robots.pop_front()
     }
 
-    /// Returns the page that comes next, whether it may start or not.
-    pub(super) fn front(&self) -> Option<&Waiter> {
-        self.crawlers.front()?.front()
+    /// Returns the pages that come first in their lines, whether they may start
+    /// or not.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = &Waiter> {
+        let lines = self.clients.iter().flat_map(|client| &client.0);
+        lines.filter_map(VecDeque::front)
     }
 
-    /// Returns the page that comes next, and passes over crawlers whose first
-    /// page need not be looked at yet.
-    ///
-    /// # Errors
-    ///
-    /// Time at which to look at the first of those, if there is no other.
-    fn first_page(&mut self, now: Uptime) -> Result<&mut Waiter, Uptime> {
-        let mut earliest = Uptime::MAX;
-        for _ in 0..self.crawlers.len() {
-            let not_before = self.front().map_or(Uptime::MAX, |first| first.not_before);
-            if not_before <= now {
-                break;
-            }
-            earliest = earliest.min(not_before);
-            self.crawlers.rotate_left(1);
-        }
-        let line = self.crawlers.front_mut();
-        line.and_then(VecDeque::front_mut)
-            .filter(|first| first.not_before <= now)
-            .ok_or(earliest)
+    /// Returns the first page that is to be looked at, in the line at `from` or
+    /// behind that.
+    fn next_due(&mut self, from: LineIndex, now: Uptime) -> Option<(LineIndex, &mut Waiter)> {
+        let mut firsts = self.firsts_from(from);
+        firsts.find(|(_, first)| first.not_before <= now)
     }
 
-    /// Takes out the page that comes next, for its turn; its crawler comes last
-    /// then.
-    fn pop_page(&mut self) -> Option<Waiter> {
+    /// Returns the first pages of the line at `from` and of those behind it.
+    fn firsts_from(&mut self, from: LineIndex) -> impl Iterator<Item = (LineIndex, &mut Waiter)> {
+        let clients = self.clients.iter_mut().enumerate().skip(from.client);
+        clients.flat_map(move |(client, pages)| {
+            let passed = if client == from.client {
+                from.crawler
+            } else {
+                0
+            };
+            let lines = pages.0.iter_mut().enumerate().skip(passed);
+            lines.filter_map(move |(crawler, line)| {
+                Some((LineIndex { client, crawler }, line.front_mut()?))
+            })
+        })
+    }
+
+    /// Returns the time at which to look at the first of the pages that need not
+    /// be looked at now.
+    fn next_look(&self, now: Uptime) -> Uptime {
+        let times = self.firsts().map(|first| first.not_before);
+        times
+            .filter(|time| now < *time)
+            .min()
+            .unwrap_or(Uptime::MAX)
+    }
+
+    /// Takes out the first page of a line, for its turn. Its crawler comes last
+    /// of its client then, and that last of all.
+    fn pop_page(&mut self, index: LineIndex) -> Option<Waiter> {
         self.was_robots = false;
-        self.drop_page()
-    }
-
-    /// Takes out the page that comes next, without a turn.
-    fn drop_page(&mut self) -> Option<Waiter> {
-        let mut line = self.crawlers.pop_front()?;
+        let mut pages = self.clients.remove(index.client)?;
+        let mut line = pages.0.remove(index.crawler)?;
         let waiter = line.pop_front();
         if !line.is_empty() {
-            self.crawlers.push_back(line);
+            pages.0.push_back(line);
+        }
+        if !pages.0.is_empty() {
+            self.clients.push_back(pages);
         }
         waiter
     }
 
+    /// Takes out the first page of a line, without a turn.
+    fn drop_first(&mut self, index: LineIndex) -> Option<Waiter> {
+        let pages = self.clients.get_mut(index.client)?;
+        let waiter = pages.0.get_mut(index.crawler)?.pop_front();
+        self.forget_empty();
+        waiter
+    }
+
     /// Makes room for one more request where `pages_max` pages wait: puts off the
-    /// latest of the crawler that has most, if that would still have no fewer
-    /// than this one. Returns whether there is room.
+    /// latest of the client that has most, if that would still have no fewer than
+    /// this one, and of that client's crawlers of the one that has most. The
+    /// crawlers of one client make room for each other in the same way. Returns
+    /// whether there is room.
     pub(super) fn make_room(&mut self, place: &QueuePlace, pages_max: usize) -> bool {
-        if place.crawler.is_none() || self.pages() < pages_max {
+        let Some(owner) = &place.owner else {
+            return true;
+        };
+        if self.pages() < pages_max {
             return true;
         }
-        let own_len = self.line(place).map_or(0, |line| line.len());
-        let most = self.crawlers.iter_mut().max_by_key(|line| line.len());
-        let most = most.filter(|line| own_len + 1 < line.len());
-        let Some(latest) = most.and_then(VecDeque::pop_back) else {
+        let own = self.clients.iter().find(|client| client.is_of(owner));
+        let own_pages = own.map_or(0, ClientPages::len);
+        let own_line = own.and_then(|own| own.0.iter().find(|line| is_of(line, owner)));
+        let own_len = own_line.map_or(0, VecDeque::len);
+        let most = self.clients.iter().map(ClientPages::len).max().unwrap_or(0);
+        let is_from_other = own_pages + 1 < most;
+        let mut clients = self.clients.iter_mut();
+        let gives_way = clients.find(|client| {
+            if is_from_other {
+                client.len() == most
+            } else {
+                client.is_of(owner)
+            }
+        });
+        let lines = gives_way.map(|client| client.0.iter_mut());
+        let longest = lines.and_then(|lines| lines.max_by_key(|line| line.len()));
+        let latest = longest
+            .filter(|line| is_from_other || own_len + 1 < line.len())
+            .and_then(VecDeque::pop_back);
+        let Some(latest) = latest else {
             return false;
         };
+        self.forget_empty();
         // When the queue has room again is not known.
         let end = DelayEnd::OnEvent(Duration::MAX);
         latest.answer(Err(Delay::of_crawler(Reason::QueueFull, end)));
@@ -214,57 +304,86 @@ impl FairQueue {
 
     /// Takes out a request that waits no longer.
     pub(super) fn remove(&mut self, place: &QueuePlace) -> Option<Waiter> {
-        let line = self.line(place)?;
-        let index = before(line, place);
+        let line = match &place.owner {
+            None => &mut self.robots,
+            Some(owner) => {
+                let lines = self.clients.iter_mut().filter(|pages| pages.is_of(owner));
+                let mut lines = lines.flat_map(|pages| &mut pages.0);
+                lines.find(|line| is_of(line, owner))?
+            }
+        };
+        let index = before(line, place.arrival);
         line.get(index)
             .filter(|waiter| waiter.place.arrival == place.arrival)?;
         let waiter = line.remove(index);
-        self.crawlers.retain(|line| !line.is_empty());
+        self.forget_empty();
         waiter
     }
 
     /// Takes out the requests for which `leaves` holds.
     pub(super) fn remove_all(&mut self, leaves: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let mut gone = Vec::new();
-        for line in self.crawlers.iter_mut().chain([&mut self.robots]) {
+        for line in self.lines_mut() {
             let (leaving, staying): (Vec<_>, Vec<_>) = line.drain(..).partition(&leaves);
             gone.extend(leaving);
             line.extend(staying);
         }
-        self.crawlers.retain(|line| !line.is_empty());
+        self.forget_empty();
         gone
     }
 
     /// Calls `each` with every request.
     pub(super) fn for_each(&mut self, each: impl FnMut(&mut Waiter)) {
-        let lines = self.crawlers.iter_mut().chain([&mut self.robots]);
-        lines.flatten().for_each(each);
+        self.lines_mut().flatten().for_each(each);
     }
 
     /// Calls `each` with the first page of every crawler.
     pub(super) fn for_each_first(&mut self, each: impl FnMut(&mut Waiter)) {
-        let lines = self.crawlers.iter_mut();
+        let lines = self.clients.iter_mut().flat_map(|client| &mut client.0);
         lines.filter_map(VecDeque::front_mut).for_each(each);
     }
 
-    /// Returns the line in which a place is, if there is one.
-    fn line(&mut self, place: &QueuePlace) -> Option<&mut VecDeque<Waiter>> {
-        if place.crawler.is_none() {
+    fn lines_mut(&mut self) -> impl Iterator<Item = &mut CrawlerLine> {
+        let lines = self.clients.iter_mut().flat_map(|client| &mut client.0);
+        lines.chain([&mut self.robots])
+    }
+
+    /// Returns the line in which a place is, made if there is none.
+    fn line_or_new(&mut self, place: &QueuePlace) -> Option<&mut CrawlerLine> {
+        let Some(owner) = &place.owner else {
             return Some(&mut self.robots);
+        };
+        let known = self.clients.iter().position(|pages| pages.is_of(owner));
+        let client = known.unwrap_or_else(|| {
+            self.clients.push_back(ClientPages::default());
+            self.clients.len() - 1
+        });
+        let lines = &mut self.clients.get_mut(client)?.0;
+        let own = lines.iter().position(|line| is_of(line, owner));
+        let crawler = own.unwrap_or_else(|| {
+            lines.push_back(CrawlerLine::new());
+            lines.len() - 1
+        });
+        lines.get_mut(crawler)
+    }
+
+    fn forget_empty(&mut self) {
+        for client in &mut self.clients {
+            client.0.retain(|line| !line.is_empty());
         }
-        self.crawlers.iter_mut().find(|line| is_of(line, place))
+        self.clients.retain(|client| !client.0.is_empty());
     }
 }
 
-fn is_of(line: &VecDeque<Waiter>, place: &QueuePlace) -> bool {
-    line.front()
-        .is_some_and(|first| first.place.crawler == place.crawler)
+fn is_of(line: &CrawlerLine, owner: &TurnOwner) -> bool {
+    let first = line.front().and_then(|first| first.place.owner.as_ref());
+    first.is_some_and(|first| first.crawler == owner.crawler)
 }
 
-/// Returns how many requests of a line came before that of `place`. Numbers of
+/// Returns how many requests of a line came before number `arrival`. Numbers of
 /// arrival rise within a line.
-fn before(line: &VecDeque<Waiter>, place: &QueuePlace) -> usize {
-    line.partition_point(|waiter| waiter.place.arrival < place.arrival)
+fn before(line: &CrawlerLine, arrival: u64) -> usize {
+    line.partition_point(|waiter| waiter.place.arrival < arrival)
 }
 
 #[cfg(test)]

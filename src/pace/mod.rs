@@ -45,7 +45,7 @@ pub mod host_pattern;
 #[cfg(test)]
 mod tests;
 
-pub use self::request::{RobotsFetch, TurnRequest};
+pub use self::request::{RobotsFetch, TurnOwner, TurnRequest};
 pub use self::scheduler::Scheduler;
 pub use self::seats::Seat;
 pub use self::turn::Turn;

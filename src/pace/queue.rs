@@ -6,6 +6,7 @@
 //! never crosses an await, and no lock of another host is taken under it.
 
 use std::borrow::Cow;
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,7 +50,7 @@ pub(super) struct Ticket {
     joined_at: Uptime,
     deadline: Uptime,
     /// Counts the request as long as it waits; a robots.txt has none.
-    _seat: Option<Seat>,
+    seat: Option<Seat>,
 }
 
 impl HostQueue {
@@ -89,7 +90,8 @@ impl HostQueue {
             waiting.for_each(|waiter| {
                 waiter.not_before = Uptime::ZERO;
                 if let Some(ceilings) = ceilings {
-                    let crawler = waiter.place.crawler.as_deref();
+                    let owner = waiter.place.owner.as_ref();
+                    let crawler = owner.map(|owner| &*owner.crawler);
                     waiter.claim = ceilings.claim(crawler, host, waiter.address);
                 }
             });
@@ -175,7 +177,7 @@ impl HostQueue {
             answer,
             joined_at: now.uptime,
             deadline,
-            _seat: seat,
+            seat,
         })
     }
 
@@ -238,7 +240,10 @@ impl HostQueue {
         let state = self.lock();
         let waiting = state.waiting.as_deref();
         // Where the host is free, the first request is held up alone.
-        let own_delay = || waiting?.front()?.own_delay(now);
+        let own_delay = || {
+            let firsts = waiting?.firsts();
+            firsts.min_by_key(|first| first.not_before)?.own_delay(now)
+        };
         let delay = state.host.delay(Kind::Page, now).or_else(own_delay);
         let back_off = state.host.back_off.until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
@@ -301,30 +306,56 @@ impl Ticket {
     /// # Errors
     ///
     /// The [`Delay`] that is longer than the request may wait: as soon as that
-    /// is known, at the deadline at the latest.
+    /// is known, at the deadline at the latest; or that of a request whose seat
+    /// was lost to another client.
     pub(super) async fn grant(mut self) -> Result<Grant, Delay> {
-        let context = &self.queue.context;
-        let answered = context.wait_until(self.deadline, &mut self.answer);
-        let answer = match answered.await {
+        let mut is_displaced = false;
+        let answered = {
+            let context = &self.queue.context;
+            let answered = context.wait_until(self.deadline, &mut self.answer);
+            let displaced = async {
+                match &self.seat {
+                    Some(seat) => seat.displaced().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answered = answered => answered,
+                () = displaced => {
+                    is_displaced = true;
+                    None
+                }
+            }
+        };
+        let answer = match answered {
             Some(answer) => answer,
             None => match self.queue.leave(&self.place) {
-                Some(waiter) => return Err(self.final_delay(waiter, &context.now())),
+                Some(waiter) if is_displaced => {
+                    return Err(Delay {
+                        reason: Reason::QueueFull,
+                        ..self.final_delay(waiter)
+                    });
+                }
+                Some(waiter) => return Err(self.final_delay(waiter)),
                 // It was taken out of the queue: its answer is on the way.
                 None => (&mut self.answer).await,
             },
         };
         // The sender is gone when the queue was closed.
         let grant = answer.unwrap_or_else(|_closed| Err(stopping()))?;
+        let now = self.queue.context.uptime();
         Ok(Grant {
-            waited: context.uptime().saturating_sub(self.joined_at),
+            waited: now.saturating_sub(self.joined_at),
             arrival: Some(self.place.arrival),
             ..grant
         })
     }
 
-    /// Returns the delay of a request whose deadline has passed.
-    fn final_delay(&self, mut waiter: Waiter, now: &Now) -> Delay {
-        // It has left the queue, and would be the last if it came again.
+    /// Returns the delay of a request that has left the queue.
+    fn final_delay(&self, mut waiter: Waiter) -> Delay {
+        let now = &self.queue.context.now();
+        // It would be the last if it came again.
         waiter.place.arrival = u64::MAX;
         let mut delay = self.queue.estimate(&waiter, now);
         // Where nothing else would delay the request now, it waited for what

@@ -14,19 +14,36 @@ use super::back_off::BackOff;
 use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::schedule::{Kind, Start, Uptime};
-use crate::decision::delay::Delay;
+use crate::clients::client::Client;
+use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
+
+/// Client and crawler that a request is from, by which turns and places are
+/// shared out.
+#[derive(Debug, Clone)]
+pub struct TurnOwner {
+    /// Client.
+    pub client: Arc<Client>,
+    /// Product token of the crawler, otherwise the client's address.
+    pub crawler: Arc<str>,
+}
+
+impl TurnOwner {
+    /// Returns whether both are from the same client.
+    pub(super) fn has_client_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.client, &other.client)
+    }
+}
 
 /// Request for a turn.
 #[derive(Debug, Clone)]
 pub struct TurnRequest<'a> {
     /// Host that the request goes to.
     pub host: &'a Host,
-    /// Product token of the crawler, otherwise the client's address; `None` for
-    /// our own robots.txt fetch.
-    pub crawler: Option<&'a str>,
+    /// Client and crawler; `None` for our own robots.txt fetch.
+    pub owner: Option<&'a TurnOwner>,
     /// Address of the host, if known; for `pace.address`.
     pub address: Option<IpAddr>,
     /// Pace records that the site states for this crawler.
@@ -65,9 +82,9 @@ pub(super) type TurnAnswer = Result<Grant, Delay>;
 /// Place of a request in the queue of its host.
 #[derive(Debug, Clone)]
 pub(super) struct QueuePlace {
-    /// Crawler that takes turns with the others; `None` for our own robots.txt
-    /// fetch.
-    pub(super) crawler: Option<Arc<str>>,
+    /// Client and crawler that take turns with the others; `None` for our own
+    /// robots.txt fetch.
+    pub(super) owner: Option<TurnOwner>,
     /// Number of arrival, by which the requests of one crawler are in order.
     pub(super) arrival: u64,
 }
@@ -82,9 +99,10 @@ pub(super) struct Waiter {
     /// Claim on its ceilings, if it comes under any.
     pub(super) claim: Option<CeilingClaim>,
     pub(super) deadline: Uptime,
-    /// Time before which the request need not be looked at; [`Uptime::MAX`]
-    /// until the driver is woken.
+    /// Time before which the request need not be looked at.
     pub(super) not_before: Uptime,
+    /// Whether the request is looked at sooner if the driver is woken.
+    pub(super) is_woken: bool,
     /// Reason that holds up this request while its host is free.
     pub(super) held_by: Option<Reason>,
     /// Wakes the driver of the queue; `None` before the request joins one.
@@ -119,7 +137,7 @@ impl<'a> TurnRequest<'a> {
     pub(super) fn robots(host: &'a Host, max_wait: Duration) -> Self {
         Self {
             host,
-            crawler: None,
+            owner: None,
             address: None,
             pace_records: None,
             max_wait,
@@ -133,23 +151,25 @@ impl<'a> TurnRequest<'a> {
 impl Waiter {
     /// Makes the waiter of a request; `arrival` is its number if it has none.
     pub(super) fn new(request: &TurnRequest<'_>, arrival: u64, now: &Now) -> Self {
-        let kind = match (request.crawler, request.robots_fetch) {
+        let kind = match (request.owner, request.robots_fetch) {
             (None, _) => Kind::RobotsTxt,
             (Some(_), RobotsFetch::No | RobotsFetch::Once) => Kind::Page,
             (Some(_), RobotsFetch::Again) => Kind::PageAtOnce,
         };
+        let crawler = request.owner.map(|owner| &*owner.crawler);
         let ceilings = &now.active.ceilings;
         Self {
             place: QueuePlace {
-                crawler: request.crawler.map(Arc::from),
+                owner: request.owner.cloned(),
                 arrival: request.arrival.unwrap_or(arrival),
             },
             kind,
             pace_records: request.pace_records.clone(),
             address: request.address,
-            claim: ceilings.claim(request.crawler, request.host, request.address),
+            claim: ceilings.claim(crawler, request.host, request.address),
             deadline: now.uptime.saturating_add(request.max_wait),
             not_before: Uptime::ZERO,
+            is_woken: false,
             held_by: None,
             driver: None,
             ticket: None,
@@ -172,9 +192,16 @@ impl Waiter {
 
     /// Lets the driver look at the request again, if it waits to be woken.
     pub(super) fn wake(&mut self) {
-        if self.not_before == Uptime::MAX {
+        if std::mem::take(&mut self.is_woken) {
             self.not_before = Uptime::ZERO;
         }
+    }
+
+    /// Notes a delay that holds up this request while its host is free.
+    pub(super) fn hold(&mut self, delay: &Delay, now: &Now) {
+        self.not_before = now.uptime.saturating_add(delay.recheck_after());
+        self.is_woken = matches!(delay.end, DelayEnd::OnEvent(_));
+        self.held_by = Some(delay.reason);
     }
 
     /// Returns whether `delay` is longer than the request may wait.
@@ -185,7 +212,11 @@ impl Waiter {
 
     /// Returns the delay that holds up this request while its host is free.
     pub(super) fn own_delay(&self, now: &Now) -> Option<Delay> {
-        let end = now.end_at(self.not_before);
-        Some(Delay::of_crawler(self.held_by?, end))
+        let until = if self.is_woken {
+            Uptime::MAX
+        } else {
+            self.not_before
+        };
+        Some(Delay::of_crawler(self.held_by?, now.end_at(until)))
     }
 }

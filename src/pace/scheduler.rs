@@ -8,6 +8,7 @@
 //! The requests that wait are bounded in number (`pace.queue`) and in time, and
 //! so is the number of hosts (`pace.max_hosts`; ARCHITECTURE.md, invariant 8).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use super::host_map::HostMap;
 use super::host_pace::HostPace;
 use super::options::Options;
 use super::queue::{HostQueue, Ticket, stopping};
-use super::request::{RobotsFetch, TurnRequest, Waiter};
+use super::request::{RobotsFetch, TurnOwner, TurnRequest, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::{Seat, Seats};
 use super::turn::Turn;
@@ -52,11 +53,12 @@ pub struct Scheduler {
 impl Scheduler {
     /// Makes a scheduler that knows no host yet.
     pub fn new(options: Options, metrics: Arc<Metrics>, tasks: Tasks) -> Self {
-        let context = Arc::new(PaceContext::new(options, Arc::clone(&metrics), tasks));
+        let seats = Seats::new(&options.queue, Arc::clone(&metrics));
+        let context = Arc::new(PaceContext::new(options, metrics, tasks));
         Self {
             hosts: Arc::new(HostMap::new(Arc::clone(&context))),
             context,
-            seats: Seats::new(metrics),
+            seats,
             began: clock::now(),
             arrivals: AtomicU64::new(0),
             next_sweep: AtomicU64::new(SWEEP_SECONDS),
@@ -66,6 +68,7 @@ impl Scheduler {
     /// Puts other options in force, also for requests that wait. Requests in
     /// flight stay as they are.
     pub fn set_options(&self, options: Options) {
+        self.seats.set_limits(&options.queue);
         let ceilings = self.context.set_options(options);
         let now = self.context.now();
         self.hosts
@@ -153,22 +156,19 @@ impl Scheduler {
     }
 
     /// Returns the delay of a request whose robots.txt would have to wait for
-    /// `wait`, or for which no [`Scheduler::seat`] is free.
-    pub fn put_off_robots_by(&self, host: &Host, crawler: &str, wait: Duration) -> Delay {
+    /// `wait`, because of `reason` if that is known.
+    pub fn put_off_robots_by(&self, host: &Host, reason: Option<Reason>, wait: Duration) -> Delay {
         // Of the estimate only the reason counts: how long its fetch waits was
         // found when that joined the queue.
-        let reason = match self.seat(crawler) {
-            Some(_seat) => self.estimate_robots(host).reason,
-            None => Reason::QueueFull,
-        };
+        let reason = reason.unwrap_or_else(|| self.estimate_robots(host).reason);
         self.put_off(host, Delay::of_host(reason, DelayEnd::After(wait)))
     }
 
     /// Takes a seat for a request that waits for its robots.txt, counted with
     /// those that wait in queues; `None` if too many do (`pace.queue`).
-    pub fn seat(&self, crawler: &str) -> Option<Seat> {
+    pub fn seat(&self, owner: &TurnOwner) -> Option<Seat> {
         let limits = self.context.active.load().options.queue;
-        self.seats.take(&crawler.into(), &limits).ok()
+        self.seats.take(owner, &limits).ok()
     }
 
     /// Describes every host that is remembered.
@@ -239,12 +239,14 @@ impl Scheduler {
         queue: Arc<HostQueue>,
         waiter: Waiter,
         now: &Now,
-    ) -> Result<Ticket, &'static str> {
+    ) -> Result<Ticket, Cow<'static, str>> {
         let limits = &now.active.options.queue;
-        let crawler = waiter.place.crawler.as_ref();
-        let seat = crawler.map(|crawler| self.seats.take(crawler, limits));
+        let owner = waiter.place.owner.as_ref();
+        let seat = owner.map(|owner| self.seats.take(owner, limits));
         let ticket = queue.join(waiter, seat.transpose()?, now);
-        ticket.ok_or("too many requests for this host wait already")
+        ticket.ok_or(Cow::Borrowed(
+            "too many requests for this host wait already",
+        ))
     }
 
     fn estimate_robots(&self, host: &Host) -> Delay {
@@ -318,7 +320,9 @@ fn in_words(reason: Reason) -> &'static str {
         Reason::CrawlDelay => "the site asks for a pause between requests",
         Reason::RequestRate => "the site asks for fewer requests in a time",
         Reason::VisitTime => "it is not the time of day for it",
-        Reason::QueueFull => "too many requests wait already, most of them of this crawler",
+        Reason::QueueFull => {
+            "too many requests wait already, most of them of this client or crawler"
+        }
         Reason::BackOff => "the site asked for less, and is left alone for a while",
         _ => "a limit of the operator's",
     }

@@ -1,26 +1,27 @@
-//! Seats, by which the requests that wait are counted for each crawler and in
-//! all (`pace.queue`).
+//! Seats, by which the requests that wait are counted for each client, for each
+//! crawler and in all (`pace.queue`).
 //!
-//! Does not know where they wait: in a queue, or for their robots.txt.
+//! Where all seats are taken, a client that holds fewer than another takes the
+//! latest one of that. Does not know where requests wait: in a queue, or for
+//! their robots.txt.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::options::QueueLimits;
+use super::request::TurnOwner;
+use crate::clients::client::Resource;
+use crate::clients::shares::{DisplacementOrder, Share, ShareRefusal, Shares};
 use crate::metrics::Metrics;
 
 /// Seats of all requests that wait, in a queue or for their robots.txt.
 #[derive(Debug)]
 pub(super) struct Seats {
-    taken: Mutex<TakenSeats>,
-    metrics: Arc<Metrics>,
-}
-
-#[derive(Debug, Default)]
-struct TakenSeats {
-    total: usize,
+    shares: Arc<Shares>,
     /// Seats by crawler; crawlers without any are not remembered.
-    by_crawler: HashMap<Arc<str>, usize>,
+    by_crawler: Mutex<HashMap<Arc<str>, usize>>,
+    metrics: Arc<Metrics>,
 }
 
 /// Seat of one request that waits, counted until this is dropped.
@@ -28,88 +29,189 @@ struct TakenSeats {
 pub struct Seat {
     seats: Arc<Seats>,
     crawler: Arc<str>,
+    share: Share,
 }
 
 impl Seats {
-    pub(super) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
-        let taken = Mutex::default();
-        Arc::new(Self { taken, metrics })
+    pub(super) fn new(limits: &QueueLimits, metrics: Arc<Metrics>) -> Arc<Self> {
+        let shares = Shares::new(
+            Resource::Waiting,
+            limits.total.get(),
+            // The latest has waited least, and comes back soonest.
+            DisplacementOrder::NewestFirst,
+            Arc::clone(&metrics),
+        );
+        Arc::new(Self {
+            shares,
+            by_crawler: Mutex::default(),
+            metrics,
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, TakenSeats> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Puts other limits in force; seats that are taken stay.
+    pub(super) fn set_limits(&self, limits: &QueueLimits) {
+        self.shares.set_limit(limits.total.get());
     }
 
-    /// Takes a seat for one more request of `crawler`.
+    fn by_crawler(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        self.by_crawler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a seat for one more request of `owner`. Whoever holds it waits for
+    /// [`Seat::displaced`], too.
     ///
     /// # Errors
     ///
-    /// An explanation if no seat is left, for this crawler or in all.
+    /// An explanation if no seat is left: for this crawler, for this client or
+    /// in all.
     pub(super) fn take(
         self: &Arc<Self>,
-        crawler: &Arc<str>,
+        owner: &TurnOwner,
         limits: &QueueLimits,
-    ) -> Result<Seat, &'static str> {
-        let mut taken = self.lock();
-        if limits.total.get() <= taken.total {
-            return Err("too many requests wait already");
-        }
+    ) -> Result<Seat, Cow<'static, str>> {
         // A limit for each crawler within that for all, or one crawler could
-        // take every seat.
-        let own = taken.by_crawler.get(crawler).copied().unwrap_or(0);
+        // take every seat by all of its clients.
+        self.count_crawler(&owner.crawler, limits)?;
+        match self.shares.take_now(&owner.client) {
+            Ok(share) => {
+                share.may_be_displaced(true);
+                self.metrics.pace_queued.inc();
+                Ok(Seat {
+                    seats: Arc::clone(self),
+                    crawler: Arc::clone(&owner.crawler),
+                    share,
+                })
+            }
+            Err(refusal) => {
+                self.forget_crawler(&owner.crawler);
+                Err(in_words(&refusal))
+            }
+        }
+    }
+
+    fn count_crawler(&self, crawler: &Arc<str>, limits: &QueueLimits) -> Result<(), &'static str> {
+        let mut by_crawler = self.by_crawler();
+        let own = by_crawler.get(crawler).copied().unwrap_or(0);
         if limits.crawler.get() <= own {
             return Err("too many requests of this crawler wait already");
         }
-        taken.total += 1;
-        taken.by_crawler.insert(Arc::clone(crawler), own + 1);
-        self.metrics.pace_queued.inc();
-        Ok(Seat {
-            seats: Arc::clone(self),
-            crawler: Arc::clone(crawler),
-        })
+        by_crawler.insert(Arc::clone(crawler), own + 1);
+        Ok(())
+    }
+
+    fn forget_crawler(&self, crawler: &Arc<str>) {
+        let mut by_crawler = self.by_crawler();
+        if let Some(own) = by_crawler.get_mut(crawler) {
+            *own -= 1;
+            if *own == 0 {
+                by_crawler.remove(crawler);
+            }
+        }
+    }
+}
+
+fn in_words(refusal: &ShareRefusal) -> Cow<'static, str> {
+    match refusal {
+        ShareRefusal::Full => Cow::Borrowed(
+            "too many requests wait already, and this client has its share of the places",
+        ),
+        ShareRefusal::Limit(id) => Cow::Owned(format!(
+            "as many requests of {id} wait as the operator allows"
+        )),
+    }
+}
+
+impl Seat {
+    /// Waits until the seat is lost to a client that holds fewer.
+    pub async fn displaced(&self) {
+        self.share.displaced().await;
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.seats.lock();
-        taken.total -= 1;
-        if let Some(own) = taken.by_crawler.get_mut(&self.crawler) {
-            *own -= 1;
-            if *own == 0 {
-                taken.by_crawler.remove(&self.crawler);
-            }
-        }
+        self.seats.forget_crawler(&self.crawler);
         self.seats.metrics.pace_queued.dec();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::num::NonZeroUsize;
 
     use super::*;
+    use crate::clients::client::ClientLimits;
+    use crate::clients::directory::{ClientDirectory, Options};
+
+    fn limits(crawler: usize, total: usize) -> QueueLimits {
+        let count = |count| NonZeroUsize::new(count).unwrap();
+        QueueLimits {
+            origin: count(9),
+            crawler: count(crawler),
+            total: count(total),
+        }
+    }
+
+    fn owner(directory: &ClientDirectory, client: u32, crawler: &str) -> TurnOwner {
+        TurnOwner {
+            client: directory.at(IpAddr::V4(client.into())),
+            crawler: crawler.into(),
+        }
+    }
 
     // Ours: `pace.queue`.
     #[test]
     fn seats_are_counted_by_crawler_and_in_all_and_given_back() {
-        let seats = Seats::new(Arc::default());
-        let count = |count| NonZeroUsize::new(count).unwrap();
-        let limits = QueueLimits {
-            origin: count(9),
-            crawler: count(2),
-            total: count(3),
-        };
-        let take = |name: &str| seats.take(&name.into(), &limits);
+        let (limits, directory) = (limits(2, 3), ClientDirectory::default());
+        let seats = Seats::new(&limits, Arc::default());
+        let take = |name: &str| seats.take(&owner(&directory, 1, name), &limits);
         let first = take("a").unwrap();
         let _second = take("a").unwrap();
         assert!(take("a").unwrap_err().contains("of this crawler"));
         let third = take("b").unwrap();
-        assert_eq!(take("c").unwrap_err(), "too many requests wait already");
+        assert!(take("c").unwrap_err().starts_with("too many requests wait"));
         assert_eq!(seats.metrics.pace_queued.get(), 3);
         drop((first, third));
         assert!(take("a").is_ok());
-        let taken = seats.taken.lock().unwrap();
-        assert_eq!((taken.total, taken.by_crawler.len()), (1, 1));
+        assert_eq!(seats.by_crawler().len(), 1);
+        assert_eq!(seats.metrics.pace_queued.get(), 1);
+    }
+
+    // Ours: max-min fairness by client, whatever names a client gives itself.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_with_fewer_seats_takes_the_latest_of_the_one_with_most() {
+        let (limits, directory) = (limits(9, 4), ClientDirectory::default());
+        let seats = Seats::new(&limits, Arc::default());
+        let take = |client, name: &str| seats.take(&owner(&directory, client, name), &limits);
+        let many = ["a", "b", "c", "d"].map(|name| take(1, name).unwrap());
+        let few = [(); 2].map(|()| take(2, "x").unwrap());
+        many[3].displaced().await;
+        many[2].displaced().await;
+        assert!(!many[1].share.is_displaced());
+        assert!(take(2, "x").is_err(), "equal shares are reached");
+        drop((many, few));
+        assert!(seats.by_crawler().is_empty());
+    }
+
+    #[test]
+    fn a_limit_of_the_operator_is_named() {
+        let (limits, directory) = (limits(9, 9), ClientDirectory::default());
+        let mut each = ClientLimits::default();
+        each.set(Resource::Waiting, 1);
+        directory.set_options(Options {
+            each,
+            networks: Vec::new(),
+        });
+        let seats = Seats::new(&limits, Arc::default());
+        let owner = owner(&directory, 1, "a");
+        let _seat = seats.take(&owner, &limits).unwrap();
+        let refusal = seats.take(&owner, &limits).unwrap_err();
+        assert_eq!(
+            refusal,
+            "as many requests of 0.0.0.1 wait as the operator allows"
+        );
     }
 }

@@ -6,9 +6,9 @@
 //! closes its connection meanwhile waits no longer. Does not know how turns are
 //! granted; `pace` does.
 
-use std::borrow::Cow;
+use std::future::pending;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -17,11 +17,12 @@ use http::Response;
 use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::request::{ConnectionInfo, ProxyRequest};
 use crate::clients::client::Client;
+use crate::clients::shares::Share;
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
-use crate::pace::{RobotsFetch, Scheduler, Turn, TurnRequest};
+use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use crate::robots_cache::QueuedFetch;
 use crate::upstream::client::HostTurns;
 
@@ -57,6 +58,14 @@ pub struct TurnDecider {
 #[derive(Debug)]
 struct TurnWait<'a> {
     connection: &'a ConnectionInfo,
+    /// Client and crawler by which turns are shared out.
+    owner: TurnOwner,
+    /// Share of the requests in flight, which may be lost to another client
+    /// while the request waits.
+    share: Option<Arc<Share>>,
+    /// Reason why the wait for a robots.txt was ended, unless the client has
+    /// gone.
+    cut_short: OnceLock<Reason>,
     /// Address at which the origin is dialled, if that is known.
     address: Option<IpAddr>,
     elapsed: Duration,
@@ -67,6 +76,20 @@ struct TurnWait<'a> {
 }
 
 impl TurnWait<'_> {
+    /// Waits until the request's share is lost to another client, which it may
+    /// be only for as long as this is waited for.
+    async fn share_lost(&self) {
+        match &self.share {
+            Some(share) => {
+                let displaceable = DisplaceableShare(share);
+                share.may_be_displaced(true);
+                share.displaced().await;
+                drop(displaceable);
+            }
+            None => pending().await,
+        }
+    }
+
     fn add_wait(&mut self, waited: Duration) {
         self.elapsed += waited;
         self.left = self.left.saturating_sub(waited);
@@ -82,6 +105,15 @@ impl TurnWait<'_> {
         if robots.was_fetched && self.robots_fetch == RobotsFetch::No {
             self.robots_fetch = RobotsFetch::Once;
         }
+    }
+}
+
+/// Share that may be lost until this is dropped.
+struct DisplaceableShare<'a>(&'a Share);
+
+impl Drop for DisplaceableShare<'_> {
+    fn drop(&mut self) {
+        self.0.may_be_displaced(false);
     }
 }
 
@@ -153,6 +185,9 @@ impl TurnDecider {
     ) -> (Decision, RequestTurns<'a>) {
         let mut wait = TurnWait {
             connection,
+            owner: owner(&request.inquiry, connection),
+            share: request.share.clone(),
+            cut_short: OnceLock::new(),
             address: None,
             elapsed: Duration::ZERO,
             left: self.longest_wait(request),
@@ -164,7 +199,7 @@ impl TurnDecider {
             wait.add_decision(&decided);
             if !self.is_to_be_sent(&decided.decision) {
                 self.record_crawl_delay(&decided);
-                break (self.delayed_if_unasked(decided, connection.client), None);
+                break (self.delayed_if_unasked(decided, &wait), None);
             }
             let decision = decided.decision;
             // A delay does not say how long it was waited for.
@@ -200,20 +235,30 @@ impl TurnDecider {
     async fn decide(&self, request: &ProxyRequest, wait: &TurnWait<'_>) -> OriginDecision {
         let robots_wait = RobotsWait {
             longest: wait.left,
-            client_gone: async {
-                // A request that waits for a robots.txt counts as waiting in the
-                // queue, and does not wait where that is full.
-                let crawler = crawler_key(&request.inquiry, wait.connection.client);
-                if let Some(_seat) = self.scheduler.seat(&crawler) {
-                    wait.connection.end.ended().await;
-                }
-            },
+            client_gone: self.end_of_robots_wait(wait),
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
         let decided = self
             .decider
             .decide(inquiry, &self.policy, asker, robots_wait);
         decided.await
+    }
+
+    /// Waits until a request that waits for a robots.txt does so no longer.
+    ///
+    /// It counts as waiting in the queue, and does not wait where that is full.
+    async fn end_of_robots_wait(&self, wait: &TurnWait<'_>) {
+        let Some(seat) = self.scheduler.seat(&wait.owner) else {
+            let _ = wait.cut_short.set(Reason::QueueFull);
+            return;
+        };
+        let reason = tokio::select! {
+            biased;
+            () = wait.connection.end.ended() => return,
+            () = seat.displaced() => Reason::QueueFull,
+            () = wait.share_lost() => Reason::Overload,
+        };
+        let _ = wait.cut_short.set(reason);
     }
 
     /// Reports whether the origin is asked: not for what is refused, nor for
@@ -251,7 +296,7 @@ impl TurnDecider {
 
     /// Delays a request whose robots.txt could not be asked for yet, which is no
     /// reason to refuse it.
-    fn delayed_if_unasked(&self, decided: OriginDecision, client: IpAddr) -> Decision {
+    fn delayed_if_unasked(&self, decided: OriginDecision, wait: &TurnWait<'_>) -> Decision {
         let evidence = decided.decision.evidence();
         let is_late = evidence.lets_through() && evidence.is_out_of_date();
         if !is_late && !evidence.lacks_an_answer_for_now() {
@@ -259,9 +304,10 @@ impl TurnDecider {
         }
         let queued = decided.robots.and_then(|robots| robots.queued);
         let delay = match &queued {
-            Some(QueuedFetch { host, wait }) => {
-                let crawler = crawler_key(&evidence.inquiry, client);
-                self.scheduler.put_off_robots_by(host, &crawler, *wait)
+            Some(queued) => {
+                let reason = wait.cut_short.get().copied();
+                let QueuedFetch { host, wait } = queued;
+                self.scheduler.put_off_robots_by(host, reason, *wait)
             }
             None => self.robots_delay(evidence),
         };
@@ -286,11 +332,10 @@ impl TurnDecider {
     /// Waits for a turn to send what was decided by `evidence`.
     async fn turn(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> Result<Turn, Delay> {
         let inquiry = &evidence.inquiry;
-        let crawler = crawler_key(inquiry, wait.connection.client);
         let snapshot = evidence.snapshot.as_deref();
         let request = TurnRequest {
             host: inquiry.target.origin.host(),
-            crawler: Some(&crawler),
+            owner: Some(&wait.owner),
             address: wait.address,
             pace_records: evidence.ruling.asked.clone(),
             max_wait: wait.left,
@@ -311,6 +356,7 @@ impl TurnDecider {
                 };
                 Box::pin(self.scheduler.turn(request)).await
             }
+            () = wait.share_lost() => Err(out_of_shares()),
         }
     }
 
@@ -342,11 +388,22 @@ impl TurnDecider {
     }
 }
 
-/// Returns the name by which turns are shared out: a product token, else the
-/// client's address.
-fn crawler_key(inquiry: &Inquiry, client: IpAddr) -> Cow<'_, str> {
-    match inquiry.crawler.token() {
-        Some(token) => Cow::Borrowed(token.as_str()),
-        None => Cow::Owned(client.to_string()),
+/// Makes the delay of a request that has lost its share of those in flight to a
+/// client with fewer.
+fn out_of_shares() -> Delay {
+    let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
+    delay.explained("too many requests are under way, most of them of this client")
+}
+
+/// Returns the client and the crawler by which turns are shared out: the
+/// crawler's product token, else the client's address.
+fn owner(inquiry: &Inquiry, connection: &ConnectionInfo) -> TurnOwner {
+    let crawler = match inquiry.crawler.token() {
+        Some(token) => Arc::from(token.as_str()),
+        None => Arc::from(connection.client.to_string()),
+    };
+    TurnOwner {
+        client: Arc::clone(&connection.sharer),
+        crawler,
     }
 }

@@ -1,16 +1,33 @@
 //! Order of those who wait at one host.
 
+use std::cell::RefCell;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::clients::directory::ClientDirectory;
 use crate::pace::ceilings::Ceilings;
 use crate::pace::options::Options;
 use crate::pace::policy::PaceLimits;
 use crate::pace::schedule::Kind;
 
+thread_local! {
+    /// Directory of a test, so that a client is the same wherever it is named.
+    static CLIENTS: RefCell<ClientDirectory> = RefCell::default();
+}
+
+/// A place of a crawler, which a client of another number than 0 has as a prefix:
+/// `1/a`.
 fn place(crawler: Option<&str>, arrival: u64) -> QueuePlace {
-    let crawler = crawler.map(Arc::from);
-    QueuePlace { crawler, arrival }
+    let owner = crawler.map(|name| {
+        let (client, crawler) = name.split_once('/').unwrap_or(("0", name));
+        let address = IpAddr::V4(client.parse::<u32>().unwrap().into());
+        TurnOwner {
+            client: CLIENTS.with_borrow(|clients| clients.at(address)),
+            crawler: crawler.into(),
+        }
+    });
+    QueuePlace { owner, arrival }
 }
 
 fn page(crawler: &str, arrival: u64) -> Waiter {
@@ -26,6 +43,7 @@ fn waiter(place: QueuePlace) -> Waiter {
         claim: None,
         deadline: Uptime::MAX,
         not_before: Uptime::ZERO,
+        is_woken: false,
         held_by: None,
         driver: None,
         ticket: None,
@@ -45,7 +63,11 @@ fn arrival(waiter: Option<Waiter>) -> Option<u64> {
 }
 
 fn served(queue: &mut FairQueue) -> Vec<u64> {
-    std::iter::from_fn(|| arrival(queue.pop_page())).collect()
+    std::iter::from_fn(|| arrival(next_page(queue))).collect()
+}
+
+fn next_page(queue: &mut FairQueue) -> Option<Waiter> {
+    queue.pop_page(LineIndex::default())
 }
 
 // Ours: round robin, first in first out within one.
@@ -69,7 +91,7 @@ fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
     );
     assert_eq!(arrival(queue.pop_robots()), Some(3));
     assert!(!queue.is_robots_turn());
-    assert_eq!(arrival(queue.pop_page()), Some(1));
+    assert_eq!(arrival(next_page(&mut queue)), Some(1));
     assert!(queue.is_robots_turn());
     assert_eq!(served(&mut queue), [2]);
     assert_eq!((queue.pages(), queue.len()), (0, 1));
@@ -142,18 +164,72 @@ fn one_that_left_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_crawler_that_may_not_yet_is_passed_over() {
-    let mut queue = queue(&[("b", 2)]);
+fn a_crawler_that_may_not_yet_is_passed_over_and_keeps_its_place() {
     let later = Waiter {
         not_before: Uptime::from_secs(9),
         ..page("a", 1)
     };
+    let mut queue = FairQueue::default();
     queue.push(later);
-    queue.crawlers.rotate_left(1);
-    let first = |queue: &mut FairQueue, now| queue.first_page(now).map(|first| first.place.arrival);
-    assert_eq!(first(&mut queue, Uptime::ZERO), Ok(2));
-    assert_eq!(arrival(queue.pop_page()), Some(2));
+    queue.push(page("b", 2));
+    queue.push(page("1/c", 3));
+    let first = |queue: &mut FairQueue, now| {
+        let due = queue.next_due(LineIndex::default(), now);
+        due.map(|(index, first)| (index, first.place.arrival))
+    };
+    let (index, number) = first(&mut queue, Uptime::ZERO).unwrap();
+    assert_eq!(number, 2);
+    assert_eq!(arrival(queue.pop_page(index)), Some(2));
+    let (index, number) = first(&mut queue, Uptime::ZERO).unwrap();
+    assert_eq!(number, 3);
+    assert_eq!(arrival(queue.pop_page(index)), Some(3));
+    assert!(first(&mut queue, Uptime::ZERO).is_none());
     let at_nine = Uptime::from_secs(9);
-    assert_eq!(first(&mut queue, Uptime::ZERO), Err(at_nine));
-    assert!(queue.first_page(at_nine).is_ok());
+    assert_eq!(queue.next_look(Uptime::ZERO), at_nine);
+    assert_eq!(first(&mut queue, at_nine).unwrap().1, 1);
+}
+
+// Ours: shares are by client first: sixty names of one client get no more turns
+// than the one of another.
+#[test]
+fn clients_take_turns_and_within_them_their_crawlers() {
+    let mut queue = queue(&[
+        ("1/a", 1),
+        ("1/a", 2),
+        ("1/b", 3),
+        ("1/c", 4),
+        ("2/a", 5),
+        ("2/a", 6),
+        ("2/a", 7),
+        ("3/x", 8),
+    ]);
+    assert_eq!(queue.ahead(&place(Some("4/y"), 9)), 3);
+    assert_eq!(queue.ahead(&place(Some("3/x"), 9)), 3 + 2);
+    // Four pages of its own, and four of the others: they have no more.
+    assert_eq!(queue.ahead(&place(Some("1/a"), 9)), 4 + 4);
+    assert_eq!(queue.ahead(&place(Some("1/b"), 2)), 2 + 3 + 1);
+    assert_eq!(served(&mut queue), [1, 5, 8, 3, 6, 4, 7, 2]);
+    assert!(queue.is_empty());
+}
+
+// Ours: `pace.queue.origin`.
+#[test]
+fn a_full_queue_puts_off_the_latest_of_the_client_with_most() {
+    let mut queue = queue(&[("1/a", 1), ("1/b", 2), ("1/b", 3), ("2/c", 4)]);
+    let has_room = |queue: &mut FairQueue, name| queue.make_room(&place(Some(name), 9), 4);
+    assert!(queue.make_room(&place(None, 9), 4));
+    assert!(queue.make_room(&place(Some("1/b"), 9), 5));
+    // Of its own: a name that has fewer takes the place of another.
+    assert!(!has_room(&mut queue, "1/b"));
+    assert!(!has_room(&mut queue, "1/a"));
+    assert!(has_room(&mut queue, "1/z"));
+    assert!(queue.remove(&place(Some("1/b"), 3)).is_none());
+    queue.push(page("1/z", 5));
+    assert!(has_room(&mut queue, "3/x"));
+    assert_eq!(queue.pages(), 3);
+    queue.push(page("3/x", 6));
+    // Two of the first client, one each of the others: nobody has more.
+    assert!(!has_room(&mut queue, "3/x"));
+    assert!(!has_room(&mut queue, "1/z"));
+    assert!(has_room(&mut queue, "4/new"));
 }

@@ -1,6 +1,6 @@
 //! All that can happen to one who waits, at once, by a fixed seed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use tokio::time::{sleep, timeout};
 
 use super::chance::{Chance, ceilings};
 use super::kit::*;
+use crate::clients::directory::ClientDirectory;
 use crate::pace::options::{Options, QueueLimits};
 use crate::pace::policy::{PaceLimits, Profile};
-use crate::pace::{RobotsFetch, Scheduler, TurnRequest};
+use crate::pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 
 const HOSTS: [&str; 6] = [
     "a.one.example",
@@ -52,7 +53,7 @@ impl Chance {
         }
     }
 
-    fn page(&mut self, scheduler: &Arc<Scheduler>) -> JoinHandle<()> {
+    fn page(&mut self, scheduler: &Arc<Scheduler>, clients: &ClientDirectory) -> JoinHandle<()> {
         let name = host(self.one_of(&HOSTS));
         let crawler = self.one_of(&["x", "y", "z", "w"]);
         let asked = asked(1 + self.below(3)).filter(|_| self.below(5) == 0);
@@ -63,10 +64,15 @@ impl Chance {
         let address = [None, Some(IpAddr::from([127, 0, 0, 1]))];
         let address = self.one_of(&address);
         let scheduler = Arc::clone(scheduler);
+        let client = self.one_of(&[1, 2, 3]);
+        let owner = TurnOwner {
+            client: clients.at(IpAddr::V4(Ipv4Addr::from_bits(client))),
+            crawler: crawler.into(),
+        };
         tokio::spawn(async move {
             let mut request = TurnRequest {
                 host: &name,
-                crawler: Some(crawler),
+                owner: Some(&owner),
                 address,
                 pace_records: asked,
                 max_wait: longest,
@@ -113,10 +119,11 @@ async fn nothing_is_left_whatever_happens() {
     for seed in 0..250 {
         let mut chance = Chance::of(seed);
         let scheduler = Arc::new(scheduler(chance.options()));
+        let clients = ClientDirectory::default();
         let mut requests = Vec::new();
         for _ in 0..200 {
             match chance.below(16) {
-                0..9 => requests.push(chance.page(&scheduler)),
+                0..9 => requests.push(chance.page(&scheduler, &clients)),
                 9..11 if !requests.is_empty() => {
                     let index = chance.below(requests.len().try_into().unwrap());
                     requests[usize::try_from(index).unwrap()].abort();

@@ -21,6 +21,28 @@ async fn a_flooder_delays_others_by_one_turn() {
     assert_eq!(order[..5], ["flood", "flood", "b", "c", "flood"]);
 }
 
+// Ours: sixty names from one address at a host with 5/s: another client has half
+// of the turns.
+#[tokio::test(start_paused = true)]
+async fn a_client_with_sixty_names_gets_no_more_than_one_with_one() {
+    let origin = Origin::new(profile(Profile::Standard));
+    for number in 0..60 {
+        let name = format!("bad{number}");
+        origin.get(Get::by(&name, None).at(1)).await;
+    }
+    for _ in 0..10 {
+        origin.get(Get::by("good", None).at(2)).await;
+    }
+    sleep(seconds(30)).await;
+    let order = origin.order();
+    let good = (0..order.len()).filter(|turn| order[*turn] == "good");
+    // The first of the others had started by then, and one more may come.
+    let every_other = (0..10).map(|turn| 2 * turn + 2);
+    assert!(good.eq(every_other), "{order:?}");
+    // One turn each 200 ms, of which every other.
+    assert!(origin.times()[20] <= 4_010, "{:?}", origin.times());
+}
+
 // Ours: order within a crawler.
 #[tokio::test(start_paused = true)]
 async fn a_crawler_keeps_its_order() {

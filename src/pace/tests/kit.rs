@@ -1,6 +1,7 @@
 //! A scheduler, crawlers, and an origin that logs when requests start.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
+use crate::clients::directory::ClientDirectory;
 use crate::clock;
 use crate::decision::delay::Delay;
 use crate::metrics::Metrics;
 use crate::pace::options::Options;
 use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
-use crate::pace::{RobotsFetch, Scheduler, Turn, TurnRequest};
+use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use crate::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
@@ -53,6 +55,7 @@ pub(super) fn scheduler(options: Options) -> Scheduler {
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) scheduler: Arc<Scheduler>,
+    pub(super) clients: Arc<ClientDirectory>,
     begun: Instant,
     starts: Arc<Mutex<Vec<(Duration, String)>>>,
 }
@@ -62,6 +65,8 @@ pub(super) struct Origin {
 pub(super) struct Get {
     pub(super) host: &'static str,
     pub(super) crawler: String,
+    /// Address of the client.
+    pub(super) client: u32,
     pub(super) asked: Option<Arc<PaceRecords>>,
     pub(super) longest: Duration,
     /// Time that the origin takes to answer.
@@ -76,6 +81,7 @@ impl Get {
         Self {
             host: "site.example",
             crawler: crawler.to_owned(),
+            client: 0,
             asked: asked.cloned(),
             longest: PATIENT,
             takes: Duration::ZERO,
@@ -83,6 +89,10 @@ impl Get {
             robots: RobotsFetch::No,
             number: None,
         }
+    }
+
+    pub(super) fn at(self, client: u32) -> Self {
+        Self { client, ..self }
     }
 
     pub(super) fn within(self, longest: Duration) -> Self {
@@ -98,6 +108,7 @@ impl Origin {
     pub(super) fn new(options: Options) -> Self {
         Self {
             scheduler: Arc::new(scheduler(options)),
+            clients: Arc::default(),
             begun: clock::instant(),
             starts: Arc::default(),
         }
@@ -105,11 +116,15 @@ impl Origin {
 
     pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Delay>> + use<> {
         let scheduler = Arc::clone(&self.scheduler);
+        let owner = TurnOwner {
+            client: self.clients.at(IpAddr::V4(get.client.into())),
+            crawler: get.crawler.as_str().into(),
+        };
         async move {
             let name = host(get.host);
             let request = TurnRequest {
                 host: &name,
-                crawler: Some(&get.crawler),
+                owner: Some(&owner),
                 address: None,
                 pace_records: get.asked,
                 max_wait: get.longest,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::kit::*;
 use crate::clock;
 use crate::decision::reason::Reason;
+use crate::pace::TurnOwner;
 use crate::pace::options::{Options, QueueLimits};
 use crate::pace::policy::Rate;
 use crate::pace::policy::{PaceLimits, Profile};
@@ -93,6 +94,77 @@ async fn lines_are_bounded_by_host_by_crawler_and_in_all() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     settle().await;
     assert_eq!(metrics.pace_queued.get(), 0);
+}
+
+// Ours: waiting places by client. 150 connections with 100 streams each, at fifty
+// hosts, were all places there are.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_holds_all_places_gives_way_to_another() {
+    let queue = QueueLimits {
+        origin: places(100),
+        crawler: places(100),
+        total: places(10),
+    };
+    let owned = profile(Profile::Owned);
+    let origin = Origin::new(Options { queue, ..owned });
+    let asked = asked(60);
+    let get = |host: usize, client| {
+        let host: &'static str = format!("h{host}.example").leak();
+        let name = format!("c{client}");
+        let get = Get::by(&name, asked.as_ref()).at(client);
+        Get { host, ..get }
+    };
+    for host in 0..2 {
+        origin.get(get(host, 1)).await;
+    }
+    let mut bad = Vec::new();
+    for number in 0..10 {
+        bad.push(origin.get(get(number % 2, 1)).await);
+    }
+    let mut good = Vec::new();
+    for _ in 0..5 {
+        good.push(origin.get(get(0, 2)).await);
+    }
+    settle().await;
+    assert!(good.iter().all(|request| !request.is_finished()));
+    let lost = bad.split_off(5);
+    for request in lost {
+        let later = request.await.unwrap().unwrap_err();
+        assert_eq!(later.reason, Reason::QueueFull);
+        assert!(later.detail.contains("of this client"), "{later:?}");
+        assert!(seconds(1) <= later.retry_after());
+    }
+    assert!(bad.iter().all(|request| !request.is_finished()));
+    let refused = origin.get(get(0, 2)).await.await.unwrap().unwrap_err();
+    assert_eq!(refused.reason, Reason::QueueFull);
+    assert!(refused.detail.contains("has its share"), "{refused:?}");
+    // A larger number counts at once.
+    let queue = QueueLimits {
+        total: places(11),
+        ..queue
+    };
+    let owned = profile(Profile::Owned);
+    origin.scheduler.set_options(Options { queue, ..owned });
+    assert!(!origin.get(get(0, 2)).await.is_finished());
+}
+
+// Ours: who waits for its robots.txt has a place as well, and loses it as well.
+#[tokio::test(start_paused = true)]
+async fn a_place_of_one_that_waits_for_a_robots_txt_is_lost_too() {
+    let queue = QueueLimits {
+        total: places(2),
+        ..QueueLimits::default()
+    };
+    let owned = profile(Profile::Owned);
+    let origin = Origin::new(Options { queue, ..owned });
+    let owner = |client: u32| TurnOwner {
+        client: origin.clients.at(std::net::IpAddr::V4(client.into())),
+        crawler: "a".into(),
+    };
+    let seats = [(); 2].map(|()| origin.scheduler.seat(&owner(1)).unwrap());
+    let _other = origin.scheduler.seat(&owner(2)).unwrap();
+    seats[1].displaced().await;
+    assert!(origin.scheduler.seat(&owner(2)).is_none());
 }
 
 // Ours: `pace.total`, `pace.crawler`.

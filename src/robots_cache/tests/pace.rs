@@ -2,9 +2,10 @@
 
 use super::kit::*;
 use super::*;
+use crate::clients::directory::ClientDirectory;
 use crate::decision::decide::{Verdict, decide};
 use crate::pace::options as pace;
-use crate::pace::{RobotsFetch, Scheduler, TurnRequest};
+use crate::pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use crate::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use tokio::time::sleep;
@@ -123,9 +124,13 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
         crawl_delay,
         ..PaceRecords::default()
     };
+    let owner = TurnOwner {
+        client: ClientDirectory::default().at([127, 0, 0, 1].into()),
+        crawler: "ExampleBot".into(),
+    };
     let request = TurnRequest {
         host: inquiry.target.origin.host(),
-        crawler: Some("ExampleBot"),
+        owner: Some(&owner),
         address: None,
         pace_records: Some(Arc::new(asked)),
         max_wait: HOUR,

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::context::Now;
 use super::host::HostState;
-use super::request::{Grant, QueuePlace, TurnOwner, Waiter};
+use super::request::{Grant, QueuePlace, RequestsAhead, TurnOwner, Waiter};
 use super::schedule::Uptime;
 use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
@@ -58,14 +58,19 @@ impl ClientPages {
         own.is_some_and(|own| own.has_client_of(owner))
     }
 
-    /// Returns how many pages of the client come at most before one of `owner`.
-    fn ahead(&self, owner: &TurnOwner, arrival: u64) -> usize {
+    /// Adds the pages of the client that come at most before one of `owner`.
+    fn add_ahead(&self, owner: &TurnOwner, arrival: u64, ahead: &mut RequestsAhead) {
         let own = self.0.iter().find(|line| is_of(line, owner));
-        let before = own.map_or(0, |line| before(line, arrival));
-        // Every other crawler may come once before each page of this one.
-        let others = self.0.iter().filter(|line| !is_of(line, owner));
-        let in_turn = others.map(|line| line.len().min(before + 1));
-        before + in_turn.sum::<usize>()
+        let own_before = own.map_or(0, |line| before(line, arrival));
+        for line in &self.0 {
+            // Every other crawler may come once before each page of this one.
+            let count = if is_of(line, owner) {
+                own_before
+            } else {
+                line.len().min(own_before + 1)
+            };
+            ahead.add(count, line.front());
+        }
     }
 }
 
@@ -98,21 +103,27 @@ impl FairQueue {
         line.insert(index, waiter);
     }
 
-    /// Returns how many turns come at most before that of a request which joins
-    /// now.
-    pub(super) fn ahead(&self, place: &QueuePlace) -> usize {
-        let (robots, pages) = (self.robots.len(), self.pages());
+    /// Returns the requests that come at most before one that joins now.
+    pub(super) fn ahead(&self, place: &QueuePlace) -> RequestsAhead {
+        let robots = self.robots.len();
+        let mut ahead = RequestsAhead::default();
         let Some(owner) = &place.owner else {
             // A page comes between two of them, as long as there are pages.
-            return robots + robots.min(pages);
+            ahead.robots = robots;
+            ahead.add(robots.min(self.pages()), self.firsts().next());
+            return ahead;
         };
-        let own = self.clients.iter().find(|client| client.is_of(owner));
-        let before = own.map_or(0, |own| own.ahead(owner, place.arrival));
-        // Every other client may come once before each page of this one.
-        let others = self.clients.iter().filter(|client| !client.is_of(owner));
-        let in_turn = others.map(|client| client.len().min(before + 1));
-        let pages = before + in_turn.sum::<usize>();
-        pages + robots.min(pages + 1)
+        if let Some(own) = self.clients.iter().find(|client| client.is_of(owner)) {
+            own.add_ahead(owner, place.arrival, &mut ahead);
+        }
+        let own_before = ahead.page_count();
+        for client in self.clients.iter().filter(|client| !client.is_of(owner)) {
+            // Every other client may come once before each page of this one.
+            let first = client.0.front().and_then(VecDeque::front);
+            ahead.add(client.len().min(own_before + 1), first);
+        }
+        ahead.robots = robots.min(ahead.page_count() + 1);
+        ahead
     }
 
     /// Starts the request that comes next.
@@ -165,7 +176,8 @@ impl FairQueue {
                     ..index
                 };
             } else if delay.scope == DelayScope::Crawler {
-                // Other crawlers need not wait for this one's hours or ceilings.
+                // Other crawlers need not wait for this one's delay, hours or
+                // ceilings.
                 // It keeps its place before them.
                 first.hold(&delay, now);
                 from = LineIndex {

@@ -5,14 +5,14 @@
 //! many hosts. The schedule counts it from earlier requests to the host. Does
 //! not know the queue.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::back_off::BackOff;
 use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::policy::HostTerms;
-use super::request::{Grant, Waiter};
+use super::request::{Grant, RequestsAhead, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
 use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd};
@@ -20,8 +20,7 @@ use crate::decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 
-/// Time for which a crawl delay binds the whole host after a request last
-/// recorded it; a delay longer than this binds for its own length.
+/// Time for which an idle host is remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// State of one host; small, because there are many.
@@ -31,10 +30,6 @@ pub(super) struct HostState {
     terms: Arc<HostTerms>,
     /// Number of the configuration that `terms` come from.
     generation: u32,
-    /// Pace records with the longest crawl delay, and the time at which a
-    /// request last recorded them ([`HostState::record_crawl_delay`]). Weak, so
-    /// that they count only while their robots.txt is in memory.
-    longest: Option<(Weak<PaceRecords>, Uptime)>,
     pub(super) back_off: BackOff,
     /// Overruns that no turn has reported yet.
     overruns: u32,
@@ -46,7 +41,6 @@ impl HostState {
             schedule: Schedule::default(),
             terms: Arc::clone(now.active.options.policy.terms(host)),
             generation: now.active.generation,
-            longest: None,
             back_off: BackOff::default(),
             overruns: 0,
         }
@@ -67,8 +61,8 @@ impl HostState {
         }
     }
 
-    /// Estimates the delay of a request that starts after `ahead` others.
-    pub(super) fn estimate(&self, waiter: &Waiter, ahead: usize, now: &Now) -> Delay {
+    /// Estimates the delay of a request that starts after those `ahead`.
+    pub(super) fn estimate(&self, waiter: &Waiter, ahead: &RequestsAhead, now: &Now) -> Delay {
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
         let next = self.schedule.next(waiter.kind, &limits, now.uptime);
         let back_off = limits.back_off_until.saturating_sub(now.uptime);
@@ -78,8 +72,7 @@ impl HostState {
             None if !back_off.is_zero() => (back_off, Reason::BackOff),
             wait => (wait.unwrap_or_default(), next.reason),
         };
-        let turns = u32::try_from(ahead).unwrap_or(u32::MAX);
-        let wait = wait.saturating_add(self.schedule.step(&limits).saturating_mul(turns));
+        let wait = wait.saturating_add(self.wait_behind(ahead, waiter, now));
         let ceilings = waiter
             .claim
             .as_ref()
@@ -91,6 +84,25 @@ impl HostState {
         }
     }
 
+    /// Estimates how long the requests `ahead` of `waiter` take to start.
+    fn wait_behind(&self, ahead: &RequestsAhead, waiter: &Waiter, now: &Now) -> Duration {
+        let own = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        let wait = |delay: Duration, count: usize| {
+            let step = self
+                .schedule
+                .step(waiter.kind, &StartLimits { delay, ..own });
+            step.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+        };
+        let pages = ahead.pages.iter().map(|pages| {
+            let records = pages.records.as_ref();
+            let asked = records.and_then(|records| records.delay(now.wall));
+            // A longer delay than its own holds up that crawler alone.
+            let delay = asked.map_or(Duration::ZERO, |(delay, _)| delay.min(own.delay));
+            wait(delay, pages.count)
+        });
+        pages.fold(wait(own.delay, ahead.robots), Duration::saturating_add)
+    }
+
     /// Starts a request.
     ///
     /// # Errors
@@ -99,7 +111,7 @@ impl HostState {
     pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now) -> Result<Grant, Delay> {
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
-        self.overruns += u32::from(self.schedule.overrun(&limits, uptime));
+        self.overruns += u32::from(self.schedule.overrun(kind, &limits, uptime));
         let delay = self.schedule.next(kind, &limits, uptime);
         if !delay.is_over() {
             waiter.give_way();
@@ -113,7 +125,7 @@ impl HostState {
             start: self.schedule.start(kind, &limits, uptime)?,
             ceilings: waiter.claim.take(),
             at: uptime,
-            pause: self.schedule.step(&limits),
+            pause: self.schedule.step(kind, &limits),
             ended_back_off: self.back_off.take_end(uptime),
             overruns: std::mem::take(&mut self.overruns),
             waited: Duration::ZERO,
@@ -135,17 +147,12 @@ impl HostState {
         };
         // A short cut for most hosts, which have neither pace records nor
         // hours.
-        if records.is_none() && self.longest.is_none() && terms.hours.is_none() {
+        if records.is_none() && terms.hours.is_none() {
             return limits;
         }
         let wall = now.wall;
-        let longest = self.longest_records(now);
-        for records in records.into_iter().chain(longest.as_deref()) {
-            if let Some((delay, record)) = records.delay(wall)
-                && limits.delay < delay
-            {
-                (limits.delay, limits.delay_reason) = (delay, record.into());
-            }
+        if let Some((delay, record)) = records.and_then(|records| records.delay(wall)) {
+            (limits.delay, limits.delay_reason) = (delay, record.into());
         }
         // A robots.txt is fetched at any hour: it states which hours they are.
         if kind != Kind::RobotsTxt {
@@ -159,35 +166,12 @@ impl HostState {
         limits
     }
 
-    /// Returns the pace records with the longest crawl delay, for as long as
-    /// they bind the whole host ([`REMEMBERED`]) and their robots.txt is in
-    /// memory.
-    fn longest_records(&self, now: &Now) -> Option<Arc<PaceRecords>> {
-        let (records, last) = self.longest.as_ref()?;
-        let records = records.upgrade()?;
-        let (delay, _) = records.delay(now.wall)?;
-        let until = last.saturating_add(delay.max(REMEMBERED));
-        (now.uptime <= until).then_some(records)
-    }
-
-    /// Records the crawl delay that a site asks of a crawler; returns whether
-    /// it is longer than the one so far.
-    ///
-    /// The longest delay binds every request to the host, whatever the scheme,
-    /// port and crawler: it is one host that has to answer them.
-    pub(super) fn record_crawl_delay(&mut self, records: &Arc<PaceRecords>, now: &Now) -> bool {
-        let wall = now.wall;
-        let Some((delay, _)) = records.delay(wall) else {
-            return false;
-        };
-        let longest = self
-            .longest_records(now)
-            .and_then(|records| records.delay(wall))
-            .map_or(Duration::ZERO, |(delay, _)| delay);
-        if longest <= delay {
-            self.longest = Some((Arc::downgrade(records), now.uptime));
+    /// Records the crawl delay that a robots.txt states, for the next robots.txt
+    /// of the host.
+    pub(super) fn record_crawl_delay(&mut self, records: &PaceRecords, now: &Now) {
+        if let Some((delay, _)) = records.delay(now.wall) {
+            self.schedule.set_robots_delay(delay);
         }
-        longest < delay
     }
 
     /// Takes back a start of which nothing was sent. If it ended a back-off,
@@ -207,8 +191,7 @@ impl HostState {
     }
 
     /// Returns the delay of a request without pace records of its own; `None`
-    /// if it may start. The longest crawl delay of the host counts all the
-    /// same.
+    /// if it may start.
     pub(super) fn delay(&self, kind: Kind, now: &Now) -> Option<Delay> {
         let limits = self.limits(None, kind, now);
         let delay = self.schedule.next(kind, &limits, now.uptime);

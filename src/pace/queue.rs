@@ -112,25 +112,20 @@ impl HostQueue {
     ) -> Result<Grant, Delay> {
         let mut state = self.lock();
         state.host.refresh(host, now);
-        let records = waiter.pace_records.as_ref();
-        let is_longest = records.is_some_and(|records| state.host.record_crawl_delay(records, now));
         let waiting = state.waiting.as_ref();
         let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
             return state.host.start(waiter, now);
         };
-        if is_longest {
-            waiting.driver.notify_one();
-        }
         let ahead = waiting.ahead(&waiter.place);
-        Err(state.host.estimate(waiter, ahead, now))
+        Err(state.host.estimate(waiter, &ahead, now))
     }
 
     /// Estimates the delay of a request that comes now.
     pub(super) fn estimate(&self, waiter: &Waiter, now: &Now) -> Delay {
         let state = self.lock();
         let waiting = state.waiting.as_ref();
-        let ahead = waiting.map_or(0, |waiting| waiting.ahead(&waiter.place));
-        state.host.estimate(waiter, ahead, now)
+        let ahead = waiting.map(|waiting| waiting.ahead(&waiter.place));
+        state.host.estimate(waiter, &ahead.unwrap_or_default(), now)
     }
 
     /// Returns whether anything delays a robots.txt now.
@@ -239,12 +234,14 @@ impl HostQueue {
     pub(super) fn snapshot(&self, host: &Host, now: &Now) -> HostPace {
         let state = self.lock();
         let waiting = state.waiting.as_deref();
-        // Where the host is free, the first request is held up alone.
+        // Where the host is free, each request is held up alone.
         let own_delay = || {
             let firsts = waiting?.firsts();
             firsts.min_by_key(|first| first.not_before)?.own_delay(now)
         };
-        let delay = state.host.delay(Kind::Page, now).or_else(own_delay);
+        let host_delay = state.host.delay(Kind::Page, now);
+        let delays = host_delay.into_iter().chain(own_delay());
+        let delay = delays.max_by_key(Delay::recheck_after);
         let back_off = state.host.back_off.until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
         let at = |wait| now.wall.checked_add(wait).ok();

@@ -111,6 +111,37 @@ pub(super) struct Waiter {
     pub(super) ticket: Option<oneshot::Sender<TurnAnswer>>,
 }
 
+/// Requests that start before another one, as many as may be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestsAhead {
+    /// Number of robots.txt fetches.
+    pub(super) robots: usize,
+    /// Pages.
+    pub(super) pages: Vec<PagesAhead>,
+}
+
+/// Pages of one crawler that start before another request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PagesAhead {
+    /// Number.
+    pub(super) count: usize,
+    /// Pace records that the site states for their crawler.
+    pub(super) records: Option<Arc<PaceRecords>>,
+}
+
+impl RequestsAhead {
+    /// Returns the number of pages.
+    pub(super) fn page_count(&self) -> usize {
+        self.pages.iter().map(|pages| pages.count).sum()
+    }
+
+    /// Adds `count` pages of the crawler of `first`.
+    pub(super) fn add(&mut self, count: usize, first: Option<&Waiter>) {
+        let records = first.and_then(|first| first.pace_records.clone());
+        self.pages.push(PagesAhead { count, records });
+    }
+}
+
 /// Start that was granted, with all that has to be undone or reported with it.
 #[derive(Debug)]
 pub(super) struct Grant {

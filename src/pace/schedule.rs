@@ -4,16 +4,22 @@
 //! of the next, and lets one request be in flight at a time. Does not know which
 //! request comes next, nor where a limit comes from.
 //!
-//! Between two starts always lies the longer delay that either asks for,
-//! whatever was given back, ended or changed in between. The exceptions are a
-//! robots.txt before the first page, and the page that follows its robots.txt
-//! at once ([`Kind`]).
+//! Before a start always lies the delay that it asks for, counted from the last
+//! end of any request to the host, whatever was given back, ended or changed in
+//! between. What another request asked for does not count: a name for which a
+//! site asks for an hour would hold up everyone. The exceptions are a robots.txt
+//! before the first page, and the page that follows its robots.txt at once
+//! ([`Kind`]).
 
 use std::time::Duration;
 
 use super::policy::AdaptivePause;
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
+
+/// Longest distance that a robots.txt keeps from pages: those of other crawlers
+/// wait for it, for which the site may ask for no delay.
+const ROBOTS_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Time since the scheduler began, on the monotonic clock: a wall clock that is
 /// set back must not bring a request forward.
@@ -46,7 +52,8 @@ pub(super) enum Kind {
     /// A page whose robots.txt expires before the delay that it asks for is
     /// over. It keeps its distance from pages only, or it would never start.
     PageAtOnce,
-    /// A robots.txt.
+    /// A robots.txt. It keeps the delay that the host last asked for, up to
+    /// [`ROBOTS_DELAY_MAX`].
     RobotsTxt,
 }
 
@@ -88,8 +95,12 @@ pub(super) struct Schedule {
     in_flight: u32,
     pages: Track,
     robots: Track,
-    /// Delay that the last page asked for.
+    /// Delay that a robots.txt keeps: the one that the last page asked for, or the
+    /// last robots.txt.
     delay: Duration,
+    /// Longest delay that any page asked for: as long as it may still count, the
+    /// schedule is not idle.
+    longest_delay: Duration,
     /// Pause that follows from how long the last response took.
     adaptive: Duration,
     /// Number of times that everything in flight was counted as ended; wraps.
@@ -105,15 +116,9 @@ impl Schedule {
     /// Returns the delay of a request that comes at `now`; it is over
     /// ([`Delay::is_over`]) if the request may start.
     pub(super) fn next(&self, kind: Kind, limits: &StartLimits, now: Uptime) -> Delay {
-        let delay = limits.delay.max(self.delay);
-        if self.is_full(limits) {
-            let reason = if delay.is_zero() {
-                Reason::Ceiling
-            } else {
-                limits.delay_reason
-            };
-            let at_latest = self.overrun_at(limits).saturating_sub(now);
-            return Delay::of_host(reason, DelayEnd::OnEvent(at_latest));
+        let delay = self.delay(kind, limits);
+        if self.is_full(kind, limits) {
+            return self.delay_of_full(kind, limits, now);
         }
         let robots = match kind {
             Kind::Page => self
@@ -140,20 +145,45 @@ impl Schedule {
         .max_by_key(|(from, _)| *from)
         .unwrap_or((Uptime::ZERO, Reason::Ceiling));
         let end = DelayEnd::After(from.saturating_sub(now));
-        // Crawlers have different hours, so that another one may start.
-        if reason == Reason::VisitTime {
+        // Crawlers have different hours and delays, so that another one may
+        // start.
+        if reason == Reason::VisitTime || reason == limits.delay_reason {
             Delay::of_crawler(reason, end)
         } else {
             Delay::of_host(reason, end)
         }
     }
 
+    /// Returns the delay of a request that waits for another one to end.
+    fn delay_of_full(&self, kind: Kind, limits: &StartLimits, now: Uptime) -> Delay {
+        let at_latest = self.overrun_at(limits).saturating_sub(now);
+        let end = DelayEnd::OnEvent(at_latest);
+        let reason = if self.delay(kind, limits).is_zero() {
+            Reason::Ceiling
+        } else {
+            limits.delay_reason
+        };
+        if limits.in_flight.max(1) <= self.in_flight {
+            return Delay::of_host(reason, end);
+        }
+        // Another crawler need not be alone at the host.
+        Delay::of_crawler(reason, end)
+    }
+
+    /// Returns the delay that a request keeps from the end of others.
+    fn delay(&self, kind: Kind, limits: &StartLimits) -> Duration {
+        match kind {
+            Kind::Page | Kind::PageAtOnce => limits.delay,
+            Kind::RobotsTxt => limits.delay.max(self.delay).min(ROBOTS_DELAY_MAX),
+        }
+    }
+
     /// Counts everything in flight as ended if the next start waits for that
     /// and the latest one took longer than `max_turn`: a client may read
     /// slowly, or the host write slowly. Returns whether it did.
-    pub(super) fn overrun(&mut self, limits: &StartLimits, now: Uptime) -> bool {
+    pub(super) fn overrun(&mut self, kind: Kind, limits: &StartLimits, now: Uptime) -> bool {
         let at_latest = self.overrun_at(limits);
-        if !self.is_full(limits) || now < at_latest {
+        if !self.is_full(kind, limits) || now < at_latest {
             return false;
         }
         self.in_flight = 0;
@@ -164,8 +194,8 @@ impl Schedule {
         true
     }
 
-    fn is_full(&self, limits: &StartLimits) -> bool {
-        let has_delay = !limits.delay.max(self.delay).is_zero();
+    fn is_full(&self, kind: Kind, limits: &StartLimits) -> bool {
+        let has_delay = !self.delay(kind, limits).is_zero();
         // A delay counts from the end of a request, so that one at a time is in
         // flight.
         let most = if has_delay {
@@ -208,6 +238,7 @@ impl Schedule {
         let (overruns, previous_delay) = (self.overruns, self.delay);
         if kind != Kind::RobotsTxt {
             self.delay = limits.delay;
+            self.longest_delay = self.longest_delay.max(limits.delay);
         }
         let track = self.track(kind);
         track.number = track.number.wrapping_add(1);
@@ -272,10 +303,16 @@ impl Schedule {
         self.adaptive = Duration::ZERO;
     }
 
+    /// Sets the delay that the next robots.txt keeps.
+    pub(super) fn set_robots_delay(&mut self, delay: Duration) {
+        self.delay = delay;
+    }
+
     /// Returns about how far two starts lie apart; zero where only the number
     /// in flight is limited.
-    pub(super) fn step(&self, limits: &StartLimits) -> Duration {
-        limits.delay.max(self.adaptive).max(limits.spacing)
+    pub(super) fn step(&self, kind: Kind, limits: &StartLimits) -> Duration {
+        let delay = self.delay(kind, limits);
+        delay.max(self.adaptive).max(limits.spacing)
     }
 
     /// Returns when the last request started or ended.
@@ -286,8 +323,10 @@ impl Schedule {
 
     /// Returns whether nothing is in flight and any request could start.
     pub(super) fn is_idle(&self, limits: &StartLimits, now: Uptime) -> bool {
-        // Whatever delays a page delays a robots.txt, too.
-        self.in_flight == 0 && self.next(Kind::RobotsTxt, limits, now).is_over()
+        // Whatever else delays a page delays a robots.txt, too.
+        self.in_flight == 0
+            && self.latest().saturating_add(self.longest_delay) <= now
+            && self.next(Kind::RobotsTxt, limits, now).is_over()
     }
 }
 

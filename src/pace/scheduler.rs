@@ -132,12 +132,12 @@ impl Scheduler {
         self.start_or_wait(&request).await.ok()
     }
 
-    /// Applies the pace records of a robots.txt to its host now, without a
-    /// request for a page.
-    pub fn record_crawl_delay(&self, host: &Host, records: &Arc<PaceRecords>) {
+    /// Records the crawl delay of a robots.txt that no request for a page follows:
+    /// the next robots.txt of its host keeps it.
+    pub fn record_crawl_delay(&self, host: &Host, records: &PaceRecords) {
         let now = self.context.now();
         if let Ok(queue) = self.hosts.queue(host, &now) {
-            queue.update(|host| host.record_crawl_delay(records, &now));
+            queue.with_host(|host| host.record_crawl_delay(records, &now));
         }
     }
 

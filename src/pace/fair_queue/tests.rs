@@ -58,6 +58,12 @@ fn queue(of: &[(&str, u64)]) -> FairQueue {
     queue
 }
 
+/// Returns how many turns come before that of a request which joins.
+fn turns(queue: &FairQueue, place: &QueuePlace) -> usize {
+    let ahead = queue.ahead(place);
+    ahead.robots + ahead.page_count()
+}
+
 fn arrival(waiter: Option<Waiter>) -> Option<u64> {
     Some(waiter?.place.arrival)
 }
@@ -128,7 +134,7 @@ fn one_that_comes_back_has_its_place() {
     for (crawler, arrival) in [("a", 3), ("b", 5)] {
         queue.push(page(crawler, arrival));
     }
-    assert_eq!(queue.ahead(&place(Some("a"), 1)), 1);
+    assert_eq!(turns(&queue, &place(Some("a"), 1)), 1);
     queue.push(page("a", 1));
     // Only the first of a crawler is looked at: the second must not keep its
     // place under the ceiling.
@@ -140,16 +146,16 @@ fn one_that_comes_back_has_its_place() {
 #[test]
 fn turns_ahead_are_counted_in_the_order_of_service() {
     let mut queue = queue(&[("a", 1), ("a", 2), ("a", 3), ("b", 4)]);
-    assert_eq!(queue.ahead(&place(Some("new"), 9)), 2);
-    assert_eq!(queue.ahead(&place(Some("b"), 9)), 3);
-    assert_eq!(queue.ahead(&place(Some("a"), 9)), 4);
-    assert_eq!(queue.ahead(&place(None, 9)), 0);
+    assert_eq!(turns(&queue, &place(Some("new"), 9)), 2);
+    assert_eq!(turns(&queue, &place(Some("b"), 9)), 3);
+    assert_eq!(turns(&queue, &place(Some("a"), 9)), 4);
+    assert_eq!(turns(&queue, &place(None, 9)), 0);
     for number in 10..15 {
         queue.push(waiter(place(None, number)));
     }
-    assert_eq!(queue.ahead(&place(Some("new"), 20)), 5);
-    assert_eq!(queue.ahead(&place(Some("a"), 0)), 3);
-    assert_eq!(queue.ahead(&place(None, 20)), 9);
+    assert_eq!(turns(&queue, &place(Some("new"), 20)), 5);
+    assert_eq!(turns(&queue, &place(Some("a"), 0)), 3);
+    assert_eq!(turns(&queue, &place(None, 20)), 9);
 }
 
 #[test]
@@ -203,11 +209,11 @@ fn clients_take_turns_and_within_them_their_crawlers() {
         ("2/a", 7),
         ("3/x", 8),
     ]);
-    assert_eq!(queue.ahead(&place(Some("4/y"), 9)), 3);
-    assert_eq!(queue.ahead(&place(Some("3/x"), 9)), 3 + 2);
+    assert_eq!(turns(&queue, &place(Some("4/y"), 9)), 3);
+    assert_eq!(turns(&queue, &place(Some("3/x"), 9)), 3 + 2);
     // Four pages of its own, and four of the others: they have no more.
-    assert_eq!(queue.ahead(&place(Some("1/a"), 9)), 4 + 4);
-    assert_eq!(queue.ahead(&place(Some("1/b"), 2)), 2 + 3 + 1);
+    assert_eq!(turns(&queue, &place(Some("1/a"), 9)), 4 + 4);
+    assert_eq!(turns(&queue, &place(Some("1/b"), 2)), 2 + 3 + 1);
     assert_eq!(served(&mut queue), [1, 5, 8, 3, 6, 4, 7, 2]);
     assert!(queue.is_empty());
 }

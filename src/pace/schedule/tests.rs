@@ -44,7 +44,7 @@ fn a_delay_counts_from_the_end_and_lets_one_be_under_way() {
     let start = schedule.start(Kind::Page, &limits, seconds(10)).unwrap();
     assert_eq!(
         schedule.next(Kind::Page, &limits, Uptime::ZERO),
-        Delay::of_host(Reason::CrawlDelay, DelayEnd::OnEvent(seconds(10 + 3600)))
+        Delay::of_crawler(Reason::CrawlDelay, DelayEnd::OnEvent(seconds(10 + 3600)))
     );
     schedule.end(start, seconds(13));
     assert_eq!(
@@ -62,15 +62,19 @@ fn a_delay_that_grows_or_shrinks_keeps_what_was_started() {
         (21, Reason::CrawlDelay)
     );
     visited(&mut schedule, 21, &delayed(10));
+    // Of another crawler, or after a change of robots.txt.
     assert_eq!(
         from(&schedule, Kind::Page, &delayed(1)),
-        (32, Reason::CrawlDelay)
+        (23, Reason::CrawlDelay)
     );
-    visited(&mut schedule, 32, &delayed(1));
+    visited(&mut schedule, 23, &delayed(1));
     assert_eq!(
-        from(&schedule, Kind::Page, &delayed(1)),
+        from(&schedule, Kind::Page, &delayed(10)),
         (34, Reason::CrawlDelay)
     );
+    // As long as the longest counts, there is something to remember.
+    assert!(!schedule.is_idle(&FREE, seconds(33)));
+    assert!(schedule.is_idle(&FREE, seconds(34)));
 }
 
 #[test]
@@ -101,7 +105,7 @@ fn a_robots_txt_takes_its_turn_and_a_page_may_come_at_once() {
     let start = schedule.start(Kind::RobotsTxt, &limits, seconds(11));
     assert_eq!(
         schedule.next(Kind::Page, &limits, Uptime::ZERO),
-        Delay::of_host(Reason::CrawlDelay, DelayEnd::OnEvent(seconds(11 + 3600)))
+        Delay::of_crawler(Reason::CrawlDelay, DelayEnd::OnEvent(seconds(11 + 3600)))
     );
     schedule.end(start.unwrap(), seconds(13));
     assert_eq!(next(&schedule, Kind::Page), 23);
@@ -147,8 +151,8 @@ fn what_takes_too_long_counts_as_ended() {
     };
     let mut schedule = Schedule::default();
     let slow = schedule.start(Kind::Page, &limits, seconds(5)).unwrap();
-    assert!(!schedule.overrun(&limits, seconds(104)));
-    assert!(schedule.overrun(&limits, seconds(105)));
+    assert!(!schedule.overrun(Kind::Page, &limits, seconds(104)));
+    assert!(schedule.overrun(Kind::Page, &limits, seconds(105)));
     assert_eq!(
         from(&schedule, Kind::Page, &limits),
         (115, Reason::CrawlDelay)
@@ -167,7 +171,7 @@ fn what_takes_too_long_counts_as_ended() {
     let robots = schedule
         .start(Kind::RobotsTxt, &limits, seconds(135))
         .unwrap();
-    assert!(schedule.overrun(&limits, seconds(235)));
+    assert!(schedule.overrun(Kind::Page, &limits, seconds(235)));
     schedule.give_back(robots);
     assert_eq!(schedule.in_flight(), 0);
 }
@@ -309,10 +313,13 @@ proptest! {
                     let binding = |one: &&Seen| one.binds(kind, is_first);
                     if let Some(last) = seen.iter().rfind(binding) {
                         prop_assert!(last.at + limits.spacing <= now);
-                        prop_assert!(last.is_far_enough(now, limits.delay.max(asked)));
                     }
+                    let delay = match kind {
+                        Kind::RobotsTxt => limits.delay.max(asked).min(ROBOTS_DELAY_MAX),
+                        Kind::Page | Kind::PageAtOnce => limits.delay,
+                    };
                     for one in seen.iter().filter(binding) {
-                        prop_assert!(one.is_far_enough(now, limits.delay));
+                        prop_assert!(one.is_far_enough(now, delay));
                     }
                     let place = seen.len();
                     seen.push(Seen { at: now, ended: None, delay: limits.delay, kind });
@@ -383,7 +390,8 @@ fn starts_given_back_the_last_first_leave_no_trace() {
     let second = schedule.start(Kind::Page, &two, seconds(10)).unwrap();
     schedule.give_back(second);
     schedule.give_back(first);
-    let next = from(&schedule, Kind::Page, &FREE);
+    // A robots.txt keeps it.
+    let next = from(&schedule, Kind::RobotsTxt, &FREE);
     assert_eq!(next, (10, Reason::CrawlDelay));
 }
 

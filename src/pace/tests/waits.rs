@@ -45,32 +45,78 @@ async fn starts_are_as_far_apart_as_is_asked_and_no_farther() {
     );
 }
 
-// Ours: raising the delay from 1 to 10 s after a grant holds 10 s.
+// Ours: raising the delay from 1 to 10 s after a grant holds 10 s; the delay of
+// the one that starts counts.
 #[tokio::test(start_paused = true)]
 async fn a_delay_that_changes_counts_from_what_was() {
     let origin = Origin::new(profile(Profile::Owned));
     let (short, long) = (asked(1), asked(10));
     origin.get(Get::by("a", short.as_ref())).await;
     origin.get(Get::by("a", long.as_ref())).await;
-    sleep(seconds(15)).await;
-    // The robots.txt that asked for ten is no longer held by anyone.
-    drop(long);
+    sleep(seconds(10)).await;
     origin.get(Get::by("a", short.as_ref())).await;
     origin.get(Get::by("a", short.as_ref())).await;
     sleep(seconds(60)).await;
-    assert_eq!(in_seconds(&origin.times()), [0, 10, 20, 21]);
+    assert_eq!(in_seconds(&origin.times()), [0, 10, 11, 12]);
 }
 
-// Ours: changes while requests wait take effect.
+// Ours: another crawler's longer delay binds only that crawler, and counts from
+// anyone's last completion.
 #[tokio::test(start_paused = true)]
-async fn a_longer_delay_holds_for_those_who_wait_already() {
+async fn a_longer_delay_holds_up_its_own_crawler_alone() {
     let origin = Origin::new(profile(Profile::Owned));
     let (short, long) = (asked(5), asked(30));
     origin.get(Get::by("a", short.as_ref())).await;
-    origin.get(Get::by("a", short.as_ref())).await;
     origin.get(Get::by("b", long.as_ref())).await;
+    origin.get(Get::by("a", short.as_ref())).await;
+    origin.get(Get::by("c", None)).await;
     sleep(seconds(100)).await;
-    assert_eq!(in_seconds(&origin.times()), [0, 30, 60]);
+    assert_eq!(origin.order(), ["a", "c", "a", "b"]);
+    assert_eq!(in_seconds(&origin.times()), [0, 0, 5, 35]);
+}
+
+// Ours: a crawler that names itself after one with a delay of 2000 s makes nobody
+// else wait: neither by its page nor by one that waits, nor for a robots.txt.
+#[tokio::test(start_paused = true)]
+async fn a_name_with_a_very_long_delay_keeps_nobody_from_a_host() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let long = asked(2000);
+    for _ in 0..2 {
+        let get = Get::by("slow", long.as_ref()).at(1);
+        origin.get(get.within(seconds(4000))).await;
+    }
+    let wait = origin.scheduler.robots_wait(&host("site.example"));
+    assert_eq!(wait, seconds(10));
+    for _ in 0..10 {
+        origin
+            .get(Get::by("good", None).at(2).within(seconds(5)))
+            .await;
+    }
+    sleep(seconds(3)).await;
+    assert_eq!(origin.order()[1..], ["good"; 10]);
+    robots(&origin).await;
+    sleep(seconds(3000)).await;
+    assert_eq!(origin.order()[11..], ["robots", "slow"]);
+    let times = in_seconds(&origin.times());
+    assert_eq!(times[12] - times[11], 2000, "{times:?}");
+}
+
+// Ours: 429 at once only where the wait would be longer. Fifty before a crawler
+// with a long delay take their own time, not fifty times that delay.
+#[tokio::test(start_paused = true)]
+async fn those_ahead_count_by_their_own_delay() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let long = asked(10);
+    for client in 0..50 {
+        origin.get(Get::by("quick", None).at(client)).await;
+    }
+    let get = Get::by("slow", long.as_ref()).at(100);
+    let refused = origin.get(get.clone().within(seconds(15))).await;
+    assert!(refused.is_finished());
+    let waits = origin.get(get.within(seconds(30))).await;
+    assert!(!waits.is_finished());
+    sleep(seconds(25)).await;
+    assert!(waits.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,17 +132,19 @@ async fn another_configuration_holds_for_those_who_wait_already() {
     assert_eq!(in_seconds(&origin.times()), [0, 5, 5, 5]);
 }
 
-// Ours: the longest delay asked for binds, over ports and schemes.
+// Ours: a delay is kept from the requests of all crawlers, over ports and
+// schemes; one with a delay is alone at its host.
 #[tokio::test(start_paused = true)]
-async fn the_longest_delay_asked_for_binds_the_host() {
+async fn a_delay_counts_from_the_last_end_of_anyones_request() {
     let origin = Origin::new(profile(Profile::Owned));
     let long = asked(10);
-    origin.get(Get::by("a", long.as_ref())).await;
-    for _ in 0..3 {
-        origin.get(Get::by("a", None)).await;
-    }
+    origin.get(Get::by("a", None).taking(seconds(3))).await;
+    origin.get(Get::by("b", None).taking(seconds(7))).await;
+    origin.get(Get::by("slow", long.as_ref())).await;
+    sleep(seconds(5)).await;
+    origin.get(Get::by("b", None).taking(seconds(4))).await;
     sleep(seconds(60)).await;
-    assert_eq!(in_seconds(&origin.times()), [0, 10, 20, 30]);
+    assert_eq!(in_seconds(&origin.times()), [0, 0, 5, 19]);
 }
 
 /// Asks for a robots.txt in a task of its own.
@@ -266,22 +314,25 @@ async fn a_wait_that_would_be_too_long_is_refused_at_once() {
     assert!(!waits.is_finished());
 }
 
-// Ours: nobody waits in vain where a pause grows meanwhile.
+// Ours: nobody waits in vain where its pause is put off by others' requests.
 #[tokio::test(start_paused = true)]
 async fn who_would_wait_in_vain_by_now_is_told() {
     let origin = Origin::new(profile(Profile::Owned));
-    let (short, long) = (asked(5), asked(300));
-    origin.get(Get::by("a", short.as_ref())).await;
-    let waits = origin
-        .get(Get::by("a", short.as_ref()).within(seconds(60)))
-        .await;
+    let long = asked(50);
+    origin.get(Get::by("a", None)).await;
+    let get = Get::by("slow", long.as_ref()).within(seconds(60));
+    let waits = origin.get(get).await;
+    sleep(seconds(20)).await;
+    origin.get(Get::by("a", None)).await;
     assert!(!waits.is_finished());
-    origin.get(Get::by("b", long.as_ref())).await;
+    // Its time would be at 70 s, and its patience ends at 60 s: known when it is
+    // looked at again.
+    sleep(seconds(31)).await;
     assert!(waits.is_finished());
     let later = waits.await.unwrap().unwrap_err();
     assert_eq!(
         (later.reason, later.retry_after()),
-        (Reason::CrawlDelay, seconds(300))
+        (Reason::CrawlDelay, seconds(20))
     );
 }
 

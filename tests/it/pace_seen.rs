@@ -234,7 +234,7 @@ fn pace_show_says_why_it_cannot_tell() {
         let foreign = Script::robots("").start().await;
         let page = show(place, foreign.address(), &[]).await;
         assert_eq!(page.code, Some(1), "{page:?}");
-        assert!(page.stderr.contains("does not tell a pace"), "{page:?}");
+        assert!(page.stderr.contains("is it a politesse"), "{page:?}");
         let place = proxy.stop().await;
         let nobody = show(&place, admin, &[]).await;
         assert_eq!(nobody.code, Some(1), "{nobody:?}");

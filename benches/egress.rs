@@ -89,6 +89,7 @@ fn egress(entries: u32, listener: &str) -> Egress {
         dns_lookups: NonZeroUsize::MIN,
         dns_zone_lookups: NonZeroUsize::MIN,
         dns_cache: NonZeroUsize::MAX,
+        resolver: Vec::new(),
     };
     let metrics = Arc::new(Metrics::default());
     let lookups = Egress::lookups(&options, Arc::clone(&metrics));

@@ -300,6 +300,7 @@ fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
         dns_lookups: upstream.dns_lookups,
         dns_zone_lookups: upstream.dns_zone_lookups,
         dns_cache: upstream.dns_cache,
+        resolver: upstream.resolver,
     }
 }
 

@@ -101,10 +101,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);
-    let clients = Arc::new(ClientDirectory::default());
-    clients.set_options(settings.listener.client_limits.clone());
     let shared = SharedParts {
-        clients,
+        clients: client_directory(settings),
         entry: Arc::new(EntryShares::new(&settings.listener.limits, &metrics)),
         scheduler: Arc::new(parts::scheduler(settings, &audit, &metrics)),
         origin_shares: OriginShares::new(settings, &metrics),
@@ -146,6 +144,13 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         listener::listen(&running.server, listener, Arc::clone(&group));
     }
     Ok(running)
+}
+
+/// Makes the directory of clients, with the limits set for them.
+fn client_directory(settings: &Settings) -> Arc<ClientDirectory> {
+    let clients = ClientDirectory::default();
+    clients.set_options(settings.listener.client_limits.clone());
+    Arc::new(clients)
 }
 
 /// Builds the parts of an exchange.

@@ -12,6 +12,7 @@ mod own;
 mod pending;
 mod resolver;
 mod rules;
+mod servers;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
-use self::resolver::{Resolver, ResolverLimits};
+use self::resolver::{LookupSource, Resolver, ResolverLimits, ResolverParts};
 pub use self::rules::{Allow, Denial, Deny, DialError, EgressPorts};
 use self::rules::{EgressLists, EgressRules};
 use super::parent::Parent;
@@ -57,6 +58,8 @@ pub struct Options {
     pub dns_zone_lookups: NonZeroUsize,
     /// Names that are remembered.
     pub dns_cache: NonZeroUsize,
+    /// Name servers to ask in place of the system (`upstream.resolver`).
+    pub resolver: Vec<SocketAddr>,
 }
 
 /// Entry of `upstream.resolve`.
@@ -149,16 +152,22 @@ impl Egress {
             Some(_) => Arc::new(EgressRules::open(metrics)),
             None => Arc::clone(&rules),
         };
+        let source = LookupSource::new(options.resolver, options.dns_timeout);
         let limits = ResolverLimits {
             ttl: options.dns_ttl,
             timeout: options.dns_timeout,
             zone_lookups: options.dns_zone_lookups,
             names: options.dns_cache,
         };
+        let resolver_parts = ResolverParts {
+            rules: resolved_rules,
+            shares: lookups,
+            tasks,
+        };
         Self {
             rules,
             resolve: by_name(options.resolve),
-            resolver: Resolver::new(limits, resolved_rules, lookups, tasks),
+            resolver: Resolver::new(limits, source, resolver_parts),
             parent: options.parent,
             own: OwnListeners::default(),
         }

@@ -2,10 +2,13 @@
 //! in which every address, denied or not, is listened on. No packet leaves
 //! loopback.
 
-use crate::kit::client::{Reply, get, metrics};
+use std::time::Duration;
+
+use crate::kit::client::{Crawler, Reply, get, metrics};
+use crate::kit::clock;
 use crate::kit::namespace::{Addresses, Everywhere, NameServer, counter, inside};
 use crate::kit::proxy::{Config, Proxy};
-use crate::kit::soon;
+use crate::kit::{soon, until};
 
 /// Tests that run in a namespace, under their own names.
 macro_rules! namespaced {
@@ -315,6 +318,59 @@ namespaced! {
         assert_eq!((reply.status(), beside.dialled()), (200, vec![PUBLIC.into()]));
     }
 
+    /// Ours: the row of a client whose names are never answered, and of a dead zone
+    /// that the same client asks for, by the system and by servers of our own.
+    names_that_hang_cost_other_names_nothing in Addresses::Every => {
+        let _web = Everywhere::listen(80).await;
+        let names = NameServer::start(|name, _| {
+            (!name.starts_with("hangs")).then_some(&[PUBLIC])
+        })
+        .await;
+        for resolver in ["[]", "[\"127.0.0.1:53\"]"] {
+            let key = format!("upstream.resolver = {resolver}");
+            let config = Config::default().set(&key).set("upstream.dns_lookups = 64");
+            let proxy = config.start().await;
+            let alone = first_look_ups(&proxy, "alone").await;
+            let more = Duration::from_millis(50);
+            let zone = hang(&proxy, 1, 100, |n| format!("hangs-{n}.dead.example")).await;
+            let beside = first_look_ups(&proxy, "zone").await;
+            assert!(beside < alone + more, "{key}: {alone:?}, beside a dead zone {beside:?}");
+            let client = hang(&proxy, 2, 100, |n| format!("hangs.{n}.example")).await;
+            let beside = first_look_ups(&proxy, "client").await;
+            assert!(beside < alone + more, "{key}: {alone:?}, beside a client {beside:?}");
+            drop((zone, client));
+            proxy.stop().await;
+        }
+        assert!(0 < names.asked("client.0.example"));
+    }
+
+    /// RFC 2308: "no such name" holds as long as its zone says; and only the servers
+    /// of the key are asked.
+    name_servers_of_the_operator_are_asked_alone in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let names = NameServer::start_at("127.0.0.53:5353", |name, _| Some(match name {
+            "none.test" => &[],
+            "inner.test" => &["10.0.0.1"],
+            _ => &[PUBLIC, "2606:4700::1111"],
+        }))
+        .await;
+        // Nobody listens at the first.
+        let proxy = Config::default()
+            .set("upstream.resolver = [\"127.0.0.54\", \"127.0.0.53:5353\"]")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        assert_eq!(get(&proxy, "http://listed.test/a").await.status(), 200);
+        get(&proxy, "http://none.test/a").await.assert_error(502, "dns_error");
+        // Whatever a server says is judged like any other answer.
+        assert_prohibited(&get(&proxy, "http://inner.test/a").await);
+        assert_eq!(web.dialled(), [PUBLIC]);
+        for name in ["o.test", "listed.test", "none.test", "inner.test"] {
+            assert!(0 < names.asked(name), "{name}");
+        }
+        assert!(proxy.log().contains("127.0.0.54:53"), "{}", proxy.log());
+    }
+
     /// Ours: a dead resolver holds up neither literals nor names that are kept,
     /// and a name has one lookup however many ask.
     a_resolver_that_hangs_holds_up_nobody_else in Addresses::Every => {
@@ -371,6 +427,43 @@ namespaced! {
         asked.sort_unstable();
         assert_eq!(asked, [0, 1, 1]);
     }
+}
+
+/// Sends `count` requests for names that the name server never answers, each over
+/// a connection from 127.0.0.`last` that is held.
+async fn hang(proxy: &Proxy, last: u8, count: usize, name: fn(usize) -> String) -> Vec<Crawler> {
+    let mut held = Vec::new();
+    for number in 0..count {
+        let mut crawler = Crawler::from(proxy, last).await;
+        let host = name(number);
+        let request = format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        crawler.send(request.as_bytes()).await;
+        held.push(crawler);
+    }
+    until("look-ups that hang", async || {
+        let text = metrics(proxy).await;
+        let gauge = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().parse::<usize>().unwrap()
+        };
+        let hanging = gauge("politesse_upstream_dns_hanging ");
+        (0 < hanging && hanging == gauge("politesse_upstream_dns_lookups ")).then_some(())
+    })
+    .await;
+    held
+}
+
+/// Returns the median time of ten requests for names that were not asked for.
+async fn first_look_ups(proxy: &Proxy, label: &str) -> Duration {
+    let mut times = Vec::new();
+    for number in 0..10 {
+        let begun = clock::instant();
+        let reply = get(proxy, &format!("http://{label}.{number}.example/")).await;
+        assert_eq!(reply.status(), 200, "{label} {number}: {}", reply.text());
+        times.push(clock::since(begun));
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 /// Returns how often each of the names that hang was asked for.

@@ -1,16 +1,18 @@
-//! Resolver: the addresses of names, from the system and from a cache.
+//! Resolver: the addresses of names, from the system or from name servers of the
+//! operator's choice, and from a cache.
 //!
 //! The system's resolver is getaddrinfo (RFC 3493, section 6.1), on a thread that
 //! nothing can stop. So one look-up at a time runs for each name, few for each
 //! client in each zone, and no client has more of them than it leaves free; and a
 //! request waits no longer than `upstream.dns_timeout`, whatever the thread does.
+//! A look-up by a name server ends with its time, or when no request waits for it.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use tokio::time::{timeout, timeout_at};
 
 use super::pending::{Joined, LookupClaim, PendingLookups, ZonePlaces};
 use super::rules::{DialError, EgressRules, ResolvedName};
+use super::servers::{NameAnswer, NameServers};
 use crate::clients::client::Client;
 use crate::clients::shares::{Share, Shares};
 use crate::clock::Stamp;
@@ -35,9 +38,14 @@ use crate::tasks::Tasks;
 // short to connect in.
 const ADDRESSES_MAX: usize = 16;
 
-/// Time for which "no address" is cached: long enough for the requests of one
-/// page, short enough for a resolver that had a bad moment.
+/// Time for which "no address" is cached if nobody says for how long it holds:
+/// long enough for the requests of one page, short enough for a resolver that had
+/// a bad moment.
 const NONE_TTL: Duration = Duration::from_secs(5);
+
+/// Shortest time for which an answer of a name server is cached. A request needs
+/// the address twice, to be decided and to be sent.
+const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// Time after which a look-up counts as one that hangs. Recursive resolvers need
 /// less, but for name servers that do not answer.
@@ -46,7 +54,8 @@ const HANGS_AFTER: Duration = Duration::from_millis(500);
 /// Limits of a resolver (`upstream.dns_*`), but for the number of look-ups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResolverLimits {
-    /// Time for which an answer is cached.
+    /// Longest time for which an answer is cached, and that of one which does not
+    /// say.
     pub(super) ttl: Duration,
     /// Longest wait of a request for an answer.
     pub(super) timeout: Duration,
@@ -59,13 +68,42 @@ pub(super) struct ResolverLimits {
 /// Function that asks the system; another one in tests.
 type SystemLookup = fn(Box<str>) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
+/// Source of the addresses of names.
+pub(super) enum LookupSource {
+    /// The system, as other programs ask it.
+    System(SystemLookup),
+    /// Name servers.
+    Servers(NameServers),
+}
+
+impl LookupSource {
+    /// Returns the source that asks `servers`, for requests that wait for
+    /// `patience`; the system if there are none.
+    pub(super) fn new(servers: Vec<SocketAddr>, patience: Duration) -> Self {
+        if servers.is_empty() {
+            return Self::System(|name| Box::pin(ask_system(name)));
+        }
+        Self::Servers(NameServers::new(servers, patience))
+    }
+}
+
+/// Parts that a resolver shares with others.
+pub(super) struct ResolverParts {
+    /// Rules by which addresses are allowed.
+    pub(super) rules: Arc<EgressRules>,
+    /// Shares of the look-ups that run.
+    pub(super) shares: Arc<Shares>,
+    /// Tasks in which they run.
+    pub(super) tasks: Tasks,
+}
+
 /// Resolves names, and caches their addresses.
 pub(super) struct Resolver(Arc<ResolverState>);
 
 /// State that look-ups share with the requests that wait for them.
 struct ResolverState {
     limits: ResolverLimits,
-    lookup: SystemLookup,
+    source: LookupSource,
     rules: Arc<EgressRules>,
     cache: Cache<Box<str>, CachedName>,
     pending: Arc<PendingLookups>,
@@ -91,18 +129,18 @@ struct LookupPlace {
 }
 
 impl Resolver {
-    pub(super) fn new(
-        limits: ResolverLimits,
-        rules: Arc<EgressRules>,
-        shares: Arc<Shares>,
-        tasks: Tasks,
-    ) -> Self {
+    pub(super) fn new(limits: ResolverLimits, source: LookupSource, parts: ResolverParts) -> Self {
+        let ResolverParts {
+            rules,
+            shares,
+            tasks,
+        } = parts;
         let names = u64::try_from(limits.names.get()).unwrap_or(u64::MAX);
         shares.set_waiting_limit(limits.names.get());
         let pending = PendingLookups::new(limits.names.get(), limits.timeout);
         Self(Arc::new(ResolverState {
             limits,
-            lookup: |name| Box::pin(ask_system(name)),
+            source,
             metrics: Arc::clone(&rules.metrics),
             rules,
             // The other policy may turn the newest name away.
@@ -174,9 +212,12 @@ impl ResolverState {
         if !claim.begin() {
             return;
         }
-        let answer = self.ask(&claim.name).await;
+        let Some(answer) = self.ask(&mut claim).await else {
+            return;
+        };
+        let ttl = answer.as_ref().ok().and_then(|answer| answer.ttl);
         let found = self.allowed(&claim.name, answer);
-        self.cache_name(&claim.name, &found);
+        self.cache_name(&claim.name, &found, ttl);
         self.count_answer(match &found {
             Ok(_) => "found",
             Err(DialError::Denied(_)) => "denied",
@@ -208,12 +249,30 @@ impl ResolverState {
         }
     }
 
-    /// Asks the system, and counts the look-ups that run and those that hang.
-    async fn ask(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    /// Asks the source, and counts the look-ups that run and those that hang.
+    /// Returns nothing where no request waits any more, and the look-up can be
+    /// stopped.
+    async fn ask(&self, claim: &mut LookupClaim) -> Option<Result<NameAnswer, NoConnection>> {
         let _running = Counted::one(&self.metrics.upstream_dns_lookups);
-        let mut lookup = (self.lookup)(name.into());
-        if let Ok(found) = timeout(HANGS_AFTER, &mut lookup).await {
-            return found;
+        let name = claim.name.clone();
+        let mut lookup = pin!(async {
+            match &self.source {
+                LookupSource::System(lookup) => {
+                    // The error of the system is dropped. Its codes differ between
+                    // libraries, and no address follows from any of them.
+                    let addresses = lookup(name.clone()).await.unwrap_or_default();
+                    let ttl = None;
+                    Some(Ok(NameAnswer { addresses, ttl }))
+                }
+                LookupSource::Servers(servers) => tokio::select! {
+                    biased;
+                    answer = servers.ask(&name) => Some(answer),
+                    () = claim.is_abandoned() => None,
+                },
+            }
+        });
+        if let Ok(answer) = timeout(HANGS_AFTER, &mut lookup).await {
+            return answer;
         }
         let _hanging = Counted::one(&self.metrics.upstream_dns_hanging);
         lookup.await
@@ -224,10 +283,8 @@ impl ResolverState {
         answers.get_or_create(&ResultLabel { result }).inc();
     }
 
-    fn allowed(&self, name: &str, found: io::Result<Vec<IpAddr>>) -> ResolvedName {
-        // The error of the system is dropped. Its codes differ between
-        // libraries, and no address follows from any of them.
-        let mut found = found.unwrap_or_default();
+    fn allowed(&self, name: &str, answer: Result<NameAnswer, NoConnection>) -> ResolvedName {
+        let mut found = answer.map_err(DialError::NoConnection)?.addresses;
         found.dedup();
         if found.is_empty() {
             return Err(DialError::NoConnection(NoConnection::Dns));
@@ -242,17 +299,20 @@ impl ResolverState {
         (cached.since.age() < cached.ttl).then_some(cached.found)
     }
 
-    fn cache_name(&self, name: &str, found: &ResolvedName) {
+    /// Caches what was found, for `stated` if a name server has said so.
+    fn cache_name(&self, name: &str, found: &ResolvedName, stated: Option<Duration>) {
         // A denial is as firm as an address. Only a resolver that failed is
         // asked again soon.
-        let ttl = match found {
-            Err(DialError::NoConnection(_) | DialError::Busy) => self.limits.ttl.min(NONE_TTL),
+        let usual = match found {
+            Err(DialError::NoConnection(_) | DialError::Busy) => NONE_TTL,
             Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,
         };
+        let ttl = stated.map_or(usual, |stated| stated.max(TTL_MIN));
+        let ttl_bounded = ttl.min(self.limits.ttl);
         let cached = CachedName {
             found: found.clone(),
             since: Stamp::now(),
-            ttl,
+            ttl: ttl_bounded,
         };
         self.cache.insert(name.into(), cached);
         let names = i64::try_from(self.cache.entry_count()).unwrap_or(i64::MAX);

@@ -65,10 +65,12 @@ fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
         names: NonZeroUsize::new(NAMES).unwrap(),
     };
     let order = DisplacementOrder::Never;
-    let shares = Shares::new(Resource::Lookups, lookups, order, metrics);
-    let mut resolver = Resolver::new(limits, rules, shares, Tasks::default());
-    Arc::get_mut(&mut resolver.0).unwrap().lookup = lookup;
-    resolver
+    let parts = ResolverParts {
+        rules,
+        shares: Shares::new(Resource::Lookups, lookups, order, metrics),
+        tasks: Tasks::default(),
+    };
+    Resolver::new(limits, LookupSource::System(lookup), parts)
 }
 
 impl Resolver {

@@ -3,9 +3,13 @@
 //! Slots bound how many fetches of robots.txt make requests at the same time;
 //! clients have equal shares of them. Does not know what is requested.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::clients::client::Client;
@@ -60,12 +64,35 @@ impl FetchSlots {
         Self { shares, metrics }
     }
 
+    /// Waits for a slot for any of `clients`, of which more may come meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ShareRefusal`] if too many wait already.
+    pub(super) async fn take_for_any(
+        &self,
+        mut clients: watch::Receiver<Vec<Arc<Client>>>,
+    ) -> Result<FetchSlot, ShareRefusal> {
+        let mut waits = Vec::new();
+        loop {
+            let known = clients.borrow_and_update().clone();
+            for client in known.into_iter().skip(waits.len()) {
+                waits.push(Box::pin(async move { self.take(&client).await }));
+            }
+            tokio::select! {
+                biased;
+                slot = first_of(&mut waits) => return slot,
+                Ok(()) = clients.changed() => {}
+            }
+        }
+    }
+
     /// Waits for a slot for `client`. Clients that have fewer come first.
     ///
     /// # Errors
     ///
     /// [`ShareRefusal`] if too many wait already.
-    pub(super) async fn take(&self, client: &Arc<Client>) -> Result<FetchSlot, ShareRefusal> {
+    async fn take(&self, client: &Arc<Client>) -> Result<FetchSlot, ShareRefusal> {
         let share = self.shares.take(client).await?;
         self.metrics.robots_fetches_under_way.inc();
         Ok(FetchSlot {
@@ -73,6 +100,21 @@ impl FetchSlots {
             _share: share,
         })
     }
+}
+
+/// Returns the output of the first future that is ready. None may be polled after
+/// that.
+async fn first_of<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
+    poll_fn(|cx| {
+        let ready = futures
+            .iter_mut()
+            .find_map(|future| match Pin::new(future).poll(cx) {
+                Poll::Ready(output) => Some(output),
+                Poll::Pending => None,
+            });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 impl Drop for FetchSlot {

@@ -27,6 +27,9 @@ use crate::metrics::{Metrics, ResultLabel};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 
+/// Clients with whose slots a fetch may begin; more of them wait all the same.
+const CLIENTS_MAX: usize = 16;
+
 /// Future of an operation on a [`SnapshotStore`].
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -84,9 +87,31 @@ pub(super) struct EntryTable {
     pub(super) metrics: Arc<Metrics>,
 }
 
+/// A fetch, as requests find it.
+struct FetchEntry {
+    state: watch::Sender<FetchState>,
+    /// Clients that wait for it, each once; the first began it.
+    clients: watch::Sender<Vec<Arc<Client>>>,
+}
+
+impl FetchEntry {
+    /// Joins the fetch in the name of `client`.
+    fn join(&self, client: &Arc<Client>) -> watch::Receiver<FetchState> {
+        self.clients.send_if_modified(|clients| {
+            let is_known = clients.iter().any(|other| other.id == client.id);
+            let is_new = !is_known && clients.len() < CLIENTS_MAX;
+            if is_new {
+                clients.push(Arc::clone(client));
+            }
+            is_new
+        });
+        self.state.subscribe()
+    }
+}
+
 /// Fetches that run or wait.
 struct RunningFetches {
-    states: HashMap<CacheKey, watch::Sender<FetchState>>,
+    fetches: HashMap<CacheKey, FetchEntry>,
     /// Bound of their number (`robots.max_waiting`).
     bound: SharedBound,
 }
@@ -108,7 +133,7 @@ impl EntryTable {
             .eviction_policy(EvictionPolicy::lru())
             .build();
         let running = RunningFetches {
-            states: HashMap::new(),
+            fetches: HashMap::new(),
             bound: SharedBound::new(options.max_waiting.get()),
         };
         Self {
@@ -144,8 +169,8 @@ impl EntryTable {
         // Looked at again: a fetch may have ended before the lock was held.
         let earlier = self.latest(key);
         let fresh = earlier.clone().filter(|entry| entry.is_fresh());
-        if let Some(state) = running.states.get(key) {
-            return fresh.map_or_else(|| Lookup::Running(state.subscribe()), Lookup::Fresh);
+        if let Some(fetch) = running.fetches.get(key) {
+            return fresh.map_or_else(|| Lookup::Running(fetch.join(client)), Lookup::Fresh);
         }
         if let Some(entry) = fresh.clone().filter(is_settled) {
             return Lookup::Fresh(entry);
@@ -158,7 +183,12 @@ impl EntryTable {
             return Lookup::Fresh(fresh.unwrap_or_else(busy));
         }
         let state = watch::Sender::new(FetchState::Requesting);
-        running.states.insert(key.clone(), state.clone());
+        let clients = watch::Sender::new(vec![Arc::clone(client)]);
+        let fetch = FetchEntry {
+            state: state.clone(),
+            clients: clients.clone(),
+        };
+        running.fetches.insert(key.clone(), fetch);
         drop(running);
         self.metrics.robots_waiting.inc();
         let is_refresh = fresh.is_some();
@@ -167,6 +197,7 @@ impl EntryTable {
             key: key.clone(),
             earlier,
             client: Arc::clone(client),
+            clients,
             table: Arc::clone(self),
             state,
             is_refresh,
@@ -188,7 +219,7 @@ impl EntryTable {
     }
 
     fn remove_running(&self, running: &mut RunningFetches, fetch: &RunningFetch) {
-        if running.states.remove(&fetch.key).is_some() {
+        if running.fetches.remove(&fetch.key).is_some() {
             running.bound.remove(&fetch.client.id);
         }
         self.metrics.robots_waiting.dec();
@@ -219,8 +250,10 @@ pub(super) struct RunningFetch {
     pub(super) key: CacheKey,
     /// Entry that the fetch replaces, from memory or from the store on disk.
     pub(super) earlier: Option<Arc<CacheEntry>>,
-    /// Client that it is made for.
-    pub(super) client: Arc<Client>,
+    /// Client that began it.
+    client: Arc<Client>,
+    /// Clients that wait for it, that one included.
+    pub(super) clients: watch::Sender<Vec<Arc<Client>>>,
     table: Arc<EntryTable>,
     state: watch::Sender<FetchState>,
     is_refresh: bool,

@@ -24,7 +24,7 @@ use super::options::UserAgent;
 use super::outcome::FetchOutcome;
 use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore};
 use crate::clients::client::Client;
-use crate::clients::shares::Shares;
+use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide};
@@ -274,20 +274,27 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// all hosts, and a turn by all fetches at one host: holding one would stop
     /// fetches that need nothing but that.
     async fn admit(&self) -> Option<Admission<F::Turn>> {
-        let (worker, client) = (self.worker, &self.fetch.client);
+        let worker = self.worker;
         let host = self.url.origin.host();
         let mut budget = TimeBudget::new(worker.table.options.timeout);
         loop {
             let turn = self.turn(host).await?;
-            if let Some(Ok(slot)) = at_once(worker.slots.take(client)).await {
+            if let Some(Ok(slot)) = at_once(self.slot()).await {
                 return Some(Admission { turn, slot });
             }
             drop(turn);
-            let slot = budget.spend(worker.slots.take(client)).await?.ok()?;
+            let slot = budget.spend(self.slot()).await?.ok()?;
             if let Some(turn) = at_once(worker.sources.fetcher.turn(host)).await.flatten() {
                 return Some(Admission { turn, slot });
             }
         }
+    }
+
+    /// Waits for a slot of any client that waits for the fetch, so that none waits
+    /// behind what another one asks for.
+    async fn slot(&self) -> Result<FetchSlot, ShareRefusal> {
+        let clients = self.fetch.clients.subscribe();
+        self.worker.slots.take_for_any(clients).await
     }
 
     /// Waits for a turn at `host`; `None` if it would not come soon enough.
@@ -356,8 +363,11 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             self.status = None;
             permit = RobotsPermit::redirected(next);
             // For want of a slot of ours: that says nothing about the origin.
-            let next_slot = budget.spend(worker.slots.take(&self.fetch.client));
-            slot = next_slot.await.and_then(Result::ok).ok_or(Cause::Busy)?;
+            slot = budget
+                .spend(self.slot())
+                .await
+                .and_then(Result::ok)
+                .ok_or(Cause::Busy)?;
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
+use crate::clients::directory::ClientDirectory;
 use crate::tasks::Tasks;
 
 #[tokio::test(start_paused = true)]
@@ -169,6 +170,50 @@ async fn only_so_many_fetches_are_under_way() {
     assert!(third.0.file().is_some() && third.1 == 45);
     assert_eq!(script.asked(), [ROBOTS, b, c]);
     assert_eq!(cache.worker.table.metrics.robots_fetches_under_way.get(), 0);
+}
+
+// Ours: neither the fetches of a client nor what it has queued are in the way of
+// another, which may want the same robots.txt.
+#[tokio::test(start_paused = true)]
+async fn a_client_waits_for_no_fetch_of_another() {
+    let hanging = ["http://h0.test/robots.txt", "http://h1.test/robots.txt"];
+    let mut script = Script::default().at(ROBOTS, [text("User-agent: *")]);
+    for url in hanging {
+        script = script.at(url, [Reply::Never]);
+    }
+    let options = Options {
+        max_fetches: NonZeroUsize::new(4).unwrap(),
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    let directory = ClientDirectory::default();
+    let [bad, good] = [1, 2].map(|n| directory.at([192, 0, 2, n].into()));
+    let ask = async |client: &Arc<Client>, url| {
+        let asker = Asker {
+            client: Some(Arc::clone(client)),
+            ..Asker::default()
+        };
+        let inquiry = inquiry(url, "ExampleBot");
+        let lookup = cache.snapshot(&inquiry, &asker, Duration::MAX, std::future::pending());
+        let snapshot = lookup.await.snapshot;
+        (snapshot.file().is_some(), clock::instant())
+    };
+    let begun = clock::instant();
+    let late = async {
+        sleep(SECOND).await;
+        ask(&good, ROBOTS).await
+    };
+    let (_, _, queued, late) = tokio::join!(
+        ask(&bad, hanging[0]),
+        ask(&bad, hanging[1]),
+        ask(&bad, ROBOTS),
+        late,
+    );
+    assert_eq!(
+        (queued, late),
+        ((true, begun + SECOND), (true, begun + SECOND))
+    );
+    assert_eq!(script.asked().len(), 3);
 }
 
 // Ours: a walk that waits for another keeps no place from it.

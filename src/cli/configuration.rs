@@ -14,6 +14,7 @@ use super::output::Usage;
 use crate::clock;
 use crate::config::{Config, ConfigSources, Settings};
 use crate::decision::decide::EnforcementMode;
+use crate::proxy::credentials::AuthMode;
 
 /// Name of the file in the user's folder and in that of [`SYSTEM_FILE`].
 const FILE: &str = "politesse/politesse.toml";
@@ -98,6 +99,7 @@ impl ConfigurationRequest<'_> {
         if settings.policy.terms().mode == EnforcementMode::Report {
             text.push_str("enforcement.mode is \"report\": nothing is refused by robots.txt\n");
         }
+        text.push_str(auth_note(&settings).unwrap_or_default());
         let overrides = settings.policy.terms().overrides.iter();
         // An override that has ended is no problem, as it was meant to end; but its
         // author may think that it still counts.
@@ -131,6 +133,24 @@ impl ConfigurationRequest<'_> {
             working_directory: working_directory(),
             data_directory: location.data,
         })?)
+    }
+}
+
+/// Returns a line where `proxy.auth` and the credentials of `crawler` do not go
+/// together.
+fn auth_note(settings: &Settings) -> Option<&'static str> {
+    let options = &settings.exchange.request;
+    let mut entries = options.identities.entries().iter();
+    let has_credentials = entries.any(|entry| entry.credential.is_some());
+    match options.auth {
+        AuthMode::Off if has_credentials => {
+            Some("proxy.auth is \"off\": no credential of crawler is looked at\n")
+        }
+        AuthMode::Required if !has_credentials => Some(
+            "proxy.auth is \"required\", and no entry of crawler has a credential: every \
+             request is answered with 407\n",
+        ),
+        AuthMode::Off | AuthMode::Optional | AuthMode::Required => None,
     }
 }
 

@@ -638,6 +638,23 @@ mod tests {
 
     use super::*;
 
+    // Ours: whatever prints a message later.
+    #[test]
+    fn a_credential_in_a_field_is_not_shown() {
+        let mut fields = HeaderMap::new();
+        for value in ["Basic c2VjcmV0", "Bearer secret"] {
+            fields.append(PROXY_AUTHORIZATION, value.parse().unwrap());
+        }
+        fields.insert("x-other", "shown".parse().unwrap());
+        hide_credentials(&mut fields);
+        let text = format!("{fields:?}");
+        assert!(text.contains("shown"), "{text}");
+        assert!(
+            !text.contains("c2VjcmV0") && !text.contains("secret"),
+            "{text}"
+        );
+    }
+
     /// Polls each of these once, in this order.
     async fn poll_once<F: Future + Unpin>(several: &mut [F]) {
         poll_fn(|task| {

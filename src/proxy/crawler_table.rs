@@ -310,6 +310,28 @@ mod tests {
 
     // Ours.
     #[test]
+    fn a_credential_adds_the_patience_of_its_entry() {
+        let mut patient = identity(&["FooBot"], Some("t1"));
+        patient.max_wait = Some(Duration::from_secs(300));
+        let table = table(vec![patient, identity(&["BarBot"], None)]);
+        let mut fields = HeaderMap::new();
+        fields.insert(PROXY_AUTHORIZATION, "Bearer t1".parse().unwrap());
+        let last = LastCredential::default();
+        let credential = table.credentials.verify(&fields, &last).unwrap();
+        let wait = |credential| {
+            let sender = RequestSender {
+                user_agent: None,
+                client: [127, 0, 0, 1].into(),
+                credential,
+            };
+            table.identify(&sender).unwrap().max_wait
+        };
+        assert_eq!(wait(credential.as_ref()), Some(Duration::from_secs(300)));
+        assert_eq!(wait(None), None);
+    }
+
+    // Ours.
+    #[test]
     fn nothing_is_protected_where_credentials_are_off() {
         let identities = Identities::new(vec![identity(&["FooBot"], Some("t1"))]);
         let table = CrawlerTable::new(AuthMode::Off, &identities, Arc::default());

@@ -128,6 +128,29 @@ fn the_lines_are_printed_where_they_cannot_be_written() {
 }
 
 #[test]
+fn the_check_tells_where_credentials_and_the_key_do_not_go_together() {
+    run(async {
+        let place = Place::with(&Config::default().set("proxy.auth = \"required\""));
+        let outcome = place.run(&["config", "check"]).await;
+        assert!(
+            outcome
+                .stdout
+                .contains("every request is answered with 407"),
+            "{outcome:?}"
+        );
+        token(&place.run(&["crawler", "add", "FooBot"]).await);
+        let outcome = place.run(&["config", "check"]).await;
+        assert_eq!(outcome.stdout, "the configuration is good\n");
+        let off = ["--set", "proxy.auth=off", "config", "check"];
+        let outcome = place.run(&off).await;
+        assert!(
+            outcome.stdout.contains("no credential of crawler"),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
 fn what_is_no_name_or_no_line_is_refused() {
     run(async {
         let place = Place::with(&Config::default());

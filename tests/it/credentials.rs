@@ -306,6 +306,18 @@ fn an_override_for_a_name_is_for_whoever_proves_it() {
     });
 }
 
+// The command's own listener is open to this machine alone.
+#[test]
+fn a_command_of_run_needs_no_credential_but_for_a_protected_name() {
+    run(async {
+        let (_origin, proxy) = start("required").await;
+        let script = "for agent in Other/1 FooBot/1; do \
+                      curl -s -o /dev/null -w '%{http_code} ' -A $agent http://o.test/x; done";
+        let outcome = proxy.place().run(&["run", "--", "sh", "-c", script]).await;
+        assert_eq!(outcome.stdout, "200 407 ", "{outcome:?}");
+    });
+}
+
 // Each wrong token costs a digest, and others nothing.
 #[test]
 fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {

@@ -114,7 +114,10 @@ impl NameServers {
         let count = self.addresses.len();
         let order: Vec<_> = (0..count).map(|place| (first + place) % count).collect();
         let question = NameQuestion {
-            name: Name::from_ascii(format!("{name}.")).map_err(|_| NoConnection::Dns)?,
+            // As bytes: some hosts have labels that begin with a hyphen, which the
+            // crate takes for a mistake in text.
+            name: Name::from_labels(name.split('.').map(str::as_bytes))
+                .map_err(|_| NoConnection::Dns)?,
             deadline: clock::instant() + self.timeout,
         };
         self.ask_in_order(&order, &question).await

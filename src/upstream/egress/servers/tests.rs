@@ -165,6 +165,21 @@ async fn both_kinds_of_addresses_are_asked_for() {
     assert_eq!(asked(both, "o.test").await, expected);
 }
 
+// Ours: there are such names, whatever RFC 1123, section 2.1, says.
+#[tokio::test]
+async fn any_label_of_a_host_name_is_asked_for() {
+    let zone: Zone = |query, _| {
+        let mut answer = message(&[]);
+        if query.query_type() == RecordType::A {
+            let address = v4("93.184.216.34");
+            answer.add_answer(Record::from_rdata(query.name().clone(), 60, address));
+        }
+        Some(answer)
+    };
+    let expected = found(&["93.184.216.34"], 60);
+    assert_eq!(asked(zone, "-a_b-.test").await, expected);
+}
+
 // RFC 1034, section 3.6.2: the shortest time of the chain counts.
 #[tokio::test]
 async fn aliases_are_followed_within_a_message_and_beyond() {

@@ -144,6 +144,9 @@ metrics! {
     pace_backoffs: Counter;
     /// Responses that took longer than `pace.max_turn` while other requests waited.
     pace_overruns: Counter;
+    /// Turns that clients lost because they took or sent nothing for `pace.max_stall`
+    /// while other requests waited.
+    pace_stalls: Counter;
     /// Looks at queues: a few for each request that waited.
     pace_wakeups: Counter;
     /// Hosts whose pace is remembered (`pace.max_hosts`).

@@ -283,6 +283,7 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
         domain: pace.domain,
         address: pace.address,
         max_turn: pace.max_turn,
+        max_stall: pace.max_stall,
         max_hosts: pace.max_hosts,
         policy: Arc::new(PacePolicy::new(pace.profile, &pace.origin, pace.rule)),
     }

@@ -502,6 +502,7 @@ bounds! {
         refuses ["[]" "60s" "{ first = '2m', longest = '1m' }"]
         takes ["{}" "{ first = '24h' }" "{ first = '1ms', longest = '1ms', forgive = '24h' }"];
     pace_max_turn: "pace.max_turn" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
+    pace_max_stall: "pace.max_stall" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     pace_max_hosts: "pace.max_hosts" refuses ["0" "10000001"] takes ["1" "10000000"];
     pace_rule: "pace.rule" refuses ["x" "{}" "[3]"] takes ["[]" "[{ origin = 'a.example', reason = 'x' }]"];
     upstream_connect_timeout: "upstream.connect_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];

@@ -57,7 +57,7 @@ impl Now {
 pub(super) struct PaceContext {
     pub(super) active: ArcSwap<ActivePace>,
     /// Moment from which [`Uptime`] counts.
-    epoch: Instant,
+    pub(super) epoch: Instant,
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: Tasks,
     pub(super) listener: OnceLock<BackOffListener>,

@@ -14,6 +14,7 @@ use super::context::Now;
 use super::policy::HostTerms;
 use super::request::{Grant, RequestsAhead, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
+use super::turn_activity::TurnActivity;
 use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
@@ -23,6 +24,20 @@ use politesse_robots::origin::Host;
 /// Time for which an idle host is remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
+/// Shortest time between two looks at clients that may have stalled.
+const STALL_CHECK_MIN: Duration = Duration::from_millis(1);
+
+/// Turn that ends.
+#[derive(Debug)]
+pub(super) struct EndedTurn<'a> {
+    /// Its start.
+    pub(super) grant: &'a Grant,
+    /// Outcome of its request.
+    pub(super) outcome: Outcome,
+    /// Activity, if its client was ever waited for.
+    pub(super) activity: Option<&'a Arc<TurnActivity>>,
+}
+
 /// State of one host; small, because there are many.
 #[derive(Debug)]
 pub(super) struct HostState {
@@ -31,8 +46,13 @@ pub(super) struct HostState {
     /// Number of the configuration that `terms` come from.
     generation: u32,
     pub(super) back_off: BackOff,
+    /// Turns whose clients were waited for, until they end or are given up; few
+    /// hosts have any.
+    activities: Vec<Arc<TurnActivity>>,
     /// Overruns that no turn has reported yet.
     overruns: u32,
+    /// Turns that were given up, and not reported yet.
+    stalls: u32,
 }
 
 impl HostState {
@@ -42,7 +62,9 @@ impl HostState {
             terms: Arc::clone(now.active.options.policy.terms(host)),
             generation: now.active.generation,
             back_off: BackOff::default(),
+            activities: Vec::new(),
             overruns: 0,
+            stalls: 0,
         }
     }
 
@@ -112,10 +134,11 @@ impl HostState {
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
         self.overruns += u32::from(self.schedule.overrun(kind, &limits, uptime));
+        self.give_up_stalled(kind, &limits, now);
         let delay = self.schedule.next(kind, &limits, uptime);
         if !delay.is_over() {
             waiter.give_way();
-            return Err(delay);
+            return Err(self.until_stalled(delay, now));
         }
         if let Some(claim) = &mut waiter.claim {
             let started = claim.start(uptime, waiter.driver.as_ref());
@@ -128,9 +151,49 @@ impl HostState {
             pause: self.schedule.step(kind, &limits),
             ended_back_off: self.back_off.take_end(uptime),
             overruns: std::mem::take(&mut self.overruns),
+            stalls: std::mem::take(&mut self.stalls),
             waited: Duration::ZERO,
             arrival: None,
         })
+    }
+
+    /// Gives up the turns of stalled clients, if a request waits for one to end.
+    fn give_up_stalled(&mut self, kind: Kind, limits: &StartLimits, now: &Now) {
+        if self.activities.is_empty() || !self.schedule.is_full(kind, limits) {
+            return;
+        }
+        let max_stall = now.active.options.max_stall;
+        let is_stalled =
+            |turn: &mut Arc<TurnActivity>| turn.look_at(max_stall, now.uptime) <= now.uptime;
+        for turn in self.activities.extract_if(.., is_stalled) {
+            turn.give_up();
+            self.schedule.end(turn.start, now.uptime);
+            self.stalls += 1;
+        }
+    }
+
+    /// Shortens the delay of a request that waits for another one to end to the
+    /// time at which a client may have stalled.
+    fn until_stalled(&self, delay: Delay, now: &Now) -> Delay {
+        let DelayEnd::OnEvent(at_latest) = delay.end else {
+            return delay;
+        };
+        let max_stall = now.active.options.max_stall;
+        let times = self.activities.iter();
+        let first = times.map(|turn| turn.look_at(max_stall, now.uptime)).min();
+        // A client that is not waited for yet may stall by then.
+        let left = first.map_or(max_stall, |first| first.saturating_sub(now.uptime));
+        // Not now: a client that is waited for since a moment ago was not given up.
+        let until = left.clamp(STALL_CHECK_MIN, max_stall.max(STALL_CHECK_MIN));
+        Delay {
+            end: DelayEnd::OnEvent(at_latest.min(until)),
+            ..delay
+        }
+    }
+
+    /// Watches how long the client of a turn is waited for.
+    pub(super) fn watch(&mut self, activity: &Arc<TurnActivity>) {
+        self.activities.push(Arc::clone(activity));
     }
 
     /// Returns the limits of one request.
@@ -181,9 +244,29 @@ impl HostState {
         self.back_off.is_end_unreported |= grant.ended_back_off.is_some();
     }
 
+    /// Forgets the activity of a turn that ends. Returns whether the turn was
+    /// given up before.
+    fn forget(&mut self, activity: Option<&Arc<TurnActivity>>) -> bool {
+        let Some(activity) = activity else {
+            return false;
+        };
+        self.activities
+            .retain(|watched| !Arc::ptr_eq(watched, activity));
+        activity.is_given_up()
+    }
+
     /// Ends a request.
-    pub(super) fn end(&mut self, grant: &Grant, outcome: Outcome, now: Uptime) {
-        self.schedule.end(grant.start, now);
+    pub(super) fn end(&mut self, ended: &EndedTurn<'_>, now: Uptime) {
+        let EndedTurn {
+            grant,
+            outcome,
+            activity,
+        } = *ended;
+        if self.forget(activity) {
+            self.schedule.end_given_up(grant.start, now);
+        } else {
+            self.schedule.end(grant.start, now);
+        }
         if let Some(adaptive) = &self.terms.adaptive {
             let duration = now.saturating_sub(grant.at);
             self.schedule.adapt(adaptive, duration, outcome);

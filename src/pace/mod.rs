@@ -24,6 +24,8 @@ mod host;
 
 mod request;
 
+mod turn_activity;
+
 mod context;
 
 mod ceilings;
@@ -49,3 +51,4 @@ pub use self::request::{RobotsFetch, TurnOwner, TurnRequest};
 pub use self::scheduler::Scheduler;
 pub use self::seats::Seat;
 pub use self::turn::Turn;
+pub use self::turn_activity::TurnActivity;

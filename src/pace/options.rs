@@ -28,6 +28,9 @@ pub struct Options {
     /// Longest time for which a response keeps others from its host
     /// (`pace.max_turn`).
     pub max_turn: Duration,
+    /// Longest time for which a client that takes or sends nothing keeps its turn
+    /// from others (`pace.max_stall`).
+    pub max_stall: Duration,
     /// Hosts that are remembered (`pace.max_hosts`).
     pub max_hosts: NonZeroUsize,
     /// Terms for hosts (`pace.profile`, `pace.origin`, `pace.rule`).
@@ -66,6 +69,7 @@ impl Default for Options {
             domain: PaceLimits::default(),
             address: PaceLimits::default(),
             max_turn: Duration::from_secs(120),
+            max_stall: Duration::from_secs(5),
             max_hosts: const { NonZeroUsize::new(200_000).unwrap() },
             policy: Arc::default(),
         }

@@ -157,6 +157,9 @@ pub(super) struct Grant {
     pub(super) ended_back_off: Option<BackOff>,
     /// Overruns of the host since the previous grant, for the metrics.
     pub(super) overruns: u32,
+    /// Turns at the host that were given up since the previous grant, for the
+    /// metrics.
+    pub(super) stalls: u32,
     /// Time that the request waited.
     pub(super) waited: Duration,
     /// Number of arrival, if the request waited.

@@ -194,7 +194,8 @@ impl Schedule {
         true
     }
 
-    fn is_full(&self, kind: Kind, limits: &StartLimits) -> bool {
+    /// Returns whether a request waits for another one to end.
+    pub(super) fn is_full(&self, kind: Kind, limits: &StartLimits) -> bool {
         let has_delay = !self.delay(kind, limits).is_zero();
         // A delay counts from the end of a request, so that one at a time is in
         // flight.
@@ -277,6 +278,13 @@ impl Schedule {
         if start.overruns == self.overruns {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
+        let track = self.track(start.kind);
+        track.ended = track.ended.max(Some(now));
+    }
+
+    /// Ends a request that goes on after [`Schedule::end`] was called for it: its
+    /// response has ended by now.
+    pub(super) fn end_given_up(&mut self, start: Start, now: Uptime) {
         let track = self.track(start.kind);
         track.ended = track.ended.max(Some(now));
     }

@@ -1,16 +1,18 @@
 //! A turn that was granted: leave to send one request to one host now.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Response;
 
 use super::back_off::{BackOffUpdate, asks_for_less};
+use super::host::EndedTurn;
 use super::queue::HostQueue;
 use super::request::Grant;
 use super::schedule::Outcome;
+use super::turn_activity::TurnActivity;
 use crate::clock;
 use crate::upstream::retry_after::retry_after;
 use politesse_robots::origin::Host;
@@ -30,6 +32,8 @@ pub struct Turn {
     grant: Grant,
     /// [`UNUSED`], [`SENT`], or the status of the response.
     status: AtomicU16,
+    /// Activity of the client, made when it is first waited for.
+    activity: OnceLock<Arc<TurnActivity>>,
 }
 
 impl Turn {
@@ -38,6 +42,7 @@ impl Turn {
         let metrics = &queue.context.metrics;
         metrics.pace_in_flight.inc();
         metrics.pace_overruns.inc_by(grant.overruns.into());
+        metrics.pace_stalls.inc_by(grant.stalls.into());
         if grant.arrival.is_some() {
             let waited = grant.waited.as_secs_f64();
             metrics.pace_wait_seconds.observe(waited);
@@ -50,6 +55,7 @@ impl Turn {
             queue,
             grant,
             status: AtomicU16::new(UNUSED),
+            activity: OnceLock::new(),
         }
     }
 
@@ -67,6 +73,25 @@ impl Turn {
     /// Returns the least time until the next start at the host.
     pub fn pause(&self) -> Duration {
         self.grant.pause
+    }
+
+    /// Returns the activity of the turn, by which bodies state that they wait for
+    /// the client: it loses the turn if that takes too long (`pace.max_stall`)
+    /// and another request waits for the host.
+    pub fn activity(&self) -> &Arc<TurnActivity> {
+        self.activity.get_or_init(|| {
+            let epoch = self.queue.context.epoch;
+            let activity = Arc::new(TurnActivity::new(self.grant.start, epoch));
+            self.queue.with_host(|host| host.watch(&activity));
+            activity
+        })
+    }
+
+    /// States that the origin is waited for, not the client.
+    pub fn wait_for_origin(&self) {
+        if let Some(activity) = self.activity.get() {
+            activity.wait_for_origin();
+        }
     }
 
     /// Marks the request as sent: from here on the host may have seen something.
@@ -111,13 +136,20 @@ impl Drop for Turn {
         // Before the host's driver is woken, or it would find the ceiling full.
         drop(self.grant.ceilings.take());
         let outcome = match self.status.load(Ordering::Relaxed) {
-            UNUSED => return self.queue.update(|host| host.give_back(&self.grant)),
-            SENT | 400.. => Outcome::Failed,
+            // A body is passed on in turns alone that were used.
+            UNUSED if self.activity.get().is_none() => {
+                return self.queue.update(|host| host.give_back(&self.grant));
+            }
+            UNUSED | SENT | 400.. => Outcome::Failed,
             _ => Outcome::Served,
         };
         let now = self.queue.context.uptime();
-        self.queue
-            .update(|host| host.end(&self.grant, outcome, now));
+        let ended = EndedTurn {
+            grant: &self.grant,
+            outcome,
+            activity: self.activity.get(),
+        };
+        self.queue.update(|host| host.end(&ended, now));
     }
 }
 

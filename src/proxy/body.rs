@@ -194,6 +194,9 @@ impl OriginBody {
                     self.waiting = None;
                 } else if self.waiting.is_none() {
                     self.waiting = self.activity.as_ref().map(ConnectionActivity::wait);
+                    if let Some(turn) = &self.turn {
+                        turn.wait_for_origin();
+                    }
                 }
                 ready!(next)
             }
@@ -224,8 +227,11 @@ impl OriginBody {
         if let Some(activity) = &self.activity {
             activity.record();
         }
-        if let (Some(data), Some(completion)) = (frame.data_ref(), &mut self.completion) {
-            completion.bytes += data.len() as u64;
+        if let Some(data) = frame.data_ref() {
+            if let Some(completion) = &mut self.completion {
+                completion.bytes += data.len() as u64;
+            }
+            self.wait_for_client(data.len());
         }
         match frame.into_trailers() {
             Ok(trailers) => {
@@ -237,6 +243,17 @@ impl OriginBody {
                 Frame::trailers(fields::of_trailers(&trailers, &self.reserved, &self.name))
             }
             Err(frame) => frame,
+        }
+    }
+
+    /// States that the client has taken `bytes`, and is waited for until it wants
+    /// more. Of a response that is whole by now nothing is said: the turn ends.
+    fn wait_for_client(&self, bytes: usize) {
+        if let Some(turn) = &self.turn
+            && !self.is_end()
+        {
+            turn.activity().add_client_bytes(bytes);
+            turn.activity().wait_for_client();
         }
     }
 

@@ -156,7 +156,7 @@ impl Proxy {
         // From here on the host may have seen the request, so its turn is used
         // up even if no response comes.
         turns.mark_sent();
-        let (head, upload) = (&request.outgoing, request.upload);
+        let (head, upload) = (&request.outgoing, turns.watch_upload(request.upload));
         let sent = self.upstream.forward(permit, head, upload, &mut turns);
         let response = sent.await?;
         turns.record_response(&response);

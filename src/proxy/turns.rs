@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::Response;
+use hyper::body::Body as _;
 
 use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::request::{ConnectionInfo, ProxyRequest};
+use super::upload::ClientUpload;
 use crate::clients::client::Client;
 use crate::clients::shares::Share;
 use crate::clock;
@@ -147,6 +149,14 @@ impl RequestTurns<'_> {
     pub fn record_response<B>(&self, response: &Response<B>) {
         if let Some(turn) = &self.turn {
             turn.record_response(self.evidence.inquiry.target.origin.host(), response);
+        }
+    }
+
+    /// Has an upload state in the turn when it waits for the client.
+    pub fn watch_upload(&self, upload: ClientUpload) -> ClientUpload {
+        match &self.turn {
+            Some(turn) if !upload.is_end_stream() => upload.within(Arc::clone(turn.activity())),
+            _ => upload,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Does not know how an upload is sent, nor what becomes of one that fails.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use thiserror::Error;
 use tokio::time::Sleep;
 
 use super::fields;
+use crate::pace::TurnActivity;
 
 /// Reason why an upload did not reach its end. The origin never sees it
 /// finished.
@@ -33,6 +35,8 @@ pub struct ClientUpload {
     idle_timeout: Duration,
     /// Runs while the client sends nothing.
     idle: Option<Pin<Box<Sleep>>>,
+    /// Activity of the turn in which the body is sent.
+    turn: Option<Arc<TurnActivity>>,
 }
 
 impl ClientUpload {
@@ -42,7 +46,15 @@ impl ClientUpload {
             body,
             idle_timeout,
             idle: None,
+            turn: None,
         }
+    }
+
+    /// States in `turn` when the client is waited for.
+    #[must_use]
+    pub fn within(mut self, turn: Arc<TurnActivity>) -> Self {
+        self.turn = Some(turn);
+        self
     }
 }
 
@@ -56,8 +68,17 @@ impl HttpBody for ClientUpload {
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.idle = None;
+            if let Some(turn) = &self.turn {
+                turn.wait_for_origin();
+                if let Some(Ok(frame)) = &frame {
+                    turn.add_client_bytes(frame.data_ref().map_or(0, Bytes::len));
+                }
+            }
             let passed = frame.map(|frame| frame.map(without_framing_trailers));
             return Poll::Ready(passed.map(|frame| frame.map_err(UploadError::Broken)));
+        }
+        if let Some(turn) = &self.turn {
+            turn.wait_for_client();
         }
         // Started anew after every frame: a slow upload that moves is not idle.
         let timeout = self.idle_timeout;

@@ -392,6 +392,71 @@ async fn a_response_keeps_others_for_so_long_and_no_longer() {
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
+// Ours: `pace.max_stall`: who takes or sends nothing loses its turn to others who
+// wait, and no one loses it without need.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        let turn = origin.turn(Get::by("slow", None).at(1)).await.unwrap();
+        turn.record_status(200, None);
+        turn.activity().wait_for_client();
+        held.push(turn);
+    }
+    // One goes on, one waits for the origin, two take nothing.
+    held[0].activity().add_client_bytes(30 * 16 * 1024);
+    held[1].wait_for_origin();
+    sleep(seconds(20)).await;
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 4);
+    let begun = clock::instant();
+    for _ in 0..2 {
+        let takes = Get::by("good", None).at(2).taking(seconds(1000));
+        origin.get(takes).await;
+    }
+    sleep(seconds(1)).await;
+    assert_eq!(origin.order(), ["good"; 2]);
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 4);
+    // The next waits until the first of those has stalled too, after 35 s.
+    let takes = Get::by("good", None).at(2).taking(seconds(1000));
+    origin.get(takes).await;
+    sleep(seconds(12)).await;
+    assert_eq!(origin.order().len(), 2);
+    sleep(seconds(3)).await;
+    assert_eq!(origin.order().len(), 3);
+    assert!(clock::instant() - begun < seconds(17));
+    let metrics = &origin.scheduler.context.metrics;
+    assert_eq!(
+        (metrics.pace_stalls.get(), metrics.pace_overruns.get()),
+        (3, 0)
+    );
+    // Each counts once as ended: those in flight are the one that waits for the
+    // origin, and three others.
+    drop(held);
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 3);
+    sleep(seconds(2000)).await;
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
+}
+
+// Ours: a delay counts from when the turn was lost, and again from when the
+// response ended.
+#[tokio::test(start_paused = true)]
+async fn a_crawl_delay_counts_from_the_loss_of_a_turn() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(10);
+    let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
+    turn.record_status(200, None);
+    for _ in 0..2 {
+        origin.get(Get::by("b", asked.as_ref()).at(2)).await;
+    }
+    turn.activity().wait_for_client();
+    sleep(seconds(18)).await;
+    drop(turn);
+    sleep(seconds(100)).await;
+    let times: Vec<u128> = origin.times().iter().map(|time| time / 1000).collect();
+    assert_eq!(times, [15, 28]);
+}
+
 // Ours: the reason is what was waited for. The pause of the site
 // is over; what has no room is the total.
 #[tokio::test(start_paused = true)]

@@ -24,7 +24,6 @@ use super::socket::ClientEnd;
 use super::tally::Tally;
 use super::upload::ClientUpload;
 use crate::clients::client::Client;
-use crate::clients::shares::Share;
 use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
@@ -84,9 +83,6 @@ pub struct ProxyRequest {
     pub outgoing: OutgoingHead,
     /// The body, unread.
     pub upload: ClientUpload,
-    /// Share of the requests in flight. It may be lost to another client while
-    /// the request waits for its turn.
-    pub share: Option<Arc<Share>>,
 }
 
 impl ProxyRequest {
@@ -143,7 +139,6 @@ impl ProxyRequest {
                 extensions: parts.extensions,
             },
             upload: ClientUpload::new(body, options.upload_idle),
-            share: None,
         })
     }
 }

@@ -16,10 +16,10 @@ use http::Response;
 use hyper::body::Body as _;
 
 use super::decider::{Decider, OriginDecision, RobotsWait};
+use super::places::RequestPlace;
 use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
 use crate::clients::client::Client;
-use crate::clients::shares::Share;
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use crate::decision::delay::{Delay, DelayEnd};
@@ -62,9 +62,9 @@ struct TurnWait<'a> {
     connection: &'a ConnectionInfo,
     /// Client and crawler by which turns are shared out.
     owner: TurnOwner,
-    /// Share of the requests in flight, which may be lost to another client
+    /// Place among the requests under way, which may be lost to another client
     /// while the request waits.
-    share: Option<Arc<Share>>,
+    place: Option<Arc<RequestPlace>>,
     /// Reason why the wait for a robots.txt was ended, unless the client has
     /// gone.
     cut_short: OnceLock<Reason>,
@@ -78,14 +78,14 @@ struct TurnWait<'a> {
 }
 
 impl TurnWait<'_> {
-    /// Waits until the request's share is lost to another client, which it may
+    /// Waits until the request's place is lost to another client, which it may
     /// be only for as long as this is waited for.
-    async fn share_lost(&self) {
-        match &self.share {
-            Some(share) => {
-                let displaceable = DisplaceableShare(share);
-                share.may_be_displaced(true);
-                share.displaced().await;
+    async fn place_lost(&self) {
+        match &self.place {
+            Some(place) => {
+                let displaceable = DisplaceablePlace(place);
+                place.may_be_displaced(true);
+                place.displaced().await;
                 drop(displaceable);
             }
             None => pending().await,
@@ -110,10 +110,10 @@ impl TurnWait<'_> {
     }
 }
 
-/// Share that may be lost until this is dropped.
-struct DisplaceableShare<'a>(&'a Share);
+/// Place that may be lost until this is dropped.
+struct DisplaceablePlace<'a>(&'a RequestPlace);
 
-impl Drop for DisplaceableShare<'_> {
+impl Drop for DisplaceablePlace<'_> {
     fn drop(&mut self) {
         self.0.may_be_displaced(false);
     }
@@ -196,7 +196,7 @@ impl TurnDecider {
         let mut wait = TurnWait {
             connection,
             owner: owner(&request.inquiry, connection),
-            share: request.share.clone(),
+            place: request.place.clone(),
             cut_short: OnceLock::new(),
             address: None,
             elapsed: Duration::ZERO,
@@ -266,7 +266,7 @@ impl TurnDecider {
             biased;
             () = wait.connection.end.ended() => return,
             () = seat.displaced() => Reason::QueueFull,
-            () = wait.share_lost() => Reason::Overload,
+            () = wait.place_lost() => Reason::Overload,
         };
         let _ = wait.cut_short.set(reason);
     }
@@ -366,7 +366,7 @@ impl TurnDecider {
                 };
                 Box::pin(self.scheduler.turn(request)).await
             }
-            () = wait.share_lost() => Err(out_of_shares()),
+            () = wait.place_lost() => Err(out_of_places()),
         }
     }
 
@@ -398,9 +398,8 @@ impl TurnDecider {
     }
 }
 
-/// Makes the delay of a request that has lost its share of those in flight to a
-/// client with fewer.
-fn out_of_shares() -> Delay {
+/// Makes the delay of a request that has lost its place to a client with fewer.
+fn out_of_places() -> Delay {
     let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
     delay.explained("too many requests are under way, most of them of this client")
 }

@@ -61,6 +61,7 @@ mod pace_records;
 mod pace_report;
 mod pace_robots;
 mod pace_seen;
+mod pace_shared;
 mod pace_shown;
 mod pace_stop;
 mod pace_streams;

@@ -142,6 +142,9 @@ metrics! {
     pace_later: Family<ReasonLabel, Counter>;
     /// Back-offs of hosts entered.
     pace_backoffs: Counter;
+    /// Back-offs that ended because another URL of the host answered
+    /// (`pace.backoff.by_one`).
+    pace_backoffs_freed: Counter;
     /// Responses that took longer than `pace.max_turn` while other requests waited.
     pace_overruns: Counter;
     /// Turns that clients lost because they took or sent nothing for `pace.max_stall`

@@ -84,11 +84,27 @@ fn normal(value: &str) -> Result<String, InvalidQuery> {
         .replace("%3a", ":")
         .replace("%5b", "[")
         .replace("%5d", "]");
-    let host = text
-        .parse::<Host>()
-        .or_else(|_| format!("[{text}]").parse());
-    host.map(|host| host.to_string())
+    host(&text).map(|host| host.to_string())
+}
+
+/// Reads a host; an IPv6 address with or without brackets.
+pub(super) fn host(text: &str) -> Result<Host, InvalidQuery> {
+    text.parse::<Host>()
+        .or_else(|_| format!("[{text}]").parse())
         .map_err(|_| InvalidQuery::Host)
+}
+
+/// Takes the escapes out of a value of a query (RFC 3986, section 2.1); `None` if
+/// one is malformed, or the value is no UTF-8.
+pub(super) fn unescape(value: &str) -> Option<String> {
+    let mut parts = value.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

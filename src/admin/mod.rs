@@ -11,6 +11,7 @@ mod api;
 mod clients;
 mod pace;
 mod places;
+mod release;
 mod token;
 
 use std::net::SocketAddr;
@@ -19,12 +20,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -40,6 +41,8 @@ pub use self::api::ROWS_SHOWN;
 pub use self::pace::PaceSource;
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
+use self::release::AdminClient;
+pub use self::release::BackOffRelease;
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -69,6 +72,8 @@ pub struct Admin {
     pub access: Arc<Access>,
     /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
+    /// Ends back-offs, for `DELETE /api/v1/pace/HOST`.
+    pub release: BackOffRelease,
     /// The clients, which `/api/v1/clients` shows.
     pub clients: Arc<ClientDirectory>,
 }
@@ -103,6 +108,8 @@ fn pages(admin: Admin) -> Router {
     let guarded = Router::new()
         .route("/api/v1/pace", get(pace::pace))
         .with_state(admin.pace.clone())
+        .route("/api/v1/pace/{host}", delete(release::release))
+        .with_state(admin.release.clone())
         .route("/api/v1/clients", get(clients::clients))
         .with_state(Arc::clone(&admin.clients))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
@@ -152,7 +159,11 @@ async fn accept<S>(
 /// `end` is cancelled, only a page that is being answered is still sent.
 async fn serve(stream: TcpStream, place: AdminPlace, pages: Router, end: CancellationToken) {
     let displaced = place.displaced.clone();
-    let pages = TowerToHyperService::new(pages);
+    let Ok(address) = stream.peer_addr() else {
+        // The connection is over by now.
+        return;
+    };
+    let pages = TowerToHyperService::new(pages.layer(Extension(AdminClient(address))));
     let answer = service_fn(move |request| {
         place.begin_request();
         pages.call(request)

@@ -1,5 +1,6 @@
 //! The pages as a client gets them.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
@@ -9,12 +10,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::audit;
 use crate::clients::client::Resource;
+use crate::pace::back_off::ReleaseOrder;
 use crate::pace::host_pace::HostPace;
 
 /// An admin listener over made-up hosts.
 struct Kit {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
+    released: Arc<Mutex<Vec<ReleaseOrder>>>,
     access: Arc<Access>,
     clients: Arc<ClientDirectory>,
     _folder: TempDir,
@@ -49,6 +52,8 @@ impl Kit {
         let access = Arc::new(access);
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
+        let released = Arc::new(Mutex::new(Vec::new()));
+        let orders = Arc::clone(&released);
         let clients = Arc::new(ClientDirectory::default());
         let admin = Admin {
             clients: Arc::clone(&clients),
@@ -60,6 +65,13 @@ impl Kit {
                 count.fetch_add(1, Ordering::Relaxed);
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]
             })),
+            release: BackOffRelease(Arc::new(move |host, order| {
+                let is_known = host.to_string() == "b.test";
+                if is_known {
+                    orders.lock().unwrap().push(order);
+                }
+                is_known
+            })),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -67,6 +79,7 @@ impl Kit {
         Self {
             address,
             asked,
+            released,
             access,
             clients,
             _folder: folder,
@@ -229,6 +242,42 @@ async fn a_name_that_is_not_ours_is_turned_away_first() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     assert_eq!(kit.asked.load(Ordering::Relaxed), 0);
+}
+
+// Ours: a back-off is ended by who has the token, with a reason, and that is told.
+#[tokio::test]
+async fn a_back_off_is_ended_by_a_delete_with_a_reason() {
+    let kit = Kit::new().await;
+    let delete = async |target: &str, fields: &str| {
+        let mut stream = TcpStream::connect(kit.address).await.unwrap();
+        let head = format!("DELETE /api/v1/pace/{target} HTTP/1.1\r\n{fields}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let right = format!("Host: localhost\r\n{RIGHT}");
+    for (target, fields, status) in [
+        ("b.test?reason=x", "Host: localhost", "401"),
+        (
+            "b.test?reason=x",
+            &*format!("Host: evil.test\r\n{RIGHT}"),
+            "421",
+        ),
+        ("b.test", &right, "400"),
+        ("b.test:80?reason=x", &right, "400"),
+        ("a.test?reason=x", &right, "404"),
+    ] {
+        let answer = delete(target, fields).await;
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&expected), "{target}: {answer}");
+    }
+    assert!(kit.released.lock().unwrap().is_empty());
+    let answer = delete("B.test.?reason=one%20bad%20URL", &right).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let orders = kit.released.lock().unwrap();
+    assert_eq!(orders[0].by, "admin token from 127.0.0.1");
+    assert_eq!(orders[0].reason, "one bad URL");
 }
 
 // Ours: wrong tokens cannot lock the right one out, and are counted.

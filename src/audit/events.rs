@@ -16,12 +16,13 @@ use crate::decision::digest::CanonicalBytes;
 use crate::pace::back_off::BackOffEvent;
 
 /// Position of the leaf in [`EVENTS`].
-const LEAF_AT: usize = 7;
+const LEAF_AT: usize = 9;
 
 /// Inserts [`EventRow::values`].
 pub(super) const INSERT_EVENT: &str = "
-INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, actor,
+  reason, leaf)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the kind of the last event of a host.
 pub(super) const LAST_KIND: &str = "
@@ -31,7 +32,8 @@ SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
 pub(super) const EVENTS: NumberedTable = NumberedTable {
     name: "event",
     select: "
-SELECT seq, time_us, host, kind, status, until_us, incidents, leaf FROM event",
+SELECT seq, time_us, host, kind, status, until_us, incidents, actor, reason, leaf
+FROM event",
     key: "seq",
     number: "seq",
 };
@@ -48,7 +50,8 @@ pub struct EventRow {
     pub at: Timestamp,
     /// Host, without a port.
     pub host: String,
-    /// Word for the event: `backoff_entered`, `backoff_left` or `record_begun`.
+    /// Word for the event: `backoff_entered`, `backoff_left`, `backoff_released` or
+    /// `record_begun`.
     pub kind: String,
     /// Status that asked for less.
     pub status: Option<u16>,
@@ -56,11 +59,16 @@ pub struct EventRow {
     pub until: Timestamp,
     /// Number of times in a row that the host asked for less.
     pub incidents: u64,
+    /// Credential and address by which an operator ended a back-off.
+    pub actor: Option<String>,
+    /// Reason that the operator gave.
+    pub reason: Option<String>,
 }
 
 impl EventRow {
     /// Makes the row of a back-off that began or ended.
     pub(super) fn of_back_off(seq: u64, event: &BackOffEvent) -> Self {
+        let release = event.release.as_ref();
         Self {
             seq,
             at: event.at,
@@ -69,6 +77,8 @@ impl EventRow {
             status: event.status,
             until: event.until,
             incidents: event.incidents.into(),
+            actor: release.map(|release| release.by.clone()),
+            reason: release.map(|release| release.reason.clone()),
         }
     }
 
@@ -85,6 +95,8 @@ impl EventRow {
             status: None,
             until: at,
             incidents: entries,
+            actor: None,
+            reason: None,
         }
     }
 
@@ -99,6 +111,8 @@ impl EventRow {
             status: self.status.map(i64::from),
             until_us: self.until.as_microsecond(),
             incidents,
+            actor: self.actor.as_deref().map(str::as_bytes),
+            reason: self.reason.as_deref().map(str::as_bytes),
         }
         .leaf(record, &mut CanonicalBytes::default());
         vec![
@@ -109,6 +123,8 @@ impl EventRow {
             self.status.into(),
             self.until.as_microsecond().into(),
             incidents.into(),
+            self.actor.into(),
+            self.reason.into(),
             blob(leaf),
         ]
     }
@@ -124,6 +140,8 @@ impl EventRow {
             status: columns.number()?,
             until: columns.time()?,
             incidents: columns.count()?,
+            actor: columns.text()?,
+            reason: columns.text()?,
         })
     }
 
@@ -144,7 +162,7 @@ impl EventRow {
                 "entries_before": before,
             });
         }
-        json!({
+        let mut event = json!({
             "seq": self.seq,
             "time": self.at.to_string(),
             "host": self.host,
@@ -152,7 +170,14 @@ impl EventRow {
             "status": self.status,
             "until": self.until.to_string(),
             "incidents": self.incidents,
-        })
+        });
+        // Null in all other events, so left out there.
+        for (name, value) in [("actor", &self.actor), ("reason", &self.reason)] {
+            if let Some(value) = value {
+                event[name] = value.as_str().into();
+            }
+        }
+        event
     }
 }
 
@@ -166,6 +191,8 @@ pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::
         status: row.get(4)?,
         until_us: row.get(5)?,
         incidents: row.get(6)?,
+        actor: text_bytes(row.get_ref(7)?),
+        reason: text_bytes(row.get_ref(8)?),
     }
     .leaf(record, &mut CanonicalBytes::default());
     Ok(is_digest(row.get_ref(LEAF_AT)?, leaf))

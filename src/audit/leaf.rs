@@ -165,6 +165,8 @@ pub(super) struct EventValues<'a> {
     pub(super) status: Option<i64>,
     pub(super) until_us: i64,
     pub(super) incidents: i64,
+    pub(super) actor: Option<&'a [u8]>,
+    pub(super) reason: Option<&'a [u8]>,
 }
 
 impl EventValues<'_> {
@@ -178,6 +180,8 @@ impl EventValues<'_> {
         bytes.optional(self.status, CanonicalBytes::integer);
         bytes.integer(self.until_us);
         bytes.integer(self.incidents);
+        bytes.optional(self.actor, CanonicalBytes::bytes);
+        bytes.optional(self.reason, CanonicalBytes::bytes);
         Digest::of(bytes.as_bytes())
     }
 }
@@ -317,8 +321,10 @@ mod tests {
             status: None,
             until_us: 2,
             incidents: 3,
+            actor: None,
+            reason: Some(b"r"),
         };
-        let parts: [&[u8]; 11] = [
+        let parts: [&[u8]; 13] = [
             b"V",
             &ID_BYTES,
             &be(9),
@@ -329,6 +335,8 @@ mod tests {
             &[0],
             &be(2),
             &be(3),
+            &[0],
+            b"\x01\0\0\0\x01r",
             b"",
         ];
         assert_eq!(event.leaf(id, &mut room), sha256(&parts));

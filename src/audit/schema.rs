@@ -175,6 +175,8 @@ CREATE TABLE event (
   status INTEGER,
   until_us INTEGER NOT NULL,
   incidents INTEGER NOT NULL,
+  actor TEXT,
+  reason TEXT,
   leaf BLOB NOT NULL
 ) STRICT;
 CREATE INDEX event_host ON event (host);
@@ -183,6 +185,8 @@ CREATE TABLE back_off (
   until_us INTEGER NOT NULL,
   incidents INTEGER NOT NULL,
   since_us INTEGER NOT NULL,
+  probe_us INTEGER,
+  urls TEXT,
   digest BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX back_off_until ON back_off (until_us);

@@ -238,11 +238,11 @@ impl<'a> AuditTransaction<'a> {
         let values = EventRow::of_back_off(seq, event).values(self.plan.record);
         self.execute(INSERT_EVENT, params_from_iter(values))?;
         match event.saved() {
-            // The end says nothing new: it was saved with the beginning.
-            _ if event.change == BackOffChange::Left => Ok(()),
             Some(back_off) => {
                 self.execute(SAVE_BACK_OFF, params_from_iter(back_off_values(&back_off)))
             }
+            // The end says nothing new: it was saved with the beginning.
+            None if event.change == BackOffChange::Left => Ok(()),
             None => {
                 let host = event.host.to_string();
                 self.execute("DELETE FROM back_off WHERE host = ?", [host])

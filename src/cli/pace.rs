@@ -1,5 +1,5 @@
-//! `pace show`: asks the running proxy how fast it asks hosts, and prints the
-//! answer.
+//! `pace show` and `pace release`: ask the running proxy how fast it asks hosts,
+//! and to end a back-off.
 //!
 //! Does not know how the proxy paces them.
 
@@ -36,6 +36,24 @@ Example: politesse pace show --host site.example
 It asks the proxy that runs by this configuration, at admin.listen, with the token
 in admin.token_file.")]
     Show(PaceShowArguments),
+    /// End the back-off of a host that a site asked for by mistake.
+    #[command(after_help = "\
+Example: politesse pace release site.example --reason 'one bad URL, asked its owner'
+
+The record keeps who did it and why (politesse audit events). It asks the proxy
+that runs by this configuration, at admin.listen, with the token in
+admin.token_file.")]
+    Release(PaceReleaseArguments),
+}
+
+/// Arguments of `pace release`.
+#[derive(Debug, Args)]
+pub(super) struct PaceReleaseArguments {
+    /// The host, without a port.
+    host: String,
+    /// Why its back-off ends, for the record.
+    #[arg(long)]
+    reason: String,
 }
 
 /// Arguments of `pace show`.
@@ -54,7 +72,25 @@ pub(super) struct PaceShowArguments {
 
 /// Runs a command of `pace`.
 pub(super) fn pace(command: &PaceCommand, settings: &Settings) -> anyhow::Result<Exit> {
-    let PaceCommand::Show(show) = command;
+    match command {
+        PaceCommand::Show(show) => self::show(show, settings),
+        PaceCommand::Release(release) => self::release(release, settings),
+    }
+}
+
+fn release(release: &PaceReleaseArguments, settings: &Settings) -> anyhow::Result<Exit> {
+    let (host, reason) = (escape(&release.host), escape(&release.reason));
+    let request = ApiRequest {
+        method: Method::DELETE,
+        target: format!("/api/v1/pace/{host}?reason={reason}"),
+    };
+    ask(settings, &request)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{} may be asked again", inert(&release.host))?;
+    Ok(Exit::Done)
+}
+
+fn show(show: &PaceShowArguments, settings: &Settings) -> anyhow::Result<Exit> {
     let request = ApiRequest {
         method: Method::GET,
         target: target(show),

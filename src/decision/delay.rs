@@ -39,6 +39,9 @@ pub enum DelayScope {
     Host,
     /// The request that was asked about, and later ones of the same crawler.
     Crawler,
+    /// The request that was asked about alone. It does not wait in a queue, where
+    /// it would hold up others of its crawler.
+    Request,
 }
 
 impl Delay {

@@ -11,7 +11,9 @@ use arc_swap::{ArcSwap, Guard};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
-use super::back_off::{BackOff, BackOffChange, BackOffEvent, BackOffListener};
+use super::back_off::{
+    BackOff, BackOffChange, BackOffEvent, BackOffListener, ReleaseOrder, SavedUrl, UrlBackOff,
+};
 use super::ceilings::Ceilings;
 use super::options::Options;
 use super::schedule::Uptime;
@@ -123,24 +125,24 @@ impl PaceContext {
         }
     }
 
-    /// Reports that `host` entered the back-off with this `status`, or left it
-    /// (no status).
-    pub(super) fn report(&self, host: &Host, back_off: BackOff, status: Option<u16>) {
+    /// Reports the back-off of a host to the listener.
+    pub(super) fn report(&self, host: &Host, back_off: &BackOff, report: BackOffReport) {
         let (Some(listener), Some(end)) = (self.listener.get(), back_off.end) else {
             return;
         };
-        let (wall, uptime) = (clock::now(), self.uptime());
-        // By both clocks as they are now: the wall clock may have been set
-        // since the back-off began.
-        let until = match end.checked_sub(uptime) {
-            Some(remaining) => wall.checked_add(remaining),
-            None => wall.checked_sub(uptime.saturating_sub(end)),
-        }
-        .unwrap_or(wall);
-        let (at, change) = match status {
-            Some(_) => (wall, BackOffChange::Entered),
-            None => (until, BackOffChange::Left),
+        let wall = clock::now();
+        let until = self.wall_at(end, wall);
+        let (at, change, status, release) = match report {
+            BackOffReport::Entered(status) => (wall, BackOffChange::Entered, Some(status), None),
+            BackOffReport::Left => (until, BackOffChange::Left, None, None),
+            BackOffReport::Released(order) => (wall, BackOffChange::Released, None, Some(order)),
         };
+        let saved = |own: &UrlBackOff| SavedUrl {
+            url: own.url,
+            until: self.wall_at(own.until, wall),
+        };
+        let now = self.uptime();
+        let on = back_off.urls.iter().filter(|own| now < own.until);
         listener.0(BackOffEvent {
             at,
             host: host.clone(),
@@ -148,6 +150,33 @@ impl PaceContext {
             status,
             until,
             incidents: back_off.incidents,
+            probe_at: back_off
+                .probe_at
+                .map(|probe_at| self.wall_at(probe_at, wall)),
+            urls: on.map(saved).collect(),
+            release,
         });
     }
+
+    /// Returns the time of `uptime` on the wall clock, by both clocks as they are
+    /// now: the wall clock may have been set since.
+    fn wall_at(&self, uptime: Uptime, wall: Timestamp) -> Timestamp {
+        let now = self.uptime();
+        let time = match uptime.checked_sub(now) {
+            Some(remaining) => wall.checked_add(remaining),
+            None => wall.checked_sub(now.saturating_sub(uptime)),
+        };
+        time.unwrap_or(wall)
+    }
+}
+
+/// Change of a back-off, as it is reported.
+#[derive(Debug)]
+pub(super) enum BackOffReport {
+    /// The host answered with this status.
+    Entered(u16),
+    /// The host may be asked again.
+    Left,
+    /// An operator ended it.
+    Released(ReleaseOrder),
 }

@@ -166,7 +166,7 @@ impl FairQueue {
                 Ok(grant) => return Ok((self.pop_page(index).ok_or(now.uptime)?, grant)),
                 Err(delay) => delay,
             };
-            if first.is_hopeless(&delay, now) {
+            if delay.scope == DelayScope::Request || first.is_hopeless(&delay, now) {
                 if let Some(waiter) = self.drop_first(index) {
                     waiter.answer(Err(delay));
                 }

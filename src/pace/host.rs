@@ -16,7 +16,7 @@ use super::request::{Grant, RequestsAhead, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
 use super::turn_activity::TurnActivity;
 use crate::clock;
-use crate::decision::delay::{Delay, DelayEnd};
+use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
@@ -85,6 +85,9 @@ impl HostState {
 
     /// Estimates the delay of a request that starts after those `ahead`.
     pub(super) fn estimate(&self, waiter: &Waiter, ahead: &RequestsAhead, now: &Now) -> Delay {
+        if let Some(delay) = self.delay_of_url(waiter, now) {
+            return delay;
+        }
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
         let next = self.schedule.next(waiter.kind, &limits, now.uptime);
         let back_off = limits.back_off_until.saturating_sub(now.uptime);
@@ -131,6 +134,10 @@ impl HostState {
     ///
     /// The [`Delay`] of a request that may not start now.
     pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now) -> Result<Grant, Delay> {
+        if let Some(delay) = self.delay_of_url(waiter, now) {
+            waiter.give_way();
+            return Err(delay);
+        }
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
         self.overruns += u32::from(self.schedule.overrun(kind, &limits, uptime));
@@ -149,11 +156,23 @@ impl HostState {
             ceilings: waiter.claim.take(),
             at: uptime,
             pause: self.schedule.step(kind, &limits),
+            url: waiter.url,
+            is_probe: self.back_off.begin_probe(uptime),
             ended_back_off: self.back_off.take_end(uptime),
             overruns: std::mem::take(&mut self.overruns),
             stalls: std::mem::take(&mut self.stalls),
             waited: Duration::ZERO,
             arrival: None,
+        })
+    }
+
+    /// Returns the delay of a request for a URL that is left alone by itself.
+    fn delay_of_url(&self, waiter: &Waiter, now: &Now) -> Option<Delay> {
+        let until = self.back_off.url_until(waiter.url, now.uptime)?;
+        let end = DelayEnd::After(until.saturating_sub(now.uptime));
+        Some(Delay {
+            scope: DelayScope::Request,
+            ..Delay::of_host(Reason::BackOff, end)
         })
     }
 
@@ -204,7 +223,7 @@ impl HostState {
             spacing: terms.rate.map_or(Duration::ZERO, |rate| rate.pause()),
             delay: Duration::ZERO,
             delay_reason: Reason::CrawlDelay,
-            back_off_until: self.back_off.until(now.uptime).unwrap_or_default(),
+            back_off_until: self.back_off.host_until(now.uptime).unwrap_or_default(),
             opens_at: Uptime::ZERO,
             max_turn: now.active.options.max_turn,
         };
@@ -242,6 +261,9 @@ impl HostState {
     pub(super) fn give_back(&mut self, grant: &Grant) {
         self.schedule.give_back(grant.start);
         self.back_off.is_end_unreported |= grant.ended_back_off.is_some();
+        if grant.is_probe {
+            self.back_off.repeat_probe();
+        }
     }
 
     /// Forgets the activity of a turn that ends. Returns whether the turn was
@@ -262,6 +284,10 @@ impl HostState {
             outcome,
             activity,
         } = *ended;
+        if grant.is_probe {
+            // A status would have ended the back-off, or bound the host in full.
+            self.back_off.repeat_probe();
+        }
         if self.forget(activity) {
             self.schedule.end_given_up(grant.start, now);
         } else {

@@ -76,6 +76,11 @@ impl HostMap {
         Ok(Arc::clone(&queue))
     }
 
+    /// Returns the queue of a host, if it is remembered.
+    pub(super) fn known(&self, host: &Host) -> Option<Arc<HostQueue>> {
+        self.queues.get(host).map(|queue| Arc::clone(&queue))
+    }
+
     /// Forgets some idle queues; returns whether there is room now.
     fn make_room(&self, now: &Now) -> bool {
         // Each search begins a stretch after the previous one. If all began at

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::back_off::BackOffUpdate;
+use super::back_off::{BackOffUpdate, ThrottleResponse};
 use super::ceilings::Ceilings;
 use super::context::{Now, PaceContext};
 use super::fair_queue::FairQueue;
@@ -198,16 +198,12 @@ impl HostQueue {
 
     /// Records a response that asks for less. Requests whose patience ends
     /// before the back-off are answered at once.
-    pub(super) fn record_throttle(
-        &self,
-        retry_after: Option<Duration>,
-        chance: f64,
-    ) -> BackOffUpdate {
+    pub(super) fn record_throttle(&self, response: &ThrottleResponse) -> BackOffUpdate {
         let now = &self.context.now();
         let mut state = self.lock();
         let (back_off, limits) = (&mut state.host.back_off, &now.active.options.back_off);
-        let update = back_off.record(retry_after, chance, limits, now.uptime);
-        let until = back_off.until(now.uptime);
+        let update = back_off.record(response, limits, now.uptime);
+        let until = back_off.host_until(now.uptime);
         let Some(until) = until.filter(|_| update != BackOffUpdate::None) else {
             return update;
         };
@@ -242,7 +238,7 @@ impl HostQueue {
         let host_delay = state.host.delay(Kind::Page, now);
         let delays = host_delay.into_iter().chain(own_delay());
         let delay = delays.max_by_key(Delay::recheck_after);
-        let back_off = state.host.back_off.until(now.uptime);
+        let back_off = state.host.back_off.host_until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
         let at = |wait| now.wall.checked_add(wait).ok();
         HostPace {

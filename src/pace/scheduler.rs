@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::back_off::{BackOff, BackOffListener, SavedBackOff};
-use super::context::{Now, PaceContext};
+use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff, UrlBackOff};
+use super::context::{BackOffReport, Now, PaceContext};
 use super::host_map::HostMap;
 use super::host_pace::HostPace;
 use super::options::Options;
@@ -26,7 +26,7 @@ use super::schedule::{Kind, Uptime};
 use super::seats::{Seat, Seats};
 use super::turn::Turn;
 use crate::clock;
-use crate::decision::delay::{Delay, DelayEnd};
+use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
 use crate::metrics::{Metrics, ReasonLabel};
 use crate::tasks::Tasks;
@@ -90,14 +90,25 @@ impl Scheduler {
         let now = self.context.now();
         let limits = now.active.options.back_off;
         for entry in saved {
-            if limits.forgive <= clock::passed(entry.quiet_since, now.wall) {
+            let is_over = entry.urls.iter().all(|own| own.until <= now.wall);
+            if is_over && limits.forgive <= clock::passed(entry.quiet_since, now.wall) {
                 continue;
             }
-            let remaining = clock::passed(now.wall, entry.until).min(limits.longest);
+            let uptime_at = |until: Timestamp| {
+                let remaining = clock::passed(now.wall, until).min(limits.longest);
+                now.uptime.saturating_add(remaining)
+            };
+            let urls = entry.urls.iter().map(|own| UrlBackOff {
+                url: own.url,
+                until: uptime_at(own.until),
+            });
             let back_off = BackOff {
-                end: Some(now.uptime.saturating_add(remaining)),
+                end: Some(uptime_at(entry.until)),
                 incidents: entry.incidents,
                 is_end_unreported: true,
+                // Without the key the host waits in full, as any other.
+                probe_at: limits.by_one.and(entry.probe_at).map(uptime_at),
+                urls: urls.collect(),
             };
             if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
                 queue.update(|host| host.back_off = back_off);
@@ -171,6 +182,30 @@ impl Scheduler {
         self.seats.take(owner, &limits).ok()
     }
 
+    /// Ends the back-off of a host and those of its URLs, by order of an operator.
+    /// Returns whether there was one.
+    pub fn release(&self, host: &Host, order: ReleaseOrder) -> bool {
+        let now = self.context.now();
+        let Some(queue) = self.hosts.known(host) else {
+            return false;
+        };
+        let ended = queue.update(|state| {
+            let is_on = state.back_off.is_on(now.uptime);
+            is_on.then(|| std::mem::take(&mut state.back_off))
+        });
+        let Some(ended) = ended else {
+            return false;
+        };
+        let released = BackOff {
+            end: Some(now.uptime),
+            incidents: ended.incidents,
+            ..BackOff::default()
+        };
+        self.context
+            .report(host, &released, BackOffReport::Released(order));
+        true
+    }
+
     /// Describes every host that is remembered.
     pub fn snapshot(&self) -> Vec<HostPace> {
         let now = self.context.now();
@@ -200,7 +235,9 @@ impl Scheduler {
             }
             let mut waiter = self.waiter(request, &now);
             let may_wait = |delay: &Delay, waiter: &Waiter| {
-                !request.max_wait.is_zero() && !waiter.is_hopeless(delay, &now)
+                !request.max_wait.is_zero()
+                    && delay.scope != DelayScope::Request
+                    && !waiter.is_hopeless(delay, &now)
             };
             let mut started = queue.start(request.host, &mut waiter, &now);
             if request.robots_fetch == RobotsFetch::Once
@@ -306,7 +343,7 @@ impl Scheduler {
 fn sweep(context: &PaceContext, hosts: &HostMap) {
     let now = context.now();
     for (host, back_off) in hosts.sweep(&now) {
-        context.report(&host, back_off, None);
+        context.report(&host, &back_off, BackOffReport::Left);
     }
     now.active.ceilings.sweep(now.uptime);
 }

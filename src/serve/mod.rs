@@ -29,7 +29,7 @@ use self::control::server::ControlServer;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
-use crate::admin::{self, Access, Admin, AdminToken, PaceSource};
+use crate::admin::{self, Access, Admin, AdminToken, BackOffRelease, PaceSource};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
 use crate::clock;
@@ -256,13 +256,15 @@ impl RunningProxy {
     /// Pages of the admin listener.
     fn pages(&self) -> Admin {
         let scheduler = Arc::clone(&self.shared.scheduler);
+        let paces = Arc::clone(&scheduler);
         Admin {
             audit: Arc::clone(&self.shared.audit),
             metrics: Arc::clone(&self.shared.metrics),
             stop: self.server.stop.clone(),
             access: Arc::clone(&self.access),
             clients: Arc::clone(&self.shared.clients),
-            pace: PaceSource(Arc::new(move || scheduler.snapshot())),
+            pace: PaceSource(Arc::new(move || paces.snapshot())),
+            release: BackOffRelease(Arc::new(move |host, order| scheduler.release(host, order))),
         }
     }
 

@@ -58,6 +58,7 @@ mod pace_later;
 mod pace_long;
 mod pace_operator;
 mod pace_records;
+mod pace_release;
 mod pace_report;
 mod pace_robots;
 mod pace_seen;

@@ -258,16 +258,16 @@ fn events_are_listed_and_verified() {
             .database()
             .execute_batch(
                 "INSERT INTO event VALUES
-                   (1, 1795255200000000, 'o.test', 'backoff_entered', 429, 1795255290000000, 2, x''),
-                   (2, 1795255290000000, 'p.test', 'backoff_left', NULL, 1795255290000000, 1, x'');",
+                   (1, 1795255200000000, 'o.test', 'backoff_entered', 429, 1795255290000000, 2, NULL, NULL, x''),
+                   (2, 1795255290000000, 'p.test', 'backoff_left', NULL, 1795255290000000, 1, NULL, NULL, x'');",
             )
             .unwrap();
         let all = place.run(&["audit", "events"]).await;
         assert_eq!(
             all.stdout,
-            "   SEQ TIME                 KIND            HOST (STATUS, UNTIL, INCIDENT)\n     \
-             2 2026-11-21T10:01:30Z backoff_left    p.test  until 2026-11-21T10:01:30Z, incident 1\n     \
-             1 2026-11-21T10:00:00Z backoff_entered o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
+            "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)\n     \
+             2 2026-11-21T10:01:30Z backoff_left     p.test  until 2026-11-21T10:01:30Z, incident 1\n     \
+             1 2026-11-21T10:00:00Z backoff_entered  o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
         );
         let told = json!({
             "seq": 1, "time": "2026-11-21T10:00:00Z", "host": "o.test",

@@ -27,7 +27,7 @@ async fn reply(mut crawler: Crawler) -> Reply {
 #[test]
 fn a_client_that_waits_with_fewer_requests_takes_a_place() {
     run(async {
-        let origin = delaying("60").start().await;
+        let origin = delaying("20").start().await;
         let config = standard(&origin).set("pace.queue = { total = 3 }");
         let proxy = Arc::new(config.start().await);
         let first = get_as(&proxy, "FooBot", "http://o.test/0").await;

@@ -4,7 +4,9 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::metrics::ResultLabel;
-use crate::pace::back_off::{BackOffChange, BackOffEvent, SavedBackOff};
+use crate::pace::back_off::{
+    BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff, SavedUrl, UrlKey,
+};
 
 fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()
@@ -19,6 +21,9 @@ pub(super) fn entered(host: &str, seconds: i64) -> BackOffEvent {
         status: Some(429),
         until: at() + SignedDuration::from_secs(seconds),
         incidents: 3,
+        probe_at: None,
+        urls: Vec::new(),
+        release: None,
     }
 }
 
@@ -192,8 +197,71 @@ async fn a_long_back_off_is_known_to_the_next_process() {
         until: at() + SignedDuration::from_secs(seconds),
         incidents: 3,
         quiet_since: at() + SignedDuration::from_secs(seconds),
+        probe_at: None,
+        urls: Vec::new(),
     };
     assert_eq!(kept, [of("o.test", 90), of("[::1]", 7200)]);
+}
+
+// Ours: what one URL began goes on for that URL, also after a probe has freed its
+// host.
+#[tokio::test]
+async fn back_offs_of_urls_are_kept_too() {
+    let kit = Kit::new(Durability::Commit, 16);
+    let began = entered("o.test", 7200);
+    let urls = [7, u64::MAX].map(|url| SavedUrl {
+        url: UrlKey(url),
+        until: began.until,
+    });
+    kit.note(BackOffEvent {
+        probe_at: Some(began.at),
+        urls: urls.to_vec(),
+        ..began.clone()
+    })
+    .await;
+    let kept = kit.log.saved_back_offs();
+    assert_eq!(kept[0].probe_at, Some(began.at));
+    assert_eq!((kept[0].until, &kept[0].urls[..]), (began.until, &urls[..]));
+    kit.note(BackOffEvent {
+        change: BackOffChange::Left,
+        status: None,
+        until: began.at,
+        urls: urls.to_vec(),
+        ..began.clone()
+    })
+    .await;
+    let kept = kit.log.saved_back_offs();
+    assert_eq!((kept[0].until, kept[0].urls.len()), (began.at, 2));
+    assert_eq!(kept[0].probe_at, None);
+}
+
+// Ours: on record with who did it and why, and not taken up by the next process.
+#[tokio::test]
+async fn an_order_of_an_operator_ends_a_back_off_on_record() {
+    let kit = Kit::new(Durability::Commit, 16);
+    kit.note(entered("o.test", 7200)).await;
+    let order = ReleaseOrder {
+        by: "admin token from 127.0.0.1".to_owned(),
+        reason: "one bad URL".to_owned(),
+    };
+    kit.note(BackOffEvent {
+        change: BackOffChange::Released,
+        status: None,
+        release: Some(order),
+        ..entered("o.test", 0)
+    })
+    .await;
+    assert!(kit.log.saved_back_offs().is_empty());
+    let all = kit.all_events();
+    let json = all[0].json();
+    assert_eq!(json["kind"], "backoff_released");
+    assert_eq!(json["actor"], "admin token from 127.0.0.1");
+    assert_eq!(json["reason"], "one bad URL");
+    let sums = verify::verify(&kit.reader(), &DecisionFilter::default(), |_| {}).unwrap();
+    assert_eq!((sums.events, sums.mismatches), (2, 0));
+    kit.sql("UPDATE event SET reason = 'another' WHERE kind = 'backoff_released'");
+    let sums = verify::verify(&kit.reader(), &DecisionFilter::default(), |_| {}).unwrap();
+    assert_eq!(sums.mismatches, 1);
 }
 
 #[tokio::test]

@@ -191,7 +191,7 @@ fn details(record: &StoredRecord) -> String {
 
 /// Header above [`event_line`].
 pub(super) const EVENT_HEADER: &str =
-    "   SEQ TIME                 KIND            HOST (STATUS, UNTIL, INCIDENT)";
+    "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)";
 
 /// Makes the line of an event.
 pub(super) fn event_line(event: &EventRow) -> String {
@@ -201,12 +201,18 @@ pub(super) fn event_line(event: &EventRow) -> String {
     let time = format!("{:.0}", event.at);
     if let Some(before) = event.entries_before() {
         return format!(
-            "{:>6} {time:<20} {:<15} after a record of at least {before} entries that was not whole",
+            "{:>6} {time:<20} {:<16} after a record of at least {before} entries that was not whole",
             event.seq, event.kind,
         );
     }
+    if let (Some(actor), Some(reason)) = (&event.actor, &event.reason) {
+        return inert(&format!(
+            "{:>6} {time:<20} {:<16} {}  by {actor}: {reason}",
+            event.seq, event.kind, event.host,
+        ));
+    }
     inert(&format!(
-        "{:>6} {time:<20} {:<15} {}  {status}until {:.0}, incident {}",
+        "{:>6} {time:<20} {:<16} {}  {status}until {:.0}, incident {}",
         event.seq, event.kind, event.host, event.until, event.incidents,
     ))
 }

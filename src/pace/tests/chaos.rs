@@ -75,6 +75,7 @@ impl Chance {
                 owner: Some(&owner),
                 address,
                 pace_records: asked,
+                url: None,
                 max_wait: longest,
                 robots_fetched_at: None,
                 robots_fetch: RobotsFetch::No,

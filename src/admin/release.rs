@@ -1,0 +1,102 @@
+//! `DELETE /api/v1/pace/HOST?reason=TEXT`: ends the back-off of a host.
+//!
+//! Does not know the scheduler: `serve` hands over a [`BackOffRelease`], which
+//! also has it recorded.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::api;
+use crate::pace::back_off::ReleaseOrder;
+use politesse_robots::origin::Host;
+
+/// Longest reason, in bytes: it stands in one line of a list.
+const REASON_BYTES_MAX: usize = 500;
+
+/// Function that ends the back-off of a host; returns whether there was one.
+type ReleaseFunction = dyn Fn(&Host, ReleaseOrder) -> bool + Send + Sync;
+
+/// Ends back-offs.
+#[derive(Clone)]
+pub struct BackOffRelease(pub Arc<ReleaseFunction>);
+
+impl fmt::Debug for BackOffRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BackOffRelease")
+    }
+}
+
+/// Address of the client of a request, which `serve` adds to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AdminClient(pub(super) SocketAddr);
+
+/// Ends the back-off of the host in the path.
+pub(super) async fn release(
+    State(release): State<BackOffRelease>,
+    Path(host): Path<String>,
+    request: Request,
+) -> Response {
+    let Ok(host) = api::host(&host) else {
+        let text = "the path ends in a host: a name or an address, without a port\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let query = request.uri().query().unwrap_or_default();
+    let Some(reason) = reason(query) else {
+        let text = format!("a reason is wanted: ?reason=TEXT, {REASON_BYTES_MAX} bytes at most\n");
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let client = request.extensions().get::<AdminClient>();
+    let from = client.map_or_else(String::new, |AdminClient(address)| {
+        format!(" from {}", address.ip().to_canonical())
+    });
+    let order = ReleaseOrder {
+        by: format!("admin token{from}"),
+        reason,
+    };
+    if (release.0)(&host, order) {
+        api::json(&json!({ "host": host.to_string(), "released": true }))
+    } else {
+        let text = format!("{host} has no back-off that could be ended\n");
+        (StatusCode::NOT_FOUND, text).into_response()
+    }
+}
+
+/// Reads the reason of a query; `None` if it is absent, too long, or no line of
+/// text.
+fn reason(query: &str) -> Option<String> {
+    let text = api::unescape(query.strip_prefix("reason=")?)?;
+    let is_line = !text.trim().is_empty() && !text.contains(char::is_control);
+    (is_line && text.len() <= REASON_BYTES_MAX).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn a_reason_is_one_line_of_text() {
+        let long = format!("reason={}", "a".repeat(REASON_BYTES_MAX));
+        for (query, expected) in [
+            ("reason=one%20bad%20URL", Some("one bad URL")),
+            ("reason=caf%C3%A9&x", Some("café&x")),
+            (&*long, Some(&long[7..])),
+            (&format!("{long}a"), None),
+            ("", None),
+            ("reason=", None),
+            ("reason=%20", None),
+            ("reason=a%0Ab", None),
+            ("reason=%ff", None),
+            ("reason=%2", None),
+            ("reasons=a", None),
+        ] {
+            assert_eq!(reason(query).as_deref(), expected, "{query}");
+        }
+    }
+}

@@ -169,6 +169,9 @@ metrics! {
     connections: Gauge;
     /// Connections turned away.
     connections_refused: Family<ResultLabel, Counter>;
+    /// Clients cut off because they sent a `head` or an `upload`, or took a `response`,
+    /// too slowly (`proxy.header_timeout`, `proxy.min_progress`).
+    slow_clients: Family<ResultLabel, Counter>;
     /// Commands of `politesse run` being served (`proxy.max_commands`).
     commands: Gauge;
     /// Failed TLS handshakes with crawlers.

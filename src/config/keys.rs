@@ -226,10 +226,17 @@ keys! {
         /// the next is not started.
         max_commands: NonZeroUsize = "64", count(1..=10_000);
         /// How long a crawler may take to send the head of a request, so that slow
-        /// senders do not use up the connections.
+        /// senders do not use up the connections: the first from the beginning of its
+        /// connection, another from its first byte. A part of a head is answered with 408.
         header_timeout: Duration = r#""15s""#, up_to(HOUR);
         /// How long a crawler's connection may lie idle between requests.
         idle_timeout: Duration = r#""60s""#, up_to(DAY);
+        /// The least that a crawler sends of an upload, or takes of a response, in
+        /// `progress_window` of the time in which nobody else is waited for. Who is
+        /// slower is cut off. "0B" for no minimum.
+        min_progress: usize = r#""1KiB""#, Size(0..=MIB);
+        /// See `min_progress`.
+        progress_window: Duration = r#""30s""#, up_to(HOUR);
         /// How long a stop waits for requests under way. A little below the 30s that
         /// service managers wait before they kill.
         // Zero is a choice here: a stop that cuts everything off at once.

@@ -20,6 +20,8 @@ use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::places::EntryLimits;
+use crate::proxy::progress::MinimumProgress;
+use crate::proxy::upload::UploadLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
@@ -110,7 +112,7 @@ impl Settings {
             exchange: exchange::Options {
                 request: request::Options {
                     fields: fields_options(&proxy, effective.directives.accept_encoding),
-                    upload_idle: proxy.idle_timeout,
+                    upload: upload_limits(&proxy),
                     identities: Identities::new(effective.root.crawler),
                     auth: proxy.auth,
                 },
@@ -188,6 +190,20 @@ fn log_options(log: &Log) -> LogOptions {
     }
 }
 
+fn upload_limits(proxy: &Proxy) -> UploadLimits {
+    UploadLimits {
+        idle_timeout: proxy.idle_timeout,
+        least: least_progress(proxy),
+    }
+}
+
+fn least_progress(proxy: &Proxy) -> MinimumProgress {
+    MinimumProgress {
+        bytes: proxy.min_progress,
+        window: proxy.progress_window,
+    }
+}
+
 fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
     let entries = proxy.clients.iter();
     let networks = entries.clone().flat_map(|entry| entry.networks.clone());
@@ -204,6 +220,7 @@ fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
     });
     server::Options {
         clients: networks.collect(),
+        least_progress: least_progress(&proxy),
         client_limits: directory::Options {
             each: proxy.per_client,
             networks: limited.collect(),

@@ -433,6 +433,8 @@ bounds! {
         takes ["{}" "{ connections = 1, handshakes = 1, requests = 1, waiting = 1, lookups = 1, robots_fetches = 1, leaves = 1 }"];
     proxy_max_handshakes: "proxy.max_handshakes" refuses ["0" "1_000_001"] takes ["1" "1_000_000"];
     proxy_max_requests: "proxy.max_requests" refuses ["0" "10_000_001"] takes ["1" "10_000_000"];
+    proxy_min_progress: "proxy.min_progress" refuses ["-1B" "1025KiB" "1"] takes ["0B" "1MiB"];
+    proxy_progress_window: "proxy.progress_window" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     proxy_place_wait: "proxy.place_wait" refuses ["3600001ms" "5"] takes ["0s" "1h"];
     proxy_backlog: "proxy.backlog" refuses ["0" "-1" "1_000_001" "'1'"] takes ["1" "1_000_000"];
     proxy_max_commands: "proxy.max_commands" refuses ["0" "10_001" "'1'"] takes ["1" "10_000"];

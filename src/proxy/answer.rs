@@ -139,7 +139,9 @@ impl AnswerForm {
 pub fn as_written(details: &ProblemDetails, name: &str, now: Timestamp) -> String {
     let body = details.json();
     let status = status_member(name, Some(details.error), &details.detail);
-    let retry_after = details.retry_after.unwrap_or_default();
+    let retry_after = details.retry_after.map_or(String::new(), |seconds| {
+        format!("Retry-After: {seconds}\r\n")
+    });
     format!(
         "HTTP/1.1 {}\r\n\
          Content-Type: application/problem+json\r\n\
@@ -148,7 +150,7 @@ pub fn as_written(details: &ProblemDetails, name: &str, now: Timestamp) -> Strin
          Connection: close\r\n\
          Date: {}\r\n\
          Proxy-Status: {status}\r\n\
-         Retry-After: {retry_after}\r\n\
+         {retry_after}\
          \r\n\
          {body}",
         details.status,

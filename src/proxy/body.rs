@@ -17,6 +17,7 @@ use super::completion::RecordCompletion;
 use super::fields;
 use super::hold::HeldBody;
 use super::places::RequestPlace;
+use super::progress::{ResponseProgress, STREAM};
 use super::socket::{ConnectionActivity, WaitGuard};
 use crate::pace::Turn;
 use crate::upstream::body::{BodyError, ResponseBody};
@@ -46,6 +47,7 @@ impl ProxyBody {
     #[must_use]
     pub fn watched_by(mut self, activity: Arc<ConnectionActivity>) -> Self {
         if let Self::Origin(body) = &mut self {
+            body.stream = STREAM.try_with(Arc::clone).ok();
             body.activity = Some(activity);
         }
         self
@@ -116,6 +118,9 @@ impl Drop for ProxyBody {
                 if completion.is_some_and(RecordCompletion::is_complete) || body.is_end() {
                     body.end(None);
                 }
+                if let Some(progress) = body.progress() {
+                    progress.end();
+                }
             }
         }
     }
@@ -134,6 +139,8 @@ pub struct OriginBody {
     name: Arc<str>,
     completion: Option<RecordCompletion>,
     activity: Option<Arc<ConnectionActivity>>,
+    /// Progress on a stream of HTTP/2.
+    stream: Option<Arc<ResponseProgress>>,
     /// Held while the client has room and the origin sends nothing. How long
     /// that may last is the origin's limit, `upstream.idle_timeout`.
     waiting: Option<WaitGuard>,
@@ -161,6 +168,7 @@ impl OriginBody {
             name: Arc::clone(&own.name),
             completion: None,
             activity: None,
+            stream: None,
             waiting: None,
             turn: None,
             place: None,
@@ -197,6 +205,9 @@ impl OriginBody {
                     if let Some(turn) = &self.turn {
                         turn.wait_for_origin();
                     }
+                    if let Some(progress) = self.progress() {
+                        progress.wait_for_origin();
+                    }
                 }
                 ready!(next)
             }
@@ -232,6 +243,9 @@ impl OriginBody {
                 completion.bytes += data.len() as u64;
             }
             self.wait_for_client(data.len());
+            if let Some(progress) = self.progress() {
+                progress.add(data.len());
+            }
         }
         match frame.into_trailers() {
             Ok(trailers) => {
@@ -255,6 +269,13 @@ impl OriginBody {
             turn.activity().add_client_bytes(bytes);
             turn.activity().wait_for_client();
         }
+    }
+
+    /// Returns the progress of this response: that of its stream, or of its
+    /// connection over HTTP/1.
+    fn progress(&self) -> Option<&ResponseProgress> {
+        let of_connection = self.activity.as_ref().map(|activity| &activity.progress);
+        self.stream.as_deref().or(of_connection)
     }
 
     fn end(&mut self, error: Option<&'static str>) {

@@ -24,14 +24,16 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use super::body::ProxyBody;
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
+use super::head_timer::HeadTimer;
 use super::problem::{MalformedRequest, Problem};
+use super::progress::{MinimumProgress, StreamTasks, count_slow};
 use super::request::{ConnectionInfo, only_host};
 use super::server::{ActiveConfig, ConnectionSlot};
 use super::socket::{ClientEnd, ConnectionActivity, Socket};
 use crate::clients::client::Client;
 use crate::clients::shares::Share;
 use crate::clock;
-use crate::tasks::{OwnWakes, Tasks};
+use crate::tasks::OwnWakes;
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Origin;
 
@@ -68,6 +70,8 @@ enum ConnectionSignal {
     Displaced,
     /// The time for the first head, or to end without a place, is over.
     Deadline,
+    /// Another `proxy.progress_window` is over.
+    ProgressTick,
     /// Another `proxy.idle_timeout` is over.
     IdleTick,
 }
@@ -100,6 +104,7 @@ pub(super) struct ClientConnection {
     last_credential: LastCredential,
     header_timeout: Duration,
     idle_timeout: Duration,
+    least_progress: MinimumProgress,
 }
 
 /// What the connection inside a CONNECT is opened with.
@@ -131,6 +136,7 @@ impl ClientConnection {
             last_credential: LastCredential::default(),
             header_timeout: in_force.options.header_timeout,
             idle_timeout: in_force.options.idle_timeout,
+            least_progress: in_force.options.least_progress,
         }
     }
 
@@ -208,9 +214,16 @@ impl ClientConnection {
                 Ok::<_, Infallible>(response.map(|body| body.watched_by(activity)))
             }
         };
-        let io = TokioIo::new(stream);
         match protocol {
             Protocol::Http1 => {
+                let server = Arc::clone(&this.slot.server);
+                let activity = Arc::clone(&this.activity);
+                let io = TokioIo::new(HeadTimer::new(
+                    stream,
+                    server,
+                    activity,
+                    this.header_timeout,
+                ));
                 // One after the other: hyper starts a request when the one before
                 // was answered.
                 let connection = http1_builder(this.idle_timeout)
@@ -222,7 +235,13 @@ impl ClientConnection {
                 .await;
             }
             Protocol::Http2 => {
-                let tasks = this.slot.server.tasks.clone();
+                let server = &this.slot.server;
+                let tasks = StreamTasks {
+                    tasks: server.tasks.clone(),
+                    least: this.least_progress,
+                    metrics: Arc::clone(&server.metrics),
+                };
+                let io = TokioIo::new(stream);
                 let order = StartOrder::default();
                 let service = service_fn(move |request| order.next(respond(request)));
                 let connection = http2_builder(tasks).serve_connection(io, service);
@@ -248,6 +267,8 @@ impl ClientConnection {
         let mut reset = pin!(self.slot.client_end.reset());
         let mut displaced = pin!(self.slot.place.displaced());
         let mut deadline = pin!(tokio::time::sleep(self.header_timeout));
+        let mut progress = tokio::time::interval(self.least_progress.window);
+        progress.reset();
         let mut idle = tokio::time::interval(self.idle_timeout);
         idle.reset();
         let mut state = DriveState::default();
@@ -266,6 +287,11 @@ impl ClientConnection {
                     }
                     if !state.is_past_deadline && deadline.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::Deadline);
+                    }
+                    // Not before a request came and another signal did: most
+                    // connections are over by then, and need no timer for it.
+                    if self.activity.has_begun() && progress.poll_tick(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::ProgressTick);
                     }
                     idle.poll_tick(cx).map(|_| ConnectionSignal::IdleTick)
                 })
@@ -311,11 +337,23 @@ impl ClientConnection {
             }
             ConnectionSignal::Deadline => {
                 state.is_past_deadline = true;
-                if state.is_displaced || !self.activity.has_begun() {
+                let is_silent = !self.activity.has_begun() && !self.activity.has_half_head();
+                if state.is_displaced || is_silent {
                     Reaction::End
                 } else {
                     Reaction::GoOn
                 }
+            }
+            ConnectionSignal::ProgressTick => {
+                if !self
+                    .activity
+                    .progress
+                    .is_too_slow(self.least_progress.bytes)
+                {
+                    return Reaction::GoOn;
+                }
+                count_slow(&self.slot.server.metrics, "response");
+                Reaction::End
             }
             ConnectionSignal::IdleTick => {
                 let is_idle = self.activity.is_idle();
@@ -393,6 +431,7 @@ impl ClientConnection {
     ) -> Response<ProxyBody> {
         match self.handshake(&request, in_force, credential).await {
             Ok(handshake) => {
+                self.activity.end_heads();
                 self.open(request, handshake);
                 Response::new(ProxyBody::whole(""))
             }
@@ -569,7 +608,7 @@ fn http1_builder(idle_timeout: Duration) -> http1::Builder {
     builder
 }
 
-fn http2_builder(tasks: Tasks) -> http2::Builder<Tasks> {
+fn http2_builder(tasks: StreamTasks) -> http2::Builder<StreamTasks> {
     let mut builder = http2::Builder::new(tasks);
     builder
         .timer(TokioTimer::new())

@@ -139,6 +139,7 @@ impl Proxy {
         let mut request =
             ProxyRequest::read(request, connection, &self.options.request, &self.crawlers)?;
         request.place = Some(Arc::clone(&place));
+        request.upload.count_in(&self.metrics);
         if let Some(answer) = own_answer {
             return Ok(answer);
         }

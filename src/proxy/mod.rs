@@ -10,6 +10,8 @@ pub mod overload;
 
 pub mod connection;
 
+pub mod head_timer;
+
 pub mod listener_tls;
 
 pub mod server;
@@ -51,6 +53,8 @@ pub mod completion;
 pub mod places;
 
 pub mod socket;
+
+pub mod progress;
 
 pub mod hold;
 

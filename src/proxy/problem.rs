@@ -56,6 +56,10 @@ pub enum MalformedRequest {
     /// Two readers could frame the message differently.
     #[error("the request can be framed in two ways: {0}")]
     Framing(&'static str),
+    /// A part of the head came, and the rest did not in time (RFC 9110, section
+    /// 15.5.9).
+    #[error("the head of the request was not whole within proxy.header_timeout")]
+    HeadTimeout,
     /// `Expect` has another value than `100-continue` (RFC 9110, section 10.1.1).
     #[error("only 100-continue can be expected")]
     Expectation,
@@ -76,6 +80,8 @@ impl MalformedRequest {
             StatusCode::MISDIRECTED_REQUEST
         } else if matches!(self, Self::Expectation) {
             StatusCode::EXPECTATION_FAILED
+        } else if matches!(self, Self::HeadTimeout) {
+            StatusCode::REQUEST_TIMEOUT
         } else {
             StatusCode::BAD_REQUEST
         }

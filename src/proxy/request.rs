@@ -22,7 +22,7 @@ use super::places::{ConnectionPlace, RequestPlace};
 use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
 use super::tally::Tally;
-use super::upload::ClientUpload;
+use super::upload::{ClientUpload, UploadLimits};
 use crate::clients::client::Client;
 use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
@@ -35,8 +35,8 @@ use politesse_robots::origin::{InvalidTarget, Origin, Scheme, Target};
 pub struct Options {
     /// Settings of the fields that are passed on.
     pub fields: fields::Options,
-    /// The longest that an upload may stall (`proxy.idle_timeout`).
-    pub upload_idle: Duration,
+    /// Limits of uploads.
+    pub upload: UploadLimits,
     /// Crawlers known by more than their User-Agent (`crawler`).
     pub identities: Identities,
     /// Treatment of credentials (`proxy.auth`).
@@ -138,7 +138,7 @@ impl ProxyRequest {
                 headers,
                 extensions: parts.extensions,
             },
-            upload: ClientUpload::new(body, options.upload_idle),
+            upload: ClientUpload::new(body, options.upload),
         })
     }
 }

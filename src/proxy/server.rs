@@ -20,6 +20,7 @@ use super::connect::Interceptor;
 use super::exchange::Proxy;
 use super::listener_tls::{self, ListenerTls};
 use super::places::{ConnectionPlace, EntryLimits, EntryShares};
+use super::progress::MinimumProgress;
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
 use crate::clients::directory::{self, ClientDirectory};
@@ -47,10 +48,13 @@ pub struct Options {
     pub limits: EntryLimits,
     /// Commands of `politesse run` that are served at one time.
     pub max_commands: NonZeroUsize,
-    /// The longest that the first head of a connection may take.
+    /// The longest that a head may take: the first from the beginning of its
+    /// connection, another from its first byte.
     pub header_timeout: Duration,
-    /// The longest that a connection may be idle, or a later head take.
+    /// The longest that a connection may be idle.
     pub idle_timeout: Duration,
+    /// The least that a client takes of a response.
+    pub least_progress: MinimumProgress,
     /// The longest that exchanges may go on after a signal to stop.
     pub shutdown_timeout: Duration,
 }

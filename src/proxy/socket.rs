@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::progress::ResponseProgress;
 use crate::tasks::ReadBudget;
 
 /// Client's connection.
@@ -181,8 +182,14 @@ impl AsyncWrite for Socket {
 /// told from an origin that sends nothing.
 #[derive(Debug, Default)]
 pub struct ConnectionActivity {
-    /// Whether a request has come.
-    has_begun: AtomicBool,
+    /// Requests that have come.
+    requests: AtomicUsize,
+    /// Whether a part of a head has come, and not yet the rest.
+    has_half_head: AtomicBool,
+    /// Whether a connection inside a CONNECT has begun.
+    has_no_heads: AtomicBool,
+    /// Progress of the responses over HTTP/1, one after the other.
+    pub(super) progress: ResponseProgress,
     /// Whether anything happened since [`ConnectionActivity::is_idle`] was asked.
     is_active: AtomicBool,
     /// Requests that are not answered yet, and bodies that wait for an origin.
@@ -193,7 +200,8 @@ impl ConnectionActivity {
     /// Records that a request has come. The connection is not idle until the
     /// guard is dropped.
     pub fn begin_request(self: &Arc<Self>) -> WaitGuard {
-        self.has_begun.store(true, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.set_half_head(false);
         self.record();
         self.wait()
     }
@@ -212,7 +220,38 @@ impl ConnectionActivity {
 
     /// Reports whether a request has come at all.
     pub fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
+        self.requests() != 0
+    }
+
+    /// Returns how many requests have come.
+    pub fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Records that what comes from now on are no heads: the connection inside a
+    /// CONNECT.
+    pub fn end_heads(&self) {
+        self.has_no_heads.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports whether what comes now is the head of a request over HTTP/1: none
+    /// is being answered.
+    pub fn awaits_head(&self) -> bool {
+        !self.has_no_heads.load(Ordering::Relaxed) && !self.is_in_exchange()
+    }
+
+    fn is_in_exchange(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0 || self.progress.is_under_way()
+    }
+
+    /// Records whether a part of a head has come, and not yet the rest.
+    pub fn set_half_head(&self, is_half: bool) {
+        self.has_half_head.store(is_half, Ordering::Relaxed);
+    }
+
+    /// Reports whether a part of a head has come, and not yet the rest.
+    pub fn has_half_head(&self) -> bool {
+        self.has_half_head.load(Ordering::Relaxed)
     }
 
     /// Reports whether nothing has happened since the last call, and nothing

@@ -11,9 +11,12 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use thiserror::Error;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::fields;
+use super::progress::{MinimumProgress, count_slow};
+use crate::clock;
+use crate::metrics::Metrics;
 use crate::pace::TurnActivity;
 
 /// Reason why an upload did not reach its end. The origin never sees it
@@ -23,29 +26,59 @@ pub enum UploadError {
     /// The client closed the connection, or framed the body wrongly.
     #[error("the upload broke off")]
     Broken(#[source] hyper::Error),
-    /// Nothing came for `proxy.idle_timeout`.
+    /// Nothing came for `proxy.idle_timeout`, or less than `proxy.min_progress`.
     #[error("the upload stalled")]
     Stalled,
 }
 
-/// Body of a client's request, which fails when nothing comes for a time.
+/// Limits of uploads.
+#[derive(Debug, Clone, Copy)]
+pub struct UploadLimits {
+    /// The longest that an upload may stall (`proxy.idle_timeout`).
+    pub idle_timeout: Duration,
+    /// The least that a client sends in the time in which it is waited for.
+    pub least: MinimumProgress,
+}
+
+/// Body of a client's request, which fails when nothing comes for a time, or next
+/// to nothing.
 #[derive(Debug)]
 pub struct ClientUpload {
     body: Incoming,
-    idle_timeout: Duration,
+    limits: UploadLimits,
+    /// Bytes that came in this window.
+    bytes: usize,
+    /// Time in this window in which the client was waited for, without the wait
+    /// that goes on.
+    waited: Duration,
     /// Runs while the client sends nothing.
-    idle: Option<Pin<Box<Sleep>>>,
+    wait: Option<UploadWait>,
+    /// Counters, if there is anything to upload.
+    metrics: Option<Arc<Metrics>>,
     /// Activity of the turn in which the body is sent.
     turn: Option<Arc<TurnActivity>>,
 }
 
+/// Wait for the client.
+#[derive(Debug)]
+struct UploadWait {
+    /// Beginning, or that of the window that has begun since.
+    since: Instant,
+    /// When nothing has come for too long.
+    idle_at: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
 impl ClientUpload {
-    /// Creates an upload of `body` that may be idle for `idle_timeout`.
-    pub fn new(body: Incoming, idle_timeout: Duration) -> Self {
+    /// Creates an upload of `body` within `limits`.
+    pub fn new(body: Incoming, limits: UploadLimits) -> Self {
         Self {
             body,
-            idle_timeout,
-            idle: None,
+            limits,
+            bytes: 0,
+            waited: Duration::ZERO,
+            wait: None,
+            metrics: None,
             turn: None,
         }
     }
@@ -55,6 +88,70 @@ impl ClientUpload {
     pub fn within(mut self, turn: Arc<TurnActivity>) -> Self {
         self.turn = Some(turn);
         self
+    }
+
+    /// Counts in `metrics` if the client turns out too slow.
+    pub fn count_in(&mut self, metrics: &Arc<Metrics>) {
+        if !self.body.is_end_stream() {
+            self.metrics = Some(Arc::clone(metrics));
+        }
+    }
+
+    fn stalled(&self) -> UploadError {
+        if let Some(metrics) = &self.metrics {
+            count_slow(metrics, "upload");
+        }
+        UploadError::Stalled
+    }
+
+    /// Ends the wait for a part of `bytes`. Returns whether the client is fast
+    /// enough.
+    fn end_wait(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        match self.wait.take() {
+            Some(wait) => self.add_wait(clock::instant().saturating_duration_since(wait.since)),
+            None => true,
+        }
+    }
+
+    /// Adds a wait to the window, and begins another window if this one is over.
+    /// Returns whether the client was fast enough.
+    fn add_wait(&mut self, waited: Duration) -> bool {
+        self.waited += waited;
+        if self.waited < self.limits.least.window {
+            return true;
+        }
+        self.waited = Duration::ZERO;
+        self.limits.least.bytes <= std::mem::take(&mut self.bytes)
+    }
+
+    /// Waits until the client has sent too little for too long.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let limits = self.limits;
+            let left = limits.least.window.saturating_sub(self.waited);
+            let wait = self.wait.get_or_insert_with(|| {
+                let since = clock::instant();
+                let idle_at = since + limits.idle_timeout;
+                let timer = Box::pin(tokio::time::sleep_until(idle_at.min(since + left)));
+                UploadWait {
+                    since,
+                    idle_at,
+                    timer,
+                }
+            });
+            ready!(wait.timer.as_mut().poll(cx));
+            let now = clock::instant();
+            if wait.idle_at <= now {
+                return Poll::Ready(());
+            }
+            let waited = now.saturating_duration_since(std::mem::replace(&mut wait.since, now));
+            let ends_at = wait.idle_at.min(now + limits.least.window);
+            wait.timer.as_mut().reset(ends_at);
+            if !self.add_wait(waited) {
+                return Poll::Ready(());
+            }
+        }
     }
 }
 
@@ -67,12 +164,14 @@ impl HttpBody for ClientUpload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.idle = None;
+            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok());
+            let bytes = data.and_then(Frame::data_ref).map_or(0, Bytes::len);
             if let Some(turn) = &self.turn {
                 turn.wait_for_origin();
-                if let Some(Ok(frame)) = &frame {
-                    turn.add_client_bytes(frame.data_ref().map_or(0, Bytes::len));
-                }
+                turn.add_client_bytes(bytes);
+            }
+            if !self.end_wait(bytes) && frame.is_some() {
+                return Poll::Ready(Some(Err(self.stalled())));
             }
             let passed = frame.map(|frame| frame.map(without_framing_trailers));
             return Poll::Ready(passed.map(|frame| frame.map_err(UploadError::Broken)));
@@ -80,11 +179,8 @@ impl HttpBody for ClientUpload {
         if let Some(turn) = &self.turn {
             turn.wait_for_client();
         }
-        // Started anew after every frame: a slow upload that moves is not idle.
-        let timeout = self.idle_timeout;
-        let start = || Box::pin(tokio::time::sleep(timeout));
-        ready!(self.idle.get_or_insert_with(start).as_mut().poll(cx));
-        Poll::Ready(Some(Err(UploadError::Stalled)))
+        ready!(self.poll_stall(cx));
+        Poll::Ready(Some(Err(self.stalled())))
     }
 
     fn is_end_stream(&self) -> bool {

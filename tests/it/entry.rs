@@ -3,6 +3,7 @@
 
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::{delaying, queue, standard};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::{run, until};
@@ -79,6 +80,40 @@ fn a_newcomer_takes_the_place_of_an_idle_connection_and_of_no_request() {
         );
         let displaced = "client_shares_total{resource=\"connections\",result=\"displaced\"} 1";
         assert!(metrics(&proxy).await.contains(displaced));
+    });
+}
+
+// Ours: what waits for its turn is answered, and keeps nobody out.
+#[test]
+fn a_client_whose_requests_all_wait_keeps_nobody_out() {
+    run(async {
+        let origin = delaying("20").start().await;
+        let proxy = standard(&origin)
+            .set("proxy.max_connections = 3")
+            .start()
+            .await;
+        let mut connections = Vec::new();
+        for _ in 0..3 {
+            connections.push(silent(&proxy, 2).await);
+        }
+        open(&proxy, 3).await;
+        assert_eq!(
+            connections[0]
+                .get("http://o.test/0", "o.test")
+                .await
+                .status(),
+            200
+        );
+        for (number, connection) in (1..).zip(&mut connections) {
+            let head = format!("GET http://o.test/{number} HTTP/1.1\r\nHost: o.test\r\n\r\n");
+            connection.send(head.as_bytes()).await;
+            queue(&proxy, number).await;
+        }
+        assert_eq!(get(&proxy, "http://o.test/robots.txt").await.status(), 200);
+        let displaced = connections[0].reply_to("GET").await;
+        displaced.assert_error(503, "http_request_denied");
+        assert_eq!(displaced.json()["reason"], "overload");
+        assert!(connections[0].closes().await);
     });
 }
 

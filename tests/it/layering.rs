@@ -94,6 +94,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
     let listed = [
         "proxy/connection.rs",
         "proxy/listener.rs",
+        "proxy/progress.rs",
         "robots_cache/worker.rs",
         "upstream/connect.rs",
         "upstream/parent.rs",

@@ -1,15 +1,17 @@
 //! Everything has a bound, and bad input gets a clear answer and leaves the
 //! proxy well (ARCHITECTURE.md, invariant 8).
 
+use http_body_util::BodyExt as _;
 use tokio::process::Command;
 
-use crate::kit::client::{Crawler, get};
+use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
-use crate::kit::page::{Gate, Page};
+use crate::kit::page::{Gate, Length, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::run;
+use crate::kit::{run, until};
 
 // Ours: `proxy.max_connections` counts, not what a shell gives to who does not
 // ask.
@@ -107,25 +109,97 @@ fn an_address_that_may_not_use_the_proxy_is_closed_at_once() {
     });
 }
 
-// Ours: proxy.header_timeout, proxy.idle_timeout.
+// RFC 9110, section 15.5.9; proxy.header_timeout.
 #[test]
-fn silent_and_dripping_connections_end() {
+fn a_silent_connection_ends_and_half_a_head_is_answered_with_408() {
     run(async {
-        let config = Config::default().set("proxy.header_timeout = \"300ms\"");
-        let proxy = config.set("proxy.idle_timeout = \"500ms\"").start().await;
-        for start in ["", "GET http://o.te"] {
-            let mut crawler = Crawler::plain(&proxy).await;
-            crawler.send(start.as_bytes()).await;
-            assert!(
-                crawler
-                    .try_reply_to("GET")
-                    .await
-                    .is_none_or(|reply| reply.status() == 408)
-            );
-        }
+        let origin = Script::robots("").start().await;
+        let config = resolve("o.test", origin.address())
+            .set("proxy.header_timeout = \"300ms\"")
+            .set("https.handshake_timeout = \"300ms\"");
+        let proxy = config.start().await;
+        assert!(Crawler::plain(&proxy).await.closes().await);
+        let mut half = Crawler::plain(&proxy).await;
+        half.send(b"GET http://o.te").await;
+        half.reply_to("GET")
+            .await
+            .assert_error(408, "http_request_error");
+        assert!(half.closes().await);
+        // A later head has the time from its first byte, and so has one in TLS.
+        let mut later = Crawler::plain(&proxy).await;
+        assert_eq!(later.get("http://o.test/", "o.test").await.status(), 200);
+        later.send(b"GET http://o.te").await;
+        later
+            .reply_to("GET")
+            .await
+            .assert_error(408, "http_request_error");
+        let mut inside = Crawler::inside(&proxy, "o.test:443").await;
+        inside.send(b"GET / HT").await;
+        inside
+            .reply_to("GET")
+            .await
+            .assert_error(408, "http_request_error");
         let mut opened = Crawler::connect(&proxy, "o.test:443").await;
         opened.send(b"\x16\x03").await;
         assert!(opened.closes().await);
+        let counted = "politesse_slow_clients_total{result=\"head\"} 3";
+        assert!(metrics(&proxy).await.contains(counted));
+    });
+}
+
+// Ours: proxy.min_progress, proxy.progress_window.
+#[test]
+fn an_upload_that_drips_is_cut_off() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.progress_window = \"500ms\"")
+            .start()
+            .await;
+        let mut slow = Crawler::plain(&proxy).await;
+        let head = "PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 100000\r\n\r\n";
+        slow.send(head.as_bytes()).await;
+        // Each part comes long before proxy.idle_timeout.
+        until("the end of the upload", async || {
+            let sent = slow.try_send(b"x").await;
+            let ended = metrics(&proxy).await;
+            let is_counted = ended.contains("politesse_slow_clients_total{result=\"upload\"} 1");
+            (sent.is_err() || is_counted).then_some(())
+        })
+        .await;
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["error"], "http_request_error");
+    });
+}
+
+// Ours: proxy.min_progress; over HTTP/2 the stream ends, and its connection does
+// not.
+#[test]
+fn a_response_that_nobody_takes_is_cut_off() {
+    run(async {
+        let large = Page::stream(64 << 20, Length::Announced);
+        let script = Script::robots("").page("/large", large);
+        let origin = script.start_tls().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.header_timeout = \"200ms\"")
+            .set("proxy.progress_window = \"500ms\"")
+            .start()
+            .await;
+        let mut slow = Crawler::inside(&proxy, "o.test:443").await;
+        slow.send(b"GET /large HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        proxy.place().completed(1).await;
+        let mut streams = H2Crawler::inside(&proxy, "o.test:443").await;
+        let stalled = streams.head_of("https://o.test/large").await;
+        let rows = proxy.place().completed(2).await;
+        assert!(
+            rows.iter().all(|row| row["error"] == "client_gone"),
+            "{rows:?}"
+        );
+        assert!(stalled.into_body().collect().await.is_err());
+        assert_eq!(streams.get("https://o.test/small").await.status(), 200);
+        let counted = "politesse_slow_clients_total{result=\"response\"} 2";
+        assert!(metrics(&proxy).await.contains(counted));
     });
 }
 
@@ -248,7 +322,7 @@ fn a_pause_of_the_origin_is_no_idleness_of_the_crawler() {
 fn a_crawler_that_reads_nothing_is_closed() {
     run(async {
         let length = 64 * 1024 * 1024;
-        let page = Page::stream(length, crate::kit::page::Length::Announced);
+        let page = Page::stream(length, Length::Announced);
         let origin = Script::robots("").page("/a", page).start().await;
         let proxy = resolve("o.test", origin.address())
             .set("proxy.idle_timeout = \"300ms\"")

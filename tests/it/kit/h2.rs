@@ -74,6 +74,13 @@ impl H2Crawler {
         async move { Ok(response.await?.status().as_u16()) }
     }
 
+    /// Returns the response to a GET of `url`, of whose body nothing is read.
+    pub(crate) async fn head_of(&mut self, url: &str) -> http::Response<hyper::body::Incoming> {
+        let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        self.requests.send_request(request).await.unwrap()
+    }
+
     /// Returns the same connection, for requests at the same time.
     pub(crate) fn beside(&self) -> Self {
         Self {

@@ -1,0 +1,156 @@
+//! Time limit for heads of HTTP/1 requests: a half head is answered with 408
+//! before the connection is closed.
+//!
+//! RFC 9110, section 15.5.9. hyper closes a connection whose head does not come
+//! without a word, and counts the time from the end of the exchange before. Here
+//! it counts from the first byte of a head, or from the beginning of the
+//! connection for the first. Does not read heads: what comes between two
+//! exchanges is one.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::problem::{MalformedRequest, Problem};
+use super::progress::count_slow;
+use super::server::ProxyServer;
+use super::socket::ConnectionActivity;
+use crate::clock;
+
+/// A connection of HTTP/1 whose heads have a time limit.
+#[derive(Debug)]
+pub struct HeadTimer<S> {
+    stream: S,
+    server: Arc<ProxyServer>,
+    activity: Arc<ConnectionActivity>,
+    limit: Duration,
+    /// When the head that is awaited began: for the first one, the connection.
+    begun_at: Instant,
+    /// Number of requests before the head of which a part has come.
+    head_after: Option<usize>,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whether all that was written has been taken by the stream.
+    is_flushed: bool,
+}
+
+impl<S> HeadTimer<S> {
+    /// Limits the time of heads on `stream` to `limit`.
+    pub fn new(
+        stream: S,
+        server: Arc<ProxyServer>,
+        activity: Arc<ConnectionActivity>,
+        limit: Duration,
+    ) -> Self {
+        Self {
+            stream,
+            server,
+            activity,
+            limit,
+            begun_at: clock::instant(),
+            head_after: None,
+            timer: None,
+            is_flushed: true,
+        }
+    }
+
+    /// Records that bytes have come.
+    fn add_bytes(&mut self) {
+        let requests = self.activity.requests();
+        if self.head_after != Some(requests) && self.activity.awaits_head() {
+            self.head_after = Some(requests);
+            self.timer = None;
+            if requests != 0 {
+                self.begun_at = clock::instant();
+            }
+            self.activity.set_half_head(true);
+        }
+    }
+
+    /// Waits for the limit, if a head has begun and not ended.
+    fn poll_limit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.head_after != Some(self.activity.requests()) {
+            return Poll::Pending;
+        }
+        let ends_at = self.begun_at + self.limit;
+        let start = || Box::pin(tokio::time::sleep_until(ends_at));
+        self.timer.get_or_insert_with(start).as_mut().poll(cx)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> HeadTimer<S> {
+    /// Answers the half head, as far as the stream takes that at once: it does,
+    /// unless the client has not read the response before.
+    fn answer(&mut self, cx: &mut Context<'_>) {
+        count_slow(&self.server.metrics, "head");
+        if !self.is_flushed {
+            return;
+        }
+        let problem = Problem::Malformed(MalformedRequest::HeadTimeout);
+        let answer = self.server.in_force.load().proxy.turn_away_unread(&problem);
+        let mut stream = Pin::new(&mut self.stream);
+        if stream.as_mut().poll_write(cx, answer.as_bytes()).is_ready() {
+            let _ = stream.as_mut().poll_flush(cx);
+            let _ = stream.poll_shutdown(cx);
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadTimer<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            if before < buffer.filled().len() {
+                this.add_bytes();
+            }
+            return read;
+        }
+        ready!(this.poll_limit(cx));
+        this.answer(cx);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for HeadTimer<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.is_flushed = false;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.is_flushed = false;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        self.is_flushed = flushed.is_ok();
+        Poll::Ready(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

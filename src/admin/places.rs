@@ -90,6 +90,7 @@ impl AdminPlaces {
             return Some(permit);
         }
         let (_, oldest) = self.silent().by_number.pop_first()?;
+        // Its permit goes to the newcomer at once, before its task has ended.
         oldest.displaced.cancel();
         Some(oldest.permit)
     }

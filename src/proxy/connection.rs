@@ -431,6 +431,8 @@ impl ClientConnection {
     ) -> Response<ProxyBody> {
         match self.handshake(&request, in_force, credential).await {
             Ok(handshake) => {
+                // The bytes of the connection inside must not be taken for a head
+                // that is late.
                 self.activity.end_heads();
                 self.open(request, handshake);
                 Response::new(ProxyBody::whole(""))

@@ -64,6 +64,8 @@ impl<S> HeadTimer<S> {
         if self.head_after != Some(requests) && self.activity.awaits_head() {
             self.head_after = Some(requests);
             self.timer = None;
+            // The first head has the time of the connection: a client that is
+            // silent until then has had it.
             if requests != 0 {
                 self.begun_at = clock::instant();
             }

@@ -73,6 +73,7 @@ impl ResponseProgress {
     pub fn is_too_slow(&self, least: usize) -> bool {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         let has_kept_up = self.has_kept_up.swap(false, Ordering::Relaxed);
+        // Read last: a part that is given away meanwhile counts for the next call.
         let is_at_client = self.state.load(Ordering::Relaxed) == RESPONSE_AT_CLIENT;
         is_at_client && !has_kept_up && bytes < least
     }

@@ -117,6 +117,7 @@ impl ClientUpload {
     /// Adds a wait to the window, and begins another window if this one is over.
     /// Returns whether the client was fast enough.
     fn add_wait(&mut self, waited: Duration) -> bool {
+        // Time in which the origin takes nothing is none of the client's.
         self.waited += waited;
         if self.waited < self.limits.least.window {
             return true;
@@ -147,6 +148,7 @@ impl ClientUpload {
             }
             let waited = now.saturating_duration_since(std::mem::replace(&mut wait.since, now));
             let ends_at = wait.idle_at.min(now + limits.least.window);
+            // The window is over before the limit of idleness is.
             wait.timer.as_mut().reset(ends_at);
             if !self.add_wait(waited) {
                 return Poll::Ready(());

@@ -226,8 +226,17 @@ impl TurnDecider {
             }
             wait.add_wait(turn.waited());
             match self.decide_again(decision.evidence()) {
-                Some(decision) if self.is_to_be_sent(&decision) => break (decision, Some(turn)),
-                Some(decision) => break (decision, None),
+                // The turn came by pace records that no longer hold, so the
+                // request waits for one by those that do, in its place in the
+                // order of arrival.
+                Some(again)
+                    if self.is_to_be_sent(&again)
+                        && again.ruling().asked != decision.ruling().asked =>
+                {
+                    wait.arrival = turn.arrival();
+                }
+                Some(again) if self.is_to_be_sent(&again) => break (again, Some(turn)),
+                Some(again) => break (again, None),
                 // The robots.txt has expired, and is asked for first. Then the
                 // request has its place in the order of arrival again.
                 None => (wait.arrival, wait.robots_fetch) = (turn.arrival(), RobotsFetch::Again),

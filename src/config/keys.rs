@@ -460,8 +460,8 @@ keys! {
         /// is not to hold up all. The pause that the site asks for counts from then.
         max_turn: Duration = r#""2m""#, up_to(DAY);
         /// How long a client that takes or sends nothing keeps its turn from others who
-        /// wait for the host, in all. For each 16 KiB that it takes or sends it has a
-        /// second more. Its response goes on.
+        /// wait for the host, in all. Each 16 KiB that it takes or sends makes up for a
+        /// second. Its response goes on.
         max_stall: Duration = r#""5s""#, up_to(DAY);
         /// Of how many hosts something is known at a time; the idle ones go first.
         max_hosts: NonZeroUsize = "200000", count(1..=10_000_000);

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::schedule::{Start, Uptime};
 use crate::clock;
 
-/// Bytes for which a client has a second more, so that a turn is kept by one that
-/// takes a long response at a moderate speed, and not by one that takes a byte now
-/// and then.
+/// Bytes that make up for a second of waiting, so that a turn is kept by a client
+/// that takes a long response at a moderate speed, and not by one that takes a
+/// byte now and then.
 const BYTES_PER_SECOND: u64 = 16 * 1024;
 
 /// Shortest time until a turn is looked at again whose client is not waited for.
@@ -33,10 +33,9 @@ pub struct TurnActivity {
     /// Microseconds of uptime since when the client is waited for, at least 1;
     /// 0 while it is not.
     since: AtomicU64,
-    /// Microseconds for which the client was waited for before that.
+    /// Microseconds for which the client was waited for before that, without those
+    /// that it made up for.
     waited: AtomicU64,
-    /// Bytes that the client took or sent.
-    bytes: AtomicU64,
     /// Whether the turn was given up. Written under the lock of the host.
     is_given_up: AtomicBool,
 }
@@ -48,7 +47,6 @@ impl TurnActivity {
             epoch,
             since: AtomicU64::new(0),
             waited: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
         }
     }
@@ -72,20 +70,29 @@ impl TurnActivity {
         }
     }
 
-    /// Counts bytes that the client took or sent.
+    /// Counts bytes that the client took or sent: they make up for time for which
+    /// it was waited for, and for none to come. The buffers of a connection take
+    /// megabytes at once for a client that then takes nothing more.
     pub fn add_client_bytes(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let earned = bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND;
+        let waited = self.waited.load(Ordering::Relaxed);
+        self.waited
+            .store(waited.saturating_sub(earned), Ordering::Relaxed);
+        let since = self.since.load(Ordering::Relaxed);
+        let left = earned.saturating_sub(waited);
+        if since != 0 && left != 0 {
+            let since = since.saturating_add(left).min(self.now().max(1));
+            self.since.store(since, Ordering::Relaxed);
+        }
     }
 
     /// Returns when to look at the turn: it is given up if that is now or over.
-    /// A client may be waited for in all for `max_stall`, and longer the more it
-    /// takes or sends.
+    /// A client may be waited for in all for `max_stall`, without the time that it
+    /// made up for.
     pub(super) fn look_at(&self, max_stall: Duration, now: Uptime) -> Uptime {
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / BYTES_PER_SECOND);
         let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
-        let left = max_stall.saturating_add(earned).saturating_sub(waited);
+        let left = max_stall.saturating_sub(waited);
         match self.since.load(Ordering::Relaxed) {
             0 => now.saturating_add(left.max(LOOK_AGAIN)),
             since => Duration::from_micros(since).saturating_add(left),

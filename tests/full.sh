@@ -22,11 +22,14 @@ cargo test --locked --test it soak -- --ignored --nocapture
 echo '== Clients that wait for long' # in the environment that tests/run makes
 cargo test --locked --test it pace_clients -- --ignored --nocapture
 
+echo '== Floods beside a client that behaves'
+cargo test --locked --profile quick --test it floods -- --ignored --nocapture --test-threads 1
+
 echo '== A store of 100,000 robots.txt'
 cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
 
 echo '== A crawl of 100,000 origins'
-cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture
+cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture --test-threads 1
 
 echo '== Instructions and system calls of a request'
 need=()

@@ -6,16 +6,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::kit::client::Duplex;
 use super::kit::soon;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
 struct Frame {
     kind: u8,
@@ -54,17 +54,18 @@ pub(crate) async fn send(stream: &mut impl Duplex, fields: &[(String, String)]) 
     stream.flush().await.unwrap();
 }
 
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut bytes = length[1..].to_vec();
-    bytes.extend([kind, flags, 0, 0, 0, stream]);
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
     bytes.extend(payload);
     bytes
 }
 
 /// Returns a field without indexing, with a new name (RFC 7541, section 6.2.2).
 /// U+0000 to U+00FF are bytes.
-fn literal(name: &str, value: &str) -> Vec<u8> {
+pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
         let letters = text.chars().map(|letter| u8::try_from(letter).unwrap());

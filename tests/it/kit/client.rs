@@ -1,6 +1,7 @@
 //! A crawler that says exactly what a test wants said: HTTP/1.1 by hand, over
 //! TCP or inside CONNECT and TLS; and curl.
 
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -120,6 +121,20 @@ impl Crawler {
             unread: Vec::new(),
             trailers: Vec::new(),
         }
+    }
+
+    /// Returns a connection from `source`, one of the many addresses of loopback:
+    /// another client. `None` if the proxy has no room for it.
+    pub(crate) async fn at(source: Ipv4Addr, proxy: &Proxy) -> Option<Self> {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((source, 0).into()).unwrap();
+        let stream = socket.connect(proxy.address()).await.ok()?;
+        stream.set_nodelay(true).unwrap();
+        Some(Self {
+            stream: Box::pin(stream),
+            unread: Vec::new(),
+            trailers: Vec::new(),
+        })
     }
 
     /// Returns a connection that ends in a reset when it is dropped.

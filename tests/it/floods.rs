@@ -1,0 +1,289 @@
+//! Floods: a client that sends what costs the proxy most, beside one that behaves.
+//!
+//! Each flood is bounded in bytes and in time, and stays on loopback. Ignored in
+//! every run but that of `tests/full.sh`, since the time of the client that behaves
+//! is measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy, sink, split};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+use crate::frames::{
+    END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame, literal,
+};
+use crate::kit::certificates;
+use crate::kit::client::{Crawler, Duplex};
+use crate::kit::origin::Script;
+use crate::kit::page::{Length, Page};
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::run;
+use crate::kit::tenant::{Crowd, GOOD, bad, crawl};
+
+/// Time for which the client that behaves asks, alone and beside the flood.
+const TIME: Duration = Duration::from_secs(4);
+/// Longest life of one connection of a flood.
+const FLOOD: Duration = Duration::from_secs(2);
+/// Connections of a flood at the same time.
+const CONNECTIONS: usize = 4;
+/// Longest time of 99 in 100 requests beside a flood.
+const P99: Duration = Duration::from_millis(150);
+const URL: &str = "http://o.test/page";
+
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const PING: u8 = 6;
+/// Setting of the window of a new stream (RFC 9113, section 6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Frames that are written at once.
+const BATCH: u32 = 200;
+
+/// Holds that the client that behaves has an answer to each request, and soon,
+/// while connections of another do what `flood` does.
+async fn beside<F: Future<Output = ()> + Send + 'static>(flood: fn(Arc<Proxy>) -> F) {
+    let endless = Page::stream(1 << 30, Length::Announced);
+    let origin = Script::robots("").page("/endless", endless).start().await;
+    let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
+    let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
+    let mut crowd = Crowd::default();
+    for _ in 0..CONNECTIONS {
+        crowd.repeat(&proxy, move |proxy| async move {
+            // One that the proxy ends at once must not become a loop.
+            let pause = sleep(Duration::from_millis(10));
+            tokio::join!(drop_late(timeout(FLOOD, flood(proxy))), pause);
+        });
+    }
+    sleep(Duration::from_millis(500)).await;
+    let beside = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
+    assert!(beside.errors.is_empty(), "{:?}", beside.errors);
+    assert!(
+        beside.p99() <= P99.max(alone.p99() * 3),
+        "{:?}",
+        beside.p99()
+    );
+}
+
+async fn drop_late<T>(work: impl Future<Output = T>) {
+    drop(work.await);
+}
+
+/// Opens a connection over HTTP/2 inside CONNECT, preface and settings sent;
+/// `None` if the proxy has no room for it.
+async fn h2(proxy: &Proxy, settings: &[u8]) -> Option<impl Duplex + 'static> {
+    let mut crawler = Crawler::at(bad(0), proxy).await?;
+    let connect = b"CONNECT o.test:443 HTTP/1.1\r\nHost: o.test:443\r\n\r\n";
+    crawler.try_send(connect).await.ok()?;
+    crawler.head().await.filter(|head| head.status == 200)?;
+    let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["h2"]));
+    let name = "o.test".try_into().ok()?;
+    let mut stream = connector.connect(name, crawler.into_stream()).await.ok()?;
+    let begin = [PREFACE, &frame(SETTINGS, 0, 0, settings)].concat();
+    stream.write_all(&begin).await.ok()?;
+    Some(stream)
+}
+
+/// Writes `next` for each number of a client's streams, until the proxy closes.
+async fn flood_streams(proxy: Arc<Proxy>, next: impl Fn(u32) -> Vec<u8>) {
+    let Some(stream) = h2(&proxy, &[]).await else {
+        return;
+    };
+    let (mut reader, mut writer) = split(stream);
+    let write = async {
+        for first in (0..100_000).step_by(BATCH as usize) {
+            let batch = (first..first + BATCH).flat_map(|number| next(2 * number + 1));
+            let batch: Vec<u8> = batch.collect();
+            writer.write_all(&batch).await?;
+            writer.flush().await?;
+        }
+        std::io::Result::Ok(())
+    };
+    let mut nowhere = sink();
+    // Whichever ends first: the proxy may close while there is more to write.
+    tokio::select! {
+        _ = write => {}
+        _ = copy(&mut reader, &mut nowhere) => {}
+    }
+}
+
+/// Fields of a GET for `path`, without indexing.
+fn request(path: &str) -> Vec<u8> {
+    let fields = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "o.test"),
+        (":path", path),
+        ("user-agent", "BadBot/1.0"),
+    ];
+    let fields = fields.iter();
+    fields
+        .flat_map(|(name, value)| literal(name, value))
+        .collect()
+}
+
+fn open(stream: u32, path: &str) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, &request(path))
+}
+
+// CVE-2023-44487.
+async fn rapid_reset(proxy: Arc<Proxy>) {
+    let reset = |stream| {
+        [
+            open(stream, "/page"),
+            frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]),
+        ]
+    };
+    flood_streams(proxy, |stream| reset(stream).concat()).await;
+}
+
+// CVE-2025-8671: errors of the client that have the server reset the stream.
+async fn made_you_reset(proxy: Arc<Proxy>) {
+    let nothing = |stream| frame(WINDOW_UPDATE, 0, stream, &[0; 4]);
+    let reset = |stream| [open(stream, "/page"), nothing(stream)];
+    flood_streams(proxy, |stream| reset(stream).concat()).await;
+}
+
+// CVE-2024-27316 and its kin.
+async fn continuations(proxy: Arc<Proxy>) {
+    let part = literal("x-part", "value");
+    flood_streams(proxy, |stream| match stream {
+        1 => frame(HEADERS, 0, 1, &request("/page")),
+        _ => frame(CONTINUATION, 0, 1, &part),
+    })
+    .await;
+}
+
+// CVE-2019-9515.
+async fn settings(proxy: Arc<Proxy>) {
+    flood_streams(proxy, |_| frame(SETTINGS, 0, 0, &[])).await;
+}
+
+// CVE-2019-9512.
+async fn pings(proxy: Arc<Proxy>) {
+    flood_streams(proxy, |_| frame(PING, 0, 0, &[7; 8])).await;
+}
+
+// CVE-2016-6581: a large field in the table, named thousands of times by one byte
+// (RFC 7541, section 6.1).
+async fn hpack(proxy: Arc<Proxy>) {
+    let mut large = vec![0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
+    large.extend([b'v'; 4000]);
+    let named = vec![0x80 | 62; 12_000];
+    flood_streams(proxy, |stream| {
+        let fields = [request("/page"), large.clone(), named.clone()].concat();
+        frame(HEADERS, END_STREAM | END_HEADERS, stream, &fields)
+    })
+    .await;
+}
+
+// CVE-2019-9517: responses that the client asks for and never takes.
+async fn window_zero(proxy: Arc<Proxy>) {
+    let mut setting = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
+    setting.extend([0; 4]);
+    let Some(mut stream) = h2(&proxy, &setting).await else {
+        return;
+    };
+    for number in 0..100 {
+        if stream
+            .write_all(&open(2 * number + 1, "/endless"))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
+    let _ = stream.flush().await;
+    // PINGs keep the connection from looking idle.
+    while stream.write_all(&frame(PING, 0, 0, &[7; 8])).await.is_ok() {
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Sends `begin`, and then `more` a byte at a time, slowly.
+async fn drip(proxy: Arc<Proxy>, begin: &str, more: &str) {
+    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
+        return;
+    };
+    let mut sent = crawler.try_send(begin.as_bytes()).await;
+    for byte in more.bytes().cycle() {
+        if sent.is_err() {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+        sent = crawler.try_send(&[byte]).await;
+    }
+}
+
+async fn slow_heads(proxy: Arc<Proxy>) {
+    drip(proxy, "GET http://o.test/page HTTP/1.1\r\n", "X-A: b\r\n").await;
+}
+
+async fn slow_bodies(proxy: Arc<Proxy>) {
+    let head = "POST http://o.test/page HTTP/1.1\r\nHost: o.test\r\nContent-Length: 9999\r\n\r\n";
+    drip(proxy, head, "x").await;
+}
+
+async fn slow_reads(proxy: Arc<Proxy>) {
+    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
+        return;
+    };
+    let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\r\n";
+    let _ = crawler.try_send(request.as_bytes()).await;
+    let mut stream = crawler.into_stream();
+    while stream.read_u8().await.is_ok() {
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn silence(proxy: Arc<Proxy>) {
+    let crawlers: Vec<_> = (0..64).map(|_| Crawler::at(bad(0), &proxy)).collect();
+    let mut open = Vec::new();
+    for crawler in crawlers {
+        open.push(crawler.await);
+    }
+    sleep(FLOOD).await;
+}
+
+async fn half_handshakes(proxy: Arc<Proxy>) {
+    // The beginning of a ClientHello (RFC 8446, section 4.1.2), and no more.
+    let begin = "CONNECT o.test:443 HTTP/1.1\r\nHost: o.test:443\r\n\r\n\u{16}\u{3}\u{1}\u{2}";
+    drip(proxy, begin, "\u{1}").await;
+}
+
+async fn large_heads(proxy: Arc<Proxy>) {
+    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
+        return;
+    };
+    let field = format!("X-A: {}\r\n", "a".repeat(1 << 20));
+    let head = format!("GET http://o.test/page HTTP/1.1\r\nHost: o.test\r\n{field}\r\n");
+    let _ = crawler.try_send(head.as_bytes()).await;
+    crawler.try_reply_to("GET").await;
+}
+
+macro_rules! floods {
+    ($($name:ident: $flood:ident;)*) => {$(
+        #[test]
+        #[ignore = "measures times: tests/full.sh runs it"]
+        fn $name() {
+            run(beside($flood));
+        }
+    )*};
+}
+
+// Ours; the CVEs stand at each flood.
+floods! {
+    rapid_resets_slow_nobody_else: rapid_reset;
+    resets_that_the_proxy_is_made_to_send_slow_nobody_else: made_you_reset;
+    endless_continuations_slow_nobody_else: continuations;
+    settings_without_end_slow_nobody_else: settings;
+    pings_without_end_slow_nobody_else: pings;
+    fields_that_unpack_to_more_slow_nobody_else: hpack;
+    streams_without_a_window_slow_nobody_else: window_zero;
+    slow_heads_slow_nobody_else: slow_heads;
+    slow_bodies_slow_nobody_else: slow_bodies;
+    slow_readers_slow_nobody_else: slow_reads;
+    silent_connections_slow_nobody_else: silence;
+    half_handshakes_slow_nobody_else: half_handshakes;
+    heads_of_a_mebibyte_slow_nobody_else: large_heads;
+}

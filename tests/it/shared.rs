@@ -1,0 +1,275 @@
+//! A shared proxy: a client that takes all it can beside one that behaves, each at
+//! an address of its own.
+//!
+//! The one that behaves must hardly notice: no error but its own, four fifths of
+//! its fair share. Upper bounds of time are generous, because machines are busy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politesse::clock;
+
+use crate::kit::client::{Crawler, metrics};
+use crate::kit::h2::H2Crawler;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::{ONE_FILE, asking_for_less, metric, standard};
+use crate::kit::page::{Length, Page};
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::tenant::{Crowd, GOOD, ask, bad, crawl};
+use crate::kit::{run, until};
+
+/// Time for which the good client asks, alone and beside others.
+const TIME: Duration = Duration::from_secs(3);
+/// Four fifths of a fair share among two.
+const OF_TWO: f64 = 0.8 / 2.0;
+const URL: &str = "http://o.test/page";
+
+async fn origin() -> Origin {
+    Script::robots("").start().await
+}
+
+/// Waits until so many requests wait for their turns.
+async fn at_least(proxy: &Proxy, waiting: u32) {
+    until("a queue", async || {
+        let queued = metric(proxy, "politesse_pace_queued").await;
+        (f64::from(waiting) <= queued).then_some(())
+    })
+    .await;
+}
+
+/// Opens connections one after the other, and keeps up to `count` of them open
+/// without a word.
+async fn silent(proxy: Arc<Proxy>, number: u8, count: usize) {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        open.extend(Crawler::at(bad(number), &proxy).await);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+}
+
+async fn beside_silent_connections(clients: u8) {
+    let origin = origin().await;
+    let config = resolve("o.test", origin.address()).set("proxy.max_connections = 200");
+    let proxy = Arc::new(config.start().await);
+    let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
+    let mut crowd = Crowd::default();
+    for number in 0..clients {
+        crowd.repeat(&proxy, move |proxy| silent(proxy, number, 220));
+    }
+    until("all connections open", async || {
+        let shares = metrics(&proxy).await;
+        shares
+            .contains("client_shares_total{resource=\"connections\"")
+            .then_some(())
+    })
+    .await;
+    let beside = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
+    beside.assert_beside(&alone, 0.8 / f64::from(clients + 1));
+}
+
+// Ours: shares of connections.
+#[test]
+fn a_client_with_all_connections_does_not_keep_another_out() {
+    run(beside_silent_connections(1));
+}
+
+#[test]
+fn ten_clients_with_all_connections_do_not_keep_an_eleventh_out() {
+    run(beside_silent_connections(10));
+}
+
+// Ours: shares of waiting places. The streams of the bad client wait at a host
+// with a crawl delay; the requests of the good one wait for each other at another.
+#[test]
+fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
+    run(async {
+        let slow = Script::robots("User-agent: *\nCrawl-delay: 1\n").name("slow.test");
+        let slow = slow.start_tls().await;
+        let origin = origin().await;
+        let config = standard(&origin)
+            .resolve("slow.test", slow.address())
+            .set("pace.origin = { rate = \"20/s\", in_flight = 1 }")
+            .set("pace.queue = { total = 60, crawler = 1000, origin = 1000 }");
+        let proxy = Arc::new(config.start().await);
+        let mut connection = H2Crawler::inside(&proxy, "slow.test:443").await;
+        let streams: Vec<_> = (0..90)
+            .map(|number| connection.open(&format!("https://slow.test/{number}")))
+            .collect();
+        let waiting = tokio::spawn(futures_all(streams));
+        at_least(&proxy, 40).await;
+        let twenty = (0..20).map(|_| {
+            let proxy = Arc::clone(&proxy);
+            tokio::spawn(async move { ask(&proxy, GOOD, "GoodBot", URL).await })
+        });
+        for asked in twenty.collect::<Vec<_>>() {
+            assert_eq!(asked.await.unwrap(), Ok(()));
+        }
+        waiting.abort();
+    });
+}
+
+/// Waits for all of these at the same time.
+async fn futures_all<T>(all: Vec<impl Future<Output = T> + Send + 'static>)
+where
+    T: Send + 'static,
+{
+    let mut set = tokio::task::JoinSet::new();
+    for one in all {
+        set.spawn(one);
+    }
+    set.join_all().await;
+}
+
+// Ours: turns go round by client first.
+#[test]
+fn sixty_names_of_one_client_get_no_more_turns_than_the_one_of_another() {
+    run(async {
+        let origin = origin().await;
+        let config = standard(&origin)
+            .set(ONE_FILE)
+            .set("pace.origin = { rate = \"20/s\", in_flight = 1 }");
+        let proxy = Arc::new(config.start().await);
+        let mut crowd = Crowd::default();
+        for number in 0..60 {
+            let agent = format!("Bad{}{}", letter(number / 26), letter(number % 26));
+            crowd.repeat(&proxy, move |proxy| {
+                let agent = agent.clone();
+                async move { drop(ask(&proxy, bad(0), &agent, URL).await) }
+            });
+        }
+        at_least(&proxy, 50).await;
+        let good = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
+        assert!(good.errors.is_empty(), "{:?}", good.errors);
+        // 20 turns a second, of which half are its own.
+        let fair = 20.0 * TIME.as_secs_f64() * OF_TWO;
+        assert!(fair <= good.times.len() as f64, "{}", good.times.len());
+    });
+}
+
+fn letter(number: u8) -> char {
+    char::from(b'a' + number)
+}
+
+// Ours: a crawl delay binds the crawler that it is meant for.
+#[test]
+fn a_crawl_delay_of_another_crawler_holds_nobody_up() {
+    run(async {
+        let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
+        let origin = Script::robots(robots).start().await;
+        let proxy = standard(&origin).start().await;
+        ask(&proxy, bad(0), "SlowBot", URL).await.unwrap();
+        let again = ask(&proxy, bad(0), "SlowBot", URL).await.unwrap_err();
+        assert!(again.contains("crawl_delay"), "{again}");
+        for _ in 0..3 {
+            ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+        }
+    });
+}
+
+// Ours: `pace.backoff.by_one`.
+#[test]
+fn a_back_off_for_one_url_ends_with_the_answer_to_another() {
+    run(async {
+        let less = asking_for_less(503, Some("86400"));
+        let origin = Script::robots("").page("/bad", less).start().await;
+        let config = standard(&origin).set("pace.backoff = { by_one = \"1s\" }");
+        let proxy = config.start().await;
+        let bad_url = "http://o.test/bad";
+        let first = ask(&proxy, bad(0), "BadBot", bad_url).await.unwrap_err();
+        assert!(first.starts_with("503"), "{first}");
+        let begun = clock::instant();
+        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+        assert!(Duration::from_millis(900) <= clock::instant() - begun);
+        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+        let again = ask(&proxy, bad(0), "BadBot", bad_url).await.unwrap_err();
+        assert!(again.contains("backoff"), "{again}");
+        let asked = origin.targets();
+        assert_eq!(asked.iter().filter(|target| *target == "/bad").count(), 1);
+    });
+}
+
+/// Uploads a byte now and then, for as long as the proxy lets it.
+async fn slow_upload(proxy: Arc<Proxy>) {
+    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
+        return;
+    };
+    let head = "POST http://o.test/upload HTTP/1.1\r\nHost: o.test\r\n\
+                User-Agent: BadBot/1.0\r\nContent-Length: 1000\r\n\r\n";
+    let mut sent = crawler.try_send(head.as_bytes()).await;
+    while sent.is_ok() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        sent = crawler.try_send(b"x").await;
+    }
+}
+
+/// Asks for a page that never ends, and reads no more than its head.
+async fn slow_reader(proxy: Arc<Proxy>) {
+    let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
+        return;
+    };
+    let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\
+                   User-Agent: BadBot/1.0\r\n\r\n";
+    if crawler.try_send(request.as_bytes()).await.is_ok() && crawler.head().await.is_some() {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+    }
+}
+
+async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
+    count: u32,
+    slow: fn(Arc<Proxy>) -> F,
+) {
+    let endless = Page::stream(1 << 30, Length::Announced);
+    let origin = Script::robots("").page("/endless", endless).start().await;
+    let config = standard(&origin).set("pace.origin = { in_flight = 2 }");
+    let proxy = Arc::new(config.start().await);
+    let mut crowd = Crowd::default();
+    for _ in 0..count {
+        crowd.repeat(&proxy, slow);
+    }
+    at_least(&proxy, count - 2).await;
+    let begun = clock::instant();
+    ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+    ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+    // Not `pace.max_turn`, two minutes.
+    assert!(
+        clock::instant() - begun < Duration::from_secs(30),
+        "{:?}",
+        clock::instant() - begun
+    );
+}
+
+// Ours: a turn that is held by a stalled client is given up where others wait.
+#[test]
+fn uploads_of_a_byte_a_second_hold_no_turn_for_long() {
+    run(beside_the_slow(8, slow_upload));
+}
+
+#[test]
+fn readers_that_take_nothing_hold_no_turn_for_long() {
+    run(beside_the_slow(24, slow_reader));
+}
+
+// Ours: what is shown to the operator.
+#[test]
+fn the_operator_sees_who_holds_what() {
+    run(async {
+        let origin = origin().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut open = Vec::new();
+        for _ in 0..7 {
+            open.extend(Crawler::at(bad(3), &proxy).await);
+        }
+        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
+        let listen = format!("admin.listen=\"{}\"", proxy.admin());
+        let arguments = ["--set", &listen, "clients"];
+        until("seven connections", async || {
+            let outcome = proxy.place().run(&arguments).await;
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let mut lines = outcome.stdout.lines().map(str::split_whitespace);
+            let row = lines.find(|row| row.clone().take(2).eq(["127.0.1.3", "connections"]));
+            row.is_some_and(|mut row| row.nth(2) == Some("7"))
+                .then_some(())
+        })
+        .await;
+    });
+}

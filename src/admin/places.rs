@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Connections served at one time; any further one takes the place of the oldest
-/// without a request, or is closed unless another ends within [`PLACE_TIMEOUT`].
+/// without a request, or is closed unless another ends within some
+/// milliseconds.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end,
 /// while each of them has sent a request.

@@ -2,6 +2,7 @@
 //!
 //! Does not know the pages; commands read their answers.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::inert::inert;
+use super::output::{Exit, OutputForm, print};
 use super::process::{reachable, runtime};
 use crate::admin::AdminToken;
 use crate::config::Settings;
@@ -71,14 +73,31 @@ pub(super) fn ask(settings: &Settings, request: &ApiRequest) -> anyhow::Result<B
     Ok(answer?)
 }
 
-/// Reads the JSON of an answer.
+/// Asks for the page at `target`, and prints it: as it is, or laid out by `table`.
 ///
 /// # Errors
 ///
-/// [`ApiError::Foreign`].
-pub(super) fn read<T: DeserializeOwned>(settings: &Settings, answer: &[u8]) -> Result<T, ApiError> {
+/// Those of [`ask`], and [`ApiError::Foreign`].
+pub(super) fn show<T: DeserializeOwned>(
+    settings: &Settings,
+    target: String,
+    form: OutputForm,
+    table: fn(&T) -> String,
+) -> anyhow::Result<Exit> {
+    let method = Method::GET;
+    let answer = ask(settings, &ApiRequest { method, target })?;
     let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
-    serde_json::from_slice(answer).map_err(foreign)
+    // Read for JSON as well: what another program answers is not handed on.
+    let page = serde_json::from_slice(&answer).map_err(foreign)?;
+    match form {
+        OutputForm::Json => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(&answer)?;
+            writeln!(out)?;
+            Ok(Exit::Done)
+        }
+        OutputForm::Columns => print(&table(&page)),
+    }
 }
 
 async fn exchange(

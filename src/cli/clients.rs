@@ -3,12 +3,9 @@
 //!
 //! Does not know how shares are given out.
 
-use std::io::Write as _;
-
 use clap::Args;
-use http::Method;
 
-use super::admin_api::{self, ApiRequest, ask};
+use super::admin_api::show;
 use super::inert::inert;
 use super::output::{Exit, columns};
 use crate::admin::ROWS_SHOWN;
@@ -31,20 +28,8 @@ pub(super) struct ClientsArguments {
 
 /// Runs `clients`.
 pub(super) fn clients(arguments: &ClientsArguments, settings: &Settings) -> anyhow::Result<Exit> {
-    let request = ApiRequest {
-        method: Method::GET,
-        target: format!("/api/v1/clients?limit={}", arguments.limit),
-    };
-    let answer = ask(settings, &request)?;
-    let snapshots: ClientSnapshots = admin_api::read(settings, &answer)?;
-    let mut out = std::io::stdout().lock();
-    if arguments.json {
-        out.write_all(&answer)?;
-        writeln!(out)?;
-    } else {
-        out.write_all(table(&snapshots).as_bytes())?;
-    }
-    Ok(Exit::Done)
+    let target = format!("/api/v1/clients?limit={}", arguments.limit);
+    show(settings, target, arguments.json.into(), table)
 }
 
 /// Lays out the clients in columns, a line for each resource.

@@ -137,7 +137,7 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
         after_help = "Example: politesse audit list --verdict disallow"
     )]
     Audit(audit::AuditCommand),
-    /// Who is who: entries of `crawler`, and the tokens that prove a name.
+    /// Crawlers that the configuration names, and the tokens that prove a name.
     #[command(
         subcommand,
         after_help = "Example: politesse crawler add FooBot --comment 'shop team'"
@@ -146,7 +146,7 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
     /// How fast hosts are asked, and what waits: the proxy that runs tells.
     #[command(subcommand, after_help = "Example: politesse pace show")]
     Pace(pace::PaceCommand),
-    /// What each client holds, waits for and was refused: the proxy that runs tells.
+    /// Clients of the proxy that runs: shares that each holds, waits for and was refused.
     #[command(after_help = "\
 Example: politesse clients --limit 20
 

@@ -3,15 +3,13 @@
 //!
 //! Does not know how the proxy paces them.
 
-use std::io::Write as _;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use jiff::Timestamp;
 
-use super::admin_api::{self, ApiRequest, ask, escape};
+use super::admin_api::{ApiRequest, ask, escape, show};
 use super::inert::inert;
-use super::output::{Exit, columns};
+use super::output::{Exit, OutputForm, columns, print};
 use crate::admin::ROWS_SHOWN;
 use crate::config::Settings;
 use crate::pace::host_pace::{HostPace, HostPaces};
@@ -73,7 +71,10 @@ pub(super) struct PaceShowArguments {
 /// Runs a command of `pace`.
 pub(super) fn pace(command: &PaceCommand, settings: &Settings) -> anyhow::Result<Exit> {
     match command {
-        PaceCommand::Show(show) => self::show(show, settings),
+        PaceCommand::Show(arguments) => {
+            let form = OutputForm::from(arguments.json);
+            show(settings, target(arguments), form, table)
+        }
         PaceCommand::Release(release) => self::release(release, settings),
     }
 }
@@ -85,26 +86,7 @@ fn release(release: &PaceReleaseArguments, settings: &Settings) -> anyhow::Resul
         target: format!("/api/v1/pace/{host}?reason={reason}"),
     };
     ask(settings, &request)?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{} may be asked again", inert(&release.host))?;
-    Ok(Exit::Done)
-}
-
-fn show(show: &PaceShowArguments, settings: &Settings) -> anyhow::Result<Exit> {
-    let request = ApiRequest {
-        method: Method::GET,
-        target: target(show),
-    };
-    let answer = ask(settings, &request)?;
-    let paces: HostPaces = admin_api::read(settings, &answer)?;
-    let mut out = std::io::stdout().lock();
-    if show.json {
-        out.write_all(&answer)?;
-        writeln!(out)?;
-    } else {
-        out.write_all(table(&paces).as_bytes())?;
-    }
-    Ok(Exit::Done)
+    print(&format!("{} may be asked again\n", inert(&release.host)))
 }
 
 /// Returns the target of the page that `show` wants.

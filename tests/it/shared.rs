@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politesse::clock;
+use tokio::task::JoinSet;
 
 use crate::kit::client::{Crawler, metrics};
 use crate::kit::h2::H2Crawler;
@@ -92,10 +93,9 @@ fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
             .set("pace.queue = { total = 60, crawler = 1000, origin = 1000 }");
         let proxy = Arc::new(config.start().await);
         let mut connection = H2Crawler::inside(&proxy, "slow.test:443").await;
-        let streams: Vec<_> = (0..90)
+        let _waiting: JoinSet<_> = (0..90)
             .map(|number| connection.open(&format!("https://slow.test/{number}")))
             .collect();
-        let waiting = tokio::spawn(futures_all(streams));
         at_least(&proxy, 40).await;
         let twenty = (0..20).map(|_| {
             let proxy = Arc::clone(&proxy);
@@ -104,20 +104,7 @@ fn a_client_whose_requests_fill_the_queue_does_not_keep_another_out() {
         for asked in twenty.collect::<Vec<_>>() {
             assert_eq!(asked.await.unwrap(), Ok(()));
         }
-        waiting.abort();
     });
-}
-
-/// Waits for all of these at the same time.
-async fn futures_all<T>(all: Vec<impl Future<Output = T> + Send + 'static>)
-where
-    T: Send + 'static,
-{
-    let mut set = tokio::task::JoinSet::new();
-    for one in all {
-        set.spawn(one);
-    }
-    set.join_all().await;
 }
 
 // Ours: turns go round by client first.

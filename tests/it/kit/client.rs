@@ -109,9 +109,7 @@ impl Crawler {
 
     /// Returns a connection of another client: it comes from 127.0.0.`last`.
     pub(crate) async fn from(proxy: &Proxy, last: u8) -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(([127, 0, 0, last], 0).into()).unwrap();
-        Self::over(socket.connect(proxy.address()).await.unwrap())
+        Self::at([127, 0, 0, last].into(), proxy).await.unwrap()
     }
 
     fn over(stream: TcpStream) -> Self {
@@ -129,12 +127,7 @@ impl Crawler {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((source, 0).into()).unwrap();
         let stream = socket.connect(proxy.address()).await.ok()?;
-        stream.set_nodelay(true).unwrap();
-        Some(Self {
-            stream: Box::pin(stream),
-            unread: Vec::new(),
-            trailers: Vec::new(),
-        })
+        Some(Self::over(stream))
     }
 
     /// Returns a connection that ends in a reset when it is dropped.

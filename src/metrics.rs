@@ -253,7 +253,7 @@ labels! {
     ShareLabels {
         /// The resource's word.
         resource,
-        /// What became of the share.
+        /// The outcome's word.
         result,
     }
 

@@ -111,7 +111,7 @@ impl ClientLimits {
     }
 }
 
-/// What a client has of one resource.
+/// Counts of one resource for one client.
 #[derive(Debug, Default)]
 pub(super) struct ResourceUse {
     pub(super) held: AtomicU32,

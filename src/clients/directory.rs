@@ -29,7 +29,7 @@ pub struct Options {
 pub struct NetworkLimits {
     /// Network.
     pub network: IpNet,
-    /// What all of its clients together may hold.
+    /// Limits for all of its clients together.
     pub limits: ClientLimits,
 }
 

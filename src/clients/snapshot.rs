@@ -18,11 +18,11 @@ pub struct ClientSnapshot {
     pub client: String,
     /// `crawler`, `address`, `network` or `proxy`.
     pub kind: Cow<'static, str>,
-    /// What it has of each resource of which it has, or had, anything.
+    /// Counts by the name of each resource of which the client has, or had, anything.
     pub shares: BTreeMap<Cow<'static, str>, ResourceSnapshot>,
 }
 
-/// What a client has of one resource.
+/// Counts of one resource for one client at some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceSnapshot {
     /// Shares held now.

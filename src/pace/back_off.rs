@@ -328,7 +328,7 @@ pub struct BackOffEvent {
     pub probe_at: Option<Timestamp>,
     /// URLs that are left alone by themselves.
     pub urls: Vec<SavedUrl>,
-    /// Who ended the back-off, and why.
+    /// Order of the operator that ended the back-off, if one did.
     pub release: Option<ReleaseOrder>,
 }
 

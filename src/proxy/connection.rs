@@ -76,14 +76,14 @@ enum ConnectionSignal {
     IdleTick,
 }
 
-/// What a connection does about a signal.
+/// Reaction of a connection to a signal.
 enum Reaction {
     GoOn,
-    /// It ends with the requests that have come.
+    /// The connection ends with the requests that have come.
     Finish,
     /// As `Finish`, within [`DISPLACED_GRACE`].
     FinishSoon,
-    /// It ends at once, and drops what is under way.
+    /// The connection ends at once, and drops what is under way.
     End,
 }
 

@@ -243,6 +243,35 @@ fn windows_are_bounded() {
     }
 }
 
+// RFC 8878, section 3.1.1.2.4; found by the fuzz target `decoders`. A raw block
+// is handed over as it comes, so that each piece of it may be short.
+#[test]
+fn a_raw_block_is_no_longer_than_the_window() {
+    let page = page();
+    // A single segment of so many bytes; a window of 1 KiB, or of 1.5.
+    let rows = [
+        (&[0x20, 93][..], 93),
+        (&[0, 0], 1024),
+        (&[0, 4], 1536),
+        (&[0x60, 0, 0], 256),
+    ];
+    for (header, window) in rows {
+        for (size, fits) in [(window, true), (window + 1, false)] {
+            let start = [&[0x28, 0xB5, 0x2F, 0xFD], header].concat();
+            let block = zstd_block(0, size, &page[..size]);
+            let bytes = [start, block, vec![1, 0, 0]].concat();
+            let (length, end) = match fits {
+                true => (size, Ok(())),
+                false => (0, Err(PartialReason::Corrupt)),
+            };
+            for chunk_bytes in CHUNK_BYTES {
+                let decoded = decoded("zstd", &bytes, chunk_bytes);
+                assert_eq!(decoded, (page[..length].to_vec(), end), "{header:?} {size}");
+            }
+        }
+    }
+}
+
 // RFC 8878, section 3.1.1.1.3.
 #[test]
 fn a_dictionary_is_a_coding_that_is_not_decoded() {

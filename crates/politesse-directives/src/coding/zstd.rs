@@ -23,6 +23,8 @@ pub(super) struct Zstd {
     frame: Box<FrameDecoder>,
     /// Bytes of the frame that were handed over.
     frame_bytes: usize,
+    /// Bytes that a block of the frame decodes to, at most.
+    block_bytes_max: usize,
 }
 
 /// Part of a body that comes next (RFC 8878, section 3.1).
@@ -44,8 +46,8 @@ enum ZstdPart {
 /// Largest window of a frame in HTTP (RFC 9659, section 3).
 const WINDOW_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Bytes that a block takes or decodes to, at most (RFC 8878, section
-/// 3.1.1.2.4).
+/// Bytes that a block takes or decodes to, at most, in any frame (RFC 8878,
+/// section 3.1.1.2.4).
 const BLOCK_BYTES_MAX: usize = 128 * 1024;
 
 /// Memory of `ruzstd` besides the window: the literals and sequences of a block,
@@ -54,9 +56,10 @@ const TABLE_BYTES: usize = 512 * 1024;
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// Place of the frame header descriptor, and its reserved bit (RFC 8878, section
+/// Place of the frame header descriptor, and two of its bits (RFC 8878, section
 /// 3.1.1.1.1).
 const DESCRIPTOR_AT: usize = 4;
+const SINGLE_SEGMENT: u8 = 1 << 5;
 const RESERVED: u8 = 1 << 3;
 
 impl Zstd {
@@ -66,6 +69,7 @@ impl Zstd {
             pending: Vec::new(),
             frame: Box::new(FrameDecoder::new()),
             frame_bytes: 0,
+            block_bytes_max: 0,
         }
     }
 
@@ -103,7 +107,10 @@ impl Zstd {
         let mut rest = bytes;
         self.next = match self.frame.reset(&mut rest) {
             // ruzstd does not look at the reserved bit.
-            Ok(()) if bytes[DESCRIPTOR_AT] & RESERVED == 0 => ZstdPart::Block,
+            Ok(()) if bytes[DESCRIPTOR_AT] & RESERVED == 0 => {
+                self.block_bytes_max = block_bytes_max(bytes, self.frame.content_size());
+                ZstdPart::Block
+            }
             Err(ReadFrameHeaderError(HeaderError::SkipFrame { length, .. })) => {
                 let skipped = usize::try_from(length).unwrap_or(usize::MAX);
                 ZstdPart::FrameHeader { skipped }
@@ -134,7 +141,9 @@ impl Zstd {
         let content_bytes = match kind {
             // The size is how often a byte is repeated.
             1 => 1,
-            0 | 2 if size <= BLOCK_BYTES_MAX => size,
+            // Not left to ruzstd, which gets the content in pieces.
+            0 if size <= self.block_bytes_max => size,
+            2 if size <= BLOCK_BYTES_MAX => size,
             _ => return Err(CORRUPT),
         };
         if kind != 0 && behind.len() < content_bytes {
@@ -213,6 +222,20 @@ impl Decoder for Zstd {
         // The buffer of a frame doubles as it grows.
         TABLE_BYTES + self.pending.capacity() + 2 * self.frame_bytes
     }
+}
+
+/// Returns how many bytes a block of a frame decodes to, at most: its window, or
+/// less (RFC 8878, sections 3.1.1.1.2 and 3.1.1.2.4). A frame of a single segment
+/// has its content for a window.
+fn block_bytes_max(header: &[u8], content_bytes: u64) -> usize {
+    let window = if header[DESCRIPTOR_AT] & SINGLE_SEGMENT != 0 {
+        content_bytes
+    } else {
+        let descriptor = header[DESCRIPTOR_AT + 1];
+        let base = 1_u64 << (10 + (descriptor >> 3));
+        base + base / 8 * u64::from(descriptor & 7)
+    };
+    usize::try_from(window).map_or(BLOCK_BYTES_MAX, |window| window.min(BLOCK_BYTES_MAX))
 }
 
 /// Reader of all that was decoded of a frame. Hands over what is new.

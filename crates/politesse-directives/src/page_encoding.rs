@@ -13,6 +13,9 @@ use super::tag::{ElementName, Tag, TagKind};
 /// Bytes at the start of a page in which it declares its encoding.
 pub(super) const PRESCAN_BYTES: usize = 1024;
 
+/// Bytes at the start of a page that [`has_foreign_zero`] looks at.
+const ZERO_PLACES: usize = 2;
+
 /// Begins a character of two bytes in ISO-2022-JP.
 pub(super) const ESCAPE: u8 = 0x1B;
 
@@ -85,7 +88,10 @@ impl PageEncoding {
         if let Some((mark, encoding)) = MARKS.iter().find(begins) {
             return Some(Self::new(Some(encoding), mark.len()));
         }
-        if !is_complete && MARKS.iter().any(may_begin) {
+        // A head may end with its first byte, as that of `0` does, and the second
+        // tells as well whether the page is readable.
+        let is_short = bytes.len() < ZERO_PLACES;
+        if !is_complete && (is_short || MARKS.iter().any(may_begin)) {
             return None;
         }
         if let EncodingLabel::Known(encoding) = label {
@@ -396,7 +402,8 @@ mod tests {
             (b"\0<\0?\0x\0m", unknown, Some((Some(UTF_16BE), 0))),
             (b"\0<\0?\0x\0m", known, Some((Some(SHIFT_JIS), 0))),
             (b"<\0?", missing, None),
-            (b"<", known, Some((Some(SHIFT_JIS), 0))),
+            (b"<", known, None),
+            (b"<h", known, Some((Some(SHIFT_JIS), 0))),
             (b"<h", missing, Some((None, 0))),
             (b"<h\x1B", missing, None),
             (b" ", unknown, None),

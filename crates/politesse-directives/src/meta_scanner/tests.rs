@@ -311,6 +311,15 @@ fn an_unknown_label_is_believed_only_of_what_is_no_ascii() {
     assert!(!labelled(b"<\0\0\0h\0\0\0", unknown).2);
 }
 
+// Ours; found by the fuzz target `metas`. The head ends with the first byte.
+#[test]
+fn a_zero_in_second_place_is_seen_however_the_page_is_cut() {
+    for label in [None, Some("utf-8"), Some("shift_jis"), Some("unknown")] {
+        let scanned = labelled(b"0\0<p>", label);
+        assert_eq!(scanned, (ScanStatus::Done, 0, false), "{label:?}");
+    }
+}
+
 #[test]
 fn text_before_a_meta_puts_it_outside() {
     let page = format!("0{META}");

@@ -2,10 +2,12 @@
 //!
 //! Ignored in every run but that of `tests/full.sh`.
 
+use std::time::Duration;
+
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::proxy::resolve;
-use crate::kit::{client::Crawler, run};
+use crate::kit::{client::Crawler, run_within};
 
 const ROUNDS: usize = 30;
 const CRAWLERS: usize = 8;
@@ -36,7 +38,8 @@ async fn round(proxy: &crate::kit::proxy::Proxy, round: usize) {
 #[test]
 #[ignore = "a minute long: tests/full.sh runs it"]
 fn a_crawl_of_a_minute_leaves_memory_flat_and_the_record_whole() {
-    run(async {
+    // A minute on a machine that does nothing else.
+    run_within(Duration::from_secs(600), async {
         let script = Script::robots("User-agent: *\nDisallow: /private\n")
             .page("/page", Page::html("<p>page"));
         let origin = script.start().await;

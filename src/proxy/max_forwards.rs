@@ -1,8 +1,8 @@
 //! `Max-Forwards`: the number of proxies that a TRACE or OPTIONS may still pass
 //! (RFC 9110, section 7.6.2).
 //!
-//! At 0 the request is for this proxy: it is answered here, without a decision
-//! and without a decision. With other methods the field has no meaning, and is
+//! At 0 the request is for this proxy: it is answered here, without a decision,
+//! and so without a row. With other methods the field has no meaning, and is
 //! passed on unchanged.
 
 use bytes::Bytes;

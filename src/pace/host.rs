@@ -14,7 +14,9 @@ use super::context::Now;
 use super::policy::HostTerms;
 use super::request::{Grant, RequestsAhead, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
+use super::stall_watch::{StallLimits, StallWatch};
 use super::turn_activity::TurnActivity;
+use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
@@ -46,9 +48,9 @@ pub(super) struct HostState {
     /// Number of the configuration that `terms` come from.
     generation: u32,
     pub(super) back_off: BackOff,
-    /// Turns whose clients were waited for, until they end or are given up; few
-    /// hosts have any.
-    activities: Vec<Arc<TurnActivity>>,
+    /// Turns whose clients were waited for, and clients that stalled; few hosts
+    /// have any.
+    watch: Option<Box<StallWatch>>,
     /// Overruns that no turn has reported yet.
     overruns: u32,
     /// Turns that were given up, and not reported yet.
@@ -62,7 +64,7 @@ impl HostState {
             terms: Arc::clone(now.active.options.policy.terms(host)),
             generation: now.active.generation,
             back_off: BackOff::default(),
-            activities: Vec::new(),
+            watch: None,
             overruns: 0,
             stalls: 0,
         }
@@ -147,12 +149,22 @@ impl HostState {
             waiter.give_way();
             return Err(self.until_stalled(delay, now));
         }
+        let client = waiter.place.owner.as_ref().map(|owner| &owner.client);
+        if let Some(delay) = self.delay_of_stalled(client, &limits) {
+            waiter.give_way();
+            return Err(delay);
+        }
         if let Some(claim) = &mut waiter.claim {
             let started = claim.start(uptime, waiter.driver.as_ref());
             started.map_err(|until| Delay::of_crawler(Reason::Ceiling, now.end_at(until)))?;
         }
         Ok(Grant {
             start: self.schedule.start(kind, &limits, uptime)?,
+            client: waiter
+                .place
+                .owner
+                .as_ref()
+                .map(|owner| Arc::clone(&owner.client)),
             ceilings: waiter.claim.take(),
             at: uptime,
             pause: self.schedule.step(kind, &limits),
@@ -178,17 +190,31 @@ impl HostState {
 
     /// Gives up the turns of stalled clients, if a request waits for one to end.
     fn give_up_stalled(&mut self, kind: Kind, limits: &StartLimits, now: &Now) {
-        if self.activities.is_empty() || !self.schedule.is_full(kind, limits) {
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        if !self.schedule.is_full(kind, limits) {
             return;
         }
-        let max_stall = now.active.options.max_stall;
-        let is_stalled =
-            |turn: &mut Arc<TurnActivity>| turn.look_at(max_stall, now.uptime) <= now.uptime;
-        for turn in self.activities.extract_if(.., is_stalled) {
-            turn.give_up();
-            self.schedule.end(turn.start, now.uptime);
+        for start in watch.give_up(&StallLimits::of(now), now.uptime) {
+            self.schedule.end(start, now.uptime);
             self.stalls += 1;
         }
+    }
+
+    /// Returns the delay of a request whose client has stalled: what is given up is
+    /// free for others, and for the client itself it is still in flight.
+    fn delay_of_stalled(
+        &self,
+        client: Option<&Arc<Client>>,
+        limits: &StartLimits,
+    ) -> Option<Delay> {
+        let given_up = self.watch.as_ref()?.given_up(client?);
+        let in_flight = self.schedule.in_flight().saturating_add(given_up);
+        (given_up != 0 && limits.in_flight.max(1) <= in_flight).then(|| {
+            let end = DelayEnd::OnEvent(limits.max_turn);
+            Delay::of_crawler(Reason::Ceiling, end)
+        })
     }
 
     /// Shortens the delay of a request that waits for another one to end to the
@@ -198,8 +224,8 @@ impl HostState {
             return delay;
         };
         let max_stall = now.active.options.max_stall;
-        let times = self.activities.iter();
-        let first = times.map(|turn| turn.look_at(max_stall, now.uptime)).min();
+        let watch = self.watch.as_ref();
+        let first = watch.and_then(|watch| watch.look_at(&StallLimits::of(now), now.uptime));
         // A client that is not waited for yet may stall by then.
         let left = first.map_or(max_stall, |first| first.saturating_sub(now.uptime));
         // Not now: a client that is waited for since a moment ago was not given up.
@@ -212,7 +238,8 @@ impl HostState {
 
     /// Watches how long the client of a turn is waited for.
     pub(super) fn watch(&mut self, activity: &Arc<TurnActivity>) {
-        self.activities.push(Arc::clone(activity));
+        let watch = self.watch.get_or_insert_default();
+        watch.turns.push(Arc::clone(activity));
     }
 
     /// Returns the limits of one request.
@@ -266,17 +293,6 @@ impl HostState {
         }
     }
 
-    /// Forgets the activity of a turn that ends. Returns whether the turn was
-    /// given up before.
-    fn forget(&mut self, activity: Option<&Arc<TurnActivity>>) -> bool {
-        let Some(activity) = activity else {
-            return false;
-        };
-        self.activities
-            .retain(|watched| !Arc::ptr_eq(watched, activity));
-        activity.is_given_up()
-    }
-
     /// Ends a request.
     pub(super) fn end(&mut self, ended: &EndedTurn<'_>, now: Uptime) {
         let EndedTurn {
@@ -288,7 +304,11 @@ impl HostState {
             // A status would have ended the back-off, or bound the host in full.
             self.back_off.repeat_probe();
         }
-        if self.forget(activity) {
+        let watch = self.watch.as_mut();
+        if activity
+            .zip(watch)
+            .is_some_and(|(turn, watch)| watch.end(turn))
+        {
             self.schedule.end_given_up(grant.start, now);
         } else {
             self.schedule.end(grant.start, now);
@@ -316,7 +336,12 @@ impl HostState {
             opens_at: Uptime::ZERO,
             ..self.limits(None, Kind::Page, now)
         };
-        self.back_off.is_forgiven(back_off_limits, now.uptime)
+        let is_watched = self
+            .watch
+            .as_ref()
+            .is_some_and(|watch| !watch.is_idle(now.uptime));
+        !is_watched
+            && self.back_off.is_forgiven(back_off_limits, now.uptime)
             && self.schedule.is_idle(&limits, now.uptime)
     }
 

@@ -24,6 +24,8 @@ mod host;
 
 mod request;
 
+mod stall_watch;
+
 mod turn_activity;
 
 mod context;

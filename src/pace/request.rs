@@ -151,6 +151,8 @@ impl RequestsAhead {
 pub(super) struct Grant {
     /// Start in the host's schedule, to be ended or given back.
     pub(super) start: Start,
+    /// Client of the request; `None` for our own robots.txt fetch.
+    pub(super) client: Option<Arc<Client>>,
     /// Claim on the ceilings, which counts the request in until it is dropped.
     pub(super) ceilings: Option<CeilingClaim>,
     /// Time of the start.

@@ -82,7 +82,8 @@ impl Turn {
     pub fn activity(&self) -> &Arc<TurnActivity> {
         self.activity.get_or_init(|| {
             let epoch = self.queue.context.epoch;
-            let activity = Arc::new(TurnActivity::new(self.grant.start, epoch));
+            let client = self.grant.client.clone();
+            let activity = Arc::new(TurnActivity::new(self.grant.start, client, epoch));
             self.queue.with_host(|host| host.watch(&activity));
             activity
         })

@@ -6,12 +6,14 @@
 //! client has used up its time and another request waits. Does not know hosts,
 //! nor bodies.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::schedule::{Start, Uptime};
+use crate::clients::client::Client;
 use crate::clock;
 
 /// Bytes that make up for a second of waiting, so that a turn is kept by a client
@@ -28,6 +30,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub struct TurnActivity {
     /// Start of the turn in the schedule of its host.
     pub(super) start: Start,
+    /// Client that has the turn.
+    pub(super) client: Option<Arc<Client>>,
     /// Moment from which [`Uptime`] counts.
     epoch: Instant,
     /// Microseconds of uptime since when the client is waited for, at least 1;
@@ -41,9 +45,10 @@ pub struct TurnActivity {
 }
 
 impl TurnActivity {
-    pub(super) fn new(start: Start, epoch: Instant) -> Self {
+    pub(super) fn new(start: Start, client: Option<Arc<Client>>, epoch: Instant) -> Self {
         Self {
             start,
+            client,
             epoch,
             since: AtomicU64::new(0),
             waited: AtomicU64::new(0),

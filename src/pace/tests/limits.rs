@@ -398,8 +398,8 @@ async fn a_response_keeps_others_for_so_long_and_no_longer() {
 async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
     let origin = Origin::new(profile(Profile::Standard));
     let mut held = Vec::new();
-    for _ in 0..4 {
-        let turn = origin.turn(Get::by("slow", None).at(1)).await.unwrap();
+    for client in [3, 1, 1, 1] {
+        let turn = origin.turn(Get::by("slow", None).at(client)).await.unwrap();
         turn.record_status(200, None);
         turn.activity().wait_for_client();
         held.push(turn);
@@ -438,6 +438,51 @@ async fn a_client_that_takes_nothing_loses_its_turn_to_those_who_wait() {
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 3);
     sleep(seconds(2000)).await;
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
+}
+
+// Ours: a client stalls once, and what is given up stays its own.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let stall = async || {
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let slow = Get::by("slow", None).at(1);
+            let Some(turn) = soon(origin.turn(slow)).await else {
+                break;
+            };
+            let turn = turn.unwrap();
+            turn.record_status(200, None);
+            turn.activity().wait_for_client();
+            held.push(turn);
+        }
+        held
+    };
+    let first = stall().await;
+    let begun = clock::instant();
+    let good = || Get::by("good", None).at(2);
+    drop(origin.turn(good()).await.unwrap());
+    let waited = clock::instant() - begun;
+    assert!(seconds(4) < waited && waited <= seconds(5), "{waited:?}");
+    // Others have what the first four gave up, and the client itself does not.
+    for _ in 0..10 {
+        drop(origin.turn(good()).await.unwrap());
+    }
+    assert_eq!((first.len(), stall().await.len()), (4, 0));
+    drop(first);
+    let again = stall().await;
+    let begun = clock::instant();
+    drop(origin.turn(good()).await.unwrap());
+    let waited = clock::instant() - begun;
+    assert!(again.len() == 4 && waited <= seconds(1), "{waited:?}");
+    drop(again);
+    sleep(seconds(1000)).await;
+    assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
+}
+
+/// Waits for `turn` for a few seconds.
+async fn soon<T>(turn: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(seconds(3), turn).await.ok()
 }
 
 // Ours: a delay counts from when the turn was lost, and again from when the

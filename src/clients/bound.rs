@@ -6,15 +6,16 @@
 use std::collections::HashMap;
 
 use super::client::ClientId;
+use super::shares::leaves_room;
 
-/// Bound of which no client uses more than it leaves free, so that a client that
-/// comes finds room.
+/// Bound of which no client uses more than it leaves free, and of which the last
+/// part is for clients that use none, so that a client that comes finds room.
 #[derive(Debug)]
 pub struct SharedBound {
     most: usize,
     used: usize,
     /// Numbers of the clients that use some of it.
-    clients: HashMap<ClientId, usize>,
+    clients: HashMap<ClientId, u32>,
 }
 
 impl SharedBound {
@@ -32,7 +33,7 @@ impl SharedBound {
     #[must_use]
     pub fn add(&mut self, client: &ClientId) -> bool {
         let own = self.clients.get(client).copied().unwrap_or_default();
-        if self.most.saturating_sub(self.used) <= own {
+        if !leaves_room(self.most, self.most.saturating_sub(self.used), own) {
             return false;
         }
         self.clients.insert(client.clone(), own + 1);

@@ -5,7 +5,7 @@
 //! at once ([`Share::may_be_displaced`]) need not become free: the client that
 //! holds most loses one to a client that would still hold no more than it. Where
 //! no share can be given up ([`DisplacementOrder::Never`]), each client leaves as
-//! many free as it holds.
+//! many free as it holds, and the last ones to clients that hold none.
 //!
 //! Does not know for how long anybody waits: whoever does sets a time for that.
 
@@ -20,6 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, ClientId, Resource};
 use crate::metrics::{Metrics, ShareLabels};
+
+/// Divisor of a number of shares of which none can be given up: one in so many is
+/// for clients that hold none.
+pub(super) const NEWCOMERS_PART: usize = 8;
 
 /// Reason why a client gets no share.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -42,6 +46,8 @@ pub enum DisplacementOrder {
     /// None: what a share is used for cannot be stopped. So a client gets no more
     /// of them than are left free by it, and one that comes finds some: of `n`
     /// clients that want all, each has an `(n + 1)`th part, and one part is free.
+    /// It takes a while until they do. Until then one share in
+    /// [`NEWCOMERS_PART`] is for clients that hold none.
     Never,
 }
 
@@ -295,6 +301,19 @@ impl Shares {
     }
 }
 
+/// Reports whether a client that holds `own` of `limit` may have one more, of which
+/// none can be given up, where `free` are free.
+pub(super) fn leaves_room(limit: usize, free: usize, own: u32) -> bool {
+    let own = usize::try_from(own).unwrap_or(usize::MAX);
+    // A client that comes first may take a half, the next one a quarter: ten of
+    // them would leave one in a thousand, and the eleventh had none.
+    let kept = match own {
+        0 => 0,
+        _ => limit / NEWCOMERS_PART,
+    };
+    own.saturating_add(kept) < free
+}
+
 impl SharesState {
     /// Has a waiter join; returns its number, or `None` if there is no room.
     fn join(
@@ -340,11 +359,10 @@ impl SharesState {
     /// Reports whether there is a free share for `client`.
     fn has_room(&self, client: &Client, resource: Resource, order: DisplacementOrder) -> bool {
         let free = self.limit.saturating_sub(self.used);
-        let own = match order {
-            DisplacementOrder::OldestFirst | DisplacementOrder::NewestFirst => 0,
-            DisplacementOrder::Never => client.held(resource),
-        };
-        usize::try_from(own).is_ok_and(|own| own < free)
+        match order {
+            DisplacementOrder::OldestFirst | DisplacementOrder::NewestFirst => 0 < free,
+            DisplacementOrder::Never => leaves_room(self.limit, free, client.held(resource)),
+        }
     }
 
     /// Returns the index of the queue that comes next: that of the client which
@@ -637,6 +655,30 @@ mod tests {
         assert!(soon(more).await.unwrap().is_ok());
         let [_first, _second] = [all_of(&client), all_of(&other)];
         assert!(shares.take_now(&third).is_ok());
+    }
+
+    // Ours: of ten clients that come one after the other none leaves nothing to the
+    // next.
+    #[test]
+    fn of_shares_that_cannot_be_given_up_the_last_ones_are_for_newcomers() {
+        let shares = Shares::new(
+            Resource::Lookups,
+            256,
+            DisplacementOrder::Never,
+            Arc::default(),
+        );
+        let directory = ClientDirectory::default();
+        let all_of = |number: u32| -> Vec<_> {
+            let client = directory.at(IpAddr::V4(number.into()));
+            std::iter::from_fn(|| shares.take_now(&client).ok()).collect()
+        };
+        let taken: Vec<_> = (0..20).map(all_of).collect();
+        let numbers = taken.iter().map(Vec::len);
+        assert_eq!(
+            numbers.take(8).collect::<Vec<_>>(),
+            [112, 56, 28, 14, 7, 4, 2, 1]
+        );
+        assert!(taken.iter().all(|shares| !shares.is_empty()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,6 +25,10 @@ cargo test --locked --test it pace_clients -- --ignored --nocapture
 echo '== Floods beside a client that behaves'
 cargo test --locked --profile quick --test it floods -- --ignored --nocapture --test-threads 1
 
+echo '== Ten clients that take all they can beside one that behaves'
+cargo test --locked --profile quick --test it shared_full -- --ignored --nocapture --test-threads 1
+cargo test --locked --profile quick --test it wrong_tokens -- --ignored --nocapture --test-threads 1
+
 echo '== A store of 100,000 robots.txt'
 cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
 

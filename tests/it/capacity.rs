@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -13,6 +12,7 @@ use crate::kit::client::{Crawler, metrics};
 use crate::kit::origin::Script;
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::tenant::take_descriptors;
 use crate::kit::{run, until};
 
 /// Connections that come at once.
@@ -25,16 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn somaxconn() -> usize {
     let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     text.trim().parse().unwrap()
-}
-
-/// Lets this process open as many connections as a test needs.
-fn take_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let all = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    setrlimit(Resource::Nofile, all).unwrap();
 }
 
 /// Opens `count` connections to `address` at the same time; those that are made

@@ -130,6 +130,20 @@ impl Crawler {
         Some(Self::over(stream))
     }
 
+    /// Returns a connection from `source` through CONNECT, not yet TLS. `None` if
+    /// the proxy has no room for it.
+    pub(crate) async fn connect_at(
+        source: Ipv4Addr,
+        proxy: &Proxy,
+        authority: &str,
+    ) -> Option<Self> {
+        let mut crawler = Self::at(source, proxy).await?;
+        let connect = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+        crawler.try_send(connect.as_bytes()).await.ok()?;
+        crawler.head().await.filter(|head| head.status == 200)?;
+        Some(crawler)
+    }
+
     /// Returns a connection that ends in a reset when it is dropped.
     pub(crate) async fn abrupt(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(proxy.address()).await.unwrap();

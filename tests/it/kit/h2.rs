@@ -1,5 +1,7 @@
 //! A crawler that speaks HTTP/2 inside CONNECT.
 
+use std::net::Ipv4Addr;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
@@ -26,19 +28,30 @@ pub(crate) struct Trailers(pub(crate) http::HeaderMap);
 impl H2Crawler {
     /// CONNECT, TLS with `h2` alone in ALPN, and the preface.
     pub(crate) async fn inside(proxy: &Proxy, authority: &str) -> Self {
-        let raw = Crawler::connect(proxy, authority).await.into_stream();
+        let raw = Crawler::connect(proxy, authority).await;
+        Self::over(raw, proxy, authority).await.unwrap()
+    }
+
+    /// Returns the same of the client at `source`; `None` if the proxy has no room
+    /// for it.
+    pub(crate) async fn at(source: Ipv4Addr, proxy: &Proxy, authority: &str) -> Option<Self> {
+        let raw = Crawler::connect_at(source, proxy, authority).await?;
+        Self::over(raw, proxy, authority).await
+    }
+
+    async fn over(raw: Crawler, proxy: &Proxy, authority: &str) -> Option<Self> {
         let connector = TlsConnector::from(certificates::client(&proxy.ca(), &["h2"]));
         let (host, _) = authority.rsplit_once(':').unwrap();
         let name = ServerName::try_from(host.to_owned()).unwrap();
-        let stream = connector.connect(name, raw).await.unwrap();
+        let stream = connector.connect(name, raw.into_stream()).await.ok()?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         let opened = Builder::new(TokioExecutor::new())
             .handshake(TokioIo::new(stream))
             .await;
-        let (requests, connection) = opened.unwrap();
+        let (requests, connection) = opened.ok()?;
         // Its end is the test's own: requests tell what matters.
         tokio::spawn(async move { drop(connection.await) });
-        Self { requests }
+        Some(Self { requests })
     }
 
     /// Sends a request without body and reads its answer.
@@ -68,7 +81,16 @@ impl H2Crawler {
         &mut self,
         url: &str,
     ) -> impl Future<Output = hyper::Result<u16>> + Send + use<> {
-        let request = http::Request::get(url).header("user-agent", "ExampleBot/1.0");
+        self.open_as("ExampleBot/1.0", url)
+    }
+
+    /// Returns the same as another crawler.
+    pub(crate) fn open_as(
+        &mut self,
+        agent: &str,
+        url: &str,
+    ) -> impl Future<Output = hyper::Result<u16>> + Send + use<> {
+        let request = http::Request::get(url).header("user-agent", agent);
         let request = request.body(Full::new(Bytes::new())).unwrap();
         let response = self.requests.send_request(request);
         async move { Ok(response.await?.status().as_u16()) }

@@ -62,7 +62,7 @@ pub(crate) fn inside(name: &str, addresses: Addresses, test: impl Future<Output 
     command
         .args(["sh", "-c", &script, "sh"])
         .arg(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", name, "--include-ignored", "--nocapture"])
         .env(INSIDE, name);
     let output = command.output().expect("unshare of util-linux");
     let told = String::from_utf8_lossy(&output.stdout);

@@ -106,8 +106,13 @@ impl Script {
 
     /// Returns the name its certificate is made for (`o.test` if nothing is
     /// said).
-    pub(crate) fn name(mut self, name: &str) -> Self {
-        self.names = vec![name.to_owned()];
+    pub(crate) fn name(self, name: &str) -> Self {
+        self.names([name.to_owned()])
+    }
+
+    /// Returns the same with several names.
+    pub(crate) fn names(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.names = names.into_iter().collect();
         self
     }
 

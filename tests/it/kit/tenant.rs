@@ -1,12 +1,14 @@
 //! One of several clients of a shared proxy: what it gets alone, and beside
 //! others that take all they can.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use politesse::clock;
-
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::client::Crawler;
@@ -20,6 +22,23 @@ pub(crate) fn bad(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, number)
 }
 
+/// Shortest time that a p99 is held to where it is compared with that of alone: a
+/// request over loopback takes less than a millisecond, and three times that is
+/// what the scheduler of a machine with two cores takes now and then.
+const P99_FLOOR: Duration = Duration::from_millis(20);
+/// Niceness of the tasks of a crowd: in life they run on machines of their own.
+const CROWD_NICE: i32 = 10;
+
+/// Lets this process open as many connections as a test needs.
+pub(crate) fn take_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    setrlimit(Resource::Nofile, all).unwrap();
+}
+
 /// What a client got in a time.
 #[derive(Debug, Default)]
 pub(crate) struct Service {
@@ -27,6 +46,24 @@ pub(crate) struct Service {
     pub(crate) times: Vec<Duration>,
     /// Answers that were not 200, and connections that were closed.
     pub(crate) errors: Vec<String>,
+    /// Time in which all of it was asked.
+    pub(crate) time: Duration,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rate, p99) = (self.rate(), self.p99());
+        write!(f, "{rate:.1} a second, p99 {p99:.1?}")
+    }
+}
+
+/// Least that a client gets beside others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Least {
+    /// Part of the rate that it has alone.
+    pub(crate) share: f64,
+    /// Factor of the p99 that it has alone.
+    pub(crate) p99: f64,
 }
 
 impl Service {
@@ -36,6 +73,27 @@ impl Service {
         times.sort_unstable();
         let index = (times.len() * 99).div_ceil(100).saturating_sub(1);
         times.get(index).copied().unwrap_or(Duration::MAX)
+    }
+
+    /// Answers of 200 a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.times.len() as f64 / self.time.as_secs_f64()
+    }
+
+    /// Prints what the client got alone, and beside others.
+    #[expect(clippy::print_stdout, reason = "the figures that are measured")]
+    pub(crate) fn report(&self, alone: &Self) {
+        println!("alone {alone}; beside the others {self}");
+    }
+
+    /// Holds that the client had no error and got what `least` says.
+    pub(crate) fn assert_least(&self, alone: &Self, least: Least) {
+        self.report(alone);
+        assert!(self.errors.is_empty(), "{:?}", self.errors);
+        let p99 = alone.p99().mul_f64(least.p99).max(P99_FLOOR);
+        assert!(self.p99() <= p99, "{:?} of {p99:?}", self.p99());
+        let rate = alone.rate() * least.share;
+        assert!(rate <= self.rate(), "{} of {rate}", self.rate());
     }
 
     /// Holds that the client hardly noticed the others: no error, at least
@@ -74,7 +132,29 @@ pub(crate) async fn crawl(
             Err(error) => service.errors.push(error),
         }
     }
+    service.time = clock::instant() - begun;
     service
+}
+
+/// Has the client at [`GOOD`] ask for `url` so many times at once, again and again.
+pub(crate) async fn crawl_at_once(
+    proxy: &Arc<Proxy>,
+    workers: usize,
+    url: &str,
+    time: Duration,
+) -> Service {
+    let crawlers = (0..workers).map(|_| {
+        let (proxy, url) = (Arc::clone(proxy), url.to_owned());
+        tokio::spawn(async move { crawl(&proxy, GOOD, "GoodBot", &url, time).await })
+    });
+    let mut all = Service::default();
+    for crawler in crawlers.collect::<Vec<_>>() {
+        let one = crawler.await.unwrap();
+        all.times.extend(one.times);
+        all.errors.extend(one.errors);
+        all.time = all.time.max(one.time);
+    }
+    all
 }
 
 /// Asks once, over a connection of its own; an error is an answer other than
@@ -101,9 +181,40 @@ pub(crate) async fn ask(
     }
 }
 
-/// Tasks of clients that take all they can, ended with this.
-#[derive(Default)]
-pub(crate) struct Crowd(JoinSet<()>);
+/// Tasks of clients that take all they can, on a thread of their own, ended with
+/// this.
+pub(crate) struct Crowd {
+    tasks: JoinSet<()>,
+    runtime: Option<Runtime>,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        let mut builder = Builder::new_multi_thread();
+        // Of the thread alone, and not of the proxy that the test has started.
+        let be_nice = || {
+            let _ = setpriority_process(None, CROWD_NICE);
+        };
+        let runtime = builder
+            .worker_threads(1)
+            .enable_all()
+            .on_thread_start(be_nice)
+            .build();
+        Self {
+            tasks: JoinSet::new(),
+            runtime: Some(runtime.unwrap()),
+        }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // A runtime must not be waited for inside another.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
 
 impl Crowd {
     /// Repeats what `act` does for as long as this lives.
@@ -113,10 +224,13 @@ impl Crowd {
         act: impl Fn(Arc<Proxy>) -> F + Send + 'static,
     ) {
         let proxy = Arc::clone(proxy);
-        self.0.spawn(async move {
+        let repeated = async move {
             loop {
                 act(Arc::clone(&proxy)).await;
             }
-        });
+        };
+        if let Some(runtime) = &self.runtime {
+            self.tasks.spawn_on(repeated, runtime.handle());
+        }
     }
 }

@@ -1,0 +1,186 @@
+//! Wrong tokens in great number: they cost a client that has the right one nothing,
+//! and no token is found in anything that the proxy writes or shows.
+//!
+//! Ignored in every run but that of `tests/full.sh`, since rates are measured.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use politesse::clock;
+use tokio::time::sleep;
+
+use crate::kit::client::{Crawler, metrics};
+use crate::kit::origin::Script;
+use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::tenant::{Crowd, GOOD, Least, Service, bad};
+use crate::kit::{run, sha256, soon};
+
+/// Wrong tokens that are sent, over so many connections at a time.
+const TOKENS: usize = 100_000;
+const CONNECTIONS: usize = 4;
+const ALONE: Duration = Duration::from_secs(3);
+/// Beginning of each wrong token. With the name before it, it is a whole number of
+/// groups in Base64, so that it can be found there, too.
+const WRONG: &str = "wr0ng";
+const RIGHT: &str = "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0";
+
+fn basic(token: &str) -> String {
+    STANDARD.encode(format!("FooBot:{token}"))
+}
+
+/// Asks with a credential over an open connection; returns the status.
+async fn ask(crawler: &mut Crawler, credential: &str) -> u16 {
+    let field = format!("Proxy-Authorization: {credential}");
+    let lines = ["GET http://o.test/page HTTP/1.1", "Host: o.test", &field];
+    crawler.ask(&lines).await.status()
+}
+
+/// Crawls with the right token for as long as `goes_on` says.
+async fn crawl(proxy: &Proxy, goes_on: impl Fn(Duration) -> bool) -> Service {
+    let mut crawler = Crawler::at(GOOD, proxy).await.unwrap();
+    let credential = format!("Basic {}", basic(RIGHT));
+    let (begun, mut service) = (clock::instant(), Service::default());
+    while goes_on(service.time) {
+        let asked = clock::instant();
+        match ask(&mut crawler, &credential).await {
+            200 => service.times.push(clock::instant() - asked),
+            status => service.errors.push(status.to_string()),
+        }
+        service.time = clock::instant() - begun;
+    }
+    service
+}
+
+/// Sends wrong tokens over one connection until `sent` of all are enough.
+async fn send_wrong(proxy: Arc<Proxy>, source: Ipv4Addr, sent: Arc<AtomicUsize>) {
+    let mut crawler = Crawler::at(source, &proxy).await.unwrap();
+    loop {
+        let number = sent.fetch_add(1, Ordering::Relaxed);
+        if TOKENS <= number {
+            return sleep(Duration::from_secs(1)).await;
+        }
+        let token = format!("{WRONG}{}", sha256(&number.to_ne_bytes()));
+        let credential = match number % 2 {
+            0 => format!("Basic {}", basic(&token)),
+            _ => format!("Bearer {token}"),
+        };
+        assert_eq!(ask(&mut crawler, &credential).await, 407);
+    }
+}
+
+/// Holds that no token is in `text`, which is what `place` shows.
+fn assert_none(place: &str, text: &[u8]) {
+    let encoded = [basic(WRONG), basic(RIGHT)];
+    let needles = [WRONG, &encoded[0][..16], RIGHT, &encoded[1]];
+    for needle in needles {
+        let found = text
+            .windows(needle.len())
+            .any(|part| part == needle.as_bytes());
+        assert!(!found, "{needle} in {place}");
+    }
+}
+
+/// Holds that no token is in a file below `folder`, and in no column of the record,
+/// decoded.
+async fn assert_none_written(place: &Place) {
+    let mut folders = vec![place.folder().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                assert_none(&shown(&path), &std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    let database = place.database();
+    let tables = "SELECT name FROM sqlite_master WHERE type = 'table'";
+    let mut tables = database.prepare(tables).unwrap();
+    let names = tables.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    for name in names {
+        let name = name.unwrap();
+        let mut all = database.prepare(&format!("SELECT * FROM {name}")).unwrap();
+        let columns = all.column_count();
+        let mut rows = all.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            for column in 0..columns {
+                let value = row.get_ref(column).unwrap();
+                if let Ok(bytes) = value.as_bytes() {
+                    assert_none(&name, bytes);
+                }
+            }
+        }
+    }
+    let shown = place.run(&["audit", "show", "1", "--json"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert_none("audit show", shown.stdout.as_bytes());
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Holds that no token is in what the admin listener shows.
+async fn assert_none_shown(proxy: &Proxy) {
+    assert_none("/metrics", metrics(proxy).await.as_bytes());
+    let admin = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
+    let (host, token) = (
+        format!("Host: {}", proxy.admin()),
+        format!("Authorization: Bearer {}", admin.trim()),
+    );
+    for page in ["clients", "pace"] {
+        let line = format!("GET /api/v1/{page} HTTP/1.1");
+        let mut client = Crawler::to(proxy.admin()).await;
+        let reply = client.ask(&[&line, &host, &token]).await;
+        assert_eq!(reply.status(), 200, "{page}: {}", reply.text());
+        assert_none(page, &reply.body);
+    }
+}
+
+// Ours.
+#[test]
+#[ignore = "measures rates: tests/full.sh runs it"]
+fn a_hundred_thousand_wrong_tokens_cost_another_client_nothing_and_are_not_kept() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let digest = sha256(RIGHT.as_bytes());
+        let table = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
+        let config = resolve("o.test", origin.address())
+            .set(&format!("crawler = [{table}]"))
+            .set("proxy.auth = \"required\"")
+            .set("log.exchanges = true");
+        let proxy = Arc::new(config.start().await);
+        let alone = crawl(&proxy, |time| time < ALONE).await;
+        let (sent, mut crowd) = (Arc::new(AtomicUsize::new(0)), Crowd::default());
+        for _ in 0..CONNECTIONS {
+            let sent = Arc::clone(&sent);
+            crowd.repeat(&proxy, move |proxy| {
+                send_wrong(proxy, bad(0), Arc::clone(&sent))
+            });
+        }
+        let all_sent = async {
+            let goes_on = |_| sent.load(Ordering::Relaxed) < TOKENS;
+            crawl(&proxy, goes_on).await
+        };
+        let beside = soon("all tokens", all_sent).await;
+        drop(crowd);
+        let refused = "politesse_credentials_refused_total{reason=\"wrong\"} 100000\n";
+        let text = metrics(&proxy).await;
+        assert!(text.contains(refused), "{text}");
+        assert_none_shown(&proxy).await;
+        assert_none("the log", proxy.log().as_bytes());
+        let place = Arc::into_inner(proxy).unwrap().stop().await;
+        assert_none_written(&place).await;
+        let half = Least {
+            share: 0.8 / 2.0,
+            p99: 3.0,
+        };
+        beside.assert_least(&alone, half);
+    });
+}

@@ -102,6 +102,7 @@ pages! {
     a_reference_in_two_halves_is_not: true "<head>&#3<!-- -->2;";
     an_ampersand_is_text: true "<head>&";
     an_unknown_reference_is_text: true "<head>&Tabx;";
+    a_named_reference_is_text_at_once: true "<head>&comma;";
     a_nul_is_text: true "<head>\0";
     a_noscript_may_hold_a_style: true "<noscript><style>p{}</style></noscript>";
     a_style_across_a_noscript_is_a_doubt: false "<noscript><style></noscript><p></style>";

@@ -68,6 +68,12 @@ pub fn read(beginning: &str, scripting: Scripting) -> Reading {
     let tokenizer = Tokenizer::new(builder, tokenizer_options);
     let input = BufferQueue::default();
     input.push_back(StrTendril::from(beginning));
+    // html5ever looks at the character behind `&comma;` before it takes it for a
+    // comma; the standard does not, since no name is longer than with its `;`. A
+    // space is none that decides anything.
+    if beginning.ends_with(';') {
+        input.push_back(StrTendril::from(" "));
+    }
     while !matches!(tokenizer.feed(&input), TokenizerResult::Done) {}
     tokenizer.sink.sink.reading()
 }

@@ -10,20 +10,27 @@
 //! Does not know for how long anybody waits: whoever does sets a time for that.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, ClientId, Resource};
+use crate::clock;
 use crate::metrics::{Metrics, ShareLabels};
 
 /// Divisor of a number of shares of which none can be given up: one in so many is
 /// for clients that hold none.
 pub(super) const NEWCOMERS_PART: usize = 8;
+
+/// Time in use after which a share that is given up oldest first may be displaced all
+/// the same: a client could hold all of them by responses that come or are taken
+/// slowly. Longer than most responses take.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
 
 /// Reason why a client gets no share.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -40,6 +47,8 @@ pub enum ShareRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisplacementOrder {
     /// The longest held first: of idle connections a new one is about to be used.
+    /// Where none may be displaced, the oldest of those that have been in use for
+    /// [`IN_USE_MAX`].
     OldestFirst,
     /// The latest first: it has waited least.
     NewestFirst,
@@ -57,6 +66,8 @@ pub struct Shares {
     resource: Resource,
     order: DisplacementOrder,
     state: Mutex<SharesState>,
+    /// Moment from which uptime counts.
+    epoch: Instant,
     metrics: Arc<Metrics>,
 }
 
@@ -100,8 +111,30 @@ struct ClientShares {
 #[derive(Debug)]
 struct Displacement {
     number: u64,
-    is_allowed: AtomicBool,
+    /// Milliseconds of [`Shares::uptime`] since which the share is in use, at least 1;
+    /// 0 while it may be displaced.
+    in_use_since: AtomicU64,
     done: CancellationToken,
+}
+
+/// Shares that may be given up.
+#[derive(Debug, Clone, Copy)]
+enum Spare {
+    /// Those that may be displaced.
+    Unused,
+    /// Those that are in use since this time or longer, in milliseconds.
+    UsedSince(u64),
+}
+
+impl Displacement {
+    fn is(&self, spare: Spare) -> bool {
+        // Relaxed: whoever comes a moment late finds another.
+        let since = self.in_use_since.load(Ordering::Relaxed);
+        match spare {
+            Spare::Unused => since == 0,
+            Spare::UsedSince(time) => (1..=time).contains(&since),
+        }
+    }
 }
 
 /// A share of a resource, given back when dropped.
@@ -129,6 +162,7 @@ impl Shares {
             resource,
             order,
             state,
+            epoch: clock::instant(),
             metrics,
         })
     }
@@ -238,8 +272,27 @@ impl Shares {
     /// Displaces one share for the sake of `newcomer`, if a client that holds
     /// more has one to give up. Returns whether there was one.
     fn displace(&self, state: &mut SharesState, newcomer: &Client) -> bool {
-        let own = newcomer.held(self.resource);
-        let held = |shares: &ClientShares| shares.client.held(self.resource);
+        self.displace_by(self.resource, state, newcomer, Spare::Unused)
+            || self.order == DisplacementOrder::OldestFirst
+                && self.displace_by(self.resource, state, newcomer, self.used_for_long())
+    }
+
+    /// Displaces a share of the client that holds most of `by`, another resource,
+    /// which is held by what the shares are used for. Returns whether there was one
+    /// that has been in use for long.
+    pub fn make_room_by(&self, by: Resource, newcomer: &Client) -> bool {
+        self.displace_by(by, &mut self.lock(), newcomer, self.used_for_long())
+    }
+
+    fn displace_by(
+        &self,
+        by: Resource,
+        state: &mut SharesState,
+        newcomer: &Client,
+        spare: Spare,
+    ) -> bool {
+        let own = newcomer.held(by);
+        let held = |shares: &ClientShares| shares.client.held(by);
         let mut richer: Vec<&mut ClientShares> = state
             .displaceable
             .values_mut()
@@ -247,7 +300,7 @@ impl Shares {
             .collect();
         richer.sort_by_key(|shares| std::cmp::Reverse(held(shares)));
         for shares in richer {
-            if let Some(displacement) = shares.give_up(self.order) {
+            if let Some(displacement) = shares.give_up(self.order, spare) {
                 shares.client.remove_held(self.resource);
                 shares.client.uses[self.resource as usize]
                     .displaced
@@ -259,6 +312,18 @@ impl Shares {
             }
         }
         false
+    }
+
+    fn used_for_long(&self) -> Spare {
+        let long = u64::try_from(IN_USE_MAX.as_millis()).unwrap_or(u64::MAX);
+        Spare::UsedSince(self.uptime().saturating_sub(long))
+    }
+
+    /// Returns milliseconds since a moment before these shares were made.
+    fn uptime(&self) -> u64 {
+        let uptime = clock::instant().saturating_duration_since(self.epoch);
+        let millis = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
+        millis.saturating_add(1)
     }
 
     /// Gives what is free to those that wait.
@@ -437,8 +502,8 @@ impl ClientQueue {
 
 impl ClientShares {
     /// Takes out a share that may be displaced now.
-    fn give_up(&mut self, order: DisplacementOrder) -> Option<Arc<Displacement>> {
-        let is_allowed = |share: &&Arc<Displacement>| share.is_allowed.load(Ordering::Relaxed);
+    fn give_up(&mut self, order: DisplacementOrder, spare: Spare) -> Option<Arc<Displacement>> {
+        let is_allowed = |share: &&Arc<Displacement>| share.is(spare);
         let found = match order {
             DisplacementOrder::OldestFirst => self.shares.values().find(is_allowed),
             DisplacementOrder::NewestFirst => self.shares.values().rev().find(is_allowed),
@@ -455,7 +520,8 @@ impl Share {
     /// [`Share::displaced`], and drops it soon after.
     pub fn may_be_displaced(&self, is_allowed: bool) {
         let displacement = self.displacement.get_or_init(|| self.register());
-        displacement.is_allowed.store(is_allowed, Ordering::Relaxed);
+        let since = if is_allowed { 0 } else { self.shares.uptime() };
+        displacement.in_use_since.store(since, Ordering::Relaxed);
     }
 
     /// Waits until the share is lost to another client.
@@ -479,7 +545,7 @@ impl Share {
         state.next_number += 1;
         let displacement = Arc::new(Displacement {
             number: state.next_number,
-            is_allowed: AtomicBool::new(false),
+            in_use_since: AtomicU64::new(self.shares.uptime()),
             done: CancellationToken::new(),
         });
         let entry = state.displaceable.entry(self.client.number);
@@ -616,6 +682,34 @@ mod tests {
         assert!(!shares.make_room(&client));
         assert!(shares.make_room(&other) && held[0].is_displaced());
         assert!(!shares.make_room(&other));
+    }
+
+    // Ours: whatever a client does with a share, it gives way in the end.
+    #[tokio::test(start_paused = true)]
+    async fn a_share_that_has_been_in_use_for_long_goes_where_no_other_does() {
+        let shares = Shares::new(
+            Resource::Lookups,
+            3,
+            DisplacementOrder::OldestFirst,
+            Arc::default(),
+        );
+        let [client, other, third] = clients(None);
+        let used = [(); 3].map(|()| shares.take_now(&client).unwrap());
+        for share in &used {
+            share.may_be_displaced(false);
+        }
+        assert!(shares.take_now(&other).is_err());
+        tokio::time::sleep(IN_USE_MAX).await;
+        used[2].may_be_displaced(true);
+        let second = shares.take_now(&other).unwrap();
+        second.may_be_displaced(false);
+        assert!(used[2].is_displaced() && !used[0].is_displaced());
+        let _third = shares.take_now(&third).unwrap();
+        assert!(used[0].is_displaced() && !used[1].is_displaced());
+        assert!(!shares.make_room_by(Resource::Requests, &third));
+        tokio::time::sleep(IN_USE_MAX).await;
+        // All hold as many.
+        assert!(shares.take_now(&other).is_err() && !second.is_displaced());
     }
 
     #[test]

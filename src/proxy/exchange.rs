@@ -5,7 +5,9 @@
 //! 4 (ARCHITECTURE.md) meet in it. Does not know connections; `connection`
 //! does.
 
+use std::future::ready;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +29,8 @@ use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
 use crate::audit::{AuditError, AuditLog};
-use crate::clients::shares::ShareRefusal;
+use crate::clients::client::{Client, Resource};
+use crate::clients::shares::{Share, ShareRefusal};
 use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Receipt};
 use crate::decision::record::{Effect, Record};
@@ -176,10 +179,9 @@ impl Proxy {
 
     /// Takes a place among the requests that are under way.
     async fn place(&self, connection: &ConnectionInfo) -> Result<Arc<RequestPlace>, Problem> {
-        let requests = &self.entry.requests;
         let taken = tokio::select! {
             biased;
-            taken = requests.take_within(&connection.sharer, self.options.place_wait) => taken,
+            taken = self.request_share(&connection.sharer) => taken,
             () = connection.place.displaced() => Err(ShareRefusal::Full),
         };
         match taken {
@@ -189,6 +191,22 @@ impl Proxy {
                 refusal,
             }),
         }
+    }
+
+    /// Takes a share of the requests, or waits for one.
+    async fn request_share(&self, sharer: &Arc<Client>) -> Result<Share, ShareRefusal> {
+        let requests = &self.entry.requests;
+        let mut taken = pin!(requests.take_within(sharer, self.options.place_wait));
+        tokio::select! {
+            biased;
+            taken = taken.as_mut() => return taken,
+            () = ready(()) => {}
+        }
+        // Requests that wait would have made room. Those under way end with their
+        // connection.
+        let connections = &self.entry.connections;
+        connections.make_room_by(Resource::Requests, sharer);
+        taken.await
     }
 
     /// Writes the decision into the record, and counts it.

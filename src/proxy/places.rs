@@ -4,8 +4,9 @@
 //! A connection may lose its place while none of its requests is under way: they
 //! have been answered, or wait for their turn. So a client that holds every
 //! connection with requests that wait keeps nobody out, and each of these
-//! requests is answered all the same. Does not know how a place that was lost is
-//! left.
+//! requests is answered all the same. Where there is no such connection, one goes
+//! whose requests have been under way for some seconds. Does not know how a place
+//! that was lost is left.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

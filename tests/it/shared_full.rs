@@ -19,7 +19,7 @@ use crate::kit::h2::H2Crawler;
 use crate::kit::namespace::{Addresses, Everywhere, NameServer, inside};
 use crate::kit::origin::Script;
 use crate::kit::paced::{ONE_FILE, asking_for_less, metric, standard};
-use crate::kit::page::{Length, Page};
+use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::tenant::{
     Crowd, GOOD, Least, Service, ask, bad, crawl, crawl_at_once, take_descriptors,
@@ -103,6 +103,38 @@ async fn beside_silence(others: u8) {
         crowd.repeat(&proxy, move |proxy| silence(proxy, client));
     }
     at_least(&proxy, "politesse_connections", CONNECTIONS - 100).await;
+    let beside = beside(&proxy).await;
+    beside.assert_least(&alone, apart(others));
+}
+
+/// Asks for a page that does not come, until the proxy ends that.
+async fn last(proxy: Arc<Proxy>, client: u8) {
+    if let Some(mut crawler) = Crawler::at(bad(client), &proxy).await {
+        let request = "GET http://o.test/never HTTP/1.1\r\nHost: o.test\r\n\
+                       User-Agent: BadBot/1.0\r\n\r\n";
+        let _ = crawler.try_send(request.as_bytes()).await;
+        let _ = crawler.into_stream().read_u8().await;
+    }
+    sleep(Duration::from_millis(100)).await;
+}
+
+async fn beside_requests_that_last(others: u8) {
+    take_descriptors();
+    let never = Page::text("x").after(&Gate::shut());
+    let origin = Script::robots("").page("/never", never).start().await;
+    let config = resolve("o.test", origin.address())
+        .set(ONE_FILE)
+        .set("pace.origin = { in_flight = 10000 }");
+    let proxy = Arc::new(config.start().await);
+    let alone = alone(&proxy).await;
+    let mut crowd = Crowd::default();
+    for number in 0..CONNECTIONS + usize::from(others) {
+        let client = (number % usize::from(others)) as u8;
+        crowd.repeat(&proxy, move |proxy| last(proxy, client));
+    }
+    at_least(&proxy, "politesse_pace_in_flight", CONNECTIONS - 100).await;
+    // A request that has just begun is not cut off.
+    sleep(Duration::from_secs(3)).await;
     let beside = beside(&proxy).await;
     beside.assert_least(&alone, apart(others));
 }
@@ -299,7 +331,10 @@ async fn beside_many_names(others: u8) {
 async fn beside_a_back_off(others: u8) {
     let less = asking_for_less(503, Some("86400"));
     let origin = Script::robots("").page("/bad", less).start().await;
-    let config = resolve("o.test", origin.address()).set("pace.backoff = { by_one = \"10s\" }");
+    let config = resolve("o.test", origin.address())
+        // Fewer than the machine can do, so that its noise does not count.
+        .set("pace.origin = { rate = \"200/s\" }")
+        .set("pace.backoff = { by_one = \"10s\" }");
     let proxy = Arc::new(config.start().await);
     let alone = alone(&proxy).await;
     let mut crowd = Crowd::default();
@@ -351,6 +386,8 @@ macro_rules! rows {
 rows! {
     all_connections_of_one_client: beside_silence(1);
     all_connections_of_ten_clients: beside_silence(10);
+    requests_that_last_of_one_client: beside_requests_that_last(1);
+    requests_that_last_of_ten_clients: beside_requests_that_last(10);
     streams_that_wait_of_one_client: beside_waiting_streams(1);
     streams_that_wait_of_ten_clients: beside_waiting_streams(10);
     slow_uploads_of_one_client: beside_the_slow(1, 8, slow_upload);

@@ -462,7 +462,8 @@ keys! {
         /// How long a client that takes or sends nothing keeps its turn from others who
         /// wait for the host, in all. Each 16 KiB that it takes or sends makes up for a
         /// second. Its response goes on.
-        /// After that the client may stall for 50ms only, for as long as `max_turn`.
+        /// It counts for all turns of a client at the host; after that they may stall for
+        /// 50ms each, until none has for two minutes.
         max_stall: Duration = r#""5s""#, up_to(DAY);
         /// Of how many hosts something is known at a time; the idle ones go first.
         max_hosts: NonZeroUsize = "200000", count(1..=10_000_000);

@@ -14,7 +14,7 @@ use super::context::Now;
 use super::policy::HostTerms;
 use super::request::{Grant, RequestsAhead, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
-use super::stall_watch::{StallLimits, StallWatch};
+use super::stall_watch::StallWatch;
 use super::turn_activity::TurnActivity;
 use crate::clients::client::Client;
 use crate::clock;
@@ -196,7 +196,7 @@ impl HostState {
         if !self.schedule.is_full(kind, limits) {
             return;
         }
-        for start in watch.give_up(&StallLimits::of(now), now.uptime) {
+        for start in watch.give_up(now.active.options.max_stall, now.uptime) {
             self.schedule.end(start, now.uptime);
             self.stalls += 1;
         }
@@ -225,7 +225,7 @@ impl HostState {
         };
         let max_stall = now.active.options.max_stall;
         let watch = self.watch.as_ref();
-        let first = watch.and_then(|watch| watch.look_at(&StallLimits::of(now), now.uptime));
+        let first = watch.and_then(|watch| watch.look_at(max_stall, now.uptime));
         // A client that is not waited for yet may stall by then.
         let left = first.map_or(max_stall, |first| first.saturating_sub(now.uptime));
         // Not now: a client that is waited for since a moment ago was not given up.
@@ -307,7 +307,7 @@ impl HostState {
         let watch = self.watch.as_mut();
         if activity
             .zip(watch)
-            .is_some_and(|(turn, watch)| watch.end(turn))
+            .is_some_and(|(turn, watch)| watch.end(turn, now))
         {
             self.schedule.end_given_up(grant.start, now);
         } else {

@@ -1,44 +1,27 @@
 //! Turns at one host whose clients are waited for, and the clients that were waited
 //! for too long.
 //!
-//! A client may stall once for as long as `pace.max_stall`, and then, as long as
-//! that is remembered, hardly at all: otherwise a few that stall again and again
-//! would have the host for themselves most of the time. Does not know the schedule.
+//! A client may stall for as long as `pace.max_stall`, in all of its turns together,
+//! and then, as long as that is remembered, hardly at all: otherwise a few that
+//! stall again and again would have the host for themselves most of the time. Does
+//! not know the schedule.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::Now;
 use super::schedule::{Start, Uptime};
 use super::turn_activity::TurnActivity;
 use crate::clients::client::Client;
 
-/// Longest stall of a client that has stalled before: more than the moments in
+/// Longest stall of a client that has used up its time: more than the moments in
 /// which any client is waited for.
 const STALL_AGAIN: Duration = Duration::from_millis(50);
 
+/// Time for which stalls are remembered, since the last of a client.
+const REMEMBERED: Duration = Duration::from_secs(120);
+
 /// Clients that are remembered at one host; the oldest goes first.
 const CLIENTS_MAX: usize = 256;
-
-/// Limits of stalls.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StallLimits {
-    /// Time for which a client may stall (`pace.max_stall`).
-    first: Duration,
-    /// Time for which it is remembered that it did (`pace.max_turn`).
-    remembered: Duration,
-}
-
-impl StallLimits {
-    /// Returns the limits in force.
-    pub(super) fn of(now: &Now) -> Self {
-        let options = &now.active.options;
-        Self {
-            first: options.max_stall,
-            remembered: options.max_turn,
-        }
-    }
-}
 
 /// Turns and clients of one host.
 #[derive(Debug, Default)]
@@ -49,46 +32,56 @@ pub(super) struct StallWatch {
     clients: Vec<StalledClient>,
 }
 
-/// Client whose turns were given up.
+/// Client that has stalled.
 #[derive(Debug)]
 struct StalledClient {
     client: Arc<Client>,
+    /// Time for which it was waited for in turns that are over or given up.
+    stalled: Duration,
     /// Turns that were given up and go on.
     given_up: u32,
-    /// Time until which it may hardly stall again.
+    /// Time until which that is remembered.
     until: Uptime,
 }
 
 impl StallWatch {
     /// Gives up the turns of clients that have stalled; returns their starts.
-    pub(super) fn give_up(&mut self, limits: &StallLimits, now: Uptime) -> Vec<Start> {
+    pub(super) fn give_up(&mut self, max_stall: Duration, now: Uptime) -> Vec<Start> {
         let Self { turns, clients } = self;
-        let is_stalled = |turn: &mut Arc<TurnActivity>| look_at(turn, clients, limits, now) <= now;
+        let is_stalled =
+            |turn: &mut Arc<TurnActivity>| look_at(turn, clients, max_stall, now) <= now;
         let stalled: Vec<_> = turns.extract_if(.., is_stalled).collect();
         for turn in &stalled {
             turn.give_up();
-            if let Some(client) = &turn.client {
-                self.remember(client, now.saturating_add(limits.remembered), now);
+            if let Some(known) = self.remember(turn, now) {
+                known.given_up += 1;
             }
         }
         stalled.iter().map(|turn| turn.start).collect()
     }
 
-    fn remember(&mut self, client: &Arc<Client>, until: Uptime, now: Uptime) {
-        if let Some(known) = self.known(client) {
-            known.given_up += 1;
-            known.until = until;
-            return;
+    /// Adds the stall of a turn to those of its client.
+    fn remember(&mut self, turn: &TurnActivity, now: Uptime) -> Option<&mut StalledClient> {
+        let client = turn.client.as_ref()?;
+        if self.known(client).is_none() {
+            self.clients.retain(|client| !client.is_idle(now));
+            if CLIENTS_MAX <= self.clients.len() {
+                self.clients.remove(0);
+            }
+            self.clients.push(StalledClient {
+                client: Arc::clone(client),
+                stalled: Duration::ZERO,
+                given_up: 0,
+                until: Uptime::ZERO,
+            });
         }
-        self.clients.retain(|client| !client.is_idle(now));
-        if CLIENTS_MAX <= self.clients.len() {
-            self.clients.remove(0);
+        let known = self.known(client)?;
+        if known.until <= now {
+            known.stalled = Duration::ZERO;
         }
-        self.clients.push(StalledClient {
-            client: Arc::clone(client),
-            given_up: 1,
-            until,
-        });
+        known.stalled = known.stalled.saturating_add(turn.stalled(now));
+        known.until = now.saturating_add(REMEMBERED);
+        Some(known)
     }
 
     fn known(&mut self, client: &Arc<Client>) -> Option<&mut StalledClient> {
@@ -97,10 +90,10 @@ impl StallWatch {
     }
 
     /// Returns when to look at the first of the turns; `None` if there is none.
-    pub(super) fn look_at(&self, limits: &StallLimits, now: Uptime) -> Option<Uptime> {
+    pub(super) fn look_at(&self, max_stall: Duration, now: Uptime) -> Option<Uptime> {
         let turns = self.turns.iter();
         turns
-            .map(|turn| look_at(turn, &self.clients, limits, now))
+            .map(|turn| look_at(turn, &self.clients, max_stall, now))
             .min()
     }
 
@@ -113,10 +106,16 @@ impl StallWatch {
         known.map_or(0, |known| known.given_up)
     }
 
-    /// Forgets a turn that ends. Returns whether it was given up before.
-    pub(super) fn end(&mut self, turn: &Arc<TurnActivity>) -> bool {
+    /// Forgets a turn that ends, but not its stall. Returns whether it was given up
+    /// before.
+    pub(super) fn end(&mut self, turn: &Arc<TurnActivity>, now: Uptime) -> bool {
         if !turn.is_given_up() {
             self.turns.retain(|watched| !Arc::ptr_eq(watched, turn));
+            // A client that goes just before its time is up has stalled all the
+            // same.
+            if STALL_AGAIN < turn.stalled(now) {
+                self.remember(turn, now);
+            }
             return false;
         }
         if let Some(known) = turn.client.as_ref().and_then(|client| self.known(client)) {
@@ -141,16 +140,14 @@ impl StalledClient {
 fn look_at(
     turn: &TurnActivity,
     clients: &[StalledClient],
-    limits: &StallLimits,
+    max_stall: Duration,
     now: Uptime,
 ) -> Uptime {
     let is_of_turn = |known: &&StalledClient| {
         let client = turn.client.as_ref();
         client.is_some_and(|client| Arc::ptr_eq(&known.client, client)) && now < known.until
     };
-    let max_stall = match clients.iter().find(is_of_turn) {
-        Some(_) => limits.first.min(STALL_AGAIN),
-        None => limits.first,
-    };
-    turn.look_at(max_stall, now)
+    let stalled = clients.iter().find(is_of_turn);
+    let left = max_stall.saturating_sub(stalled.map_or(Duration::ZERO, |known| known.stalled));
+    turn.look_at(left.max(max_stall.min(STALL_AGAIN)), now)
 }

@@ -104,6 +104,15 @@ impl TurnActivity {
         }
     }
 
+    /// Returns for how long the client was waited for, without what it made up for.
+    pub(super) fn stalled(&self, now: Uptime) -> Duration {
+        let waited = Duration::from_micros(self.waited.load(Ordering::Relaxed));
+        match self.since.load(Ordering::Relaxed) {
+            0 => waited,
+            since => waited + now.saturating_sub(Duration::from_micros(since)),
+        }
+    }
+
     /// Marks the turn as given up. To be called under the lock of its host.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);

@@ -263,6 +263,15 @@ async fn slow_upload(proxy: Arc<Proxy>, client: u8) {
 
 /// Asks for a page that never ends, and reads no more than its head.
 async fn slow_reader(proxy: Arc<Proxy>, client: u8) {
+    read_head_and_wait(proxy, client, Duration::from_secs(100)).await;
+}
+
+/// Does so again and again, and goes before `pace.max_stall` is over.
+async fn brief_reader(proxy: Arc<Proxy>, client: u8) {
+    read_head_and_wait(proxy, client, Duration::from_secs(4)).await;
+}
+
+async fn read_head_and_wait(proxy: Arc<Proxy>, client: u8, wait: Duration) {
     let Some(mut crawler) = Crawler::at(bad(client), &proxy).await else {
         return;
     };
@@ -271,7 +280,7 @@ async fn slow_reader(proxy: Arc<Proxy>, client: u8) {
     let sent = crawler.try_send(request.as_bytes()).await;
     let mut stream = crawler.into_stream();
     if sent.is_ok() && stream.read_u8().await.is_ok() {
-        sleep(Duration::from_secs(100)).await;
+        sleep(wait).await;
     }
 }
 
@@ -394,6 +403,8 @@ rows! {
     slow_uploads_of_ten_clients: beside_the_slow(10, 8, slow_upload);
     slow_readers_of_one_client: beside_the_slow(1, 24, slow_reader);
     slow_readers_of_ten_clients: beside_the_slow(10, 24, slow_reader);
+    readers_that_come_and_go_of_one_client: beside_the_slow(1, 24, brief_reader);
+    readers_that_come_and_go_of_ten_clients: beside_the_slow(10, 24, brief_reader);
     sixty_names_of_one_client: beside_many_names(1);
     sixty_names_of_ten_clients_each: beside_many_names(10);
     one_url_that_asks_for_a_day_of_one_client: beside_a_back_off(1);

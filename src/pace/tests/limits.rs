@@ -476,6 +476,18 @@ async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
     let waited = clock::instant() - begun;
     assert!(again.len() == 4 && waited <= seconds(1), "{waited:?}");
     drop(again);
+    // One that always goes before its time is up has no more of it.
+    sleep(seconds(200)).await;
+    for _ in 0..2 {
+        let some = stall().await;
+        sleep(seconds(3)).await;
+        drop(some);
+    }
+    let held = stall().await;
+    let begun = clock::instant();
+    drop(origin.turn(good()).await.unwrap());
+    assert!(clock::instant() - begun <= seconds(1));
+    drop(held);
     sleep(seconds(1000)).await;
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }

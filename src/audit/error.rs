@@ -103,6 +103,12 @@ pub enum AuditError {
     /// The database could not be read.
     #[error("the audit log cannot be read")]
     Read(#[from] rusqlite::Error),
+    /// More sums were asked for than memory is given to.
+    #[error(
+        "more than {0} sums would have to be kept apart; ask by fewer keys, or for fewer decisions \
+         (--from, --until, --host)"
+    )]
+    TooManySums(usize),
     /// The record was closed, or its writer is gone.
     #[error("the audit log is closed")]
     Closed,

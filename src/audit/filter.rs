@@ -115,7 +115,12 @@ impl DecisionFilter {
     /// Reports whether `record`, which meets the conditions in SQL, meets them
     /// all.
     pub(super) fn admits(&self, record: &StoredRecord) -> bool {
-        let rule = record.ruling.rule.as_deref().unwrap_or_default();
+        self.admits_rule(record.ruling.rule.as_deref())
+    }
+
+    /// Reports whether `rule` is the one that is wanted, if one is.
+    pub(super) fn admits_rule(&self, rule: Option<&str>) -> bool {
+        let rule = rule.unwrap_or_default();
         self.rule.as_ref().is_none_or(|wanted| wanted.is(rule))
     }
 

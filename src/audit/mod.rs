@@ -18,6 +18,7 @@
 
 mod reader_pool;
 pub mod robots_history;
+pub mod stats;
 pub mod verify;
 mod writer;
 

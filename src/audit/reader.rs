@@ -4,12 +4,13 @@
 //! A reader opens the database read-only and waits for nobody. It reads a page
 //! at a time and holds no more than that in memory.
 
+use std::iter;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::columns::{blob, count};
+use super::columns::{blob, count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow};
@@ -93,6 +94,34 @@ impl AuditReader {
             }
         }
         Ok(())
+    }
+
+    /// Hands the decision records with a number greater than `seq` that meet
+    /// `filter` to `visit`, the oldest first, until it breaks. Returns the greatest
+    /// number that was looked for: the one to go on from.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn visit_decisions_after(
+        &self,
+        seq: u64,
+        filter: &DecisionFilter,
+        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> Result<u64, AuditError> {
+        let start = signed(seq).saturating_add(1);
+        let end = DECISIONS.end(&self.connection)?.max(start);
+        let mut rows = self.decision_reader();
+        let ranges = iter::once(start..end).collect();
+        let conditions = filter.conditions();
+        let mut scan = TableScan::new(&self.connection, DECISIONS, conditions, ranges);
+        while let Some(page) = scan.next_page(|row| rows.record(row))? {
+            let mut admitted = page.into_iter().filter(|record| filter.admits(record));
+            if admitted.try_for_each(&mut visit).is_break() {
+                break;
+            }
+        }
+        Ok(count(end.saturating_sub(1)))
     }
 
     /// Hands the events that meet `filter` to `visit`, the newest first, until
@@ -193,7 +222,7 @@ impl AuditReader {
     /// Makes the scan of `table`, a select of decisions, for `filter`, the oldest
     /// first. Looks only at numbers that rows of the times, the host and the
     /// verdict may have.
-    fn narrow_scan(
+    pub(super) fn narrow_scan(
         &self,
         table: NumberedTable,
         filter: &DecisionFilter,

@@ -18,6 +18,8 @@ mod parts;
 
 mod revision;
 
+mod stats;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;

@@ -1,10 +1,14 @@
-//! `audit`: shows decisions and events of the record, and verifies it.
+//! `audit`: shows and counts decisions and events of the record, and verifies it.
 
 mod arguments;
 mod details;
 mod listing;
 mod robots;
+mod rows;
 mod sections;
+mod stats;
+mod tail;
+mod why;
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
@@ -14,11 +18,12 @@ use serde_json::{Value, json};
 
 use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
 use self::details::{DecisionDetails, of_url};
-use self::listing::{
-    EVENT_HEADER, ListArguments, Listing, Screen, event_line, record_header, record_line,
-    write_json,
-};
+use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
 use self::robots::RobotsArguments;
+use self::rows::{ListArguments, Listing, write_json};
+use self::stats::{StatsArguments, TopArguments};
+use self::tail::TailArguments;
+use self::why::WhyArguments;
 use super::inert::inert;
 use super::output::{Exit, OutputForm};
 use crate::audit::filter::{DecisionFilter, UrlPattern};
@@ -88,6 +93,51 @@ Times and hosts are given as for `list`.")]
         #[command(flatten)]
         rows: ListArguments,
     },
+    /// Why a URL was allowed, refused or put off: the latest decision about it, with
+    /// the lines of the robots.txt that decided.
+    #[command(after_help = "\
+Examples:
+  politesse audit why https://site.example/private/a
+  politesse audit why https://site.example/private/a --agent FooBot --at 2026-11-22T10:00
+
+Of a URL that was never asked for, it says so, and what the proxy would decide by this
+configuration and the robots.txt on record. --csv has a line for each fact. Exit codes:
+0 there is a decision, 1 there is none.")]
+    Why(WhyArguments),
+    /// Decisions counted by host, crawler, rule, reason and hour, those with most
+    /// requests first.
+    #[command(after_help = format!("\
+Examples:
+  politesse audit stats --by host,crawler --from 1d
+  politesse audit stats --by hour --host site.example --limit 0 --csv
+
+Without --by all decisions are counted together. Columns: requests; refusals, which
+were disallowed and not sent; reported, which report mode let through; later, which
+were put off; the time that requests waited; bytes of bodies passed on; exchanges that
+ended with an error. Hours are UTC.
+
+{FILTERS_HELP}"))]
+    Stats(StatsArguments),
+    /// The rules, hosts or crawlers with most refusals.
+    #[command(after_help = format!("\
+Examples:
+  politesse audit top rules --from 1h
+  politesse audit top hosts --crawler FooBot --limit 20
+
+The columns are those of `stats`. Those with as many refusals are in the order of what
+report mode let through, then of requests.
+
+{FILTERS_HELP}"))]
+    Top(TopArguments),
+    /// Decisions as they are made, until it is interrupted.
+    #[command(after_help = format!("\
+Example: politesse audit tail --host site.example --verdict disallow
+
+A decision is shown when it is on disk, most without the status, which comes with the
+end of its exchange.
+
+{FILTERS_HELP}"))]
+    Tail(TailArguments),
     /// Decides again from what is stored, and tells what does not fit.
     #[command(after_help = format!("\
 Example: politesse audit verify --from 2026-11-01
@@ -112,12 +162,16 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
         AuditCommand::Show { subject, json } => show(&reader, subject, OutputForm::from(*json)),
         AuditCommand::Robots(asked) => robots::robots(&reader, asked),
         AuditCommand::Events { which, rows } => {
-            let mut out = Listing::new(rows, EVENT_HEADER.to_owned());
+            let mut out = Listing::new(rows, event_layout());
             reader.visit_events(&which.try_into()?, |event| {
                 out.row(|| event.json(), || event_line(&event))
             })?;
             out.end()
         }
+        AuditCommand::Stats(asked) => stats::print_stats(&reader, asked),
+        AuditCommand::Top(asked) => stats::print_top(&reader, asked),
+        AuditCommand::Why(asked) => why::why(&reader, asked, settings),
+        AuditCommand::Tail(asked) => tail::tail(&reader, asked),
         AuditCommand::Verify { which, json } => {
             verification(&reader, &which.try_into()?, OutputForm::from(*json))
         }
@@ -130,7 +184,7 @@ fn list(
     rows: &ListArguments,
 ) -> anyhow::Result<Exit> {
     let screen = Screen::of_stdout();
-    let mut out = Listing::new(rows, record_header());
+    let mut out = Listing::new(rows, record_layout());
     reader.visit_decisions(filter, Direction::NewestFirst, |record| {
         out.row(|| row_json(&record), || record_line(&record, screen))
     })?;

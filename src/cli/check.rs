@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::HeaderValue;
 use jiff::Timestamp;
+use serde_json::Value;
 
 pub(super) use self::context::CheckArguments;
 use self::context::{CheckContext, exit_of, target};
@@ -78,6 +79,40 @@ pub(super) fn check(
     let inquiries = inquiries(arguments, &context, targets);
     let decisions = decide_by_fetching(arguments, &settings, &context, inquiries)?;
     print(arguments, &context, decisions, Some(clock::now()))
+}
+
+/// A URL that was never asked for, and who might ask at what time.
+pub(super) struct UnaskedQuestion<'a> {
+    pub(super) agent: Option<&'a str>,
+    pub(super) target: Target,
+    pub(super) at: Timestamp,
+}
+
+/// Answer of `check` in each of its forms.
+pub(super) struct CheckAnswer {
+    pub(super) json: Value,
+    pub(super) sentences: String,
+}
+
+/// Decides as the proxy would by the configuration and `snapshot`. Whether the
+/// address may be dialled is not asked: no name is resolved.
+///
+/// # Errors
+///
+/// None that happens: those of JSON.
+pub(super) fn answer_by_snapshot(
+    settings: &Settings,
+    question: UnaskedQuestion<'_>,
+    snapshot: &Arc<Snapshot>,
+) -> anyhow::Result<CheckAnswer> {
+    let context = CheckContext::of_proxy(settings, question.at);
+    let inquiry = Arc::new(context.inquiry(question.agent, question.target));
+    let decision = decide(&inquiry, snapshot, &context.policy, context.at);
+    let explanation = DecisionExplanation::new(&decision, &context, None);
+    Ok(CheckAnswer {
+        json: serde_json::to_value(ExplanationJson::new(&explanation))?,
+        sentences: sentences(&explanation, None),
+    })
 }
 
 fn inquiries(

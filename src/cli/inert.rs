@@ -53,6 +53,29 @@ pub(super) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_j
     value.serialize(&mut Serializer::with_formatter(line, InertFormatter))
 }
 
+/// Makes a line of CSV (RFC 4180, section 2) that neither a spreadsheet nor a
+/// terminal acts on.
+///
+/// A field that a spreadsheet would take for a formula begins with an apostrophe,
+/// which spreadsheets take for the sign of a text. Control and direction-changing
+/// characters are escaped as by [`inert`], ends of lines among them.
+pub(super) fn csv_line<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
+    let fields: Vec<_> = fields.into_iter().map(csv_field).collect();
+    format!("{}\r\n", fields.join(","))
+}
+
+fn csv_field(text: &str) -> String {
+    // The forms of full width as well: East Asian spreadsheets read them alike.
+    let begins_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '＝', '＋', '－', '＠']);
+    let mark = if begins_formula { "'" } else { "" };
+    let field = format!("{mark}{}", inert(text));
+    if field.contains([',', '"']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field
+    }
+}
+
 /// Reports whether a terminal may act on `letter` instead of showing it.
 fn controls_terminal(letter: char) -> bool {
     letter.is_control()
@@ -103,6 +126,30 @@ mod tests {
     fn a_shell_word_has_no_way_out() {
         assert_eq!(shell_word("a b"), "'a b'");
         assert_eq!(shell_word("x';reboot;'"), r"'x'\'';reboot;'\'''");
+    }
+
+    // RFC 4180, section 2, and ours for formulas and controls.
+    #[test]
+    fn a_line_of_csv_is_neither_a_formula_nor_two_lines() {
+        for (field, wanted) in [
+            ("plain", "plain"),
+            ("", ""),
+            ("a,b", "\"a,b\""),
+            ("say \"a\"", "\"say \"\"a\"\"\""),
+            ("=1+1", "'=1+1"),
+            ("+1", "'+1"),
+            ("-1", "'-1"),
+            ("@a", "'@a"),
+            ("\tx", "'\\u{9}x"),
+            ("\r=x", "'\\u{d}=x"),
+            ("＝1", "'＝1"),
+            ("=a,\"b\"", "\"'=a,\"\"b\"\"\""),
+            ("a\n=b", "a\\u{a}=b"),
+            ("\u{1b}[2J\u{202e}", "\\u{1b}[2J\\u{202e}"),
+        ] {
+            let line = csv_line(["1", field, "2"]);
+            assert_eq!(line, format!("1,{wanted},2\r\n"), "{field:?}");
+        }
     }
 
     // Ours; RFC 8259, section 7, for the escapes.

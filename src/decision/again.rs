@@ -148,7 +148,13 @@ pub fn decision_again(
     }))
 }
 
-fn restore_snapshot(
+/// Restores a snapshot as decisions about `origin` rest on it, its file read by
+/// `dialect`.
+///
+/// # Errors
+///
+/// [`Undecidable`], with what is missing or is not known.
+pub fn restore_snapshot(
     stored: &RecordedSnapshot,
     origin: Origin,
     body: Option<Bytes>,

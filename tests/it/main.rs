@@ -19,6 +19,7 @@ mod annotate_record;
 mod audit;
 mod audit_list;
 mod audit_show;
+mod audit_stats;
 mod book;
 mod capacity;
 mod case_files;

@@ -1,20 +1,16 @@
-//! `audit list` and `audit events`: rows as JSON or as lines of text, cut to the
-//! width of the terminal that they are shown on.
+//! Decisions and events as lines of text, cut to the width of the terminal that
+//! they are shown on.
+//!
+//! Does not know which rows are shown, nor their other forms.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::ops::ControlFlow;
+use std::io::{self, IsTerminal as _};
 
-use clap::Args;
 use rustix::termios::tcgetwinsize;
-use serde_json::Value;
 
+use super::rows::RowLayout;
 use crate::audit::events::EventRow;
-use crate::cli::inert::{append_json, inert};
-use crate::cli::output::{Exit, OutputForm};
+use crate::cli::inert::inert;
 use crate::decision::record::StoredRecord;
-
-/// Rows that are shown unless told otherwise.
-const LIST_ROWS: u64 = 50;
 
 /// Characters of a URL or a rule that are shown however narrow the terminal is.
 const SHOWN_MIN: usize = 24;
@@ -25,106 +21,38 @@ const CRAWLER_MAX: usize = 24;
 /// Columns of a terminal that does not report how many it has.
 const USUAL_COLUMNS: usize = 80;
 
-/// Number and form of the rows.
-#[derive(Debug, Args)]
-pub(crate) struct ListArguments {
-    /// How many; 0 means all.
-    #[arg(long, default_value_t = LIST_ROWS)]
-    limit: u64,
-    /// JSON Lines instead of columns.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Rows on their way to stdout.
-pub(super) struct Listing<'a> {
-    out: BufWriter<io::StdoutLock<'static>>,
-    wanted: &'a ListArguments,
-    header: String,
-    written: u64,
-    /// Whether there are more rows than were wanted.
-    is_cut: bool,
-    outcome: io::Result<()>,
-}
-
-impl<'a> Listing<'a> {
-    /// Begins a list whose rows stand under `header`.
-    pub(super) fn new(wanted: &'a ListArguments, header: String) -> Self {
-        Self {
-            out: BufWriter::new(io::stdout().lock()),
-            wanted,
-            header,
-            written: 0,
-            is_cut: false,
-            outcome: Ok(()),
-        }
-    }
-
-    /// Writes a row, unless there are enough.
-    pub(super) fn row(
-        &mut self,
-        json: impl FnOnce() -> Value,
-        line: impl FnOnce() -> String,
-    ) -> ControlFlow<()> {
-        if self.wanted.limit != 0 && self.wanted.limit <= self.written {
-            self.is_cut = true;
-            return ControlFlow::Break(());
-        }
-        self.outcome = match OutputForm::from(self.wanted.json) {
-            OutputForm::Json => write_json(&mut self.out, &json()),
-            OutputForm::Columns => self.write_line(&line()),
-        };
-        self.written += 1;
-        match self.outcome {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        }
-    }
-
-    fn write_line(&mut self, line: &str) -> io::Result<()> {
-        if self.written == 0 {
-            writeln!(self.out, "{}", self.header)?;
-        }
-        writeln!(self.out, "{line}")
-    }
-
-    /// Ends the list.
-    ///
-    /// # Errors
-    ///
-    /// Those of stdout.
-    pub(super) fn end(mut self) -> anyhow::Result<Exit> {
-        self.outcome?;
-        let mut stderr = io::stderr().lock();
-        if self.written == 0 {
-            // Programs read rows alone; for them the rest goes to stderr.
-            match OutputForm::from(self.wanted.json) {
-                OutputForm::Json => writeln!(stderr, "politesse: 0 rows")?,
-                OutputForm::Columns => writeln!(self.out, "0 rows")?,
-            }
-        }
-        self.out.flush()?;
-        if self.is_cut {
-            let limit = self.wanted.limit;
-            writeln!(stderr, "politesse: the newest {limit}; --limit 0 shows all")?;
-        }
-        Ok(Exit::Done)
-    }
-}
-
-/// Writes `value` on a line.
-pub(super) fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
-    let mut line = Vec::new();
-    append_json(&mut line, value)?;
-    line.push(b'\n');
-    out.write_all(&line)
-}
-
-/// Makes the header above [`record_line`].
-pub(super) fn record_header() -> String {
-    fields([
+/// Returns the layout of decisions: the header above [`record_line`], and the
+/// columns of CSV.
+pub(super) fn record_layout() -> RowLayout {
+    let header = fields([
         "SEQ", "TIME", "VERDICT", "REASON", "CRAWLER", "METHOD", "STATUS", "WAIT",
-    ]) + "URL (LINE: RULE)"
+    ]) + "URL (LINE: RULE)";
+    RowLayout {
+        header,
+        columns: vec![
+            "seq",
+            "time",
+            "client",
+            "crawler",
+            "user_agent",
+            "method",
+            "url",
+            "verdict",
+            "reason",
+            "effect",
+            "line",
+            "rule",
+            "reading",
+            "wait_ms",
+            "status",
+            "bytes",
+            "error",
+            "directives.value",
+            "robots.url",
+            "robots.sha256",
+            "policy",
+        ],
+    }
 }
 
 /// Makes the line of a decision.
@@ -161,7 +89,7 @@ fn fields(values: [&str; 8]) -> String {
 }
 
 /// Formats the time that a request waited, to three digits or so.
-fn wait(ms: u64) -> String {
+pub(super) fn wait(ms: u64) -> String {
     match ms {
         0 => "-".to_owned(),
         1..1000 => format!("{ms}ms"),
@@ -189,9 +117,26 @@ fn details(record: &StoredRecord) -> String {
     details
 }
 
-/// Header above [`event_line`].
-pub(super) const EVENT_HEADER: &str =
-    "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)";
+/// Returns the layout of events: the header above [`event_line`], and the columns
+/// of CSV.
+pub(super) fn event_layout() -> RowLayout {
+    RowLayout {
+        header: "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)"
+            .to_owned(),
+        columns: vec![
+            "seq",
+            "time",
+            "kind",
+            "host",
+            "status",
+            "until",
+            "incidents",
+            "actor",
+            "reason",
+            "entries_before",
+        ],
+    }
+}
 
 /// Makes the line of an event.
 pub(super) fn event_line(event: &EventRow) -> String {
@@ -297,7 +242,7 @@ mod tests {
         let file = Screen { columns: None };
         let line = record_line(&record("http://h.test/b/../private/a"), file);
         assert_eq!(
-            (record_header().as_str(), line.as_str()),
+            (record_layout().header.as_str(), line.as_str()),
             (
                 "   SEQ TIME                 VERDICT  REASON       CRAWLER      METHOD STATUS   WAIT  URL (LINE: RULE)",
                 "    12 2026-11-22T10:00:00Z disallow rule         FooBot       GET       200   1.2s  http://h.test/b/../private/a  (line 2: Disallow: /private)  read as /private/a  reported  [client_gone]",

@@ -72,7 +72,7 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
 }
 
 /// Reports whether a snapshot served the crawler called `wanted`.
-fn is_for(entry: &OriginSnapshot, wanted: &str) -> bool {
+pub(super) fn is_for(entry: &OriginSnapshot, wanted: &str) -> bool {
     let token = entry.snapshot.token.as_deref();
     token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))
 }
@@ -99,7 +99,7 @@ fn print(reader: &AuditReader, entry: &OriginSnapshot) -> anyhow::Result<Exit> {
 
 /// Makes the line that says where a file is from, and from when to when it was
 /// in force.
-fn origin_line(entry: &OriginSnapshot, at: Timestamp) -> String {
+pub(super) fn origin_line(entry: &OriginSnapshot, at: Timestamp) -> String {
     let snapshot = &entry.snapshot;
     let expired = if snapshot.expires_at <= at {
         ": it had expired, and no later one is on record"

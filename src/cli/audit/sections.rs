@@ -24,25 +24,36 @@ pub(super) fn write(
     screen: Screen,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let mut facts = Facts(Vec::new());
-    facts.request(details);
-    facts.verdict(details);
-    facts.answer(details);
-    if let Some(snapshot) = &details.record.snapshot {
-        facts.robots(snapshot);
-    }
-    facts.policy(details);
-    facts.trust(details);
-    for (name, value) in facts.0 {
-        writeln!(out, "{name:<12} {}", inert(&value))?;
-    }
+    Facts::of(details).write(out)?;
     write_file(details, screen, out)
 }
 
 /// Names and values, in the order in which they are shown.
-struct Facts(Vec<(&'static str, String)>);
+pub(super) struct Facts(pub(super) Vec<(&'static str, String)>);
 
 impl Facts {
+    /// Gathers what there is to say of a decision.
+    pub(super) fn of(details: &DecisionDetails) -> Self {
+        let mut facts = Self(Vec::new());
+        facts.request(details);
+        facts.verdict(details);
+        facts.answer(details);
+        if let Some(snapshot) = &details.record.snapshot {
+            facts.robots(snapshot);
+        }
+        facts.policy(details);
+        facts.trust(details);
+        facts
+    }
+
+    /// Writes a line a fact.
+    pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        for (name, value) in &self.0 {
+            writeln!(out, "{name:<12} {}", inert(value))?;
+        }
+        Ok(())
+    }
+
     fn add(&mut self, name: &'static str, value: impl Display) {
         self.0.push((name, value.to_string()));
     }
@@ -221,7 +232,7 @@ fn mode(policy: &Policy) -> &'static str {
 }
 
 /// Explains the word of a reason.
-fn meaning(reason: &str) -> &'static str {
+pub(super) fn meaning(reason: &str) -> &'static str {
     match reason {
         "rule" => "a rule of robots.txt matched",
         "no_rule" => "no rule for this crawler matched",
@@ -271,9 +282,11 @@ fn write_file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -
     };
     for (number, line) in robots.numbered_lines() {
         if shown.contains(&number) {
-            let mark = if marked == Some(number) { '>' } else { ' ' };
-            let line = cut(&inert(&line), screen.left(10, 24));
-            writeln!(out, "{mark} {number:>5} | {line}")?;
+            let line = RobotsLine {
+                number,
+                text: line.into_owned(),
+            };
+            line.write(marked, screen, out)?;
         }
     }
     if is_cut {
@@ -281,4 +294,26 @@ fn write_file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -
         writeln!(out, "the whole file: politesse audit show {seq} | less")?;
     }
     Ok(())
+}
+
+/// Line of a robots.txt.
+pub(super) struct RobotsLine {
+    pub(super) number: u32,
+    pub(super) text: String,
+}
+
+impl RobotsLine {
+    /// Writes the line with its number, and with a sign if it is the one that is
+    /// `marked`.
+    pub(super) fn write(
+        &self,
+        marked: Option<u32>,
+        screen: Screen,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let Self { number, text } = self;
+        let mark = if marked == Some(*number) { '>' } else { ' ' };
+        let text = cut(&inert(text), screen.left(10, 24));
+        writeln!(out, "{mark} {number:>5} | {text}")
+    }
 }

@@ -120,6 +120,19 @@ impl CheckContext {
         }
     }
 
+    /// Returns the context in which the proxy decides by the configuration, at a
+    /// time.
+    pub(super) fn of_proxy(settings: &Settings, at: Timestamp) -> Self {
+        let policy = Arc::new(settings.policy.clone());
+        Self {
+            proxy_policy: Arc::clone(&policy),
+            policy,
+            identities: Arc::new(settings.exchange.request.identities.clone()),
+            bytes_max: settings.robots.max_bytes,
+            at,
+        }
+    }
+
     fn new(arguments: &CheckArguments, policy: Policy) -> Self {
         let proxy_policy = Arc::new(policy);
         Self {

@@ -1,0 +1,252 @@
+//! Statistics against a sum over the rows of the same record.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+
+use super::*;
+use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
+use crate::decision::decide::{EnforcementMode, Reason};
+use crate::decision::delay::{Delay, DelayEnd};
+
+/// Decisions of the record, which with their endings take up more than two parts.
+const DECISIONS: u64 = 9000;
+
+/// Exchanges that are open at a time, so that endings come in later parts than
+/// their decisions.
+const OPEN_MAX: usize = 300;
+
+/// Draws numbers that are the same in each run.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, end: u64) -> u64 {
+        // The constants of Knuth's MMIX; the upper bits are the better ones.
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Draws a decision at a time: of any verdict and effect, for some crawlers, hosts
+/// and rules.
+fn drawn(draws: &mut Draws, at: Timestamp) -> Record {
+    let robots = RobotsFile::new(Bytes::from_static(
+        b"User-agent: FooBot\nDisallow: /private\nUser-agent: *\nDisallow: /x\nDisallow: /=y\n",
+    ));
+    let robots = snapshot(AccessResult::Successful(Arc::new(robots)), Some(200));
+    let agent = ["FooBot/1", "BarBot", "", "foobot"][draws.below(4) as usize];
+    let host = ["a.test", "a.test:8080", "b.test", "c.test"][draws.below(4) as usize];
+    let path = ["/a", "/private", "/x", "/=y"][draws.below(4) as usize];
+    let inquiry = Arc::new(Inquiry {
+        crawler: Crawler::parse(agent),
+        target: format!("http://{host}{path}").parse().unwrap(),
+        method: "GET".to_owned(),
+    });
+    let policy = match draws.below(4) {
+        0 => Policy::clone(&policy()).with(|terms| terms.mode = EnforcementMode::Report),
+        _ => Policy::clone(&policy()),
+    };
+    let decision = decide(&inquiry, &robots, &Arc::new(policy), at);
+    let delay = Delay::of_host(Reason::BackOff, DelayEnd::After(Duration::from_secs(9)));
+    let decision = match draws.below(6) {
+        0 => decision.later(delay.explained("it asks for pauses")),
+        _ => decision,
+    };
+    let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    Record::of(&decision, client, Duration::from_millis(draws.below(900)))
+}
+
+/// Writes decisions `numbers`, some seconds apart, with endings in another order.
+async fn write(kit: &Kit, numbers: std::ops::Range<u64>) {
+    let mut draws = Draws(numbers.start);
+    let mut open = Vec::new();
+    for number in numbers {
+        let seconds = number * 3 + draws.below(8);
+        let at = now() + SignedDuration::from_secs(i64::try_from(seconds).unwrap());
+        let (_, ending) = kit.log.record(drawn(&mut draws, at)).await.unwrap();
+        open.push(ending);
+        if OPEN_MAX < open.len() {
+            let ending = open.swap_remove(draws.below(OPEN_MAX as u64) as usize);
+            let error = (draws.below(5) == 0).then_some("incomplete");
+            ending.complete(ExchangeEnd {
+                bytes: draws.below(1 << 20),
+                error,
+                ..done(200)
+            });
+        }
+    }
+    // The last ones end as their exchanges are dropped.
+    drop(open);
+    kit.log.probe().await.unwrap();
+}
+
+/// A record of several parts that two processes wrote, after a write that failed.
+pub(super) async fn drawn_record() -> Kit {
+    let kit = Kit::new(Durability::Queue, 4096);
+    write(&kit, 0..3000).await;
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    kit.sql(BREAK);
+    kit.log.record(record("/a")).await.unwrap_err();
+    kit.sql("DROP TRIGGER broken");
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    write(&kit, 3000..DECISIONS).await;
+    kit
+}
+
+/// Returns the values of `record` for `keys`.
+fn values(record: &StoredRecord, keys: &[StatKey]) -> Vec<Option<String>> {
+    let ruling = &record.ruling;
+    let value = |key: &StatKey| match key {
+        StatKey::Host => {
+            let target: Target = record.url.parse().unwrap();
+            Some(target.origin.host().to_string())
+        }
+        StatKey::Crawler => ruling.crawler.clone(),
+        StatKey::Rule => ruling.rule.clone(),
+        StatKey::Reason => Some(ruling.reason.clone()),
+        StatKey::Hour => Some(record.at.strftime("%Y-%m-%dT%H:00:00Z").to_string()),
+    };
+    keys.iter().map(value).collect()
+}
+
+/// Sums up the rows one by one.
+fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>>, DecisionSums> {
+    let mut sums: BTreeMap<_, DecisionSums> = BTreeMap::new();
+    for row in rows {
+        let (verdict, effect) = (&*row.ruling.verdict, &*row.ruling.effect);
+        let sum = sums.entry(values(row, keys)).or_default();
+        sum.requests += 1;
+        sum.refusals += u64::from(verdict == "disallow" && effect == "enforced");
+        sum.later += u64::from(verdict == "later" && effect == "enforced");
+        sum.reported += u64::from(verdict != "allow" && effect == "reported");
+        sum.wait_ms += row.wait_ms;
+        sum.bytes += row.bytes.unwrap_or_default();
+        sum.errors += u64::from(row.error.is_some());
+    }
+    sums
+}
+
+fn by_values(groups: &[StatGroup]) -> BTreeMap<Vec<Option<String>>, DecisionSums> {
+    let groups = groups.iter().map(|group| {
+        let values = group.values.iter();
+        let values = values.map(|value| value.as_deref().map(str::to_owned));
+        (values.collect(), group.sums)
+    });
+    groups.collect()
+}
+
+fn filters() -> Vec<DecisionFilter> {
+    let any = DecisionFilter::default;
+    let at = |seconds| Some(now() + SignedDuration::from_secs(seconds));
+    let word = |text: &str| Some(text.to_owned());
+    vec![
+        any(),
+        DecisionFilter {
+            from: at(7000),
+            ..any()
+        },
+        DecisionFilter {
+            until: at(20_000),
+            ..any()
+        },
+        DecisionFilter {
+            from: at(100),
+            until: at(26_900),
+            ..any()
+        },
+        DecisionFilter {
+            from: at(9000),
+            until: at(9100),
+            ..any()
+        },
+        DecisionFilter {
+            from: at(900_000),
+            ..any()
+        },
+        DecisionFilter {
+            host: word("a.test"),
+            ..any()
+        },
+        DecisionFilter {
+            host: word("no.test"),
+            ..any()
+        },
+        DecisionFilter {
+            crawler: word("FOOBOT"),
+            ..any()
+        },
+        DecisionFilter {
+            crawler: word("*"),
+            from: at(7000),
+            ..any()
+        },
+        DecisionFilter {
+            verdict: word("disallow"),
+            ..any()
+        },
+        DecisionFilter {
+            reason: word("backoff"),
+            host: word("b.test"),
+            ..any()
+        },
+        DecisionFilter {
+            effect: word("reported"),
+            until: at(20_000),
+            ..any()
+        },
+        DecisionFilter {
+            rule: Some("/x".parse().unwrap()),
+            ..any()
+        },
+        DecisionFilter {
+            url: Some("http://a.test:8080/=*".parse().unwrap()),
+            ..any()
+        },
+    ]
+}
+
+/// Compares what `stats` finds with a sum over the rows, for each set of keys.
+pub(super) fn assert_sums(kit: &Kit) {
+    let reader = kit.reader();
+    for filter in filters() {
+        let rows = reader.list(&filter, 0).unwrap();
+        for set in 0..1 << StatKey::ALL.len() {
+            let keys = StatKey::ALL.into_iter().enumerate();
+            let keys = keys.filter(|(at, _)| set & (1 << at) != 0);
+            // As many orders as there are sets is enough.
+            let mut keys: Vec<_> = keys.map(|(_, key)| key).collect();
+            let turns = set % keys.len().max(1);
+            keys.rotate_left(turns);
+            let groups = stats(&reader, &filter, &keys, StatOrder::Requests).unwrap();
+            assert_eq!(
+                by_values(&groups),
+                naive(&rows, &keys),
+                "{filter:?} {keys:?}"
+            );
+            assert!(groups.is_sorted_by(|one, next| next.sums.requests <= one.sums.requests));
+        }
+    }
+}
+
+// Ours: whatever is asked for, the sums are those of the rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn sums_by_any_keys_are_those_of_the_rows() {
+    let kit = drawn_record().await;
+    assert_sums(&kit);
+    let groups = stats(
+        &kit.reader(),
+        &DecisionFilter::default(),
+        &[StatKey::Rule],
+        StatOrder::Refusals,
+    );
+    let groups = groups.unwrap();
+    let rank = |group: &StatGroup| (group.sums.refusals, group.sums.reported);
+    assert!(
+        groups.is_sorted_by(|one, next| rank(next) <= rank(one)),
+        "{groups:?}"
+    );
+    assert_eq!(groups.len(), 4, "{groups:?}");
+}

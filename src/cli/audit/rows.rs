@@ -1,0 +1,225 @@
+//! Rows on their way to stdout: columns for people, JSON Lines or CSV.
+//!
+//! Does not know what the rows are.
+
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::inert::{append_json, csv_line};
+use crate::cli::output::{Exit, print_notice};
+
+/// Rows that are shown unless told otherwise.
+const LIST_ROWS: u64 = 50;
+
+/// Form of rows, as it is asked for.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct FormArguments {
+    /// JSON Lines instead of columns.
+    #[arg(long)]
+    json: bool,
+    /// CSV (RFC 4180) instead of columns; no spreadsheet takes a field for a formula.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+impl FormArguments {
+    /// Returns the form.
+    pub(super) fn form(self) -> RowForm {
+        match self {
+            Self { json: true, .. } => RowForm::Json,
+            Self { csv: true, .. } => RowForm::Csv,
+            Self { .. } => RowForm::Columns,
+        }
+    }
+}
+
+/// Form of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowForm {
+    /// For people.
+    Columns,
+    /// One object a row, with every field.
+    Json,
+    /// One line a row, below the names of the columns.
+    Csv,
+}
+
+/// Number and form of the rows.
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// How many; 0 means all.
+    #[arg(long, default_value_t = LIST_ROWS)]
+    limit: u64,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// What stands above the rows.
+#[derive(Debug)]
+pub(super) struct RowLayout {
+    /// Header for people.
+    pub(super) header: String,
+    /// Columns of CSV, as the members of the JSON; `robots.url` is a member of a
+    /// member.
+    pub(super) columns: Vec<&'static str>,
+}
+
+/// Writer of rows in one form.
+pub(super) struct RowWriter {
+    out: BufWriter<io::StdoutLock<'static>>,
+    form: RowForm,
+    layout: RowLayout,
+    written: u64,
+}
+
+impl RowWriter {
+    /// Begins with nothing written: what stands above the rows is written with the
+    /// first of them.
+    pub(super) fn new(form: RowForm, layout: RowLayout) -> Self {
+        Self {
+            out: BufWriter::new(io::stdout().lock()),
+            form,
+            layout,
+            written: 0,
+        }
+    }
+
+    /// Writes a row, of which `json` makes all and `line` what people see.
+    pub(super) fn row(
+        &mut self,
+        json: impl FnOnce() -> Value,
+        line: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        // With the first row and not before, so that an empty result is one line.
+        if self.written == 0 {
+            self.write_header()?;
+        }
+        self.written += 1;
+        match self.form {
+            RowForm::Json => write_json(&mut self.out, &json()),
+            RowForm::Columns => writeln!(self.out, "{}", line()),
+            RowForm::Csv => {
+                let row = json();
+                let cells: Vec<_> = self
+                    .layout
+                    .columns
+                    .iter()
+                    .map(|at| cell(&row, at))
+                    .collect();
+                let line = csv_line(cells.iter().map(String::as_str));
+                self.out.write_all(line.as_bytes())
+            }
+        }
+    }
+
+    fn write_header(&mut self) -> io::Result<()> {
+        match self.form {
+            RowForm::Json => Ok(()),
+            RowForm::Columns => writeln!(self.out, "{}", self.layout.header),
+            RowForm::Csv => {
+                let line = csv_line(self.layout.columns.iter().copied());
+                self.out.write_all(line.as_bytes())
+            }
+        }
+    }
+
+    /// Hands on what was written.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// Ends the rows. Says so if there were none.
+    ///
+    /// # Errors
+    ///
+    /// Those of stdout.
+    pub(super) fn end(mut self) -> io::Result<()> {
+        if self.written == 0 {
+            match self.form {
+                RowForm::Columns => writeln!(self.out, "0 rows")?,
+                RowForm::Csv => self.write_header()?,
+                RowForm::Json => {}
+            }
+            // Programs read rows alone; for them the rest goes to stderr.
+            if self.form != RowForm::Columns {
+                print_notice("0 rows");
+            }
+        }
+        self.out.flush()
+    }
+}
+
+/// Makes the cell of CSV for the member `name`; empty without a value.
+fn cell(row: &Value, name: &str) -> String {
+    let found = name.split('.').try_fold(row, |value, name| value.get(name));
+    match found {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+/// The newest rows, up to a limit.
+pub(super) struct Listing<'a> {
+    rows: RowWriter,
+    wanted: &'a ListArguments,
+    /// Whether there are more rows than were wanted.
+    is_cut: bool,
+    outcome: io::Result<()>,
+}
+
+impl<'a> Listing<'a> {
+    /// Begins a list.
+    pub(super) fn new(wanted: &'a ListArguments, layout: RowLayout) -> Self {
+        Self {
+            rows: RowWriter::new(wanted.form.form(), layout),
+            wanted,
+            is_cut: false,
+            outcome: Ok(()),
+        }
+    }
+
+    /// Writes a row, unless there are enough.
+    pub(super) fn row(
+        &mut self,
+        json: impl FnOnce() -> Value,
+        line: impl FnOnce() -> String,
+    ) -> ControlFlow<()> {
+        if self.wanted.limit != 0 && self.wanted.limit <= self.rows.written {
+            self.is_cut = true;
+            return ControlFlow::Break(());
+        }
+        // Kept: whoever visits the rows knows no error of stdout.
+        self.outcome = self.rows.row(json, line);
+        match self.outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
+    /// Ends the list.
+    ///
+    /// # Errors
+    ///
+    /// Those of stdout.
+    pub(super) fn end(self) -> anyhow::Result<Exit> {
+        self.outcome?;
+        self.rows.end()?;
+        if self.is_cut {
+            let limit = self.wanted.limit;
+            print_notice(&format!("the newest {limit}; --limit 0 shows all"));
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Writes `value` on a line.
+pub(super) fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
+    let mut line = Vec::new();
+    append_json(&mut line, value)?;
+    line.push(b'\n');
+    out.write_all(&line)
+}

@@ -1,0 +1,222 @@
+//! `audit stats` and `audit top`: decisions counted, as a table.
+//!
+//! Does not know how they are counted.
+
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::arguments::DecisionArguments;
+use super::listing::{Screen, cut, wait};
+use super::rows::{FormArguments, RowLayout, RowWriter};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
+use crate::cli::inert::inert;
+use crate::cli::output::{Exit, Usage, print_notice};
+
+/// Characters of a value that are shown on a terminal.
+const VALUE_MAX: usize = 40;
+
+/// Columns of sums, as JSON and CSV name them.
+const SUM_NAMES: [&str; 7] = [
+    "requests", "refusals", "reported", "later", "wait_ms", "bytes", "errors",
+];
+
+/// Arguments of `audit stats`.
+#[derive(Debug, Args)]
+pub(crate) struct StatsArguments {
+    /// What is counted apart: host, crawler, rule, reason, hour, with commas between them.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    by: Vec<StatKey>,
+    #[command(flatten)]
+    which: DecisionArguments,
+    /// How many rows; 0 means all.
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// Arguments of `audit top`.
+#[derive(Debug, Args)]
+pub(crate) struct TopArguments {
+    /// What is counted.
+    subject: TopSubject,
+    #[command(flatten)]
+    which: DecisionArguments,
+    /// How many rows; 0 means all.
+    #[arg(long, default_value_t = 10)]
+    limit: usize,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// What `audit top` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TopSubject {
+    /// Rules that decided, on whatever host.
+    Rules,
+    /// Hosts.
+    Hosts,
+    /// Product tokens.
+    Crawlers,
+}
+
+/// Prints the sums of the decisions that are asked for, those with most requests
+/// first.
+pub(super) fn print_stats(reader: &AuditReader, asked: &StatsArguments) -> anyhow::Result<Exit> {
+    let keys = asked.by.as_slice();
+    if let Some(key) = (1..keys.len()).find_map(|at| {
+        let (before, rest) = keys.split_at(at);
+        rest.first().filter(|key| before.contains(key))
+    }) {
+        return Err(Usage::Arguments(format!("--by names {key} twice")).into());
+    }
+    let filter = DecisionFilter::try_from(&asked.which)?;
+    // All of them: which are shown is known when each has been counted.
+    let groups = stats(reader, &filter, keys, StatOrder::Requests)?;
+    let table = StatTable {
+        keys,
+        limit: asked.limit,
+        screen: Screen::of_stdout(),
+    };
+    table.print(&groups, asked.form)
+}
+
+/// Prints the subjects with most refusals.
+pub(super) fn print_top(reader: &AuditReader, asked: &TopArguments) -> anyhow::Result<Exit> {
+    let key = match asked.subject {
+        TopSubject::Rules => StatKey::Rule,
+        TopSubject::Hosts => StatKey::Host,
+        TopSubject::Crawlers => StatKey::Crawler,
+    };
+    let filter = DecisionFilter::try_from(&asked.which)?;
+    let mut groups = stats(reader, &filter, &[key], StatOrder::Refusals)?;
+    if key == StatKey::Rule {
+        // Most requests are decided by no rule: that is none of the rules.
+        groups.retain(|group| group.values.iter().all(Option::is_some));
+    }
+    // Filtered before they are cut to the limit, so that what is left out is told
+    // of rules alone.
+    let table = StatTable {
+        keys: &[key],
+        limit: asked.limit,
+        screen: Screen::of_stdout(),
+    };
+    table.print(&groups, asked.form)
+}
+
+/// Table of groups.
+struct StatTable<'a> {
+    keys: &'a [StatKey],
+    /// Rows that are shown; 0 means all.
+    limit: usize,
+    screen: Screen,
+}
+
+impl StatTable<'_> {
+    fn print(&self, groups: &[StatGroup], form: FormArguments) -> anyhow::Result<Exit> {
+        let shown = if self.limit == 0 {
+            groups.len()
+        } else {
+            self.limit.min(groups.len())
+        };
+        let (shown, left) = groups.split_at(shown);
+        let cells: Vec<_> = shown.iter().map(|group| self.cells(group)).collect();
+        let titles = self.titles();
+        let mut widths: Vec<_> = titles.iter().map(|title| title.chars().count()).collect();
+        for row in &cells {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let names = self.keys.iter().map(|key| key.as_str());
+        let layout = RowLayout {
+            header: self.line(&titles, &widths),
+            columns: names.chain(SUM_NAMES).collect(),
+        };
+        let mut out = RowWriter::new(form.form(), layout);
+        for (group, cells) in shown.iter().zip(&cells) {
+            out.row(|| self.json(group), || self.line(cells, &widths))?;
+        }
+        out.end()?;
+        if !left.is_empty() {
+            let mut sums = DecisionSums::default();
+            left.iter().for_each(|group| sums.add(&group.sums));
+            print_notice(&format!(
+                "left out: {} rows with {} requests, {} refusals; --limit 0 shows all",
+                left.len(),
+                sums.requests,
+                sums.refusals
+            ));
+        }
+        Ok(Exit::Done)
+    }
+
+    fn titles(&self) -> Vec<String> {
+        let keys = self.keys.iter().map(|key| key.as_str().to_uppercase());
+        let sums = [
+            "REQUESTS", "REFUSALS", "REPORTED", "LATER", "WAITS", "BYTES", "ERRORS",
+        ];
+        keys.chain(sums.map(str::to_owned)).collect()
+    }
+
+    fn cells(&self, group: &StatGroup) -> Vec<String> {
+        let values = self.keys.iter().zip(&group.values);
+        let shown_max = self.screen.columns.map(|_| VALUE_MAX);
+        // A rule may be as long as its file; whole ones are for files and pipes.
+        let texts = values.map(|(key, value)| cut(&inert(shown(*key, value)), shown_max));
+        let sums = &group.sums;
+        let counts = [
+            sums.requests.to_string(),
+            sums.refusals.to_string(),
+            sums.reported.to_string(),
+            sums.later.to_string(),
+            wait(sums.wait_ms),
+            sums.bytes.to_string(),
+            sums.errors.to_string(),
+        ];
+        texts.chain(counts).collect()
+    }
+
+    /// Lays out cells: values on the left of their columns, sums on the right.
+    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+        let padded = cells.iter().zip(widths).enumerate();
+        let columns = padded.map(|(at, (cell, width))| {
+            if at < self.keys.len() {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            }
+        });
+        columns.collect::<Vec<_>>().join("  ")
+    }
+
+    fn json(&self, group: &StatGroup) -> Value {
+        let values = self.keys.iter().zip(&group.values);
+        let named = values.map(|(key, value)| (key.as_str().to_owned(), json!(value.as_deref())));
+        let sums = &group.sums;
+        let counts = SUM_NAMES.into_iter().map(str::to_owned).zip([
+            json!(sums.requests),
+            json!(sums.refusals),
+            json!(sums.reported),
+            json!(sums.later),
+            json!(sums.wait_ms),
+            json!(sums.bytes),
+            json!(sums.errors),
+        ]);
+        Value::Object(named.chain(counts).collect::<Map<_, _>>())
+    }
+}
+
+/// Returns the text for a value that may be missing: a crawler without a token is
+/// bound by the group of everyone.
+fn shown(key: StatKey, value: &Option<Arc<str>>) -> &str {
+    match (key, value) {
+        (_, Some(value)) => value,
+        (StatKey::Crawler, None) => "*",
+        (_, None) => "-",
+    }
+}

@@ -1,0 +1,90 @@
+//! `audit tail`: decisions as they are made.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::arguments::DecisionArguments;
+use super::listing::{Screen, record_layout, record_line};
+use super::rows::{FormArguments, RowWriter};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::audit::{Direction, row_json};
+use crate::cli::output::{Exit, Usage};
+use crate::decision::record::StoredRecord;
+
+/// Time between two looks at the record: short for whoever watches, and a look at
+/// one page of the file costs next to nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Arguments of `audit tail`.
+#[derive(Debug, Args)]
+pub(crate) struct TailArguments {
+    #[command(flatten)]
+    which: DecisionArguments,
+    /// How many of the decisions so far are shown first.
+    #[arg(long, default_value_t = 10)]
+    limit: usize,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// Prints decisions as they come, until stdout is closed.
+pub(super) fn tail(reader: &AuditReader, asked: &TailArguments) -> anyhow::Result<Exit> {
+    let filter = DecisionFilter::try_from(&asked.which)?;
+    if filter.until.is_some() {
+        let text = "tail shows what is to come and takes no --until; for the past there is \
+                    politesse audit list";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
+    let mut rows = RowWriter::new(asked.form.form(), record_layout());
+    let screen = Screen::of_stdout();
+    let write = |rows: &mut RowWriter, record: &StoredRecord| -> io::Result<()> {
+        rows.row(|| row_json(record), || record_line(record, screen))
+    };
+    // From here on, so that no decision is shown twice or passed over.
+    let mut last = reader.seq_range()?.map_or(0, |range| range.last);
+    for record in newest(reader, &filter, asked.limit, last)? {
+        write(&mut rows, &record)?;
+    }
+    loop {
+        // Before each pause, so that whoever watches has all that there is.
+        rows.flush()?;
+        thread::sleep(LOOK_EVERY);
+        let mut outcome = Ok(());
+        last = reader.visit_decisions_after(last, &filter, |record| {
+            outcome = write(&mut rows, &record);
+            match outcome {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        })?;
+        outcome?;
+    }
+}
+
+/// Returns the newest `limit` decisions up to number `last`, the oldest of them
+/// first.
+fn newest(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    limit: usize,
+    last: u64,
+) -> anyhow::Result<Vec<StoredRecord>> {
+    let mut found = Vec::new();
+    reader.visit_decisions(filter, Direction::NewestFirst, |record| {
+        if found.len() == limit {
+            return ControlFlow::Break(());
+        }
+        // Later ones are shown by the first look.
+        if record.seq <= last {
+            found.push(record);
+        }
+        ControlFlow::Continue(())
+    })?;
+    found.reverse();
+    Ok(found)
+}

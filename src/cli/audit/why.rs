@@ -1,0 +1,347 @@
+//! `audit why`: the decision about a URL with all that led to it; of a URL that was
+//! never asked for, what would be decided.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::arguments::time;
+use super::details::{DecisionDetails, of_url};
+use super::listing::Screen;
+use super::robots::{is_for, origin_line};
+use super::rows::{FormArguments, RowForm, write_json};
+use super::sections::{Facts, RobotsLine, meaning};
+use crate::audit::filter::{DecisionFilter, UrlPattern};
+use crate::audit::reader::AuditReader;
+use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_at};
+use crate::audit::{CheckedRecord, Direction};
+use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
+use crate::cli::inert::{csv_line, inert, shell_word};
+use crate::cli::output::Exit;
+use crate::clock;
+use crate::config::Settings;
+use crate::decision::again::restore_snapshot;
+use crate::decision::record::StoredRecord;
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+
+/// Lines of the robots.txt that are shown on either side of the one that decided.
+const LINES_AROUND: u32 = 4;
+
+/// Arguments of `audit why`.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArguments {
+    /// The URL.
+    url: Target,
+    /// Who asked: a product token or a whole User-Agent value; without it, anybody.
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// The latest decision by then; without it, the latest.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Timestamp>,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+impl WhyArguments {
+    /// Finds the decision that is asked about, if there is one.
+    fn find(&self, reader: &AuditReader) -> anyhow::Result<Option<CheckedRecord>> {
+        // The filter's end is not included, the time that is asked for is: it may
+        // be copied from a decision.
+        let behind = |at: Timestamp| at.checked_add(SignedDuration::from_micros(1));
+        let filter = DecisionFilter {
+            until: self.at.map(behind).transpose()?,
+            ..of_url(UrlPattern::exact(&self.url))
+        };
+        let mut newest = None;
+        reader.visit_decisions(&filter, Direction::NewestFirst, |record| {
+            if self
+                .agent
+                .as_deref()
+                .is_none_or(|agent| is_by(&record, agent))
+            {
+                newest = Some(record.seq);
+            }
+            match newest {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        })?;
+        Ok(newest.map_or(Ok(None), |seq| reader.record(seq))?)
+    }
+
+    /// Finds the robots.txt that was in force, the one for this crawler if there
+    /// are several.
+    fn robots(
+        &self,
+        reader: &AuditReader,
+        at: Timestamp,
+    ) -> anyhow::Result<Option<OriginSnapshot>> {
+        let owner = RobotsOwner::Origin(self.url.origin.clone());
+        let mut all = robots_at(reader, &owner, at)?;
+        let crawler = Crawler::parse(self.agent.as_deref().unwrap_or_default());
+        // A site may answer each crawler in its own way; what it said to others
+        // says nothing of this one.
+        if let Some(token) = crawler.token() {
+            all.retain(|entry| is_for(entry, token.as_str()));
+        }
+        Ok(all
+            .into_iter()
+            .max_by_key(|entry| entry.snapshot.fetched_at))
+    }
+}
+
+/// Reports whether `agent` asked: the field is the same, or the name that it gives
+/// first is one of the crawler's.
+fn is_by(record: &StoredRecord, agent: &str) -> bool {
+    if record.crawler.user_agent.as_deref() == Some(agent) {
+        return true;
+    }
+    let crawler = Crawler::parse(agent);
+    let Some(token) = crawler.token() else {
+        return false;
+    };
+    let bound = record.ruling.crawler.iter();
+    let mut names = bound.chain(&record.crawler.candidates);
+    names.any(|name| name.eq_ignore_ascii_case(token.as_str()))
+}
+
+/// Prints why a URL was decided as it was.
+pub(super) fn why(
+    reader: &AuditReader,
+    asked: &WhyArguments,
+    settings: &Settings,
+) -> anyhow::Result<Exit> {
+    match asked.find(reader)? {
+        Some(record) => {
+            let story = DecisionStory(DecisionDetails::of(reader, record)?);
+            story.print(asked.form.form())?;
+            Ok(Exit::Done)
+        }
+        None => {
+            let question = UnaskedUrl::of(reader, asked, settings)?;
+            question.print(asked)?;
+            Ok(Exit::Not)
+        }
+    }
+}
+
+/// A decision, as the answer to why.
+struct DecisionStory(DecisionDetails);
+
+impl DecisionStory {
+    fn print(&self, form: RowForm) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let lines = self.lines();
+        match form {
+            RowForm::Json => write_json(&mut out, &self.json(&lines)),
+            RowForm::Csv => {
+                let mut facts = Facts::of(&self.0);
+                facts.0.insert(0, ("answer", self.sentence()));
+                write_csv(&facts, &lines, &mut out)
+            }
+            RowForm::Columns => {
+                writeln!(out, "{}\n", inert(&self.sentence()))?;
+                Facts::of(&self.0).write(&mut out)?;
+                let marked = self.0.record.ruling.line;
+                if !lines.is_empty() {
+                    writeln!(out, "\nrobots.txt around line {}:", marked.unwrap_or(1))?;
+                }
+                let screen = Screen::of_stdout();
+                for line in &lines {
+                    line.write(marked, screen, &mut out)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Says in one sentence what was decided, and why.
+    fn sentence(&self) -> String {
+        let record = &self.0.record;
+        let ruling = &record.ruling;
+        let verdict = match (ruling.verdict.as_str(), ruling.effect.as_str()) {
+            ("disallow", "enforced") => "refused",
+            ("later", "enforced") => "put off",
+            (_, "reported") => "let through by report mode, and would be refused",
+            (_, "overridden") => "allowed by an override of the operator that sets aside",
+            (_, "cached") => "answered from our copy",
+            ("allow", _) => "allowed",
+            (other, _) => other,
+        };
+        let because = match (ruling.line, &ruling.rule) {
+            (Some(line), Some(rule)) => format!("line {line}, {rule}"),
+            _ => meaning(&ruling.reason).to_owned(),
+        };
+        let crawler = ruling
+            .crawler
+            .as_deref()
+            .unwrap_or("a crawler without a name");
+        format!("{}: {verdict} for {crawler}: {because}", record.url)
+    }
+
+    /// Returns the lines of the robots.txt around the one that decided.
+    fn lines(&self) -> Vec<RobotsLine> {
+        let (Some(robots), Some(line)) = (self.0.robots(), self.0.record.ruling.line) else {
+            return Vec::new();
+        };
+        let around = line.saturating_sub(LINES_AROUND)..=line.saturating_add(LINES_AROUND);
+        let near = robots.numbered_lines();
+        near.filter(|(number, _)| around.contains(number))
+            .map(|(number, text)| RobotsLine {
+                number,
+                text: text.into_owned(),
+            })
+            .collect()
+    }
+
+    fn json(&self, lines: &[RobotsLine]) -> Value {
+        let mut json = self.0.json();
+        json["asked"] = json!(true);
+        json["answer"] = json!(self.sentence());
+        let line = |line: &RobotsLine| json!({ "line": line.number, "text": line.text });
+        json["lines"] = lines.iter().map(line).collect();
+        json
+    }
+}
+
+/// Writes a line a fact, and a line a line of the robots.txt.
+fn write_csv(facts: &Facts, lines: &[RobotsLine], out: &mut impl Write) -> io::Result<()> {
+    let mut text = csv_line(["fact", "value"]);
+    for (name, value) in &facts.0 {
+        text.push_str(&csv_line([name.trim(), value]));
+    }
+    for line in lines {
+        let name = format!("robots.txt line {}", line.number);
+        text.push_str(&csv_line([name.as_str(), &line.text]));
+    }
+    out.write_all(text.as_bytes())
+}
+
+/// A URL that nobody has asked for, or not this crawler, or not by then.
+struct UnaskedUrl {
+    /// Decisions about it, by other crawlers or at later times.
+    others: u64,
+    at: Timestamp,
+    /// The robots.txt on record, and what follows from it.
+    by_robots: Option<RobotsAnswer>,
+}
+
+struct RobotsAnswer {
+    robots: OriginSnapshot,
+    answer: CheckAnswer,
+}
+
+impl UnaskedUrl {
+    fn of(reader: &AuditReader, asked: &WhyArguments, settings: &Settings) -> anyhow::Result<Self> {
+        let at = asked.at.unwrap_or_else(clock::now);
+        let by_robots = match asked.robots(reader, at)? {
+            None => None,
+            Some(robots) => {
+                let body = match robots.snapshot.sha256 {
+                    Some(sha256) => reader.body(sha256)?.map(Bytes::from),
+                    None => None,
+                };
+                let origin = asked.url.origin.clone();
+                // The configuration of now judges, as `check` does: there is no
+                // decision whose policy could.
+                let dialect = settings.policy.terms().dialect;
+                let snapshot = restore_snapshot(&robots.snapshot, origin, body, dialect)?;
+                let question = UnaskedQuestion {
+                    agent: asked.agent.as_deref(),
+                    target: asked.url.clone(),
+                    at,
+                };
+                let answer = answer_by_snapshot(settings, question, &snapshot)?;
+                Some(RobotsAnswer { robots, answer })
+            }
+        };
+        Ok(Self {
+            others: reader.count(&of_url(UrlPattern::exact(&asked.url)))?,
+            at,
+            by_robots,
+        })
+    }
+
+    fn print(&self, asked: &WhyArguments) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        match asked.form.form() {
+            RowForm::Json => write_json(&mut out, &self.json(asked)),
+            RowForm::Csv => write_csv(&self.facts(asked), &[], &mut out),
+            RowForm::Columns => {
+                writeln!(out, "{}", inert(&self.sentence(asked)))?;
+                let Some(RobotsAnswer { robots, answer }) = &self.by_robots else {
+                    let url = shell_word(&asked.url.to_string());
+                    return writeln!(
+                        out,
+                        "no robots.txt of its origin is on record by then; this fetches it:\n  \
+                         politesse check --as-proxy {url}"
+                    );
+                };
+                writeln!(
+                    out,
+                    "robots.txt on record: {}",
+                    inert(&origin_line(robots, self.at))
+                )?;
+                write!(out, "by it and this configuration:\n{}", answer.sentences)
+            }
+        }
+    }
+
+    fn sentence(&self, asked: &WhyArguments) -> String {
+        let who = match &asked.agent {
+            Some(agent) => format!(" by {agent}"),
+            None => String::new(),
+        };
+        let when = match asked.at {
+            Some(at) => format!(" by {at:.0}"),
+            None => String::new(),
+        };
+        let others = match self.others {
+            0 => String::new(),
+            others => format!(
+                " ({others} other decisions about it: politesse audit list --url {})",
+                shell_word(&asked.url.to_string())
+            ),
+        };
+        format!("{}: never asked for{who}{when}{others}", asked.url)
+    }
+
+    fn facts(&self, asked: &WhyArguments) -> Facts {
+        let mut facts = vec![("answer", self.sentence(asked))];
+        if let Some(RobotsAnswer { robots, answer }) = &self.by_robots {
+            facts.push(("robots", origin_line(robots, self.at)));
+            let lines = answer.sentences.lines();
+            facts.extend(lines.map(|line| ("check", line.trim().to_owned())));
+        }
+        Facts(facts)
+    }
+
+    fn json(&self, asked: &WhyArguments) -> Value {
+        let by_robots = self.by_robots.as_ref();
+        json!({
+            "asked": false,
+            "url": asked.url.to_string(),
+            "answer": self.sentence(asked),
+            "others": self.others,
+            "robots": by_robots.map(|by| {
+                let snapshot = &by.robots.snapshot;
+                json!({
+                    "url": snapshot.url,
+                    "status": snapshot.status,
+                    "sha256": snapshot.sha256.map(|digest| digest.to_string()),
+                    "token": snapshot.token,
+                    "result": snapshot.result,
+                    "cause": snapshot.cause,
+                    "fetched_at": snapshot.fetched_at.to_string(),
+                    "expires_at": snapshot.expires_at.to_string(),
+                })
+            }),
+            "check": by_robots.map(|by| &by.answer.json),
+        })
+    }
+}

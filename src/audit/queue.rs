@@ -42,10 +42,6 @@ const GATHER_TIME: Duration = Duration::from_millis(20);
 /// hardly cheaper for each.
 const GATHER_ENTRIES: usize = 256;
 
-/// Time after which entries that could not be written are tried again though no
-/// other has come: they may hold all places, and then none can come.
-const RETRY_TIME: Duration = Duration::from_secs(1);
-
 /// Part of a reserved block, one in so many, that is kept for decisions: while
 /// nothing can be written, events come and are lost, and each uses up a number.
 const KEPT_FROM_EVENTS: u64 = 16;
@@ -275,20 +271,20 @@ pub(super) struct EntryReceiver {
 }
 
 impl EntryReceiver {
-    /// Waits for entries and appends them to `batch`; for a second only if that
-    /// has some already. Returns `false` if there were none and the queue is closed.
-    pub(super) fn receive(&self, batch: &mut Vec<WriterEntry>) -> bool {
+    /// Waits for entries, at most for `patience`, and appends them to `batch`.
+    /// Returns `false` if there were none and the queue is closed.
+    pub(super) fn receive(&self, batch: &mut Vec<WriterEntry>, patience: Option<Duration>) -> bool {
         let ready = &self.shared.ready;
         let mut state = self.shared.lock();
         while state.entries.is_empty() {
             if state.is_closed {
                 return false;
             }
-            if batch.is_empty() {
+            let Some(patience) = patience else {
                 state = ready.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
-            }
-            let woken = ready.wait_timeout(state, RETRY_TIME);
+            };
+            let woken = ready.wait_timeout(state, patience);
             let (woken_state, time) = woken.unwrap_or_else(PoisonError::into_inner);
             state = woken_state;
             if time.timed_out() {
@@ -445,7 +441,7 @@ mod tests {
                 assert_eq!(is_enough, count == enough, "{count} of {places}");
             }
             let mut batch = Vec::new();
-            assert!(receiver.receive(&mut batch));
+            assert!(receiver.receive(&mut batch, None));
             assert!(batch.iter().map(|entry| entry.number).eq(1..=enough as u64));
         }
         let (queue, _receiver) = EntryQueue::new(gathering(100, 1000), Gauge::default());
@@ -486,8 +482,8 @@ mod tests {
         let shared = Arc::clone(&other.shared);
         drop(other);
         let mut batch = Vec::new();
-        assert!(receiver.receive(&mut batch) && batch.len() == 1);
-        assert!(!receiver.receive(&mut batch) && shared.lock().is_closed);
+        assert!(receiver.receive(&mut batch, None) && batch.len() == 1);
+        assert!(!receiver.receive(&mut batch, None) && shared.lock().is_closed);
         let (queue, receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
         drop(receiver);
         let sent = queue.send(ending(), slot());

@@ -1,14 +1,18 @@
 //! Store: the database and its files, open for writing. Commits transactions,
 //! makes checkpoints, and keeps the marker up to date.
 //!
-//! A transaction is on disk when its commit returns. Does not know what is
-//! written, nor when.
+//! A transaction is on disk when its commit returns; with
+//! `audit.durability = "queue"` it is in the file then, and on disk a second later
+//! at most: a crash of the process loses none of it, a power failure may. Does not
+//! know what is written, nor when.
 
 use std::io;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, params};
+use tokio::time::Instant;
 
 use super::columns::count;
 use super::error::{AuditError, WriteError};
@@ -23,6 +27,28 @@ use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::wal::Wal;
 use crate::clock;
 use crate::metrics::Metrics;
+
+/// Longest time for which a commit may wait for the disk where nobody waits for
+/// it. Syncing each batch takes a fifth of the time of the thread that writes.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// Syncing of commits (SQLite's `synchronous`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommitSync {
+    /// A commit returns when it is on disk.
+    Full,
+    /// Commits are on disk after the next full one, or a checkpoint.
+    Normal,
+}
+
+impl CommitSync {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "FULL",
+            Self::Normal => "NORMAL",
+        }
+    }
+}
 
 /// The audit record, locked and open for writing.
 #[derive(Debug)]
@@ -43,6 +69,10 @@ pub(super) struct AuditStore {
     /// Numbers as the connection has them: ahead of the others after a commit to
     /// files that may be gone.
     written: Sequence,
+    /// Syncing as the connection has it.
+    sync: CommitSync,
+    /// Time of the first commit that may not be on disk.
+    unsynced_since: Option<Instant>,
     /// Locked for as long as the store is open.
     pub(super) folder: LockedFolder,
 }
@@ -84,6 +114,8 @@ impl AuditStore {
             is_upkeep_failing: false,
             sequence,
             written: sequence,
+            sync: CommitSync::Full,
+            unsynced_since: None,
             folder,
         };
         // What a crash has left in the WAL is moved now, so that the marker
@@ -121,16 +153,51 @@ impl AuditStore {
         // gone, and the error is not what SQLite makes of them.
         self.check_files().map_err(WriteError::Files)?;
         self.wal.make_room(&self.connection)?;
+        let sequence = self.written.with_reserve(self.plan.block);
+        self.choose_sync(sequence)?;
         let mut transaction =
-            AuditTransaction::begin(&self.connection, &mut self.memory, self.plan, self.written)?;
+            AuditTransaction::begin(&self.connection, &mut self.memory, self.plan, sequence)?;
         work(&mut transaction)?;
         self.written = transaction.commit()?;
+        self.unsynced_since = match self.sync {
+            CommitSync::Full => None,
+            CommitSync::Normal => self.unsynced_since.or_else(|| Some(clock::instant())),
+        };
         // After the commit, because files can be lost while it is under way: an
         // acknowledged decision is in files that the next start will find.
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
         self.wal.note_commit();
         self.sequence = self.written;
         Ok(())
+    }
+
+    /// Sets how the commit that leaves the numbers `sequence` is synced: in full if
+    /// somebody waits for it, if numbers are told because of it, or if an earlier
+    /// one has waited for long enough.
+    fn choose_sync(&mut self, sequence: Sequence) -> rusqlite::Result<()> {
+        let is_awaited = self.plan.block == 0 || sequence.reserved != self.written.reserved;
+        let sync = if is_awaited || self.is_sync_due() {
+            CommitSync::Full
+        } else {
+            CommitSync::Normal
+        };
+        if sync != self.sync {
+            self.connection
+                .pragma_update(None, "synchronous", sync.as_str())?;
+            self.sync = sync;
+        }
+        Ok(())
+    }
+
+    /// Reports whether a commit may not be on disk.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.unsynced_since.is_some()
+    }
+
+    /// Reports whether a commit has waited for the disk for [`SYNC_EVERY`].
+    pub(super) fn is_sync_due(&self) -> bool {
+        self.unsynced_since
+            .is_some_and(|since| SYNC_EVERY <= clock::instant().duration_since(since))
     }
 
     /// Returns the highest number that was committed to the files that were

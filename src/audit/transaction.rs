@@ -60,7 +60,6 @@ pub(super) struct AuditTransaction<'a> {
     transaction: Transaction<'a>,
     memory: &'a mut WriterMemory,
     plan: RecordPlan,
-    before: Sequence,
     now: Sequence,
 }
 
@@ -72,7 +71,8 @@ pub(super) struct EndingNumbers {
 }
 
 impl<'a> AuditTransaction<'a> {
-    /// Begins a transaction. The database has the numbers `sequence`.
+    /// Begins a transaction, after which the database has the numbers `sequence`
+    /// and those that are used up in it.
     pub(super) fn begin(
         connection: &'a Connection,
         memory: &'a mut WriterMemory,
@@ -88,17 +88,18 @@ impl<'a> AuditTransaction<'a> {
             insert_ending: connection.prepare_cached(INSERT_ENDING)?,
             memory,
             plan,
-            before: sequence,
             now: sequence,
         })
     }
 
     /// Commits, and returns the numbers in the database.
     pub(super) fn commit(self) -> rusqlite::Result<Sequence> {
-        let sequence = self.now.with_reserve(self.plan.block);
-        if sequence != self.before {
-            sequence.write(&self.transaction, self.plan.record)?;
-        }
+        let sequence = Sequence {
+            reserved: self.now.reserved.max(self.now.last),
+            ..self.now
+        };
+        // Written even if no number is used: a commit without a page syncs nothing.
+        sequence.write(&self.transaction, self.plan.record)?;
         drop((self.insert_decision, self.insert_ending));
         self.transaction.commit()?;
         Ok(sequence)

@@ -24,6 +24,11 @@ use crate::clock;
 use crate::metrics::Metrics;
 use crate::throttle::REPEATING;
 
+/// Time after which what waits is tried again though no entry has come. Entries
+/// that could not be written may hold all places, and then none can come; and
+/// commits may wait for the disk.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+
 /// Time for which a saved snapshot outlasts its expiry: no file is used for
 /// longer while its site is unreachable (`robots.stale`).
 const SNAPSHOT_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -64,7 +69,7 @@ pub(super) struct AuditWriter {
 impl AuditWriter {
     /// Writes what comes until the queue is closed, then all that is left.
     pub(super) fn run(mut self) {
-        while self.entries.receive(&mut self.batch) {
+        while self.receive() {
             self.take_turn();
         }
         if !self.batch.is_empty() {
@@ -85,12 +90,18 @@ impl AuditWriter {
         self.store.close();
     }
 
+    fn receive(&mut self) -> bool {
+        let is_waiting = !self.batch.is_empty() || self.store.is_unsynced();
+        let patience = is_waiting.then_some(RETRY_TIME);
+        self.entries.receive(&mut self.batch, patience)
+    }
+
     /// Tries to write the batch. Entries that must be kept for another try are
     /// left in it.
     fn take_turn(&mut self) {
         let taken = self.batch.len();
         self.batch.retain(|entry| entry.task.has_row());
-        if !self.batch.is_empty() {
+        if !self.batch.is_empty() || self.store.is_sync_due() {
             match self.commit_what_can_be() {
                 Ok(()) => {
                     self.accept();

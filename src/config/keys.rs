@@ -552,7 +552,8 @@ keys! {
         /// The database.
         store: PathBuf = r#""sqlite:data/audit.db""#, STORE;
         /// When a request may be sent: once its decision is on disk ("commit"), or
-        /// once it is queued for it ("queue": faster, and a crash loses the queue).
+        /// once it is queued for it ("queue": faster, and a crash loses the queue, a
+        /// power failure the last second).
         durability: Durability = r#""commit""#, Choice(&[("commit", Durability::Commit), ("queue", Durability::Queue)]);
         /// How many decisions may wait to be written, and exchanges be open: each holds
         /// a place, so that its end can be written too. Without one a request is

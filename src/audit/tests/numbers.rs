@@ -1,6 +1,8 @@
 //! One sequence of numbers for decisions, endings and events, and what a crash
 //! makes of it.
 
+use tokio::time::advance;
+
 use super::events::{entered, left};
 use super::faults::crash;
 use super::*;
@@ -104,6 +106,36 @@ async fn numbers_written_to_files_that_came_back_are_not_given_again() {
     assert_eq!(kit.record_one("/b").await, 3);
     kit.log.probe().await.unwrap();
     kit.assert_gapless(0);
+}
+
+// Ours: who waits for no commit waits for no disk, and a power failure takes a
+// second at most, never a number.
+#[tokio::test(start_paused = true)]
+async fn commits_that_nobody_waits_for_are_synced_once_a_second() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let open = |folder: &TempDir, durability| {
+        let options = options(folder.path(), durability, 64);
+        AuditStore::open(&options, &Metrics::default()).unwrap()
+    };
+    let write = |store: &mut AuditStore, seq| {
+        let record = record("/a");
+        let written = store.write(|transaction| transaction.write_decision(seq, &record));
+        written.unwrap();
+        store.is_unsynced()
+    };
+    let mut store = open(&folders[0], Durability::Queue);
+    assert!(write(&mut store, 1));
+    advance(Duration::from_millis(999)).await;
+    assert!(!store.is_sync_due() && write(&mut store, 2));
+    advance(Duration::from_millis(1)).await;
+    assert!(store.is_sync_due() && !write(&mut store, 3));
+    assert!(write(&mut store, 40_000));
+    // The next one reserves numbers, which may be told when it returns.
+    let reserved = store.sequence().reserved;
+    assert!(!write(&mut store, 40_001));
+    assert!(reserved < store.sequence().reserved);
+    store.close();
+    assert!(!write(&mut open(&folders[1], Durability::Commit), 1));
 }
 
 #[tokio::test]

@@ -30,7 +30,8 @@ const SENT: u16 = 1;
 #[derive(Debug)]
 pub struct Turn {
     queue: Arc<HostQueue>,
-    grant: Grant,
+    /// Boxed, since a turn is handed on from future to future.
+    grant: Box<Grant>,
     /// [`UNUSED`], [`SENT`], or the status of the response.
     status: AtomicU16,
     /// Activity of the client, made when it is first waited for.
@@ -54,7 +55,7 @@ impl Turn {
         }
         Self {
             queue,
-            grant,
+            grant: Box::new(grant),
             status: AtomicU16::new(UNUSED),
             activity: OnceLock::new(),
         }

@@ -257,7 +257,7 @@ impl Proxy {
         response: Response<ResponseBody>,
         request: &AnnotationRequest<'_>,
         completion: &mut RecordCompletion,
-    ) -> Response<OriginBody> {
+    ) -> Response<Box<OriginBody>> {
         let (mut parts, rest) = response.into_parts();
         let annotated = self.annotator.annotate(request, &parts, rest).await;
         let reserved = self.annotator.field();

@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
+use politesse::audit::stats::{StatKey, StatOrder, stats};
 use politesse::audit::verify::verify;
 use politesse::audit::{AuditLog, Direction, Durability, Options};
 use politesse::clock;
@@ -224,6 +225,7 @@ fn read(path: &Path) {
     let decided = sums.expect("it can be read").decided as f64;
     let rate = decided / clock::instant().duration_since(start).as_secs_f64();
     println!("\nverify: {rate:.0} decisions a second");
+    count(&reader);
     let middle = middle(&reader);
     let host = |host: &str| DecisionFilter {
         host: Some(host.to_owned()),
@@ -261,6 +263,36 @@ fn read(path: &Path) {
         visited.expect("it can be read");
         println!(
             "list {name}: {found} rows in {:.2?}",
+            clock::instant().duration_since(start)
+        );
+    }
+}
+
+/// Counts the decisions by different keys, and prints how long it takes.
+fn count(reader: &AuditReader) {
+    let all = DecisionFilter::default();
+    let half = DecisionFilter {
+        from: Some(middle(reader)),
+        ..DecisionFilter::default()
+    };
+    for (name, keys, filter) in [
+        ("all", &[][..], &all),
+        ("by rule", &[StatKey::Rule], &all),
+        ("by hour, crawler", &[StatKey::Hour, StatKey::Crawler], &all),
+        ("by host", &[StatKey::Host], &all),
+        (
+            "by host, rule, reason",
+            &[StatKey::Host, StatKey::Rule, StatKey::Reason],
+            &all,
+        ),
+        ("by host of the later half", &[StatKey::Host], &half),
+    ] {
+        let start = clock::instant();
+        let groups = stats(reader, filter, keys, StatOrder::Requests).expect("it can be read");
+        let requests: u64 = groups.iter().map(|group| group.sums.requests).sum();
+        println!(
+            "stats {name}: {requests} decisions, {} groups in {:.2?}",
+            groups.len(),
             clock::instant().duration_since(start)
         );
     }

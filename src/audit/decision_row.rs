@@ -57,6 +57,8 @@ pub struct CheckedRecord {
     pub is_as_written: bool,
     /// Row of the origin.
     pub(super) origin: i64,
+    /// Row of the ruling.
+    pub(super) ruling: i64,
     /// Number of the ending, if there is one.
     pub(super) ending: Option<i64>,
 }
@@ -186,6 +188,7 @@ impl<'a> DecisionReader<'a> {
             record: parts.record()?,
             is_as_written: is_own && has_own_ending,
             origin: row.get(5)?,
+            ruling: row.get(7)?,
             ending: parts.ending.map(|ending| ending.seq),
         })
     }

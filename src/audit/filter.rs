@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::order::TimeRange;
 use super::pages::SqlConditions;
 use super::parts::{PartFilter, PartKey};
-use crate::decision::record::StoredRecord;
+use crate::decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
 /// Chooses the decisions that meet every condition given.
@@ -93,23 +93,42 @@ impl DecisionFilter {
     /// may be.
     pub(super) fn parts(&self, connection: &Connection) -> rusqlite::Result<PartFilter> {
         let mut parts = PartFilter::new(connection)?;
-        let of_url = self.url.as_ref().and_then(|url| url.host.clone());
-        for host in self
-            .host
-            .as_deref()
-            .map(normal_host)
-            .into_iter()
-            .chain(of_url)
-        {
-            let sql = "SELECT id FROM origin WHERE host = ?";
-            let mut statement = connection.prepare_cached(sql)?;
-            let origins = statement.query_map([host], |row| row.get(0).map(PartKey::of_origin))?;
-            parts.add(origins.collect::<rusqlite::Result<_>>()?);
+        let of_url = self.url.as_ref().and_then(|url| url.host.as_deref());
+        if let Some(origins) = self.origins(connection)? {
+            parts.add(origins.into_iter().map(PartKey::of_origin).collect());
+        }
+        if let Some(host) = of_url {
+            let origins = origins_of(connection, host)?.into_iter();
+            parts.add(origins.map(PartKey::of_origin).collect());
         }
         if let Some(verdict) = &self.verdict {
             parts.add(PartKey::of_verdict(verdict).into_iter().collect());
         }
         Ok(parts)
+    }
+
+    /// Finds the rows of the host's origins, in ascending order; `None` if every
+    /// host is chosen.
+    pub(super) fn origins(&self, connection: &Connection) -> rusqlite::Result<Option<Vec<i64>>> {
+        let host = self.host.as_deref().map(normal_host);
+        host.map(|host| origins_of(connection, &host)).transpose()
+    }
+
+    /// Reports whether `ruling` meets all conditions about it, as the conditions in
+    /// SQL and [`DecisionFilter::admits`] have them.
+    pub(super) fn admits_ruling(&self, ruling: &StoredRuling) -> bool {
+        let token = ruling.crawler.as_deref().unwrap_or("*");
+        let is_word = |wanted: &Option<String>, word: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted == word)
+        };
+        self.admits_rule(ruling.rule.as_deref())
+            && self
+                .crawler
+                .as_ref()
+                .is_none_or(|wanted| wanted.eq_ignore_ascii_case(token))
+            && is_word(&self.verdict, &ruling.verdict)
+            && is_word(&self.reason, &ruling.reason)
+            && is_word(&self.effect, &ruling.effect)
     }
 
     /// Reports whether `record`, which meets the conditions in SQL, meets them
@@ -119,7 +138,7 @@ impl DecisionFilter {
     }
 
     /// Reports whether `rule` is the one that is wanted, if one is.
-    pub(super) fn admits_rule(&self, rule: Option<&str>) -> bool {
+    fn admits_rule(&self, rule: Option<&str>) -> bool {
         let rule = rule.unwrap_or_default();
         self.rule.as_ref().is_none_or(|wanted| wanted.is(rule))
     }
@@ -130,6 +149,13 @@ impl DecisionFilter {
             until: self.until,
         }
     }
+}
+
+/// Finds the rows of the origins at `host`, in ascending order.
+fn origins_of(connection: &Connection, host: &str) -> rusqlite::Result<Vec<i64>> {
+    let sql = "SELECT id FROM origin WHERE host = ? ORDER BY id";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_map([host], |row| row.get(0))?.collect()
 }
 
 /// Chooses the events that meet every condition given.

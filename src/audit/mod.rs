@@ -22,6 +22,7 @@ pub mod stats;
 pub mod verify;
 mod writer;
 
+mod counting;
 mod number_check;
 mod queue;
 pub mod reader;
@@ -36,6 +37,7 @@ mod folder;
 mod saved_state;
 
 mod record_id;
+mod rollup;
 mod schema;
 mod start_check;
 

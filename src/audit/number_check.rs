@@ -1,5 +1,6 @@
 //! Check of the numbers of a record: whether each has an entry, or is noted as
-//! lost; and of the summary by which decisions are searched.
+//! lost; of the summary by which decisions are searched, and of the roll-ups by
+//! which they are counted.
 //!
 //! Decisions come in the order of their numbers, and each with the number of its
 //! ending, which is greater. So all numbers up to a decision are known when it is
@@ -19,6 +20,7 @@ use super::order::all_below;
 use super::pages::{NumberedTable, SqlConditions, TableScan};
 use super::parts::{PartKey, PartSums, last_part, part_of};
 use super::reader::AuditReader;
+use super::rollup::RollupCheck;
 use super::sequence::{CheckedRange, LOST_RANGES, Sequence};
 
 /// Numbers of the events alone.
@@ -39,6 +41,10 @@ pub(super) enum NumberFinding {
     Lost { range: LostRange, is_own: bool },
     /// A part whose summary lacks decisions.
     Unsummed(i64),
+    /// A part whose roll-up is not the sums of its entries.
+    WrongRollup(i64),
+    /// There are roll-ups of parts without entries.
+    EmptyRollups,
 }
 
 /// Number of an entry, or a range of them.
@@ -117,6 +123,7 @@ pub(super) struct NumberCheck<'a> {
     sums: PartSums,
     /// Parts up to this one are summed up.
     last_part: i64,
+    rollups: RollupCheck<'a>,
 }
 
 impl<'a> NumberCheck<'a> {
@@ -140,6 +147,7 @@ impl<'a> NumberCheck<'a> {
             last: sequence.last.max(signed(reader.last_in_marker)),
             sums: PartSums::new(0),
             last_part: last_part.unwrap_or(-1),
+            rollups: RollupCheck::new(connection)?,
         })
     }
 
@@ -156,6 +164,8 @@ impl<'a> NumberCheck<'a> {
             self.ahead.push(Reverse(Numbers::one(ending)));
         }
         self.settle(seq, &mut report);
+        let wrong = |part| report(NumberFinding::WrongRollup(part));
+        self.rollups.add(row, wrong)?;
         self.sum_up(seq, row, &mut report)
     }
 
@@ -164,7 +174,12 @@ impl<'a> NumberCheck<'a> {
         self.gather_below(i64::MAX, &mut report)?;
         self.settle(i64::MAX, &mut report);
         self.expect(i64::MAX, &mut report);
-        self.check_sums(&mut report)
+        self.check_sums(&mut report)?;
+        let wrong = |part| report(NumberFinding::WrongRollup(part));
+        if self.rollups.end(wrong)? {
+            report(NumberFinding::EmptyRollups);
+        }
+        Ok(())
     }
 
     /// Puts ahead what is known of the numbers below the decision `seq`.

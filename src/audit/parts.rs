@@ -61,7 +61,8 @@ pub(super) fn last_part(connection: &Connection) -> rusqlite::Result<Option<i64>
     connection.query_row(LAST_PART, [], |row| row.get(0))
 }
 
-fn numbers_of(part: i64) -> Range<i64> {
+/// Returns the numbers of a part.
+pub(super) fn numbers_of(part: i64) -> Range<i64> {
     let start = part.saturating_mul(PART_NUMBERS);
     start..start.saturating_add(PART_NUMBERS)
 }

@@ -10,31 +10,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
-use super::columns::count;
-use super::decision_row::DECISIONS;
+use super::counting::SumsByReference;
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
-use super::pages::NumberedTable;
 use super::reader::AuditReader;
+use super::rollup::{EntrySums, HOUR_US};
 use crate::decision::record::StoredRuling;
-
-/// Microseconds of an hour.
-const HOUR_US: i64 = 3_600_000_000;
-
-/// Sums that are kept apart at a time, of some hundred bytes each. A question
-/// that asks for more is to be narrowed.
-const SUMS_MAX: usize = 1 << 20;
-
-/// What is counted of a decision and its ending.
-const COUNTED: NumberedTable = NumberedTable {
-    select: "
-SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.bytes, e.error
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
-    ..DECISIONS
-};
 
 /// Property by which decisions are counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,23 +112,25 @@ impl DecisionSums {
         }
     }
 
-    /// Counts the requests as what their `ruling` made of them.
-    fn ruled(self, ruling: &StoredRuling) -> Self {
-        let requests = self.requests;
-        match (ruling.verdict.as_str(), ruling.effect.as_str()) {
-            ("disallow" | "later", "reported") => Self {
-                reported: requests,
-                ..self
-            },
-            ("disallow", "enforced") => Self {
-                refusals: requests,
-                ..self
-            },
-            ("later", "enforced") => Self {
-                later: requests,
-                ..self
-            },
-            _ => self,
+    /// Makes the sums of entries, with the requests counted as what their `ruling`
+    /// made of them.
+    fn ruled(entries: &EntrySums, ruling: &StoredRuling) -> Self {
+        let EntrySums {
+            requests,
+            wait_ms,
+            bytes,
+            errors,
+        } = *entries;
+        let count_if = |is_so: bool| if is_so { requests } else { 0 };
+        let (verdict, effect) = (ruling.verdict.as_str(), ruling.effect.as_str());
+        Self {
+            requests,
+            refusals: count_if(verdict == "disallow" && effect == "enforced"),
+            reported: count_if(verdict != "allow" && effect == "reported"),
+            later: count_if(verdict == "later" && effect == "enforced"),
+            wait_ms,
+            bytes,
+            errors,
         }
     }
 }
@@ -182,9 +168,13 @@ pub fn stats(
     keys: &[StatKey],
     order: StatOrder,
 ) -> Result<Vec<StatGroup>, AuditError> {
-    let mut sums = SumsByReference::new(keys);
-    add_rows(reader, filter, &mut sums)?;
-    let mut groups = sums.groups(&reader.connection, filter, keys)?;
+    let mut sums = SumsByReference {
+        is_by_hour: keys.contains(&StatKey::Hour),
+        is_by_origin: keys.contains(&StatKey::Host),
+        ..SumsByReference::default()
+    };
+    sums.add_decisions(reader, filter)?;
+    let mut groups = groups(&sums, reader, filter, keys)?;
     // By their values where the counts are equal: the same question has the same
     // answer each time.
     groups.sort_by(|one, other| {
@@ -207,127 +197,40 @@ pub fn stats(
     Ok(groups)
 }
 
-/// Adds decision by decision.
-fn add_rows(
+/// Puts together the sums that have the same texts for `keys`.
+fn groups(
+    sums: &SumsByReference,
     reader: &AuditReader,
     filter: &DecisionFilter,
-    sums: &mut SumsByReference,
-) -> Result<(), AuditError> {
-    let mut scan = reader.narrow_scan(COUNTED, filter)?;
-    while let Some(page) = scan.next_page(CountedRow::read)? {
-        for row in page {
-            sums.add(row.references, &row.sums)?;
+    keys: &[StatKey],
+) -> rusqlite::Result<Vec<StatGroup>> {
+    let mut texts = KeyTexts::new(&reader.connection);
+    let mut groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums> = HashMap::new();
+    for (references, sums) in &sums.sums {
+        let ruling = texts.ruling(references.ruling)?;
+        if !filter.admits_ruling(&ruling) {
+            continue;
         }
+        let values = keys.iter().map(|key| match key {
+            StatKey::Host => texts.host(references.origin).map(Some),
+            StatKey::Crawler => Ok(shared(ruling.crawler.as_deref())),
+            StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
+            StatKey::Reason => Ok(shared(Some(&ruling.reason))),
+            StatKey::Hour => Ok(Some(texts.hour(references.hour))),
+        });
+        let group = groups
+            .entry(values.collect::<rusqlite::Result<_>>()?)
+            .or_default();
+        group.add(&DecisionSums::ruled(sums, &ruling));
     }
-    Ok(())
-}
-
-/// A row of [`COUNTED`].
-struct CountedRow {
-    references: SumReferences,
-    sums: DecisionSums,
-}
-
-impl CountedRow {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let time_us: i64 = row.get(1)?;
-        let error: Option<i64> = row.get(6)?;
-        Ok(Self {
-            references: SumReferences {
-                hour: time_us.div_euclid(HOUR_US),
-                origin: row.get(2)?,
-                ruling: row.get(3)?,
-            },
-            sums: DecisionSums {
-                requests: 1,
-                wait_ms: count(row.get(4)?),
-                bytes: count(row.get::<_, Option<i64>>(5)?.unwrap_or_default()),
-                errors: u64::from(error.is_some()),
-                ..DecisionSums::default()
-            },
-        })
-    }
-}
-
-/// Hour of a decision, and the dictionary rows that it refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct SumReferences {
-    /// Hours since 1970.
-    hour: i64,
-    origin: i64,
-    ruling: i64,
-}
-
-/// Sums by hour, origin and ruling, as far as the keys tell them apart.
-struct SumsByReference {
-    is_by_hour: bool,
-    is_by_origin: bool,
-    sums: HashMap<SumReferences, DecisionSums>,
-}
-
-impl SumsByReference {
-    fn new(keys: &[StatKey]) -> Self {
-        Self {
-            is_by_hour: keys.contains(&StatKey::Hour),
-            is_by_origin: keys.contains(&StatKey::Host),
-            sums: HashMap::new(),
-        }
-    }
-
-    fn add(&mut self, of: SumReferences, sums: &DecisionSums) -> Result<(), AuditError> {
-        // Whatever is not asked for is the same for all.
-        let key = SumReferences {
-            hour: if self.is_by_hour { of.hour } else { 0 },
-            origin: if self.is_by_origin { of.origin } else { 0 },
-            ruling: of.ruling,
-        };
-        self.sums.entry(key).or_default().add(sums);
-        if SUMS_MAX < self.sums.len() {
-            return Err(AuditError::TooManySums(SUMS_MAX));
-        }
-        Ok(())
-    }
-
-    /// Puts together what has the same texts for `keys`.
-    fn groups(
-        self,
-        connection: &Connection,
-        filter: &DecisionFilter,
-        keys: &[StatKey],
-    ) -> rusqlite::Result<Vec<StatGroup>> {
-        let mut texts = KeyTexts::new(connection);
-        let mut groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums> = HashMap::new();
-        for (references, sums) in &self.sums {
-            let ruling = texts.ruling(references.ruling)?;
-            if !filter.admits_rule(ruling.rule.as_deref()) {
-                continue;
-            }
-            let values = keys.iter().map(|key| match key {
-                StatKey::Host => texts.host(references.origin).map(Some),
-                StatKey::Crawler => Ok(shared(ruling.crawler.as_deref())),
-                StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
-                StatKey::Reason => Ok(shared(Some(&ruling.reason))),
-                StatKey::Hour => Ok(shared(Some(&hour_text(references.hour)))),
-            });
-            let group = groups
-                .entry(values.collect::<rusqlite::Result<_>>()?)
-                .or_default();
-            group.add(&sums.ruled(&ruling));
-        }
-        let groups = groups.into_iter();
-        Ok(groups
-            .map(|(values, sums)| StatGroup { values, sums })
-            .collect())
-    }
+    let groups = groups.into_iter();
+    Ok(groups
+        .map(|(values, sums)| StatGroup { values, sums })
+        .collect())
 }
 
 fn shared(text: Option<&str>) -> Option<Arc<str>> {
     text.map(Arc::from)
-}
-
-fn hour_text(hour: i64) -> String {
-    let begin = Timestamp::from_microsecond(hour.saturating_mul(HOUR_US));
-    begin.unwrap_or_default().to_string()
 }
 
 /// Texts of the dictionary rows that sums refer to.
@@ -335,6 +238,7 @@ struct KeyTexts<'a> {
     connection: &'a Connection,
     values: DictionaryValues,
     hosts: HashMap<i64, Arc<str>>,
+    hours: HashMap<i64, Arc<str>>,
 }
 
 impl<'a> KeyTexts<'a> {
@@ -343,7 +247,17 @@ impl<'a> KeyTexts<'a> {
             connection,
             values: DictionaryValues::default(),
             hosts: HashMap::new(),
+            hours: HashMap::new(),
         }
+    }
+
+    /// Makes the text of an hour: its beginning.
+    fn hour(&mut self, hour: i64) -> Arc<str> {
+        let text = self.hours.entry(hour).or_insert_with(|| {
+            let begin = Timestamp::from_microsecond(hour.saturating_mul(HOUR_US));
+            begin.unwrap_or_default().to_string().into()
+        });
+        Arc::clone(text)
     }
 
     /// Finds a ruling. One that somebody took away has no values.

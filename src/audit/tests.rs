@@ -460,7 +460,7 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
 // Ours: versions before the first release are not read, and not touched either.
 #[tokio::test]
 async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
-    for version in 1..8 {
+    for version in 1..9 {
         let kit = one_of_each().await;
         kit.sql(&format!("PRAGMA user_version = {version}"));
         // As a crash leaves it: with decisions in the WAL alone.
@@ -492,14 +492,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 9");
+    kit.sql("PRAGMA user_version = 10");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 9,
-                known: 8,
+                found: 10,
+                known: 9,
                 ..
             }
         )

@@ -19,6 +19,7 @@ use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::leaf::{DecisionValues, EndingValues, LostRange, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
+use super::rollup::OpenRollup;
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sequence::{Sequence, write_lost};
 use crate::decision::decide::Evidence;
@@ -119,6 +120,7 @@ impl<'a> AuditTransaction<'a> {
             .memory
             .interned
             .policy(&self.transaction, &evidence.policy)?;
+        self.memory.rollup.enter(&self.transaction, seq)?;
         self.note_for_searches(seq, record, origin)?;
         let path = inquiry.target.path_and_query();
         let reading = evidence.ruling.reading.as_deref();
@@ -171,6 +173,8 @@ impl<'a> AuditTransaction<'a> {
         outcome: &ExchangeEnd,
     ) -> rusqlite::Result<()> {
         let (decision, seq) = (signed(numbers.decision), self.take(numbers.seq));
+        // Before the ending is there: it is no entry of the part before.
+        self.memory.rollup.enter(&self.transaction, seq)?;
         let directives = outcome
             .seen
             .as_ref()
@@ -203,7 +207,9 @@ impl<'a> AuditTransaction<'a> {
             error.map(|error| error.id),
             leaf.as_bytes().as_slice(),
         ])?;
-        Ok(())
+        self.memory
+            .rollup
+            .note_ending(&self.transaction, decision, seq)
     }
 
     /// Notes that the numbers from `first` to `last` have no entry.
@@ -430,6 +436,7 @@ pub(super) struct WriterMemory {
     joint: Option<JointDigests>,
     order: ClockOrder,
     part: OpenPart,
+    rollup: OpenRollup,
     salts: Salts,
     /// Room for the encoding of an entry.
     bytes: CanonicalBytes,

@@ -129,6 +129,20 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
                     self.add_mismatch(format!("{first}: the lost range is not as it was written"));
                 }
             }
+            NumberFinding::WrongRollup(part) => {
+                let (first, last) = (part * PART_NUMBERS, (part + 1) * PART_NUMBERS - 1);
+                self.add_mismatch(format!(
+                    "{first} to {last}: the table rollup does not have the sums of these entries: \
+                     statistics are wrong"
+                ));
+            }
+            NumberFinding::EmptyRollups => {
+                self.add_mismatch(
+                    "the table rollup has sums of entries that are not there: statistics may be \
+                     wrong"
+                        .to_owned(),
+                );
+            }
             NumberFinding::Unsummed(part) => {
                 let (first, last) = (part * PART_NUMBERS, (part + 1) * PART_NUMBERS - 1);
                 self.add_mismatch(format!(

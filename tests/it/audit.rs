@@ -316,8 +316,8 @@ fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
     run(async {
         let place = Config::default().start().await.stop().await;
         for (version, said) in [
-            (9, "has schema 9, this version knows 8"),
-            (7, "has schema 7, of a version before the first release"),
+            (10, "has schema 10, this version knows 9"),
+            (8, "has schema 8, of a version before the first release"),
         ] {
             let set = format!("PRAGMA user_version = {version}");
             place.database().execute_batch(&set).unwrap();

@@ -250,3 +250,83 @@ async fn sums_by_any_keys_are_those_of_the_rows() {
     );
     assert_eq!(groups.len(), 4, "{groups:?}");
 }
+
+fn count_of(kit: &Kit, sql: &str) -> i64 {
+    let connection = Connection::open(kit.path()).unwrap();
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn all(kit: &Kit) -> DecisionSums {
+    let any = DecisionFilter::default();
+    let groups = stats(&kit.reader(), &any, &[], StatOrder::Requests).unwrap();
+    groups[0].sums
+}
+
+// Ours: parts that are over are counted without a look at their rows, and those who
+// change them are found.
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_that_are_over_are_counted_by_their_roll_ups() {
+    let kit = drawn_record().await;
+    assert_eq!(count_of(&kit, "SELECT count(*) FROM rollup"), 2);
+    // There are late endings in what is rolled up: these are of the open part.
+    let late = count_of(&kit, "SELECT count(*) FROM late_ending");
+    assert!((1..=OPEN_MAX as i64 + 1).contains(&late), "{late}");
+    let (_, found) = verify(&kit);
+    assert_eq!(found, Vec::<String>::new());
+    let before = all(&kit);
+    kit.sql("UPDATE decision SET wait_ms = 10000000 WHERE seq = 1");
+    assert_eq!(all(&kit), before);
+    kit.sql("UPDATE rollup SET first_us = 0 WHERE part = 0");
+    let (_, found) = verify(&kit);
+    let wrong = "0 to 8191: the table rollup does not have the sums of these entries";
+    assert!(
+        found.iter().any(|finding| finding.starts_with(wrong)),
+        "{found:?}"
+    );
+}
+
+// Ours: whatever somebody makes of a roll-up, the record is counted, and it is
+// found.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_up_that_was_changed_is_found_and_keeps_nothing_from_being_counted() {
+    let kit = drawn_record().await;
+    let requests = all(&kit).requests;
+    for (change, wanted) in [
+        (
+            "UPDATE rollup SET sums = substr(sums, 1, length(sums) - 1) WHERE part = 0",
+            "0 to 8191",
+        ),
+        (
+            "UPDATE rollup SET sums = zeroblob(3) WHERE part = 0",
+            "0 to 8191",
+        ),
+        (
+            "UPDATE rollup SET sums = x'ffffffffffffffffffffffff' WHERE part = 1",
+            "8192 to 16383",
+        ),
+        ("DELETE FROM rollup WHERE part = 0", "0 to 8191"),
+        ("DELETE FROM rollup", "the record"),
+        (
+            "INSERT INTO rollup VALUES (-7, 1, 2, x'')",
+            "the table rollup has sums",
+        ),
+        (
+            "INSERT INTO rollup VALUES (9223372036854775807, 1, 2, x'00')",
+            "16384 to 24575",
+        ),
+    ] {
+        let saved = "CREATE TABLE saved AS SELECT * FROM rollup;";
+        kit.sql(&format!("{saved} {change}"));
+        let (_, found) = verify(&kit);
+        let is_found = found.iter().any(|finding| finding.starts_with(wanted));
+        // Without any of them, nothing is rolled up, and all is read row by row.
+        assert!(
+            is_found || change == "DELETE FROM rollup",
+            "{change}: {found:?}"
+        );
+        let counted = all(&kit).requests;
+        assert!(counted <= requests, "{change}: {counted}");
+        kit.sql("DELETE FROM rollup; INSERT INTO rollup SELECT * FROM saved; DROP TABLE saved");
+    }
+    assert_eq!(all(&kit).requests, requests);
+}

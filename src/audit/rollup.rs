@@ -1,0 +1,530 @@
+//! Roll-ups: decisions and their endings summed by hour, ruling and origin, so that
+//! to count a month is not to read its rows.
+//!
+//! Numbers are divided into parts (`parts`). The first entry of a later part closes
+//! the part before: the sums of the entries with numbers in it become one row of
+//! `rollup`, in the same transaction. An ending whose number is in a later part
+//! than its decision's is summed with the part of its own number; until that is
+//! closed, `late_ending` names it. So a row never changes, and `verify` makes it
+//! again from the entries.
+//!
+//! Does not know what is counted, nor for whom.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+
+use super::columns::{count, signed};
+use super::decision_row::CheckedRecord;
+use super::parts::{numbers_of, part_of};
+
+/// Microseconds of an hour.
+pub(super) const HOUR_US: i64 = 3_600_000_000;
+
+const DECISIONS_OF_PART: &str = "
+SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
+WHERE ? <= d.seq AND d.seq < ?";
+
+/// Endings of the open part whose decisions are in earlier ones.
+const LATE_ENDINGS: &str = "
+SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error
+FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
+JOIN decision AS d ON d.seq = l.decision";
+
+/// Last number of an entry, as far as parts go: an ending is in the part of a
+/// decision, or is a late one.
+const LAST_ENTRY: &str = "
+SELECT max(coalesce((SELECT max(seq) FROM decision), 0), coalesce((SELECT max(e.seq)
+FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision), 0))";
+
+/// Tag of an entry: what follows it, and in the upper half the distance of its
+/// origin from the one before.
+const HAS_REQUESTS: u8 = 1;
+const HAS_WAIT: u8 = 2;
+const HAS_BYTES: u8 = 4;
+const HAS_ERRORS: u8 = 8;
+const NEAR_MAX: u64 = 15;
+
+/// Hour, ruling and origin of decisions in one part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RollupKey {
+    /// Part of the decision, which for a late ending is not that of the row.
+    pub(super) part: i64,
+    /// Hours since 1970.
+    pub(super) hour: i64,
+    pub(super) ruling: i64,
+    pub(super) origin: i64,
+}
+
+/// Sums of entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct EntrySums {
+    /// Decisions; none for late endings, whose decisions were counted before.
+    pub(super) requests: u64,
+    pub(super) wait_ms: u64,
+    pub(super) bytes: u64,
+    /// Endings with an error.
+    pub(super) errors: u64,
+}
+
+impl EntrySums {
+    /// Adds other sums.
+    pub(super) fn add(&mut self, other: &Self) {
+        // A changed row may hold any number.
+        self.requests = self.requests.saturating_add(other.requests);
+        self.wait_ms = self.wait_ms.saturating_add(other.wait_ms);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors = self.errors.saturating_add(other.errors);
+    }
+}
+
+/// Sums of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RollupEntry {
+    pub(super) key: RollupKey,
+    pub(super) sums: EntrySums,
+}
+
+/// A decision as it is counted, with its ending.
+struct CountedDecision {
+    seq: i64,
+    time_us: i64,
+    origin: i64,
+    ruling: i64,
+    wait_ms: u64,
+    ending: Option<CountedEnding>,
+}
+
+struct CountedEnding {
+    seq: i64,
+    bytes: u64,
+    has_error: bool,
+}
+
+impl CountedDecision {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        // The number is null without an ending, and so are its values.
+        let ending = |seq| {
+            Ok::<_, rusqlite::Error>(CountedEnding {
+                seq,
+                bytes: count(row.get(6)?),
+                has_error: row.get::<_, Option<i64>>(7)?.is_some(),
+            })
+        };
+        Ok(Self {
+            seq: row.get(0)?,
+            time_us: row.get(1)?,
+            origin: row.get(2)?,
+            ruling: row.get(3)?,
+            wait_ms: count(row.get(4)?),
+            ending: row.get::<_, Option<i64>>(5)?.map(ending).transpose()?,
+        })
+    }
+
+    fn key(&self) -> RollupKey {
+        RollupKey {
+            part: part_of(self.seq),
+            hour: self.time_us.div_euclid(HOUR_US),
+            ruling: self.ruling,
+            origin: self.origin,
+        }
+    }
+}
+
+/// Times from the earliest to the latest decision of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeSpan {
+    pub(super) first_us: i64,
+    pub(super) last_us: i64,
+}
+
+/// Row of `rollup`: sums of the entries with numbers in one part.
+#[derive(Debug, Default)]
+struct PartRollup {
+    /// `None` without a decision: there are late endings alone.
+    span: Option<TimeSpan>,
+    sums: BTreeMap<RollupKey, EntrySums>,
+}
+
+impl PartRollup {
+    /// Sums up `part` from its entries.
+    fn of(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
+        let mut rollup = Self::default();
+        let numbers = numbers_of(part);
+        let mut statement = connection.prepare_cached(DECISIONS_OF_PART)?;
+        let mut rows = statement.query([numbers.start, numbers.end])?;
+        while let Some(row) = rows.next()? {
+            let counted = CountedDecision::read(row)?;
+            rollup.add_decision(&counted);
+            rollup.add_ending_in(part, &counted);
+        }
+        let mut late = connection.prepare_cached(LATE_ENDINGS)?;
+        let mut rows = late.query([])?;
+        while let Some(row) = rows.next()? {
+            rollup.add_ending_in(part, &CountedDecision::read(row)?);
+        }
+        Ok(rollup)
+    }
+
+    fn add_decision(&mut self, counted: &CountedDecision) {
+        let at = counted.time_us;
+        let span = self.span.get_or_insert(TimeSpan {
+            first_us: at,
+            last_us: at,
+        });
+        span.first_us = span.first_us.min(at);
+        span.last_us = span.last_us.max(at);
+        self.sums.entry(counted.key()).or_default().add(&EntrySums {
+            requests: 1,
+            wait_ms: counted.wait_ms,
+            ..EntrySums::default()
+        });
+    }
+
+    /// Adds the ending, if its number is in `part`.
+    fn add_ending_in(&mut self, part: i64, counted: &CountedDecision) {
+        if let Some(ending) = &counted.ending
+            && part_of(ending.seq) == part
+        {
+            self.sums.entry(counted.key()).or_default().add(&EntrySums {
+                bytes: ending.bytes,
+                errors: ending.has_error.into(),
+                ..EntrySums::default()
+            });
+        }
+    }
+
+    fn write(&self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
+        let sql = "REPLACE INTO rollup (part, first_us, last_us, sums) VALUES (?, ?, ?, ?)";
+        let span = self.span;
+        connection.prepare_cached(sql)?.insert(params![
+            part,
+            span.map(|span| span.first_us),
+            span.map(|span| span.last_us),
+            self.encode(part),
+        ])?;
+        Ok(())
+    }
+
+    /// Reports whether the table has these sums for `part`.
+    fn is_in(&self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+        let sql = "SELECT first_us, last_us, sums FROM rollup WHERE part = ?";
+        let mut statement = connection.prepare_cached(sql)?;
+        let is_same = statement.query_row([part], |row| {
+            let is_same_span = read_span(row, 0)? == self.span;
+            Ok(is_same_span && row.get_ref(2)?.as_blob().ok() == Some(&self.encode(part)))
+        });
+        Ok(is_same.optional()? == Some(true))
+    }
+
+    /// Encodes the sums in the order of their keys, late endings first: sections
+    /// of one part, hour and ruling, each with its entries by ascending origin.
+    ///
+    /// All numbers are in LEB128. A usual entry, of one request that did not wait,
+    /// takes a byte and its size: a record of many hosts has an entry for nearly
+    /// every request.
+    fn encode(&self, own_part: i64) -> Vec<u8> {
+        // Ascending parts: late endings stand before what most readers want alone.
+        let entries: Vec<_> = self.sums.iter().collect();
+        let mut bytes = Vec::with_capacity(4 * entries.len());
+        for section in entries.chunk_by(|(one, _), (next, _)| {
+            (one.part, one.hour, one.ruling) == (next.part, next.hour, next.ruling)
+        }) {
+            let Some((first, _)) = section.first() else {
+                continue;
+            };
+            let back = own_part.wrapping_sub(first.part);
+            let length = section.len() as u64;
+            for number in [back, first.hour, first.ruling].map(i64::cast_unsigned) {
+                push_number(&mut bytes, number);
+            }
+            push_number(&mut bytes, length);
+            // Distances between neighbours are small where origins are many, and
+            // most fit into the tag.
+            let mut previous = 0;
+            for (key, sums) in section {
+                let distance = key.origin.wrapping_sub(previous).cast_unsigned();
+                push_entry(&mut bytes, distance, sums);
+                previous = key.origin;
+            }
+        }
+        bytes
+    }
+}
+
+fn push_entry(bytes: &mut Vec<u8>, distance: u64, sums: &EntrySums) {
+    let values = [
+        (HAS_REQUESTS, sums.requests, 1),
+        (HAS_WAIT, sums.wait_ms, 0),
+        (HAS_BYTES, sums.bytes, 0),
+        (HAS_ERRORS, sums.errors, 0),
+    ];
+    let unusual = values.iter().filter(|(_, value, usual)| value != usual);
+    let near = distance.min(NEAR_MAX);
+    let tag = unusual
+        .clone()
+        .fold(near << 4, |tag, (flag, ..)| tag | u64::from(*flag));
+    // Four bits and four.
+    bytes.push(tag.to_le_bytes()[0]);
+    if near == NEAR_MAX {
+        push_number(bytes, distance - NEAR_MAX);
+    }
+    for (_, value, _) in unusual {
+        push_number(bytes, *value);
+    }
+}
+
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    loop {
+        let low = number.to_le_bytes()[0] & 0x7f;
+        number >>= 7;
+        if number == 0 {
+            bytes.push(low);
+            return;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// Reader of the sums of a part.
+pub(super) struct RollupReader<'a> {
+    bytes: &'a [u8],
+    part: i64,
+}
+
+impl<'a> RollupReader<'a> {
+    /// Makes a reader of the sums in the row of `part`.
+    pub(super) fn new(bytes: &'a [u8], part: i64) -> Self {
+        Self { bytes, part }
+    }
+
+    /// Appends the entries to `entries`: all of them, or the late endings alone.
+    /// Returns `None` if somebody has changed the bytes into what is no roll-up.
+    pub(super) fn read(mut self, is_late_only: bool, entries: &mut Vec<RollupEntry>) -> Option<()> {
+        while !self.bytes.is_empty() {
+            let back = self.number()?.cast_signed();
+            // They come first.
+            if is_late_only && back == 0 {
+                return Some(());
+            }
+            let mut key = RollupKey {
+                part: self.part.wrapping_sub(back),
+                hour: self.number()?.cast_signed(),
+                ruling: self.number()?.cast_signed(),
+                origin: 0,
+            };
+            for _ in 0..self.number()? {
+                let [tag, rest @ ..] = self.bytes else {
+                    return None;
+                };
+                self.bytes = rest;
+                let near = u64::from(tag >> 4);
+                let distance = match near {
+                    NEAR_MAX => NEAR_MAX.wrapping_add(self.number()?),
+                    near => near,
+                };
+                key.origin = key.origin.wrapping_add(distance.cast_signed());
+                let sums = EntrySums {
+                    requests: self.value(*tag, HAS_REQUESTS, 1)?,
+                    wait_ms: self.value(*tag, HAS_WAIT, 0)?,
+                    bytes: self.value(*tag, HAS_BYTES, 0)?,
+                    errors: self.value(*tag, HAS_ERRORS, 0)?,
+                };
+                entries.push(RollupEntry { key, sums });
+            }
+        }
+        Some(())
+    }
+
+    fn value(&mut self, tag: u8, flag: u8, usual: u64) -> Option<u64> {
+        if tag & flag == 0 {
+            return Some(usual);
+        }
+        self.number()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let [byte, rest @ ..] = self.bytes else {
+                return None;
+            };
+            self.bytes = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+/// Reads the times of a part's decisions from two columns.
+pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TimeSpan>> {
+    let first: Option<i64> = row.get(column)?;
+    let last: Option<i64> = row.get(column + 1)?;
+    let span = first.zip(last);
+    Ok(span.map(|(first_us, last_us)| TimeSpan { first_us, last_us }))
+}
+
+/// Finds the last part that is rolled up.
+pub(super) fn last_rolled_up(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let sql = "SELECT max(part) FROM rollup";
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
+/// Reads the endings that are in no row of `rollup` yet, although their decisions
+/// are.
+pub(super) fn late_endings(connection: &Connection) -> rusqlite::Result<Vec<RollupEntry>> {
+    let mut statement: CachedStatement<'_> = connection.prepare_cached(LATE_ENDINGS)?;
+    let rows = statement.query_map([], |row| {
+        let counted = CountedDecision::read(row)?;
+        let ending = counted.ending.as_ref();
+        let sums = EntrySums {
+            bytes: ending.map_or(0, |ending| ending.bytes),
+            errors: ending.map_or(0, |ending| ending.has_error.into()),
+            ..EntrySums::default()
+        };
+        let key = counted.key();
+        Ok(RollupEntry { key, sums })
+    })?;
+    rows.collect()
+}
+
+/// Part that is being written.
+#[derive(Debug, Default)]
+pub(super) struct OpenRollup {
+    /// `None` until the file was asked.
+    part: Option<i64>,
+}
+
+impl OpenRollup {
+    /// Takes note that an entry `seq` is written next. Rolls up the part before if
+    /// that is over.
+    ///
+    /// The rows of the part are read again, which takes less than a microsecond
+    /// for each: sums in memory would have to be made anew after each failed
+    /// transaction, and at each start.
+    pub(super) fn enter(&mut self, connection: &Connection, seq: i64) -> rusqlite::Result<()> {
+        let next = part_of(seq);
+        let part = match self.part {
+            Some(part) => part,
+            None => part_of(connection.query_row(LAST_ENTRY, [], |row| row.get(0))?),
+        };
+        let rollup = match part < next {
+            true => PartRollup::of(connection, part)?,
+            false => PartRollup::default(),
+        };
+        // None where numbers were lost from the first one on.
+        if !rollup.sums.is_empty() {
+            rollup.write(connection, part)?;
+            connection
+                .prepare_cached("DELETE FROM late_ending")?
+                .execute([])?;
+        }
+        // If the transaction fails, the memory of the writer is given up, this
+        // with it.
+        self.part = Some(next.max(part));
+        Ok(())
+    }
+
+    /// Takes note of the ending `seq` of `decision`, which was written.
+    pub(super) fn note_ending(
+        &self,
+        connection: &Connection,
+        decision: i64,
+        seq: i64,
+    ) -> rusqlite::Result<()> {
+        if part_of(decision) == part_of(seq) {
+            return Ok(());
+        }
+        let sql = "INSERT INTO late_ending (decision) VALUES (?)";
+        connection.prepare_cached(sql)?.insert([decision])?;
+        Ok(())
+    }
+}
+
+/// Comparison of the roll-ups with the entries that they sum up.
+#[derive(Debug)]
+pub(super) struct RollupCheck<'a> {
+    connection: &'a Connection,
+    /// Last part that was rolled up when the check began.
+    last: i64,
+    /// Rows that there are up to that part, and that were compared.
+    rows: i64,
+    compared: i64,
+    /// Parts whose decisions were not all seen. Endings are ahead of decisions by
+    /// what was under way at a time.
+    open: BTreeMap<i64, PartRollup>,
+}
+
+impl<'a> RollupCheck<'a> {
+    /// Begins before the first decision.
+    pub(super) fn new(connection: &'a Connection) -> rusqlite::Result<Self> {
+        let last = last_rolled_up(connection)?.unwrap_or(i64::MIN);
+        let sql = "SELECT count(*) FROM rollup WHERE part <= ?";
+        Ok(Self {
+            rows: connection.query_row(sql, [last], |row| row.get(0))?,
+            compared: 0,
+            open: BTreeMap::new(),
+            connection,
+            last,
+        })
+    }
+
+    /// Takes in the next decision with its ending, and reports parts whose sums
+    /// are not those of their entries.
+    pub(super) fn add(
+        &mut self,
+        row: &CheckedRecord,
+        report: impl FnMut(i64),
+    ) -> rusqlite::Result<()> {
+        let record = &row.record;
+        let counted = CountedDecision {
+            seq: signed(record.seq),
+            time_us: record.at.as_microsecond(),
+            origin: row.origin,
+            ruling: row.ruling,
+            wait_ms: record.wait_ms,
+            ending: row.ending.map(|seq| CountedEnding {
+                seq,
+                bytes: record.bytes.unwrap_or_default(),
+                has_error: record.error.is_some(),
+            }),
+        };
+        let part = part_of(counted.seq);
+        // Decisions come in order: of the parts before, everything was seen.
+        self.compare_below(part, report)?;
+        self.open.entry(part).or_default().add_decision(&counted);
+        if let Some(ending) = &counted.ending {
+            let part = part_of(ending.seq);
+            let rollup = self.open.entry(part).or_default();
+            rollup.add_ending_in(part, &counted);
+        }
+        Ok(())
+    }
+
+    /// Ends behind the last decision. Returns whether there are rows of parts
+    /// without entries.
+    pub(super) fn end(mut self, report: impl FnMut(i64)) -> rusqlite::Result<bool> {
+        self.compare_below(i64::MAX, report)?;
+        Ok(self.rows != self.compared)
+    }
+
+    fn compare_below(&mut self, end: i64, mut report: impl FnMut(i64)) -> rusqlite::Result<()> {
+        while let Some(entry) = self.open.first_entry()
+            && *entry.key() < end
+        {
+            let (part, rollup) = entry.remove_entry();
+            if self.last < part {
+                continue;
+            }
+            self.compared += 1;
+            if !rollup.is_in(self.connection, part)? {
+                report(part);
+            }
+        }
+        Ok(())
+    }
+}

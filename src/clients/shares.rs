@@ -47,16 +47,16 @@ pub enum ShareRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisplacementOrder {
     /// The longest held first: of idle connections a new one is about to be used.
-    /// Where none may be displaced, the oldest of those that have been in use for
-    /// [`IN_USE_MAX`].
+    /// Where none may be displaced, the oldest of those that have been in use for two
+    /// seconds.
     OldestFirst,
     /// The latest first: it has waited least.
     NewestFirst,
     /// None: what a share is used for cannot be stopped. So a client gets no more
     /// of them than are left free by it, and one that comes finds some: of `n`
     /// clients that want all, each has an `(n + 1)`th part, and one part is free.
-    /// It takes a while until they do. Until then one share in
-    /// [`NEWCOMERS_PART`] is for clients that hold none.
+    /// It takes a while until they do. Until then one share in eight is for clients
+    /// that hold none.
     Never,
 }
 

@@ -151,6 +151,7 @@ impl Work {
             let (_, ending) = log.record(record).await.expect("a receipt");
             ending.complete(ExchangeEnd {
                 status: Some(200),
+                sent: 1,
                 seen: Some(Seen {
                     directives: "*=();state=complete".to_owned(),
                     said: None,

@@ -102,6 +102,9 @@ metrics! {
     upstream_requests: FrequentCounters<ResultLabel>;
     /// Requests repeated on a fresh connection.
     upstream_retries: Counter;
+    /// Requests of crawlers that were handed to a connection to an origin, repeats
+    /// included; the record has this number with each heartbeat.
+    upstream_sent: Counter;
     /// Addresses that `egress` did not let be dialled.
     egress_addresses_denied: Counter;
     /// Names being resolved (`upstream.dns_lookups`).

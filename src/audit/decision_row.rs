@@ -26,7 +26,7 @@ pub(super) const DECISIONS: NumberedTable = NumberedTable {
     select: "
 SELECT d.seq, d.time_us, d.client, d.crawler, d.method, d.origin, d.path, d.ruling,
        d.reading, d.wait_ms, d.policy, d.snapshot, d.salt, d.leaf,
-       e.seq, e.status, e.directives, e.bytes, e.error, e.leaf
+       e.seq, e.status, e.directives, e.bytes, e.error, e.sent, e.leaf
 FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
     key: "seq",
     number: "d.seq",
@@ -89,6 +89,7 @@ struct DecisionParts<'a> {
 struct EndingParts {
     seq: i64,
     status: Option<i64>,
+    sent: i64,
     directives: Reference<Seen>,
     bytes: i64,
     error: Reference<str>,
@@ -180,7 +181,7 @@ impl<'a> DecisionReader<'a> {
             None => true,
             Some(ending) => {
                 let leaf = ending.leaf(row.get(0)?, &mut self.joint, &mut self.bytes);
-                let own = row.get_ref(ENDING_AT + 5)?;
+                let own = row.get_ref(ENDING_AT + 6)?;
                 leaf.is_ok_and(|leaf| is_digest(own, leaf))
             }
         };
@@ -206,6 +207,7 @@ impl<'a> DecisionReader<'a> {
                 })?,
                 bytes: row.get(ENDING_AT + 3)?,
                 error: Reference::read(row, ENDING_AT + 4, |id| values.term(connection, id))?,
+                sent: row.get(ENDING_AT + 5)?,
             })
         };
         Ok(DecisionParts {
@@ -293,6 +295,7 @@ impl DecisionParts<'_> {
             },
             wait_ms: self.row.get(9).map(count)?,
             status: status.and_then(|status| u16::try_from(status).ok()),
+            sent: ending.map(|ending| count(ending.sent)),
             directives: ending.and_then(|ending| ending.directives.value()),
             bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
             error: ending.and_then(|ending| ending.error.value()),
@@ -310,6 +313,7 @@ impl EndingParts {
     ) -> Result<Digest, Altered> {
         let outcome = OutcomeRefs {
             status: self.status,
+            sent: self.sent,
             directives: self.directives.row()?,
             error: self.error.row()?,
         };
@@ -345,6 +349,7 @@ pub fn row_json(record: &StoredRecord) -> Json {
         "policy": record.policy.sha256.to_string(),
         "wait_ms": record.wait_ms,
         "status": record.status,
+        "sent": record.sent,
         "directives": record.directives.as_deref().map(directives_json),
         "bytes": record.bytes,
         "error": record.error.as_deref(),

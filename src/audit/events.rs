@@ -1,8 +1,11 @@
-//! Rows of `event`: that a site asked for less, that it may be asked again, and
-//! that an audit record began after one that was not whole.
+//! Rows of `event`: that a site asked for less, that it may be asked again, what
+//! the proxy itself did (started, stopped, changed its configuration), and that an
+//! audit record began after one that was not whole.
 //!
 //! An event is evidence. No request waits for one, and none is refused because
 //! of one: an event that finds no place in the queue is lost, and counted.
+//!
+//! Does not know when an event happens.
 
 use jiff::Timestamp;
 use rusqlite::Row;
@@ -12,17 +15,18 @@ use serde_json::{Value as Json, json};
 use super::columns::{ColumnReader, blob, is_digest, signed, text_bytes};
 use super::leaf::{EventValues, RecordId};
 use super::pages::NumberedTable;
+use crate::clock;
 use crate::decision::digest::CanonicalBytes;
 use crate::pace::back_off::BackOffEvent;
 
 /// Position of the leaf in [`EVENTS`].
-const LEAF_AT: usize = 9;
+const LEAF_AT: usize = 11;
 
 /// Inserts [`EventRow::values`].
 pub(super) const INSERT_EVENT: &str = "
 INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, actor,
-  reason, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+  reason, sent, detail, leaf)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the kind of the last event of a host.
 pub(super) const LAST_KIND: &str = "
@@ -32,7 +36,8 @@ SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
 pub(super) const EVENTS: NumberedTable = NumberedTable {
     name: "event",
     select: "
-SELECT seq, time_us, host, kind, status, until_us, incidents, actor, reason, leaf
+SELECT seq, time_us, host, kind, status, until_us, incidents, actor, reason, sent,
+       detail, leaf
 FROM event",
     key: "seq",
     number: "seq",
@@ -40,6 +45,64 @@ FROM event",
 
 /// Kind of the event that a record begins with if the previous one was not whole.
 const RECORD_BEGUN: &str = "record_begun";
+
+/// Kind of an event of the proxy itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessEventKind {
+    /// The proxy has opened the record, and has sent nothing yet.
+    Started,
+    /// A configuration is in force that was not before.
+    Configuration,
+    /// The configuration was read again, in vain or not.
+    Reloaded,
+    /// Saved state that is of no use any more was removed.
+    Pruned,
+    /// The proxy runs. Written once an hour.
+    Heartbeat,
+    /// The proxy sends nothing any more, and closes the record.
+    Stopped,
+}
+
+impl ProcessEventKind {
+    /// Returns the word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Configuration => "configuration",
+            Self::Reloaded => "reloaded",
+            Self::Pruned => "pruned",
+            Self::Heartbeat => "heartbeat",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Reports whether such an event states how many requests were sent.
+    pub(super) fn has_count(self) -> bool {
+        matches!(self, Self::Started | Self::Heartbeat | Self::Stopped)
+    }
+}
+
+/// Event of the proxy itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessEvent {
+    /// Time of the event.
+    pub at: Timestamp,
+    /// What happened.
+    pub kind: ProcessEventKind,
+    /// Facts about it: an object, or null.
+    pub detail: Json,
+}
+
+impl ProcessEvent {
+    /// Makes an event that happens now.
+    pub fn now(kind: ProcessEventKind, detail: Json) -> Self {
+        Self {
+            at: clock::now(),
+            kind,
+            detail,
+        }
+    }
+}
 
 /// An event of the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +113,8 @@ pub struct EventRow {
     pub at: Timestamp,
     /// Host, without a port.
     pub host: String,
-    /// Word for the event: `backoff_entered`, `backoff_left`, `backoff_released` or
-    /// `record_begun`.
+    /// Word for the event: `backoff_entered`, `backoff_left`, `backoff_released`,
+    /// `record_begun`, or that of a [`ProcessEventKind`].
     pub kind: String,
     /// Status that asked for less.
     pub status: Option<u16>,
@@ -63,6 +126,10 @@ pub struct EventRow {
     pub actor: Option<String>,
     /// Reason that the operator gave.
     pub reason: Option<String>,
+    /// Requests that this process had sent by then.
+    pub sent: Option<u64>,
+    /// Facts about an event of the proxy itself, as a JSON object.
+    pub detail: Option<String>,
 }
 
 impl EventRow {
@@ -79,6 +146,37 @@ impl EventRow {
             incidents: event.incidents.into(),
             actor: release.map(|release| release.by.clone()),
             reason: release.map(|release| release.reason.clone()),
+            sent: None,
+            detail: None,
+        }
+    }
+
+    /// Makes the row of an event of the proxy itself, with the number of requests
+    /// that were `sent`, if it states one.
+    pub(super) fn of_process(seq: u64, event: &ProcessEvent, sent: Option<u64>) -> Self {
+        let has_detail = !event.detail.is_null();
+        Self {
+            seq,
+            sent,
+            detail: has_detail.then(|| event.detail.to_string()),
+            ..Self::of_no_host(event.kind.as_str(), event.at)
+        }
+    }
+
+    /// Makes a row that concerns no host. Its columns of a back-off mean nothing.
+    fn of_no_host(kind: &str, at: Timestamp) -> Self {
+        Self {
+            seq: 0,
+            at,
+            host: String::new(),
+            kind: kind.to_owned(),
+            status: None,
+            until: at,
+            incidents: 0,
+            actor: None,
+            reason: None,
+            sent: None,
+            detail: None,
         }
     }
 
@@ -87,22 +185,17 @@ impl EventRow {
     pub(super) fn record_begun(entries: u64, at: Timestamp) -> Self {
         Self {
             seq: 1,
-            at,
-            // It concerns no host. A column for this one number would be null in
-            // every other row, so it is kept among the incidents.
-            host: String::new(),
-            kind: RECORD_BEGUN.to_owned(),
-            status: None,
-            until: at,
+            // A column for this one number would be null in every other row, so it
+            // is kept among the incidents.
             incidents: entries,
-            actor: None,
-            reason: None,
+            ..Self::of_no_host(RECORD_BEGUN, at)
         }
     }
 
     /// Makes the values of [`INSERT_EVENT`], the leaf last.
     pub(super) fn values(self, record: RecordId) -> Vec<Value> {
         let (seq, incidents) = (signed(self.seq), signed(self.incidents));
+        let sent = self.sent.map(signed);
         let leaf = EventValues {
             seq,
             time_us: self.at.as_microsecond(),
@@ -113,6 +206,8 @@ impl EventRow {
             incidents,
             actor: self.actor.as_deref().map(str::as_bytes),
             reason: self.reason.as_deref().map(str::as_bytes),
+            sent,
+            detail: self.detail.as_deref().map(str::as_bytes),
         }
         .leaf(record, &mut CanonicalBytes::default());
         vec![
@@ -125,6 +220,8 @@ impl EventRow {
             incidents.into(),
             self.actor.into(),
             self.reason.into(),
+            sent.into(),
+            self.detail.into(),
             blob(leaf),
         ]
     }
@@ -142,6 +239,8 @@ impl EventRow {
             incidents: columns.count()?,
             actor: columns.text()?,
             reason: columns.text()?,
+            sent: columns.number()?,
+            detail: columns.text()?,
         })
     }
 
@@ -162,6 +261,9 @@ impl EventRow {
                 "entries_before": before,
             });
         }
+        if self.host.is_empty() {
+            return self.process_json();
+        }
         let mut event = json!({
             "seq": self.seq,
             "time": self.at.to_string(),
@@ -179,6 +281,22 @@ impl EventRow {
         }
         event
     }
+
+    fn process_json(&self) -> Json {
+        let mut event = json!({
+            "seq": self.seq,
+            "time": self.at.to_string(),
+            "kind": self.kind,
+        });
+        if let Some(sent) = self.sent {
+            event["sent"] = sent.into();
+        }
+        if let Some(detail) = &self.detail {
+            // Somebody who changed the row may have left no JSON.
+            event["detail"] = serde_json::from_str(detail).unwrap_or_else(|_| json!(detail));
+        }
+        event
+    }
 }
 
 /// Reports whether a row of [`EVENTS`] is the one that was written to `record`.
@@ -193,6 +311,8 @@ pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::
         incidents: row.get(6)?,
         actor: text_bytes(row.get_ref(7)?),
         reason: text_bytes(row.get_ref(8)?),
+        sent: row.get(9)?,
+        detail: text_bytes(row.get_ref(10)?),
     }
     .leaf(record, &mut CanonicalBytes::default());
     Ok(is_digest(row.get_ref(LEAF_AT)?, leaf))

@@ -167,6 +167,8 @@ pub struct EventFilter {
     pub until: Option<Timestamp>,
     /// Host, without a port.
     pub host: Option<String>,
+    /// Word for the event.
+    pub kind: Option<String>,
 }
 
 impl EventFilter {
@@ -176,6 +178,7 @@ impl EventFilter {
         conditions.add("time_us >= ?", micros(self.from));
         conditions.add("time_us < ?", micros(self.until));
         conditions.add("host = ?", self.host.as_deref().map(normal_host));
+        conditions.add("kind = ?", self.kind.clone());
         conditions
     }
 }

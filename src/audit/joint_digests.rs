@@ -21,10 +21,11 @@ pub(super) struct ContextRefs {
     pub(super) policy: DictionaryRef,
 }
 
-/// Status of an ending, and the rows under it.
+/// Numbers of an ending, and the rows under it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OutcomeRefs {
     pub(super) status: Option<i64>,
+    pub(super) sent: i64,
     pub(super) directives: Option<DictionaryRef>,
     pub(super) error: Option<DictionaryRef>,
 }
@@ -33,7 +34,7 @@ pub(super) struct OutcomeRefs {
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum JointKey {
     Context([i64; 4]),
-    Outcome([Option<i64>; 3]),
+    Outcome([Option<i64>; 4]),
 }
 
 /// Digests of one record that were computed.
@@ -73,11 +74,17 @@ impl JointDigests {
     /// Returns the digest of the outcome of an exchange.
     pub(super) fn outcome(&mut self, refs: OutcomeRefs) -> Digest {
         let id = |row: DictionaryRef| row.id;
-        let key = JointKey::Outcome([refs.status, refs.directives.map(id), refs.error.map(id)]);
+        let key = JointKey::Outcome([
+            refs.status,
+            Some(refs.sent),
+            refs.directives.map(id),
+            refs.error.map(id),
+        ]);
         let record = self.record;
         self.find_or(key, |bytes| {
             OutcomeValues {
                 status: refs.status,
+                sent: refs.sent,
                 directives: refs.directives.map(|row| row.sha256),
                 error: refs.error.map(|row| row.sha256),
             }

@@ -116,6 +116,7 @@ impl DecisionValues<'_> {
 #[derive(Debug)]
 pub(super) struct OutcomeValues {
     pub(super) status: Option<i64>,
+    pub(super) sent: i64,
     pub(super) directives: Option<Digest>,
     pub(super) error: Option<Digest>,
 }
@@ -125,6 +126,7 @@ impl OutcomeValues {
     pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
         begin_entry(bytes, OUTCOME, record);
         bytes.optional(self.status, CanonicalBytes::integer);
+        bytes.integer(self.sent);
         bytes.optional(self.directives, CanonicalBytes::digest);
         bytes.optional(self.error, CanonicalBytes::digest);
         Digest::of(bytes.as_bytes())
@@ -167,6 +169,8 @@ pub(super) struct EventValues<'a> {
     pub(super) incidents: i64,
     pub(super) actor: Option<&'a [u8]>,
     pub(super) reason: Option<&'a [u8]>,
+    pub(super) sent: Option<i64>,
+    pub(super) detail: Option<&'a [u8]>,
 }
 
 impl EventValues<'_> {
@@ -182,6 +186,8 @@ impl EventValues<'_> {
         bytes.integer(self.incidents);
         bytes.optional(self.actor, CanonicalBytes::bytes);
         bytes.optional(self.reason, CanonicalBytes::bytes);
+        bytes.optional(self.sent, CanonicalBytes::integer);
+        bytes.optional(self.detail, CanonicalBytes::bytes);
         Digest::of(bytes.as_bytes())
     }
 }
@@ -292,6 +298,7 @@ mod tests {
         let error = Digest::of(b"error");
         let outcome = OutcomeValues {
             status: Some(200),
+            sent: 1,
             directives: None,
             error: Some(error),
         };
@@ -301,11 +308,12 @@ mod tests {
             bytes: 300,
             outcome: outcome.digest(id, &mut room),
         };
-        let parts: [&[u8]; 7] = [
+        let parts: [&[u8]; 8] = [
             b"O",
             &ID_BYTES,
             &[1],
             &be(200),
+            &be(1),
             &[0],
             &[1],
             error.as_bytes(),
@@ -323,8 +331,10 @@ mod tests {
             incidents: 3,
             actor: None,
             reason: Some(b"r"),
+            sent: Some(4),
+            detail: Some(b"{}"),
         };
-        let parts: [&[u8]; 13] = [
+        let parts: [&[u8]; 15] = [
             b"V",
             &ID_BYTES,
             &be(9),
@@ -337,7 +347,9 @@ mod tests {
             &be(3),
             &[0],
             b"\x01\0\0\0\x01r",
-            b"",
+            &[1],
+            &be(4),
+            b"\x01\0\0\0\x02{}",
         ];
         assert_eq!(event.leaf(id, &mut room), sha256(&parts));
         let lost = LostRange {

@@ -26,15 +26,16 @@ mod counting;
 mod number_check;
 mod queue;
 pub mod reader;
+mod sent_check;
 mod store;
 
 pub mod filter;
 mod opening;
-mod tasks;
 mod transaction;
 
 mod folder;
 mod saved_state;
+mod tasks;
 
 mod record_id;
 mod rollup;
@@ -74,6 +75,7 @@ use self::columns::count;
 pub use self::decision_row::{CheckedRecord, row_json};
 pub use self::error::{AuditError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
+use self::events::ProcessEvent;
 pub use self::files::{FileChange, FileFault};
 pub use self::opening::{Durability, Options};
 pub use self::order::Direction;
@@ -83,9 +85,12 @@ use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader_pool::ReaderPool;
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 use self::store::AuditStore;
-use self::tasks::{CommitResult, PendingEvent, PendingSave, PendingSaves, ResultCount, WriterTask};
+use self::tasks::{
+    CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, ResultCount,
+    WriterTask,
+};
 pub use self::wal::WalFull;
-use self::writer::AuditWriter;
+use self::writer::{AuditWriter, PrunedRows};
 use crate::clock;
 use crate::decision::decide::Receipt;
 use crate::decision::record::Record;
@@ -155,6 +160,7 @@ impl AuditLog {
         };
         let (queue, entries) = EntryQueue::new(mode, metrics.audit_queue.clone());
         let failing = Arc::new(AtomicBool::new(false));
+        let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
         let writer = AuditWriter {
             store,
             entries,
@@ -164,12 +170,14 @@ impl AuditLog {
             batch: Vec::new(),
             lost: Vec::new(),
             prune_at: clock::instant(),
+            pruned: PrunedRows::default(),
+            event_slots: Arc::clone(&event_slots),
         };
         tracker.spawn_blocking(move || writer.run());
         Ok(Self {
             queue,
             slots: Arc::new(Semaphore::new(places)),
-            event_slots: Arc::new(Semaphore::new(EVENTS_WAITING_MAX)),
+            event_slots,
             durability: options.durability,
             failing,
             pending: Arc::default(),
@@ -261,6 +269,23 @@ impl AuditLog {
             // A writer that has ended drops the event, which counts it as lost.
             self.queue
                 .send(WriterTask::Event(pending), slot)
+                .unwrap_or_default();
+        }
+    }
+
+    /// Writes an event of the proxy itself, with the count of requests that were
+    /// sent until now where it states one. Does not wait. Once queued it is tried
+    /// until it is written; one that finds no place is lost, and counted.
+    pub fn record_process_event(&self, event: ProcessEvent) {
+        let pending = PendingProcessEvent {
+            event,
+            counter: self.metrics.upstream_sent.clone(),
+            sent: None,
+            count: ResultCount::new(&self.metrics.audit_events),
+        };
+        if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
+            self.queue
+                .send(WriterTask::Process(pending), slot)
                 .unwrap_or_default();
         }
     }

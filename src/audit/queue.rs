@@ -63,9 +63,9 @@ impl NumberRange {
         let left = self.reserved.saturating_sub(self.next - 1);
         let wanted = match task {
             WriterTask::Event(_) => self.block / KEPT_FROM_EVENTS,
-            // The number of an ending is told to nobody. One that a crash takes
+            // The numbers of these are told to nobody. One that a crash takes
             // may be given again.
-            WriterTask::Complete { .. } => 0,
+            WriterTask::Complete { .. } | WriterTask::Process(_) => 0,
             WriterTask::Record { .. } | WriterTask::SaveSnapshot(_) | WriterTask::Probe { .. } => 1,
         };
         if left < wanted {
@@ -160,6 +160,32 @@ impl SharedQueue {
     fn lock(&self) -> MutexGuard<'_, EntryQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Appends `task` to the queue. Returns whether the writer is to be woken.
+    fn push(&self, mut task: WriterTask, slot: OwnedSemaphorePermit) -> Result<bool, AuditError> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(AuditError::Closed);
+        }
+        let number = state.number(&task).ok_or(AuditError::Full)?;
+        if let WriterTask::Record { seq, .. } = &task {
+            seq.set(number);
+        } else if let WriterTask::Process(pending) = &mut task {
+            // While the queue is locked: whatever was counted by now has its
+            // decision before this entry.
+            pending.read_count();
+        }
+        state.is_awaited |= task.is_awaited();
+        if state.entries.is_empty() {
+            state.waiting_since = Some(clock::instant());
+        }
+        state.entries.push_back(WriterEntry {
+            task,
+            number,
+            _slot: slot,
+        });
+        Ok(state.must_wake())
+    }
 }
 
 /// Sender to the writer. The queue is closed when the last one is dropped.
@@ -206,6 +232,7 @@ impl EntryQueue {
         });
         let receiver = EntryReceiver {
             shared: Arc::clone(&shared),
+            waiting: waiting.clone(),
         };
         (Self { shared, waiting }, receiver)
     }
@@ -222,26 +249,8 @@ impl EntryQueue {
         task: WriterTask,
         slot: OwnedSemaphorePermit,
     ) -> Result<(), AuditError> {
-        let mut state = self.shared.lock();
-        if state.is_closed {
-            return Err(AuditError::Closed);
-        }
-        let number = state.number(&task).ok_or(AuditError::Full)?;
-        if let WriterTask::Record { seq, .. } = &task {
-            seq.set(number);
-        }
-        state.is_awaited |= task.is_awaited();
-        if state.entries.is_empty() {
-            state.waiting_since = Some(clock::instant());
-        }
-        state.entries.push_back(WriterEntry {
-            task,
-            number,
-            _slot: slot,
-        });
+        let must_wake = self.shared.push(task, slot)?;
         self.waiting.inc();
-        let must_wake = state.must_wake();
-        drop(state);
         if must_wake {
             self.shared.ready.notify_one();
         }
@@ -268,6 +277,7 @@ pub(super) struct WriterEntry {
 #[derive(Debug)]
 pub(super) struct EntryReceiver {
     shared: Arc<SharedQueue>,
+    waiting: Gauge,
 }
 
 impl EntryReceiver {
@@ -305,6 +315,21 @@ impl EntryReceiver {
         // What is left has waited long enough.
         state.is_awaited = !state.entries.is_empty();
         true
+    }
+
+    /// Appends a task of the writer's own to the queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`EntryQueue::send`].
+    pub(super) fn send(
+        &self,
+        task: WriterTask,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<(), AuditError> {
+        self.shared.push(task, slot)?;
+        self.waiting.inc();
+        Ok(())
     }
 
     /// Notes that the numbers up to `last` are reserved on disk.
@@ -348,6 +373,7 @@ impl RecordEnding {
             reserved: Some((queue, slot)),
             outcome: ExchangeEnd {
                 status: None,
+                sent: 0,
                 seen: None,
                 bytes: 0,
                 error: Some(CLIENT_GONE),
@@ -405,6 +431,7 @@ mod tests {
         seq.set(1);
         let outcome = ExchangeEnd {
             status: None,
+            sent: 0,
             seen: None,
             bytes: 0,
             error: None,

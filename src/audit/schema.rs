@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 8 are older than the first release and are not read.
+//! read. Versions 1 to 9 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -13,7 +13,7 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 9;
+const SCHEMA_VERSION: i64 = 10;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -132,6 +132,7 @@ CREATE TABLE ending (
   decision INTEGER PRIMARY KEY,
   seq INTEGER NOT NULL,
   status INTEGER,
+  sent INTEGER NOT NULL,
   directives INTEGER,
   bytes INTEGER NOT NULL,
   error INTEGER,
@@ -184,6 +185,8 @@ CREATE TABLE event (
   incidents INTEGER NOT NULL,
   actor TEXT,
   reason TEXT,
+  sent INTEGER,
+  detail TEXT,
   leaf BLOB NOT NULL
 ) STRICT;
 CREATE INDEX event_host ON event (host);
@@ -200,7 +203,7 @@ CREATE INDEX back_off_until ON back_off (until_us);
 CREATE VIEW audit_log AS
 SELECT d.seq, d.time_us, c.address AS client, a.user_agent, m.text AS method,
        o.origin || d.path AS url, o.host, r.verdict, r.reason, r.effect, r.line, r.rule,
-       r.groups, r.crawler, d.reading, d.wait_ms, e.status, s.value AS directives,
+       r.groups, r.crawler, d.reading, d.wait_ms, e.status, e.sent, s.value AS directives,
        e.bytes, t.text AS error
 FROM decision AS d
 LEFT JOIN ending AS e ON e.decision = d.seq

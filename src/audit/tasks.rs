@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::oneshot;
 
 use super::error::WriteError;
+use super::events::ProcessEvent;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
@@ -36,8 +37,11 @@ pub(super) enum WriterTask {
     },
     /// Save the last that is known of a robots.txt.
     SaveSnapshot(PendingSave),
-    /// Write an event.
+    /// Write an event of a host.
     Event(PendingEvent),
+    /// Write an event of the proxy itself. It is tried until it is written: the
+    /// counts in them are compared with each other.
+    Process(PendingProcessEvent),
     /// Find out whether a decision could be written.
     Probe { ack: oneshot::Sender<CommitResult> },
 }
@@ -48,16 +52,18 @@ impl WriterTask {
     pub(super) fn has_row(&self) -> bool {
         match self {
             Self::Complete { seq, .. } => !seq.is_refused(),
-            Self::Record { .. } | Self::SaveSnapshot(_) | Self::Event(_) | Self::Probe { .. } => {
-                true
-            }
+            Self::Record { .. }
+            | Self::SaveSnapshot(_)
+            | Self::Event(_)
+            | Self::Process(_)
+            | Self::Probe { .. } => true,
         }
     }
 
     /// Reports whether the task writes an entry, which has a number of its own.
     pub(super) fn has_number(&self) -> bool {
         match self {
-            Self::Record { .. } | Self::Event(_) => true,
+            Self::Record { .. } | Self::Event(_) | Self::Process(_) => true,
             Self::Complete { .. } => self.has_row(),
             Self::SaveSnapshot(_) | Self::Probe { .. } => false,
         }
@@ -76,7 +82,10 @@ impl WriterTask {
     /// Reports whether the task was accepted when it was queued: it is tried
     /// until it is written.
     pub(super) fn is_accepted(&self) -> bool {
-        matches!(self, Self::Record { ack: None, .. } | Self::Complete { .. })
+        matches!(
+            self,
+            Self::Record { ack: None, .. } | Self::Complete { .. } | Self::Process(_)
+        )
     }
 
     /// Ends the task: answers whoever waits for it, and counts what nobody waits
@@ -90,10 +99,12 @@ impl WriterTask {
             }
             Self::SaveSnapshot(mut save) if result.is_ok() => save.count.result = "saved",
             Self::Event(mut pending) if result.is_ok() => pending.count.result = "written",
+            Self::Process(mut pending) if result.is_ok() => pending.count.result = "written",
             Self::Record { ack: None, .. }
             | Self::Complete { .. }
             | Self::SaveSnapshot(_)
-            | Self::Event(_) => {}
+            | Self::Event(_)
+            | Self::Process(_) => {}
         }
     }
 }
@@ -128,6 +139,24 @@ impl Drop for ResultCount {
 pub(super) struct PendingEvent {
     pub(super) event: BackOffEvent,
     pub(super) count: ResultCount,
+}
+
+/// An event of the proxy itself on its way to the record.
+#[derive(Debug)]
+pub(super) struct PendingProcessEvent {
+    pub(super) event: ProcessEvent,
+    /// Counter of the requests that were sent.
+    pub(super) counter: Counter,
+    /// Its value when the event was queued, if the event states it.
+    pub(super) sent: Option<u64>,
+    pub(super) count: ResultCount,
+}
+
+impl PendingProcessEvent {
+    /// Reads the counter, if the event states it.
+    pub(super) fn read_count(&mut self) {
+        self.sent = self.event.kind.has_count().then(|| self.counter.get());
+    }
 }
 
 /// Snapshots on their way to the disk. Until they are there they are found

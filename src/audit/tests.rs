@@ -1,3 +1,5 @@
+mod counts;
+
 mod events;
 
 mod faults;
@@ -211,6 +213,7 @@ fn done(status: u16) -> ExchangeEnd {
             said: Some(r#"[{"by":"x-robots-tag","said":"NoIndex, spam"}]"#.to_owned()),
         }),
         status: Some(status),
+        sent: 0,
         bytes: 42,
         error: None,
     }
@@ -492,14 +495,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 10");
+    kit.sql("PRAGMA user_version = 11");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 10,
-                known: 9,
+                found: 11,
+                known: 10,
                 ..
             }
         )
@@ -612,6 +615,8 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         mismatches: 0,
         missing: 0,
         lost: 0,
+        unrecorded: 0,
+        unknown_ends: 0,
         kept: 0,
         events: 0,
         back_offs: 0,
@@ -814,7 +819,7 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
             "sha256": Digest::of(ROBOTS.as_bytes()).to_string(),
         },
         "policy": policy().digest().to_string(), "wait_ms": 7,
-        "status": 200,
+        "status": 200, "sent": 0,
         "directives": { "value": "foobot=(noindex;src=x);state=complete", "said": said },
         "bytes": 42, "error": null,
     });

@@ -22,6 +22,7 @@ use super::parts::{OpenPart, PartKey};
 use super::rollup::OpenRollup;
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sequence::{Sequence, write_lost};
+use super::tasks::PendingProcessEvent;
 use crate::decision::decide::Evidence;
 use crate::decision::digest::CanonicalBytes;
 use crate::decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
@@ -38,8 +39,8 @@ INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, rulin
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 const INSERT_ENDING: &str = "
-INSERT INTO ending (decision, seq, status, directives, bytes, error, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?)";
+INSERT INTO ending (decision, seq, status, sent, directives, bytes, error, leaf)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Number of the rows that a probe writes and removes; no entry has it.
 const PROBE_SEQ: i64 = 0;
@@ -184,7 +185,7 @@ impl<'a> AuditTransaction<'a> {
             .error
             .map(|error| self.intern_term(error))
             .transpose()?;
-        let status = outcome.status.map(i64::from);
+        let (status, sent) = (outcome.status.map(i64::from), i64::from(outcome.sent));
         let bytes = signed(outcome.bytes);
         let joint = self.memory.joint_digests(self.plan.record);
         let leaf = EndingValues {
@@ -193,6 +194,7 @@ impl<'a> AuditTransaction<'a> {
             bytes,
             outcome: joint.outcome(OutcomeRefs {
                 status,
+                sent,
                 directives,
                 error,
             }),
@@ -202,6 +204,7 @@ impl<'a> AuditTransaction<'a> {
             decision,
             seq,
             status,
+            sent,
             directives.map(|directives| directives.id),
             bytes,
             error.map(|error| error.id),
@@ -239,6 +242,18 @@ impl<'a> AuditTransaction<'a> {
         Ok(last.is_some_and(|kind| kind == BackOffChange::Left.as_str()))
     }
 
+    /// Writes an event of the proxy itself.
+    pub(super) fn write_process_event(
+        &mut self,
+        seq: u64,
+        pending: &PendingProcessEvent,
+    ) -> rusqlite::Result<()> {
+        self.take(seq);
+        let row = EventRow::of_process(seq, &pending.event, pending.sent);
+        let values = row.values(self.plan.record);
+        self.execute(INSERT_EVENT, params_from_iter(values))
+    }
+
     /// Writes an event, and what the next process must know after it.
     pub(super) fn write_event(&mut self, seq: u64, event: &BackOffEvent) -> rusqlite::Result<()> {
         self.take(seq);
@@ -269,7 +284,7 @@ impl<'a> AuditTransaction<'a> {
             [PROBE_SEQ],
         )?;
         self.execute(
-            "INSERT INTO ending (decision, seq, bytes, leaf) VALUES (?, 0, 0, x'')",
+            "INSERT INTO ending (decision, seq, sent, bytes, leaf) VALUES (?, 0, 0, 0, x'')",
             [PROBE_SEQ],
         )?;
         self.execute("DELETE FROM ending WHERE decision = ?", [PROBE_SEQ])?;

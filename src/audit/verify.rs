@@ -27,6 +27,7 @@ use super::parts::PART_NUMBERS;
 use super::reader::AuditReader;
 use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
+use super::sent_check::{SentCheck, SentFinding};
 use super::sequence::is_sequence_as_written;
 use crate::decision::again::{Again, EvidenceCache, decide_again};
 use crate::decision::decide::Revision;
@@ -53,6 +54,11 @@ pub struct Verification {
     /// Numbers that the proxy itself has noted to have no entry: those that were
     /// reserved at a crash, and events that were given up. They are no mismatches.
     pub lost: u64,
+    /// Requests that were counted as sent and are not on record. They are findings.
+    pub unrecorded: u64,
+    /// Processes that ended without a word: whether all that each of them sent after
+    /// its last count is on record is not known.
+    pub unknown_ends: u64,
     /// Saved snapshots that were looked at.
     pub kept: u64,
     /// Events that were looked at.
@@ -153,6 +159,35 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         }
     }
 
+    /// Reports what was found about the count of requests.
+    fn add_sent(&mut self, finding: SentFinding) {
+        match finding {
+            SentFinding::Unrecorded { count, counts } => {
+                self.sums.unrecorded += count;
+                let (after, until) = (counts.after, counts.until);
+                self.add_mismatch(format!(
+                    "{after} to {until}: requests sent and not on record: {count}"
+                ));
+            }
+            SentFinding::Uncounted { count, counts } => {
+                let (after, until) = (counts.after, counts.until);
+                self.add_mismatch(format!(
+                    "{after} to {until}: requests on record as sent and not counted: {count}"
+                ));
+            }
+            SentFinding::WithoutPermit(seq) => {
+                self.add_mismatch(format!("{seq}: refused, and on record as sent"));
+            }
+            SentFinding::Unknown { after } => {
+                self.sums.unknown_ends += 1;
+                (self.report)(format!(
+                    "after {after}: the process ended without a word: whether all that it sent \
+                     from there on is on record is not known"
+                ));
+            }
+        }
+    }
+
     /// Looks at what concerns the record as a whole.
     fn check_whole(&mut self) -> Result<(), AuditError> {
         for table in DICTIONARIES {
@@ -179,8 +214,10 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
     fn check_decisions(&mut self, filter: &DecisionFilter) -> Result<(), AuditError> {
         let reader = self.reader;
         let mut rows = reader.decision_reader();
-        let mut numbers = match filter.is_open() {
-            true => Some(NumberCheck::new(reader)?),
+        let mut whole = match filter.is_open() {
+            // The counts before the decisions: a proxy may be writing, and all that
+            // was counted has its decision on record by then.
+            true => Some((SentCheck::new(reader)?, NumberCheck::new(reader)?)),
             false => None,
         };
         // Every row, whatever its number says of its time: somebody may have
@@ -188,13 +225,15 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         let mut scan = reader.whole_scan(filter)?;
         while let Some(page) = scan.next_page(|row| rows.checked(row))? {
             for row in page {
-                if let Some(numbers) = &mut numbers {
+                if let Some((sent, numbers)) = &mut whole {
+                    sent.add(&row, |finding| self.add_sent(finding));
                     numbers.add(&row, |finding| self.add_number(finding))?;
                 }
                 self.check_decision(row)?;
             }
         }
-        if let Some(numbers) = numbers {
+        if let Some((sent, numbers)) = whole {
+            sent.end(|finding| self.add_sent(finding));
             numbers.end(|finding| self.add_number(finding))?;
         }
         Ok(())

@@ -11,14 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::columns::count;
 use super::error::WriteError;
+use super::events::{ProcessEvent, ProcessEventKind};
 use super::leaf::LostRange;
 use super::queue::{EntryReceiver, WriterEntry};
 use super::store::AuditStore;
-use super::tasks::WriterTask;
+use super::tasks::{PendingProcessEvent, ResultCount, WriterTask};
 use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
 use crate::clock;
 use crate::metrics::Metrics;
@@ -64,6 +67,17 @@ pub(super) struct AuditWriter {
     pub(super) lost: Vec<LostRange>,
     /// Time of the next search for rows to remove.
     pub(super) prune_at: Instant,
+    /// Rows that were removed and are in no event yet.
+    pub(super) pruned: PrunedRows,
+    /// Places in the queue for events.
+    pub(super) event_slots: Arc<Semaphore>,
+}
+
+/// Number of rows of saved state that were removed.
+#[derive(Debug, Default)]
+pub(super) struct PrunedRows {
+    snapshots: usize,
+    back_offs: usize,
 }
 
 impl AuditWriter {
@@ -216,20 +230,50 @@ impl AuditWriter {
             return;
         }
         let wall_now = clock::now();
-        let pruned = [
-            self.store
-                .prune_snapshots(wall_now - SNAPSHOT_KEPT, PRUNED_MAX),
-            self.store
-                .prune_back_offs(wall_now - BACK_OFF_KEPT, PRUNED_MAX),
-        ];
-        let is_done = pruned.into_iter().all(|pruned| match pruned {
-            Ok(pruned) => pruned < PRUNED_MAX,
+        let store = &self.store;
+        let snapshots = store.prune_snapshots(wall_now - SNAPSHOT_KEPT, PRUNED_MAX);
+        let back_offs = store.prune_back_offs(wall_now - BACK_OFF_KEPT, PRUNED_MAX);
+        let mut is_done = true;
+        let mut add = |pruned: rusqlite::Result<usize>, sum: &mut usize| match pruned {
+            Ok(pruned) => {
+                *sum += pruned;
+                is_done &= pruned < PRUNED_MAX;
+            }
             Err(error) => {
                 tracing::warn!(%error, "what is kept in vain could not be taken away");
-                true
             }
-        });
+        };
+        add(snapshots, &mut self.pruned.snapshots);
+        add(back_offs, &mut self.pruned.back_offs);
+        if is_done {
+            self.record_pruned();
+        }
         self.prune_at = now + if is_done { PRUNE_EVERY } else { PRUNE_AGAIN };
+    }
+
+    /// Writes an event with the rows that were removed, if any were: one for a
+    /// search, however many steps it took.
+    fn record_pruned(&mut self) {
+        let PrunedRows {
+            snapshots,
+            back_offs,
+        } = std::mem::take(&mut self.pruned);
+        if snapshots + back_offs == 0 {
+            return;
+        }
+        let detail = json!({ "robots": snapshots, "back_offs": back_offs });
+        let pending = PendingProcessEvent {
+            event: ProcessEvent::now(ProcessEventKind::Pruned, detail),
+            counter: self.metrics.upstream_sent.clone(),
+            sent: None,
+            count: ResultCount::new(&self.metrics.audit_events),
+        };
+        // Without a place, or when the queue is closed, the event is counted as
+        // lost.
+        if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
+            let task = WriterTask::Process(pending);
+            self.entries.send(task, slot).unwrap_or_default();
+        }
     }
 }
 
@@ -279,6 +323,7 @@ fn write(
             }
         }
         WriterTask::Event(pending) => transaction.write_event(number(), &pending.event),
+        WriterTask::Process(pending) => transaction.write_process_event(number(), pending),
         WriterTask::SaveSnapshot(save) => transaction.save_snapshot(&save.snapshot),
         WriterTask::Probe { .. } => transaction.probe(),
     }

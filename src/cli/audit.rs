@@ -81,10 +81,12 @@ Where several origins or crawlers of the host had different files, they are list
 and one has to be asked for (exit code 2). Files are on record from the first decision
 that rests on them. Exit codes: 0 printed, 1 there was no file, or none is on record.")]
     Robots(RobotsArguments),
-    /// When sites asked for less (429, 503), and when they were asked again, the
-    /// newest first.
+    /// When sites asked for less (429, 503) and were asked again, and what the proxy
+    /// did: started, stopped, changed its configuration. The newest first.
     #[command(after_help = "\
-Example: politesse audit events --host site.example --from 7d
+Examples:
+  politesse audit events --host site.example --from 7d
+  politesse audit events --kind configuration --limit 1 --json
 
 Times and hosts are given as for `list`.")]
     Events {
@@ -271,6 +273,8 @@ fn verification(
                 "mismatches": sums.mismatches,
                 "missing": sums.missing,
                 "lost": sums.lost,
+                "unrecorded": sums.unrecorded,
+                "unknown_ends": sums.unknown_ends,
                 "kept": sums.kept,
                 "events": sums.events,
                 "back_offs": sums.back_offs,
@@ -286,10 +290,14 @@ fn verification(
                 0 => String::new(),
                 numbers => format!(", {numbers} numbers lost in a crash or given up"),
             };
+            let unrecorded = match sums.unrecorded {
+                0 => String::new(),
+                requests => format!(", {requests} sent and not on record"),
+            };
             writeln!(
                 out,
                 "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}\
-                 {lost}",
+                 {lost}{unrecorded}",
                 sums.decided, sums.form_only, sums.mismatches, sums.missing
             )?;
         }

@@ -99,6 +99,9 @@ pub struct Seen {
 pub struct ExchangeEnd {
     /// The status the crawler was answered with, if any.
     pub status: Option<u16>,
+    /// Number of times that the request was handed to a connection: the origin may
+    /// have seen it as often.
+    pub sent: u32,
     /// Directives of the origin's response, if there was one.
     pub seen: Option<Seen>,
     /// Bytes of the body passed on.
@@ -136,6 +139,9 @@ pub struct StoredRecord {
     pub wait_ms: u64,
     /// The status answered with.
     pub status: Option<u16>,
+    /// Number of times that the request was handed to a connection; absent while
+    /// the exchange has not ended.
+    pub sent: Option<u64>,
     /// Directives of the origin's response.
     pub directives: Option<Arc<Seen>>,
     /// Bytes of body passed on.

@@ -37,6 +37,8 @@ pub struct RecordCompletion {
     pub(super) row: Option<(RecordEnding, Arc<Evidence>)>,
     /// Status that the client is answered with.
     pub(super) status: Option<u16>,
+    /// Number of times that the request was handed to a connection.
+    pub(super) sent: u32,
     /// Statements of the response about its own use.
     pub(super) summary: Option<AnnotationSummary>,
     /// Bytes of the body that were passed on.
@@ -52,6 +54,7 @@ impl RecordCompletion {
             started: clock::instant(),
             row: None,
             status: None,
+            sent: 0,
             summary: None,
             bytes: 0,
             expected_bytes: None,
@@ -104,6 +107,7 @@ impl RecordCompletion {
         );
         row.complete(ExchangeEnd {
             status: self.status,
+            sent: self.sent,
             seen: self.summary.take().map(seen),
             bytes: self.bytes,
             error,

@@ -161,7 +161,8 @@ impl Proxy {
         // up even if no response comes.
         turns.mark_sent();
         let (head, upload) = (&request.outgoing, turns.watch_upload(request.upload));
-        let sent = self.upstream.forward(permit, head, upload, &mut turns);
+        let mut counted = turns.counting(&mut completion.sent);
+        let sent = self.upstream.forward(permit, head, upload, &mut counted);
         let response = sent.await?;
         turns.record_response(&response);
         let annotation = AnnotationRequest {

@@ -132,7 +132,13 @@ pub struct RequestTurns<'a> {
     turn: Option<Turn>,
 }
 
-impl RequestTurns<'_> {
+impl<'a> RequestTurns<'a> {
+    /// Has `sent` count how often the request is handed to a connection. It does
+    /// so even if the exchange is dropped meanwhile.
+    pub fn counting<'t>(&'t mut self, sent: &'t mut u32) -> CountedTurns<'t, 'a> {
+        CountedTurns { turns: self, sent }
+    }
+
     /// Returns how long the request has waited.
     pub fn waited(&self) -> Duration {
         self.wait.elapsed
@@ -163,6 +169,32 @@ impl RequestTurns<'_> {
     /// Returns the turn, which ends when it is dropped.
     pub fn into_turn(self) -> Option<Turn> {
         self.turn
+    }
+}
+
+/// Turns of a request that is counted each time it is handed to a connection.
+#[derive(Debug)]
+pub struct CountedTurns<'t, 'a> {
+    turns: &'t mut RequestTurns<'a>,
+    sent: &'t mut u32,
+}
+
+impl HostTurns for CountedTurns<'_, '_> {
+    fn client(&self) -> Option<&Arc<Client>> {
+        self.turns.client()
+    }
+
+    fn pause(&self) -> Duration {
+        self.turns.pause()
+    }
+
+    fn again(&mut self) -> impl Future<Output = bool> + Send {
+        self.turns.again()
+    }
+
+    fn note_sent(&mut self) {
+        // Not behind a success: a host may have seen what brought no response.
+        *self.sent += 1;
     }
 }
 

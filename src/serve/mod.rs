@@ -7,6 +7,7 @@
 pub mod capacity;
 pub mod commands;
 pub mod control;
+mod lifecycle;
 mod parts;
 mod reload;
 
@@ -26,6 +27,7 @@ use self::capacity::bind;
 use self::commands::{CommandError, CommandListener, Commands};
 use self::control::instance::{Instance, SOCKET};
 use self::control::server::ControlServer;
+use self::lifecycle::Lifecycle;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
@@ -62,6 +64,7 @@ pub struct RunningProxy {
     files: SourceFiles,
     shared: SharedParts,
     server: Arc<ProxyServer>,
+    lifecycle: Lifecycle,
     commands: Arc<Commands>,
     control: Option<ControlServer>,
     access: Arc<Access>,
@@ -123,6 +126,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
         files,
+        lifecycle: Lifecycle::begin(&shared.audit, settings),
         commands: Arc::new(Commands::new(&server, shared.own.clone())),
         control: None,
         access: Arc::new(Access::new(&token, Arc::clone(&shared.metrics))),
@@ -320,6 +324,7 @@ impl RunningProxy {
             Ok(()) => "successful",
             Err(ref error) => {
                 self.shared.metrics.config_last_reload_successful.set(0);
+                self.lifecycle.not_reloaded();
                 log_problems(error);
                 "failed"
             }
@@ -343,6 +348,9 @@ impl RunningProxy {
         let token = AdminToken::open(&settings.admin.token_file)?;
         // Nothing can fail from here on: a configuration is in force whole.
         reload.log(&self.settings);
+        // Before anything is changed: decisions by the new configuration have
+        // higher numbers than this event.
+        self.lifecycle.reloaded(&self.settings, &settings);
         self.access.set_token(&token);
         let turns = &config.proxy.turns;
         turns.decider.robots.set_redirect_policy(&settings.policy);
@@ -384,6 +392,7 @@ impl RunningProxy {
         self.admin_tracker.close();
         let _ = timeout(ADMIN_PATIENCE, self.admin_tracker.wait()).await;
         // The audit record is closed last: every exchange writes how it ended.
+        self.lifecycle.end();
         self.shared.audit.close();
         self.audit_tracker.close();
         self.audit_tracker.wait().await;

@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Sender};
 use super::egress::{Egress, NextHop};
-use super::exchange::{Exchange, FailedExchange, RequestMessage, Retry};
+use super::exchange::{Exchange, FailedExchange, Purpose, RequestMessage, Retry};
 use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
 use super::tls::client_config;
@@ -39,6 +39,9 @@ use politesse_robots::origin::Origin;
 pub use super::head::{OutgoingHead, TargetForm};
 pub use super::tls::{Roots, UpstreamSetupError, crypto_provider};
 pub use crate::upstream::error::UpstreamError;
+
+/// Number of times that one request is handed to a connection, at most.
+pub const SENDS_MAX: u32 = 2;
 
 /// Longest wait for a connection to become free after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -96,6 +99,10 @@ pub trait HostTurns: Send {
     /// a request is not sent again, since the host would see it twice in one
     /// turn.
     fn again(&mut self) -> impl Future<Output = bool> + Send;
+
+    /// Notes that the request is about to be handed to a connection, from where
+    /// on the host may see it. Once for each time that it is.
+    fn note_sent(&mut self) {}
 }
 
 /// Sends permitted requests, over connections of its own.
@@ -166,6 +173,7 @@ impl Upstream {
         let message = RequestMessage {
             target: permit.target(),
             head,
+            purpose: Purpose::Page,
         };
         self.counted(message, Upload::new(body), turns).await
     }
@@ -183,6 +191,7 @@ impl Upstream {
         let message = RequestMessage {
             target: permit.target(),
             head: &robots_head(asker, known),
+            purpose: Purpose::Rules,
         };
         let response = self.counted(message, Upload::default(), turns).await?;
         let from_parent = response.extensions().get() == Some(&NextHop::Parent);
@@ -224,6 +233,7 @@ impl Upstream {
             Some(connection) => connection,
             None => self.connect(origin, turns.client().cloned()).await?,
         };
+        self.count_sent(message, turns);
         let failed = match self.exchange(connection, message, body).await {
             Ok(response) => return Ok(response),
             Err(failed) => failed,
@@ -238,8 +248,20 @@ impl Upstream {
         // does not break for its age.
         self.metrics.upstream_retries.inc();
         let connection = self.connect(origin, turns.client().cloned()).await?;
+        self.count_sent(message, turns);
         let sent = Box::pin(self.exchange(connection, message, body)).await;
         sent.map_err(|failed| failed.error)
+    }
+
+    /// Counts a request that is about to be handed to a connection.
+    ///
+    /// Before it is, and never taken back: what the record says of the count must
+    /// not be less than what hosts have seen, whatever ends the exchange.
+    fn count_sent(&self, message: &RequestMessage<'_>, turns: &mut impl HostTurns) {
+        if message.purpose == Purpose::Page {
+            self.metrics.upstream_sent.inc();
+        }
+        turns.note_sent();
     }
 
     /// Returns an idle connection that can be written to, where `pause` lets it be

@@ -29,6 +29,16 @@ use politesse_robots::origin::Target;
 pub(super) struct RequestMessage<'a> {
     pub(super) target: &'a Target,
     pub(super) head: &'a OutgoingHead,
+    pub(super) purpose: Purpose,
+}
+
+/// Purpose of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It is that of a crawler, and has a decision of its own.
+    Page,
+    /// It is ours, for the rules by which decisions are made.
+    Rules,
 }
 
 /// Exchange that brought no response.

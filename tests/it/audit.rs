@@ -60,7 +60,7 @@ fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
             .keys()
             .map(String::as_str)
             .collect();
-        let contract = "seq,time,client,crawler,user_agent,method,url,verdict,reason,effect,line,rule,group,reading,robots,policy,wait_ms,status,directives,bytes,error";
+        let contract = "seq,time,client,crawler,user_agent,method,url,verdict,reason,effect,line,rule,group,reading,robots,policy,wait_ms,status,sent,directives,bytes,error";
         assert_eq!(keys, contract.split(',').collect());
     });
 }
@@ -316,8 +316,8 @@ fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
     run(async {
         let place = Config::default().start().await.stop().await;
         for (version, said) in [
-            (10, "has schema 10, this version knows 9"),
-            (8, "has schema 8, of a version before the first release"),
+            (11, "has schema 11, this version knows 10"),
+            (9, "has schema 9, of a version before the first release"),
         ] {
             let set = format!("PRAGMA user_version = {version}");
             place.database().execute_batch(&set).unwrap();

@@ -184,8 +184,8 @@ fn control_characters_are_shown_as_escapes_in_every_form() {
 /// Makes `count` rows of the record's first, a second apart.
 fn multiply(place: &Place, count: u32) {
     let sql = format!(
-        "CREATE TEMP TABLE one AS SELECT * FROM decision WHERE seq = 1;
-         CREATE TEMP TABLE its_end AS SELECT * FROM ending WHERE decision = 1;
+        "CREATE TEMP TABLE one AS SELECT * FROM decision ORDER BY seq LIMIT 1;
+         CREATE TEMP TABLE its_end AS SELECT * FROM ending ORDER BY decision LIMIT 1;
          DELETE FROM decision; DELETE FROM ending;
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
          INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
@@ -193,7 +193,7 @@ fn multiply(place: &Place, count: u32) {
          SELECT i, time_us + i * 1000000, client, crawler, method, origin, '/' || i, ruling,
            wait_ms, policy, snapshot, salt, leaf
          FROM n JOIN one;
-         INSERT INTO ending SELECT d.seq, 0, 200, directives, bytes, error, e.leaf
+         INSERT INTO ending SELECT d.seq, 0, 200, sent, directives, bytes, error, e.leaf
          FROM decision AS d JOIN its_end AS e;"
     );
     place.database().execute_batch(&sql).unwrap();

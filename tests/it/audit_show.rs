@@ -38,7 +38,7 @@ fn show_tells_all_of_a_decision() {
 
         let (text, json) = shown(place, number).await;
         for wanted in [
-            "decision     1\n",
+            "decision     3\n",
             "request      GET http://o.test/private/x\n",
             "client       127.0.0.1\n",
             "user_agent   ExampleBot/1.0\n",
@@ -116,7 +116,7 @@ fn show_of_a_url_is_its_newest_decision_and_counts_the_others() {
         assert!(text.contains(r"--url 'http://o.test/it'\''s'"), "{text}");
         for (subject, code, told) in [
             ("http://o.test/c", 1, "no decision about http://o.test/c"),
-            ("99", 1, format!("its decisions are 1 to {last}").as_str()),
+            ("99", 1, format!("its decisions are 3 to {last}").as_str()),
             ("o.test", 2, "a whole URL"),
             ("-1", 2, ""),
         ] {
@@ -141,7 +141,7 @@ fn show_says_that_a_row_was_changed() {
         place.refer_to_copy(1, "client", "'192.0.2.1', credential");
         let change = format!("UPDATE decision SET path = '/private' WHERE seq = {second}");
         place.database().execute_batch(&change).unwrap();
-        let (text, json) = shown(&place, "1").await;
+        let (text, json) = shown(&place, "3").await;
         assert!(text.contains("THE ROW IS NOT AS IT WAS WRITTEN"), "{text}");
         assert_eq!(json["as_written"], false);
         let (text, json) = shown(&place, &second.to_string()).await;

@@ -114,12 +114,12 @@ fn a_name_in_the_user_agent_that_is_not_listed_must_allow_as_well() {
         assert_eq!(origin.targets().len(), 2);
         let place = proxy.stop().await;
         let rows = place.completed(4).await;
-        let shown = place.run(&["audit", "show", "1", "--json"]).await;
+        let shown = place.run(&["audit", "show", "3", "--json"]).await;
         let shown = &shown.json_lines()[0];
         assert_eq!(shown["credential"], "FooBot");
         assert_eq!(shown["candidates"], serde_json::json!(["FooBot"]));
         assert_eq!(shown["unlisted"], serde_json::json!(["NewBot"]));
-        let text = place.run(&["audit", "show", "1"]).await.stdout;
+        let text = place.run(&["audit", "show", "3"]).await.stdout;
         let client = "127.0.0.1, with the credential of FooBot";
         assert!(text.contains(client), "{text}");
         assert_eq!(rows[0]["group"], serde_json::json!(["newbot"]));
@@ -362,7 +362,7 @@ fn no_token_is_shown_anywhere() {
         answers += &metrics(&proxy).await;
         answers += &proxy.log();
         let place = proxy.stop().await;
-        answers += &format!("{:?}", place.run(&["audit", "show", "1"]).await);
+        answers += &format!("{:?}", place.run(&["audit", "show", "3"]).await);
         answers += &format!("{:?}", place.run(&["config", "show"]).await);
         for entry in std::fs::read_dir(place.folder()).unwrap() {
             let bytes = std::fs::read(entry.unwrap().path()).unwrap_or_default();

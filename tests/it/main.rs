@@ -77,6 +77,7 @@ mod properties;
 mod reading_the_field;
 mod readings_reference;
 mod real_servers;
+mod record_events;
 mod record_faults;
 mod record_kill;
 mod refuse;

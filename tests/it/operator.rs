@@ -149,7 +149,7 @@ fn a_row_moved_past_the_end_of_its_override_is_found() {
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert!(
             outcome.stdout.contains(
-                "1: the row says allow rule for ExampleBot (line 8, \"Disallow: /private\"), \
+                "3: the row says allow rule for ExampleBot (line 8, \"Disallow: /private\"), \
                  overridden, its evidence disallow rule"
             ),
             "{}",

@@ -247,7 +247,8 @@ fn pace_show_says_why_it_cannot_tell() {
 fn events_are_listed_and_verified() {
     run(async {
         let place = Config::default().start().await.stop().await;
-        let none = place.run(&["audit", "events"]).await;
+        let events = ["audit", "events", "--kind"];
+        let none = place.run(&[&events[..], &["backoff_left"]].concat()).await;
         assert_eq!(
             (none.code, none.stdout.as_str()),
             (Some(0), "0 rows\n"),
@@ -257,20 +258,21 @@ fn events_are_listed_and_verified() {
         place
             .database()
             .execute_batch(
-                "INSERT INTO event VALUES
-                   (1, 1795255200000000, 'o.test', 'backoff_entered', 429, 1795255290000000, 2, NULL, NULL, x''),
-                   (2, 1795255290000000, 'p.test', 'backoff_left', NULL, 1795255290000000, 1, NULL, NULL, x'');",
+                "INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, leaf) VALUES
+                   (101, 1795255200000000, 'o.test', 'backoff_entered', 429, 1795255290000000, 2, x''),
+                   (102, 1795255290000000, 'p.test', 'backoff_left', NULL, 1795255290000000, 1, x'');",
             )
             .unwrap();
-        let all = place.run(&["audit", "events"]).await;
+        let before = ["audit", "events", "--until", "2026-11-21T10:02:00Z"];
+        let all = place.run(&before).await;
         assert_eq!(
             all.stdout,
-            "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)\n     \
-             2 2026-11-21T10:01:30Z backoff_left     p.test  until 2026-11-21T10:01:30Z, incident 1\n     \
-             1 2026-11-21T10:00:00Z backoff_entered  o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
+            "   SEQ TIME                 KIND             HOST (STATUS, UNTIL, INCIDENT)\n   \
+             102 2026-11-21T10:01:30Z backoff_left     p.test  until 2026-11-21T10:01:30Z, incident 1\n   \
+             101 2026-11-21T10:00:00Z backoff_entered  o.test  429, until 2026-11-21T10:01:30Z, incident 2\n"
         );
         let told = json!({
-            "seq": 1, "time": "2026-11-21T10:00:00Z", "host": "o.test",
+            "seq": 101, "time": "2026-11-21T10:00:00Z", "host": "o.test",
             "kind": "backoff_entered", "status": 429,
             "until": "2026-11-21T10:01:30Z", "incidents": 2,
         });
@@ -288,19 +290,20 @@ fn events_are_listed_and_verified() {
             "2026-11-21T10:01:00Z",
             "--json",
         ];
-        assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 2);
+        assert_eq!(place.run(&later).await.json_lines()[0]["seq"], 102);
         let newest = ["audit", "events", "--limit", "1", "--json"];
-        assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 2);
+        assert_eq!(place.run(&newest).await.json_lines()[0]["seq"], 102);
         let verified = place.run(&["audit", "verify"]).await;
         assert_eq!(verified.code, Some(1), "{verified:?}");
-        let changed = "event 1: the row is not as it was written\n";
+        let changed = "event 101: the row is not as it was written\n";
         assert!(verified.stdout.contains(changed), "{verified:?}");
     });
 }
 
-/// Returns the events on record, oldest first.
+/// Returns the events of the host on record, oldest first.
 async fn events(place: &Place) -> Vec<serde_json::Value> {
-    let told = place.run(&["audit", "events", "--json"]).await;
+    let listed = ["audit", "events", "--host", "o.test", "--json"];
+    let told = place.run(&listed).await;
     assert_eq!(told.code, Some(0), "{told:?}");
     let mut events = told.json_lines();
     events.sort_by_key(|event| event["time"].as_str().unwrap().to_owned());

@@ -43,7 +43,8 @@ async fn is_left_alone(status: u16, retry_after: &str) {
     let proxy = place.start().await;
     assert_unreachable(&page(&proxy, 3).await, 503);
     let place = proxy.stop().await;
-    let events = place.run(&["audit", "events", "--json"]).await.json_lines();
+    let listed = ["audit", "events", "--host", "o.test", "--json"];
+    let events = place.run(&listed).await.json_lines();
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(
         (&events[0]["kind"], &events[0]["status"], &events[0]["host"]),

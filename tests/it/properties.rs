@@ -102,6 +102,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         policy: Arc::new(StoredPolicy::new(policy.json())),
         wait_ms: 0,
         status: None,
+        sent: None,
         bytes: None,
         error: None,
     };

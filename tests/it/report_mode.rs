@@ -329,7 +329,7 @@ fn an_effect_that_its_policy_does_not_give_is_found() {
             let outcome = verify(&place).await;
             assert_eq!(outcome.code, Some(1), "{mode}: {outcome:?}");
             let says =
-                "1: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
+                "3: the row says disallow rule for ExampleBot (line 2, \"Disallow: /private\")";
             assert!(outcome.stdout.contains(&format!("\n{says}")), "{outcome:?}");
             assert!(outcome.stdout.contains(", reported"), "{outcome:?}");
         }

@@ -104,7 +104,7 @@ fn a_verdict_changed_by_hand_is_found_by_its_number() {
         let outcome = verify(&place).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert!(
-            outcome.stdout.lines().any(|line| line.starts_with("1: ")),
+            outcome.stdout.lines().any(|line| line.starts_with("3: ")),
             "{}",
             outcome.stdout
         );
@@ -117,12 +117,12 @@ fn changed_evidence_is_found() {
     run(async {
         for sql in [
             "UPDATE ruling SET verdict = 'disallow' WHERE reason = 'no_rule'",
-            "UPDATE decision SET path = '/open' WHERE seq = 1",
+            "UPDATE decision SET path = '/open' WHERE seq = 3",
             "UPDATE ruling SET rule = 'Disallow: /' WHERE rule IS NOT NULL",
             "UPDATE ruling SET reason = 'no_rule' WHERE reason = 'rule'",
             "UPDATE ruling SET line = 7 WHERE line IS NOT NULL",
-            "UPDATE decision SET ruling = (SELECT id FROM ruling WHERE reason = 'no_rule') WHERE seq = 1",
-            "UPDATE ending SET status = 200 WHERE decision = 1",
+            "UPDATE decision SET ruling = (SELECT id FROM ruling WHERE reason = 'no_rule') WHERE seq = 3",
+            "UPDATE ending SET status = 200 WHERE decision = 3",
             "UPDATE snapshot SET status = 200 WHERE status = 404",
             "UPDATE body SET body = x'00'",
             "UPDATE policy SET json = replace(json, '{', '{ ')",
@@ -171,7 +171,7 @@ fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
         let outcome = verify(&place).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert!(outcome.stdout.starts_with("crawler 9999: "), "{outcome:?}");
-        assert!(outcome.stdout.contains("\n1: "), "{outcome:?}");
+        assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
         assert_eq!(place.rows().await.len(), before);
     });
 }

@@ -117,7 +117,7 @@ async fn assert_none_written(place: &Place) {
             }
         }
     }
-    let shown = place.run(&["audit", "show", "1", "--json"]).await;
+    let shown = place.run(&["audit", "show", "3", "--json"]).await;
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert_none("audit show", shown.stdout.as_bytes());
 }

@@ -11,10 +11,10 @@ use crate::audit::store::AuditStore;
 use crate::audit::transaction::EndingNumbers;
 
 /// Files of a record that is open.
-const FILES: [&str; 3] = ["audit.db", "audit.db-wal", "record"];
+pub(super) const FILES: [&str; 3] = ["audit.db", "audit.db-wal", "record"];
 
 /// Makes no event be written.
-const BREAK_EVENTS: &str = "CREATE TRIGGER broken_event BEFORE INSERT ON event
+pub(super) const BREAK_EVENTS: &str = "CREATE TRIGGER broken_event BEFORE INSERT ON event
     BEGIN SELECT RAISE(ABORT, 'disk full'); END;";
 
 impl Kit {

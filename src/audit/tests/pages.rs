@@ -24,7 +24,7 @@ async fn many(count: u64) -> Kit {
            salt, leaf
          FROM n JOIN columns ON seq = CASE WHEN i = 1 OR i % 10 = 0 THEN 1 ELSE 3 END
          ORDER BY i;
-         INSERT INTO ending SELECT d.seq, 0, status, directives, bytes, error, e.leaf
+         INSERT INTO ending SELECT d.seq, 0, status, sent, directives, bytes, error, e.leaf
          FROM decision AS d JOIN ends AS e;"
     ));
     kit

@@ -32,7 +32,7 @@ compared whole, as written, so \"Disallow: /\" is that rule and no longer one.";
 #[derive(Debug, Args)]
 pub(crate) struct DecisionArguments {
     #[command(flatten)]
-    common: EventArguments,
+    common: CommonArguments,
     /// The URL, or its beginning and a *.
     #[arg(long)]
     url: Option<UrlPattern>,
@@ -55,7 +55,7 @@ pub(crate) struct DecisionArguments {
 
 /// Conditions for decisions and for events.
 #[derive(Debug, Args)]
-pub(crate) struct EventArguments {
+pub(super) struct CommonArguments {
     /// Then or later: a time, a day, or how long ago (1h).
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
@@ -67,7 +67,17 @@ pub(crate) struct EventArguments {
     host: Option<String>,
 }
 
-impl EventArguments {
+/// Conditions for events.
+#[derive(Debug, Args)]
+pub(crate) struct EventArguments {
+    #[command(flatten)]
+    common: CommonArguments,
+    /// The word for the event, as listed, such as `heartbeat`.
+    #[arg(long)]
+    kind: Option<String>,
+}
+
+impl CommonArguments {
     /// Refuses times that end before they begin: no row would be found.
     fn check(&self) -> Result<(), Usage> {
         match (self.from, self.until) {
@@ -83,11 +93,12 @@ impl TryFrom<&EventArguments> for EventFilter {
     type Error = Usage;
 
     fn try_from(which: &EventArguments) -> Result<Self, Usage> {
-        which.check()?;
+        which.common.check()?;
         Ok(Self {
-            from: which.from,
-            until: which.until,
-            host: which.host.clone(),
+            from: which.common.from,
+            until: which.common.until,
+            host: which.common.host.clone(),
+            kind: which.kind.clone(),
         })
     }
 }

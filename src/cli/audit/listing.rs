@@ -150,6 +150,16 @@ pub(super) fn event_line(event: &EventRow) -> String {
             event.seq, event.kind,
         );
     }
+    if event.host.is_empty() {
+        let sent = event.sent.map(|sent| format!("{sent} requests sent"));
+        let facts = [sent, event.detail.clone()].into_iter().flatten();
+        return inert(&format!(
+            "{:>6} {time:<20} {:<16} {}",
+            event.seq,
+            event.kind,
+            facts.collect::<Vec<_>>().join("  "),
+        ));
+    }
     if let (Some(actor), Some(reason)) = (&event.actor, &event.reason) {
         return inert(&format!(
             "{:>6} {time:<20} {:<16} {}  by {actor}: {reason}",
@@ -230,6 +240,7 @@ mod tests {
             policy: Arc::new(StoredPolicy::new("{}")),
             wait_ms: 1250,
             status: Some(200),
+            sent: Some(1),
             directives: None,
             bytes: None,
             error: Some("client_gone".into()),

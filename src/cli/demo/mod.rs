@@ -150,7 +150,7 @@ Try these in another terminal:
 
   # what is on record, and whether it still holds
   {program} audit list
-  {program} audit show 1
+  {program} audit show 3
   {program} audit verify
 
 What the shop is asked for, and what the proxy decides:

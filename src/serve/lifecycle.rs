@@ -1,0 +1,189 @@
+//! Events of the proxy itself in the record: its start and stop, each
+//! configuration that comes in force, reloads, and a heartbeat.
+//!
+//! A configuration is named by digests: the record says which one was in force,
+//! and no values that may be secret. What decisions rest on of it is on record with
+//! them (`policy`). Does not know how the record states the count of requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use crate::audit::AuditLog;
+use crate::audit::events::{ProcessEvent, ProcessEventKind};
+use crate::config::Settings;
+use crate::decision::digest::Digest;
+use crate::decision::overrides::Override;
+
+/// Time between two heartbeats. Silence in the record is told from silence of
+/// crawlers by them, and the count of requests is compared between them.
+const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
+
+/// Events of one process in the record.
+#[derive(Debug)]
+pub(super) struct Lifecycle {
+    audit: Arc<AuditLog>,
+    heartbeat: AbortHandle,
+}
+
+impl Lifecycle {
+    /// Writes that the proxy has started with `settings`, and begins its
+    /// heartbeat. To be called before any request is accepted.
+    pub(super) fn begin(audit: &Arc<AuditLog>, settings: &Settings) -> Self {
+        // The version says which program made the decisions that follow.
+        let version = json!({ "version": env!("CARGO_PKG_VERSION") });
+        let record = Arc::clone(audit);
+        let heartbeat = tokio::spawn(async move {
+            loop {
+                sleep(HEARTBEAT).await;
+                let event = ProcessEvent::now(ProcessEventKind::Heartbeat, Json::Null);
+                record.record_process_event(event);
+            }
+        });
+        let lifecycle = Self {
+            audit: Arc::clone(audit),
+            heartbeat: heartbeat.abort_handle(),
+        };
+        lifecycle.write(ProcessEventKind::Started, version);
+        lifecycle.write(ProcessEventKind::Configuration, configuration(settings));
+        lifecycle
+    }
+
+    /// Writes that `settings` came in force in place of `before`.
+    pub(super) fn reloaded(&self, before: &Settings, settings: &Settings) {
+        let changed = settings.values.changed_from(&before.values);
+        let detail = json!({ "result": "successful", "changed": changed });
+        self.write(ProcessEventKind::Reloaded, detail);
+        let (before, now) = (configuration(before), configuration(settings));
+        // The same file read again puts nothing new in force.
+        if before != now {
+            self.write(ProcessEventKind::Configuration, now);
+        }
+    }
+
+    /// Writes that a configuration could not be put in force. Why is in the log:
+    /// the reason may quote values.
+    pub(super) fn not_reloaded(&self) {
+        self.write(ProcessEventKind::Reloaded, json!({ "result": "failed" }));
+    }
+
+    /// Writes that the proxy has stopped. To be called when no exchange is under
+    /// way any more, and before the record is closed.
+    pub(super) fn end(&self) {
+        self.heartbeat.abort();
+        self.write(ProcessEventKind::Stopped, Json::Null);
+    }
+
+    fn write(&self, kind: ProcessEventKind, detail: Json) {
+        let event = ProcessEvent::now(kind, detail);
+        self.audit.record_process_event(event);
+    }
+}
+
+impl Drop for Lifecycle {
+    fn drop(&mut self) {
+        self.heartbeat.abort();
+    }
+}
+
+/// Returns the digests by which a configuration is named: of all its values, of
+/// the policy in it, and of each override.
+fn configuration(settings: &Settings) -> Json {
+    let mut facts = json!({
+        "sha256": settings.values.digest().to_string(),
+        "policy": settings.policy.digest().to_string(),
+    });
+    let overrides = &settings.policy.terms().overrides;
+    if !overrides.is_empty() {
+        let digests: Vec<_> = overrides.iter().map(override_digest).collect();
+        facts["overrides"] = json!({ "count": overrides.len(), "sha256": digests });
+    }
+    facts
+}
+
+/// Returns the SHA-256 of the JSON of an override, as it is in the policy.
+fn override_digest(entry: &Override) -> String {
+    // Words and texts: there is nothing in them that JSON cannot hold.
+    let json = serde_json::to_string(entry).unwrap_or_default();
+    Digest::of(json.as_bytes()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::ops::ControlFlow;
+
+    use tokio::task::yield_now;
+    use tokio::time::advance;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::audit::events::EventRow;
+    use crate::audit::filter::EventFilter;
+    use crate::audit::reader::AuditReader;
+    use crate::audit::{Durability, Options};
+    use crate::config::{Config, ConfigSources};
+    use crate::metrics::Metrics;
+
+    // Ours: silence in the record is told from a proxy that was not there.
+    #[tokio::test(start_paused = true)]
+    async fn there_is_a_heartbeat_an_hour_until_the_stop() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            path: folder.path().join("data/audit.db"),
+            durability: Durability::Commit,
+            queue: NonZeroUsize::MIN.saturating_add(15),
+            wal_max: 1 << 28,
+            new_record: false,
+        };
+        let (metrics, tracker) = (Arc::new(Metrics::default()), TaskTracker::new());
+        let audit = Arc::new(AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap());
+        let sources = ConfigSources {
+            file: None,
+            environment: Vec::new(),
+            overrides: &[],
+            working_directory: "/".into(),
+            data_directory: None,
+        };
+        let config = Config::read(&sources).unwrap();
+        let lifecycle = Lifecycle::begin(&audit, config.settings());
+        yield_now().await;
+        for _ in 0..3 {
+            metrics.upstream_sent.inc();
+            // Time stands still for as long as the writer's thread runs.
+            advance(HEARTBEAT).await;
+            yield_now().await;
+        }
+        lifecycle.end();
+        advance(3 * HEARTBEAT).await;
+        yield_now().await;
+        audit.close();
+        tracker.close();
+        tracker.wait().await;
+        let mut events = Vec::new();
+        let visit = |event: EventRow| {
+            events.push((event.kind, event.sent));
+            ControlFlow::Continue(())
+        };
+        let reader = AuditReader::open(&options.path).unwrap();
+        reader.visit_events(&EventFilter::default(), visit).unwrap();
+        let expected = [
+            ("stopped", Some(3)),
+            ("heartbeat", Some(3)),
+            ("heartbeat", Some(2)),
+            ("heartbeat", Some(1)),
+            ("configuration", None),
+            ("started", Some(0)),
+        ];
+        assert!(
+            events
+                .iter()
+                .map(|(kind, sent)| (kind.as_str(), *sent))
+                .eq(expected),
+            "{events:?}"
+        );
+    }
+}

@@ -218,8 +218,8 @@ fn a_crawler_whose_token_can_be_no_key_is_told_by_its_record() {
         let page = Page::text("x").field("X-Robots-Tag", "_bot: noindex");
         let config = Config::default().set("crawler = [{ token = \"_bot\", user_agent = \"u\" }]");
         let (_origin, proxy) = started(Script::robots("").page("/a", page), config).await;
-        // The first ending has number 2.
-        for (count, seq) in [(1, 1), (2, 3)] {
+        // The start and its configuration come before, the first ending between.
+        for (count, seq) in [(1, 3), (2, 5)] {
             let reply = get_as(&proxy, "under/1.0", "http://o.test/a").await;
             let wanted = format!("*=(noindex;src=x);state=complete;audit=\"{seq}\"");
             assert_eq!(field(&reply), wanted);

@@ -91,7 +91,7 @@ fn hops_changed_by_hand_are_found() {
             assert_eq!(place.database().execute(&sql, []).unwrap(), 1);
             let outcome = place.run(&["audit", "verify"]).await;
             assert_eq!(outcome.code, Some(1), "{outcome:?}");
-            assert!(outcome.stdout.contains("\n1: "), "{outcome:?}");
+            assert!(outcome.stdout.contains("\n3: "), "{outcome:?}");
         }
     });
 }

@@ -12,30 +12,21 @@ use std::ops::Range;
 
 use rusqlite::{Connection, Row};
 
-use super::columns::count;
 use super::decision_row::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::order::TimeRange;
-use super::pages::{NumberedTable, TableScan};
+use super::pages::TableScan;
 use super::parts::numbers_of;
 use super::reader::AuditReader;
 use super::rollup::{
-    EntrySums, HOUR_US, RollupEntry, RollupReader, TimeSpan, last_rolled_up, late_endings,
-    read_span,
+    COUNTED, CountedDecision, EntrySums, RollupEntry, RollupKey, RollupReader, TimeSpan,
+    last_rolled_up, late_endings, read_span,
 };
 
 /// Sums that are kept apart at a time, of some hundred bytes each. A question
 /// that asks for more is to be narrowed.
 const SUMS_MAX: usize = 1 << 20;
-
-/// What is counted of a decision and its ending.
-const COUNTED: NumberedTable = NumberedTable {
-    select: "
-SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.bytes, e.error
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
-    ..DECISIONS
-};
 
 /// Parts of one transaction: some milliseconds, which the WAL does not notice.
 const ROLLUPS: &str = "
@@ -110,16 +101,18 @@ impl SumsByReference {
     }
 
     fn add_rows(&mut self, mut scan: TableScan<'_>) -> Result<(), AuditError> {
-        while let Some(page) = scan.next_page(CountedRow::read)? {
-            for row in page {
-                self.add(row.references, &row.sums)?;
+        while let Some(page) = scan.next_page(CountedDecision::read)? {
+            for counted in page {
+                let mut sums = counted.decision_sums();
+                sums.add(&counted.ending_sums());
+                self.add(self.key(counted.key()), &sums)?;
             }
         }
         Ok(())
     }
 
-    /// Returns the references without what is not to be told apart.
-    fn key(&self, of: SumReferences) -> SumReferences {
+    /// Returns the references of a key, without what is not to be told apart.
+    fn key(&self, of: RollupKey) -> SumReferences {
         SumReferences {
             hour: if self.is_by_hour { of.hour } else { 0 },
             origin: if self.is_by_origin { of.origin } else { 0 },
@@ -127,8 +120,7 @@ impl SumsByReference {
         }
     }
 
-    fn add(&mut self, of: SumReferences, sums: &EntrySums) -> Result<(), AuditError> {
-        let key = self.key(of);
+    fn add(&mut self, key: SumReferences, sums: &EntrySums) -> Result<(), AuditError> {
         self.sums.entry(key).or_default().add(sums);
         if SUMS_MAX < self.sums.len() {
             return Err(AuditError::TooManySums(SUMS_MAX));
@@ -144,11 +136,7 @@ impl SumsByReference {
         let mut run: Option<SumReferences> = None;
         let mut run_sums = EntrySums::default();
         for RollupEntry { key, sums } in entries {
-            let key = self.key(SumReferences {
-                hour: key.hour,
-                origin: key.origin,
-                ruling: key.ruling,
-            });
+            let key = self.key(*key);
             if let Some(last) = run
                 && last != key
             {
@@ -158,32 +146,6 @@ impl SumsByReference {
             run_sums.add(sums);
         }
         run.map_or(Ok(()), |last| self.add(last, &run_sums))
-    }
-}
-
-/// A row of [`COUNTED`].
-struct CountedRow {
-    references: SumReferences,
-    sums: EntrySums,
-}
-
-impl CountedRow {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let time_us: i64 = row.get(1)?;
-        let error: Option<i64> = row.get(6)?;
-        Ok(Self {
-            references: SumReferences {
-                hour: time_us.div_euclid(HOUR_US),
-                origin: row.get(2)?,
-                ruling: row.get(3)?,
-            },
-            sums: EntrySums {
-                requests: 1,
-                wait_ms: count(row.get(4)?),
-                bytes: count(row.get::<_, Option<i64>>(5)?.unwrap_or_default()),
-                errors: error.is_some().into(),
-            },
-        })
     }
 }
 
@@ -216,7 +178,7 @@ impl PartUse {
     }
 }
 
-/// What was counted by roll-ups.
+/// Outcome of counting by roll-ups.
 struct RolledUp {
     /// Numbers of decisions that are still to be counted, row by row.
     rest: Vec<Range<i64>>,

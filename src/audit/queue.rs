@@ -151,6 +151,8 @@ impl EntryQueueState {
 #[derive(Debug)]
 struct SharedQueue {
     state: Mutex<EntryQueueState>,
+    /// Entries that wait.
+    waiting: Gauge,
     /// Wakes the writer.
     ready: Condvar,
     senders: AtomicUsize,
@@ -184,6 +186,7 @@ impl SharedQueue {
             number,
             _slot: slot,
         });
+        self.waiting.inc();
         Ok(state.must_wake())
     }
 }
@@ -192,8 +195,6 @@ impl SharedQueue {
 #[derive(Debug)]
 pub(super) struct EntryQueue {
     shared: Arc<SharedQueue>,
-    /// Entries that wait there.
-    waiting: Gauge,
 }
 
 impl Clone for EntryQueue {
@@ -201,7 +202,6 @@ impl Clone for EntryQueue {
         self.shared.senders.fetch_add(1, Ordering::Relaxed);
         Self {
             shared: Arc::clone(&self.shared),
-            waiting: self.waiting.clone(),
         }
     }
 }
@@ -227,14 +227,14 @@ impl EntryQueue {
         };
         let shared = Arc::new(SharedQueue {
             state: Mutex::new(state),
+            waiting,
             ready: Condvar::new(),
             senders: AtomicUsize::new(1),
         });
         let receiver = EntryReceiver {
             shared: Arc::clone(&shared),
-            waiting: waiting.clone(),
         };
-        (Self { shared, waiting }, receiver)
+        (Self { shared }, receiver)
     }
 
     /// Sends `task`, which holds `slot` until it is done or refused. Does not
@@ -249,9 +249,7 @@ impl EntryQueue {
         task: WriterTask,
         slot: OwnedSemaphorePermit,
     ) -> Result<(), AuditError> {
-        let must_wake = self.shared.push(task, slot)?;
-        self.waiting.inc();
-        if must_wake {
+        if self.shared.push(task, slot)? {
             self.shared.ready.notify_one();
         }
         Ok(())
@@ -277,7 +275,6 @@ pub(super) struct WriterEntry {
 #[derive(Debug)]
 pub(super) struct EntryReceiver {
     shared: Arc<SharedQueue>,
-    waiting: Gauge,
 }
 
 impl EntryReceiver {
@@ -327,9 +324,8 @@ impl EntryReceiver {
         task: WriterTask,
         slot: OwnedSemaphorePermit,
     ) -> Result<(), AuditError> {
-        self.shared.push(task, slot)?;
-        self.waiting.inc();
-        Ok(())
+        // Whoever calls is the one that would be woken.
+        self.shared.push(task, slot).map(drop)
     }
 
     /// Notes that the numbers up to `last` are reserved on disk.

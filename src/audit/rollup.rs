@@ -15,16 +15,20 @@ use std::collections::BTreeMap;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::columns::{count, signed};
-use super::decision_row::CheckedRecord;
+use super::decision_row::{CheckedRecord, DECISIONS};
+use super::pages::NumberedTable;
 use super::parts::{numbers_of, part_of};
 
 /// Microseconds of an hour.
 pub(super) const HOUR_US: i64 = 3_600_000_000;
 
-const DECISIONS_OF_PART: &str = "
+/// Decisions and their endings, as far as they are counted.
+pub(super) const COUNTED: NumberedTable = NumberedTable {
+    select: "
 SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
-WHERE ? <= d.seq AND d.seq < ?";
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
+    ..DECISIONS
+};
 
 /// Endings of the open part whose decisions are in earlier ones.
 const LATE_ENDINGS: &str = "
@@ -87,7 +91,7 @@ pub(super) struct RollupEntry {
 }
 
 /// A decision as it is counted, with its ending.
-struct CountedDecision {
+pub(super) struct CountedDecision {
     seq: i64,
     time_us: i64,
     origin: i64,
@@ -103,7 +107,8 @@ struct CountedEnding {
 }
 
 impl CountedDecision {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    /// Reads a row of [`COUNTED`].
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         // The number is null without an ending, and so are its values.
         let ending = |seq| {
             Ok::<_, rusqlite::Error>(CountedEnding {
@@ -122,13 +127,33 @@ impl CountedDecision {
         })
     }
 
-    fn key(&self) -> RollupKey {
+    /// Returns the key under which the decision and its ending are summed.
+    pub(super) fn key(&self) -> RollupKey {
         RollupKey {
             part: part_of(self.seq),
             hour: self.time_us.div_euclid(HOUR_US),
             ruling: self.ruling,
             origin: self.origin,
         }
+    }
+
+    /// Returns the sums of the decision without its ending.
+    pub(super) fn decision_sums(&self) -> EntrySums {
+        EntrySums {
+            requests: 1,
+            wait_ms: self.wait_ms,
+            ..EntrySums::default()
+        }
+    }
+
+    /// Returns the sums of the ending, if there is one.
+    pub(super) fn ending_sums(&self) -> EntrySums {
+        let sums = self.ending.as_ref().map(|ending| EntrySums {
+            bytes: ending.bytes,
+            errors: ending.has_error.into(),
+            ..EntrySums::default()
+        });
+        sums.unwrap_or_default()
     }
 }
 
@@ -152,7 +177,8 @@ impl PartRollup {
     fn of(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
         let mut rollup = Self::default();
         let numbers = numbers_of(part);
-        let mut statement = connection.prepare_cached(DECISIONS_OF_PART)?;
+        let sql = format!("{} WHERE ? <= d.seq AND d.seq < ?", COUNTED.select);
+        let mut statement = connection.prepare_cached(&sql)?;
         let mut rows = statement.query([numbers.start, numbers.end])?;
         while let Some(row) = rows.next()? {
             let counted = CountedDecision::read(row)?;
@@ -175,11 +201,8 @@ impl PartRollup {
         });
         span.first_us = span.first_us.min(at);
         span.last_us = span.last_us.max(at);
-        self.sums.entry(counted.key()).or_default().add(&EntrySums {
-            requests: 1,
-            wait_ms: counted.wait_ms,
-            ..EntrySums::default()
-        });
+        let sums = self.sums.entry(counted.key()).or_default();
+        sums.add(&counted.decision_sums());
     }
 
     /// Adds the ending, if its number is in `part`.
@@ -187,11 +210,8 @@ impl PartRollup {
         if let Some(ending) = &counted.ending
             && part_of(ending.seq) == part
         {
-            self.sums.entry(counted.key()).or_default().add(&EntrySums {
-                bytes: ending.bytes,
-                errors: ending.has_error.into(),
-                ..EntrySums::default()
-            });
+            let sums = self.sums.entry(counted.key()).or_default();
+            sums.add(&counted.ending_sums());
         }
     }
 
@@ -380,14 +400,10 @@ pub(super) fn late_endings(connection: &Connection) -> rusqlite::Result<Vec<Roll
     let mut statement: CachedStatement<'_> = connection.prepare_cached(LATE_ENDINGS)?;
     let rows = statement.query_map([], |row| {
         let counted = CountedDecision::read(row)?;
-        let ending = counted.ending.as_ref();
-        let sums = EntrySums {
-            bytes: ending.map_or(0, |ending| ending.bytes),
-            errors: ending.map_or(0, |ending| ending.has_error.into()),
-            ..EntrySums::default()
-        };
-        let key = counted.key();
-        Ok(RollupEntry { key, sums })
+        Ok(RollupEntry {
+            key: counted.key(),
+            sums: counted.ending_sums(),
+        })
     })?;
     rows.collect()
 }

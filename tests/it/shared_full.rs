@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use crate::kit::client::Crawler;
 use crate::kit::h2::H2Crawler;
 use crate::kit::namespace::{Addresses, Everywhere, NameServer, inside};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{ONE_FILE, asking_for_less, metric, standard};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
@@ -63,6 +63,31 @@ async fn alone(proxy: &Proxy) -> Service {
 
 async fn beside(proxy: &Proxy) -> Service {
     crawl(proxy, GOOD, "GoodBot", URL, BESIDE).await
+}
+
+/// Starts a proxy whose hosts are asked 20 times a second.
+async fn at_twenty_a_second(origin: &Origin) -> Arc<Proxy> {
+    let config = standard(origin)
+        .set(ONE_FILE)
+        .set("pace.origin = { rate = \"20/s\" }");
+    Arc::new(config.start().await)
+}
+
+/// Has each of `others` clients do `each` times at once what `act` does, which is
+/// told the client and a number.
+fn crowd_of<F: Future<Output = ()> + Send>(
+    proxy: &Arc<Proxy>,
+    others: u8,
+    each: usize,
+    act: impl Fn(Arc<Proxy>, u8, usize) -> F + Copy + Send + 'static,
+) -> Crowd {
+    let mut crowd = Crowd::default();
+    for client in 0..others {
+        for number in 0..each {
+            crowd.repeat(proxy, move |proxy| act(proxy, client, number));
+        }
+    }
+    crowd
 }
 
 /// Asks as one of the others, and waits for the answer for as long as that takes.
@@ -236,12 +261,9 @@ async fn beside_names_that_hang(others: u8, resolver: &str) {
     let config = Config::default().set(&format!("upstream.resolver = {resolver}"));
     let proxy = Arc::new(config.start().await);
     let alone = new_names(&proxy, "alone", ALONE).await;
-    let mut crowd = Crowd::default();
-    for client in 0..others {
-        for _ in 0..80 {
-            crowd.repeat(&proxy, move |proxy| names_that_hang(proxy, client));
-        }
-    }
+    let _crowd = crowd_of(&proxy, others, 80, |proxy, client, _| {
+        names_that_hang(proxy, client)
+    });
     at_least(&proxy, "politesse_upstream_dns_hanging", 8).await;
     let beside = new_names(&proxy, "beside", BESIDE).await;
     beside.assert_least(&alone, apart(others));
@@ -286,7 +308,7 @@ async fn read_head_and_wait(proxy: Arc<Proxy>, client: u8, wait: Duration) {
 
 async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     others: u8,
-    each: u32,
+    each: usize,
     slow: fn(Arc<Proxy>, u8) -> F,
 ) {
     let endless = Page::stream(1 << 30, Length::Announced);
@@ -296,12 +318,9 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
         .set("pace.origin = { in_flight = 4, rate = \"20/s\" }");
     let proxy = Arc::new(config.start().await);
     let alone = alone(&proxy).await;
-    let mut crowd = Crowd::default();
-    for client in 0..others {
-        for _ in 0..each {
-            crowd.repeat(&proxy, move |proxy| slow(proxy, client));
-        }
-    }
+    let _crowd = crowd_of(&proxy, others, each, move |proxy, client, _| {
+        slow(proxy, client)
+    });
     at_least(&proxy, "politesse_pace_queued", 4).await;
     // Each may stall once for some seconds (`pace.max_stall`).
     let crawl_on = async {
@@ -319,19 +338,11 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
 
 async fn beside_many_names(others: u8) {
     let origin = Script::robots("").start().await;
-    let config = standard(&origin)
-        .set(ONE_FILE)
-        .set("pace.origin = { rate = \"20/s\" }");
-    let proxy = Arc::new(config.start().await);
+    let proxy = at_twenty_a_second(&origin).await;
     let alone = alone(&proxy).await;
-    let mut crowd = Crowd::default();
-    for client in 0..others {
-        for number in 0..60 {
-            crowd.repeat(&proxy, move |proxy| {
-                take(proxy, client, agent("Bad", number))
-            });
-        }
-    }
+    let _crowd = crowd_of(&proxy, others, 60, |proxy, client, number| {
+        take(proxy, client, agent("Bad", number))
+    });
     at_least(&proxy, "politesse_pace_queued", 50).await;
     let beside = beside(&proxy).await;
     beside.assert_least(&alone, together(others));
@@ -346,13 +357,10 @@ async fn beside_a_back_off(others: u8) {
         .set("pace.backoff = { by_one = \"10s\" }");
     let proxy = Arc::new(config.start().await);
     let alone = alone(&proxy).await;
-    let mut crowd = Crowd::default();
-    for client in 0..others {
-        crowd.repeat(&proxy, move |proxy| async move {
-            let _ = ask(&proxy, bad(client), "BadBot", "http://o.test/bad").await;
-            sleep(Duration::from_millis(100)).await;
-        });
-    }
+    let _crowd = crowd_of(&proxy, others, 1, |proxy, client, _| async move {
+        let _ = ask(&proxy, bad(client), "BadBot", "http://o.test/bad").await;
+        sleep(Duration::from_millis(100)).await;
+    });
     origin.arrival("/bad").await;
     // For half of it the host is left alone, which binds all.
     let time = Duration::from_secs(20);
@@ -363,19 +371,11 @@ async fn beside_a_back_off(others: u8) {
 async fn beside_a_crawl_delay(others: u8) {
     let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
     let origin = Script::robots(robots).start().await;
-    let config = standard(&origin)
-        .set(ONE_FILE)
-        .set("pace.origin = { rate = \"20/s\" }");
-    let proxy = Arc::new(config.start().await);
+    let proxy = at_twenty_a_second(&origin).await;
     let alone = alone(&proxy).await;
-    let mut crowd = Crowd::default();
-    for client in 0..others {
-        for _ in 0..10 {
-            crowd.repeat(&proxy, move |proxy| {
-                take(proxy, client, "SlowBot".to_owned())
-            });
-        }
-    }
+    let _crowd = crowd_of(&proxy, others, 10, |proxy, client, _| {
+        take(proxy, client, "SlowBot".to_owned())
+    });
     sleep(Duration::from_millis(200)).await;
     let beside = beside(&proxy).await;
     beside.assert_least(&alone, together(others));

@@ -87,9 +87,9 @@ impl ProcessEventKind {
 pub struct ProcessEvent {
     /// Time of the event.
     pub at: Timestamp,
-    /// What happened.
+    /// Kind of the event.
     pub kind: ProcessEventKind,
-    /// Facts about it: an object, or null.
+    /// Facts about the event: an object, or null.
     pub detail: Json,
 }
 

@@ -148,9 +148,9 @@ pub struct StatGroup {
 /// Order of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatOrder {
-    /// Those with most requests come first.
+    /// Sums with most requests come first.
     Requests,
-    /// Those with most refusals come first, then those with most that report mode
+    /// Sums with most refusals come first, then those with most that report mode
     /// let through, then those with most requests.
     Refusals,
 }

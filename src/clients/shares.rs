@@ -120,9 +120,9 @@ struct Displacement {
 /// Shares that may be given up.
 #[derive(Debug, Clone, Copy)]
 enum Spare {
-    /// Those that may be displaced.
+    /// Shares that may be displaced.
     Unused,
-    /// Those that are in use since this time or longer, in milliseconds.
+    /// Shares that are in use since this time or longer, in milliseconds.
     UsedSince(u64),
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct ListArguments {
     form: FormArguments,
 }
 
-/// What stands above the rows.
+/// Headers above the rows, in each form.
 #[derive(Debug)]
 pub(super) struct RowLayout {
     /// Header for people.

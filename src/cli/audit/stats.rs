@@ -27,7 +27,7 @@ const SUM_NAMES: [&str; 7] = [
 /// Arguments of `audit stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// What is counted apart: host, crawler, rule, reason, hour, with commas between them.
+    /// Keys that are counted apart: host, crawler, rule, reason, hour, with commas between them.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<StatKey>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct StatsArguments {
 /// Arguments of `audit top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArguments {
-    /// What is counted.
+    /// Subject that is counted.
     subject: TopSubject,
     #[command(flatten)]
     which: DecisionArguments,
@@ -53,7 +53,7 @@ pub(crate) struct TopArguments {
     form: FormArguments,
 }
 
-/// What `audit top` counts.
+/// Subject that `audit top` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TopSubject {
     /// Rules that decided, on whatever host.

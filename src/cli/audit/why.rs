@@ -37,7 +37,7 @@ const LINES_AROUND: u32 = 4;
 pub(crate) struct WhyArguments {
     /// The URL.
     url: Target,
-    /// Who asked: a product token or a whole User-Agent value; without it, anybody.
+    /// Crawler that asked: a product token or a whole User-Agent value; without it, anybody.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
     /// The latest decision by then; without it, the latest.

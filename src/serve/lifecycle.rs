@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tokio::task::AbortHandle;
 use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
@@ -26,7 +26,7 @@ const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     audit: Arc<AuditLog>,
-    heartbeat: AbortHandle,
+    heartbeat: AbortOnDropHandle<()>,
 }
 
 impl Lifecycle {
@@ -39,13 +39,12 @@ impl Lifecycle {
         let heartbeat = tokio::spawn(async move {
             loop {
                 sleep(HEARTBEAT).await;
-                let event = ProcessEvent::now(ProcessEventKind::Heartbeat, Json::Null);
-                record.record_process_event(event);
+                write(&record, ProcessEventKind::Heartbeat, Json::Null);
             }
         });
         let lifecycle = Self {
             audit: Arc::clone(audit),
-            heartbeat: heartbeat.abort_handle(),
+            heartbeat: AbortOnDropHandle::new(heartbeat),
         };
         lifecycle.write(ProcessEventKind::Started, version);
         lifecycle.write(ProcessEventKind::Configuration, configuration(settings));
@@ -78,15 +77,12 @@ impl Lifecycle {
     }
 
     fn write(&self, kind: ProcessEventKind, detail: Json) {
-        let event = ProcessEvent::now(kind, detail);
-        self.audit.record_process_event(event);
+        write(&self.audit, kind, detail);
     }
 }
 
-impl Drop for Lifecycle {
-    fn drop(&mut self) {
-        self.heartbeat.abort();
-    }
+fn write(audit: &AuditLog, kind: ProcessEventKind, detail: Json) {
+    audit.record_process_event(ProcessEvent::now(kind, detail));
 }
 
 /// Returns the digests by which a configuration is named: of all its values, of

@@ -13,7 +13,7 @@ use crate::audit::reader::AuditReader;
 use crate::audit::{CheckedRecord, row_json};
 use crate::decision::again::{Again, EvidenceCache, decide_again, decision_again};
 use crate::decision::decide::{Evidence, Policy};
-use crate::decision::record::StoredRecord;
+use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
@@ -116,11 +116,7 @@ impl DecisionDetails {
         if let Some(snapshot) = &self.record.snapshot {
             let robots = &mut row["robots"];
             robots["hops"] = json!(snapshot.hops);
-            robots["token"] = json!(snapshot.token);
-            robots["result"] = json!(snapshot.result);
-            robots["cause"] = json!(snapshot.cause);
-            robots["fetched_at"] = json!(snapshot.fetched_at.to_string());
-            robots["expires_at"] = json!(snapshot.expires_at.to_string());
+            add_fetch(robots, snapshot);
             robots["text"] = json!(self.robots().map(|robots| robots.text().into_owned()));
         }
         let policy = serde_json::from_str(&self.record.policy.json);
@@ -135,6 +131,15 @@ impl DecisionDetails {
         row["others"] = json!(self.others);
         row
     }
+}
+
+/// Adds how a robots.txt was fetched, and how long it holds, to its JSON.
+pub(super) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
+    robots["token"] = json!(snapshot.token);
+    robots["result"] = json!(snapshot.result);
+    robots["cause"] = json!(snapshot.cause);
+    robots["fetched_at"] = json!(snapshot.fetched_at.to_string());
+    robots["expires_at"] = json!(snapshot.expires_at.to_string());
 }
 
 /// Makes the filter for all decisions about one URL.

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::arguments::time;
-use super::details::{DecisionDetails, of_url};
+use super::details::{DecisionDetails, add_fetch, of_url};
 use super::listing::Screen;
 use super::robots::{is_for, origin_line};
 use super::rows::{FormArguments, RowForm, write_json};
@@ -330,16 +330,13 @@ impl UnaskedUrl {
             "others": self.others,
             "robots": by_robots.map(|by| {
                 let snapshot = &by.robots.snapshot;
-                json!({
+                let mut robots = json!({
                     "url": snapshot.url,
                     "status": snapshot.status,
                     "sha256": snapshot.sha256.map(|digest| digest.to_string()),
-                    "token": snapshot.token,
-                    "result": snapshot.result,
-                    "cause": snapshot.cause,
-                    "fetched_at": snapshot.fetched_at.to_string(),
-                    "expires_at": snapshot.expires_at.to_string(),
-                })
+                });
+                add_fetch(&mut robots, snapshot);
+                robots
             }),
             "check": by_robots.map(|by| &by.answer.json),
         })

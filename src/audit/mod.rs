@@ -277,12 +277,7 @@ impl AuditLog {
     /// sent until now where it states one. Does not wait. Once queued it is tried
     /// until it is written; one that finds no place is lost, and counted.
     pub fn record_process_event(&self, event: ProcessEvent) {
-        let pending = PendingProcessEvent {
-            event,
-            counter: self.metrics.upstream_sent.clone(),
-            sent: None,
-            count: ResultCount::new(&self.metrics.audit_events),
-        };
+        let pending = PendingProcessEvent::new(event, &self.metrics);
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
             self.queue
                 .send(WriterTask::Process(pending), slot)

@@ -14,7 +14,7 @@ use super::error::WriteError;
 use super::events::ProcessEvent;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
-use crate::metrics::ResultLabel;
+use crate::metrics::{Metrics, ResultLabel};
 use crate::pace::back_off::BackOffEvent;
 
 /// Result of a task: it is on disk, or why it is not.
@@ -153,6 +153,16 @@ pub(super) struct PendingProcessEvent {
 }
 
 impl PendingProcessEvent {
+    /// Makes an event that is queued next, counted in `metrics`.
+    pub(super) fn new(event: ProcessEvent, metrics: &Metrics) -> Self {
+        Self {
+            event,
+            counter: metrics.upstream_sent.clone(),
+            sent: None,
+            count: ResultCount::new(&metrics.audit_events),
+        }
+    }
+
     /// Reads the counter, if the event states it.
     pub(super) fn read_count(&mut self) {
         self.sent = self.event.kind.has_count().then(|| self.counter.get());

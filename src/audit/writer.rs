@@ -21,7 +21,7 @@ use super::events::{ProcessEvent, ProcessEventKind};
 use super::leaf::LostRange;
 use super::queue::{EntryReceiver, WriterEntry};
 use super::store::AuditStore;
-use super::tasks::{PendingProcessEvent, ResultCount, WriterTask};
+use super::tasks::{PendingProcessEvent, WriterTask};
 use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
 use crate::clock;
 use crate::metrics::Metrics;
@@ -262,12 +262,8 @@ impl AuditWriter {
             return;
         }
         let detail = json!({ "robots": snapshots, "back_offs": back_offs });
-        let pending = PendingProcessEvent {
-            event: ProcessEvent::now(ProcessEventKind::Pruned, detail),
-            counter: self.metrics.upstream_sent.clone(),
-            sent: None,
-            count: ResultCount::new(&self.metrics.audit_events),
-        };
+        let event = ProcessEvent::now(ProcessEventKind::Pruned, detail);
+        let pending = PendingProcessEvent::new(event, &self.metrics);
         // Without a place, or when the queue is closed, the event is counted as
         // lost.
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {

@@ -29,6 +29,9 @@ echo '== Ten clients that take all they can beside one that behaves'
 cargo test --locked --profile quick --test it shared_full -- --ignored --nocapture --test-threads 1
 cargo test --locked --profile quick --test it wrong_tokens -- --ignored --nocapture --test-threads 1
 
+echo '== A hundred kills at full load, half of them with a full disk'
+cargo test --locked --test it record_kill -- --ignored --nocapture
+
 echo '== A store of 100,000 robots.txt'
 cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
 

@@ -118,7 +118,7 @@ pub enum AuditError {
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// The disk, or SQLite, refused it.
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy_of(.0))]
     Sqlite(rusqlite::Error),
     /// Another program is writing to the database, and has not ended in time.
     #[error(
@@ -146,5 +146,20 @@ impl From<rusqlite::Error> for WriteError {
             Some(ErrorCode::DatabaseBusy) => Self::Locked(error),
             _ => Self::Sqlite(error),
         }
+    }
+}
+
+/// Returns what ends a fault of the disk, as the end of a sentence.
+fn remedy_of(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            "; the record goes on by itself once there is room in its file system"
+        }
+        Some(ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
+            "; its disk fails, or its file system is read-only (`findmnt -T` with the folder of \
+             the record, and `dmesg`, tell): the record goes on by itself once it can be \
+             written, and after a repair of the file system with the next start"
+        }
+        _ => "",
     }
 }

@@ -43,6 +43,13 @@ pub enum FileChange {
         /// Least length that it had.
         expected: u64,
     },
+    /// SQLite has found a page that is none.
+    #[error(
+        "is damaged: stop the proxy, see what `politesse audit verify` finds, and restore the \
+         file from a backup, or start once with `politesse serve --new-record`, which sets the \
+         damaged one aside"
+    )]
+    Damaged,
     /// The path cannot be looked at.
     #[error("cannot be looked at ({0}): give the proxy access to its folder")]
     Unreadable(io::ErrorKind),
@@ -52,7 +59,7 @@ impl FileFault {
     /// Reports whether only a restart ends the fault. The others end when the
     /// file is back.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.change, FileChange::Cut { .. })
+        matches!(self.change, FileChange::Cut { .. } | FileChange::Damaged)
     }
 }
 
@@ -103,6 +110,12 @@ impl OpenFiles {
         // it again after a checkpoint.
         self.wal.bytes_min = wal_bytes;
         self.wal.check()
+    }
+
+    /// Makes the fault of a database in which SQLite has found damage. Nothing is
+    /// written to it any more: each page that is could make the damage greater.
+    pub(super) fn damaged_database(&self) -> FileFault {
+        self.database.fault(FileChange::Damaged)
     }
 
     /// Returns the length of the database's file.

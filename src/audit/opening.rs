@@ -72,7 +72,7 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     folder.check_permissions()?;
     let old_marker = read_marker(folder.path())?;
     let defect = match &old_marker {
-        Some(marker) => find_defect(marker, &folder.database)?,
+        Some(marker) => find_defect(marker, &folder.database, options)?,
         None => None,
     };
     // The marker of the record before, if a new one begins in its place.
@@ -133,7 +133,11 @@ fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {
 
 /// Finds what is wrong with a database that is not the one that `marker` was
 /// written for, or not all of it.
-fn find_defect(marker: &RecordMarker, database: &Path) -> Result<Option<String>, AuditError> {
+fn find_defect(
+    marker: &RecordMarker,
+    database: &Path,
+    options: &Options,
+) -> Result<Option<String>, AuditError> {
     let bytes = match std::fs::metadata(database) {
         Ok(found) => found.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -144,7 +148,7 @@ fn find_defect(marker: &RecordMarker, database: &Path) -> Result<Option<String>,
     if bytes == 0 {
         return Ok(Some(format!("there is no {}", name_of(database))));
     }
-    match compare(marker, database, bytes) {
+    match compare(marker, database, bytes, options) {
         Err(AuditError::Open(_, error) | AuditError::Read(error)) if is_damage(&error) => {
             Ok(Some(format!("it is damaged ({error})")))
         }
@@ -157,6 +161,7 @@ fn compare(
     marker: &RecordMarker,
     database: &Path,
     bytes: u64,
+    options: &Options,
 ) -> Result<Option<String>, AuditError> {
     // Read-only: what is found here is evidence until somebody has decided what
     // is to be done with it.
@@ -172,8 +177,9 @@ fn compare(
         return Ok(Some(format!("it ends at {}", count(last))));
     }
     // Somebody may have used VACUUM, or have put an old copy beside a newer WAL:
-    // only a look at every page tells which.
-    if bytes < marker.bytes {
+    // only a look at every page tells which. And whoever asks for a new record may
+    // have found a page damaged that no start reads.
+    if bytes < marker.bytes || options.new_record {
         let sql = "PRAGMA quick_check(1)";
         let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
         if cause != "ok" {
@@ -185,7 +191,8 @@ fn compare(
     Ok(missing.map(|missing| format!("it is damaged ({missing})")))
 }
 
-fn is_damage(error: &rusqlite::Error) -> bool {
+/// Reports whether SQLite has found that a file is no database, or no whole one.
+pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)

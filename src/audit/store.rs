@@ -135,7 +135,13 @@ impl AuditStore {
         &mut self,
         work: impl FnOnce(&mut AuditTransaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), WriteError> {
-        let done = self.attempt(work);
+        let mut done = self.attempt(work);
+        if let Err(WriteError::Sqlite(error)) = &done
+            && opening::is_damage(error)
+        {
+            let fault = self.fault.insert(self.files.damaged_database());
+            done = Err(WriteError::Files(fault.clone()));
+        }
         if let Err(error) = &done {
             // What this transaction wrote is not there, so nothing may be
             // remembered of it.

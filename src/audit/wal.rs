@@ -61,7 +61,15 @@ pub enum WalFull {
         "audit.wal_max is reached, and what is in the WAL cannot be moved to the database; \
          the record goes on by itself once that works"
     )]
-    Checkpoint(#[source] rusqlite::Error),
+    Checkpoint(#[source] Arc<rusqlite::Error>),
+}
+
+/// Checkpoint that failed.
+#[derive(Debug)]
+struct FailedCheckpoint {
+    error: Arc<rusqlite::Error>,
+    /// Time at which it may be tried again.
+    retry_at: Instant,
 }
 
 /// WAL of a connection that writes.
@@ -84,8 +92,8 @@ pub(super) struct Wal {
     held_since: Option<Timestamp>,
     /// Whether the last commit found the disk full.
     disk_full: bool,
-    /// Time at which a checkpoint that failed may be tried again.
-    retry_at: Option<Instant>,
+    /// The last checkpoint that was to make room, if it failed.
+    failed: Option<FailedCheckpoint>,
     gauge: Gauge,
 }
 
@@ -130,7 +138,7 @@ impl Wal {
             is_checkpointed: false,
             held_since: None,
             disk_full: false,
-            retry_at: None,
+            failed: None,
             gauge,
         })
     }
@@ -153,19 +161,24 @@ impl Wal {
         if !is_full && !self.disk_full {
             return Ok(());
         }
-        if self.retry_at.is_some_and(|at| clock::instant() < at) {
-            return self.refusal(is_full);
+        let refuse = |cause| if is_full { Err(cause) } else { Ok(()) };
+        if let Some(failed) = &self.failed
+            && clock::instant() < failed.retry_at
+        {
+            return refuse(WalFull::Checkpoint(Arc::clone(&failed.error)));
         }
         match self.start_again(connection) {
             Ok(true) => Ok(()),
-            Ok(false) => self.refusal(is_full),
+            Ok(false) => {
+                let since = self.held_since.unwrap_or_else(clock::now);
+                refuse(WalFull::Reader { since })
+            }
             Err(error) => {
-                self.retry_at = Some(clock::instant() + RETRY);
-                if is_full {
-                    Err(WalFull::Checkpoint(error))
-                } else {
-                    Ok(())
-                }
+                let failed = self.failed.insert(FailedCheckpoint {
+                    error: Arc::new(error),
+                    retry_at: clock::instant() + RETRY,
+                });
+                refuse(WalFull::Checkpoint(Arc::clone(&failed.error)))
             }
         }
     }
@@ -247,16 +260,7 @@ impl Wal {
         self.due_at = self.due_every;
         self.is_checkpointed = false;
         self.held_since = None;
-        self.retry_at = None;
-    }
-
-    fn refusal(&self, is_full: bool) -> Result<(), WalFull> {
-        if is_full {
-            let since = self.held_since.unwrap_or_else(clock::now);
-            Err(WalFull::Reader { since })
-        } else {
-            Ok(())
-        }
+        self.failed = None;
     }
 
     fn show(&self) {

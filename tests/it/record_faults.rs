@@ -1,13 +1,13 @@
-//! The record's files deleted, replaced or cut under load, a reader that does
-//! not end, and a disk that is full: judged by the log of the origin.
+//! The record's files deleted, replaced, cut or damaged, programs that read or lock
+//! and do not end, and a disk that is full: judged by the log of the origin.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use crate::kit::client::{Crawler, get, metrics};
+use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::Outcome;
@@ -274,19 +274,6 @@ fn a_reader_that_stays_stops_the_crawl_at_the_bound_until_it_goes() {
     });
 }
 
-fn shell(script: &str) {
-    let status = Command::new("sh").args(["-ec", script]).status().unwrap();
-    assert!(status.success(), "{script}");
-}
-
-/// Takes all the room there is in the record's folder.
-fn fill(data: &Path) {
-    shell(&format!(
-        "dd if=/dev/zero of={}/fill bs=4k 2>/dev/null || true",
-        data.display()
-    ));
-}
-
 async fn verified(place: &Place) -> Outcome {
     let outcome = place.run(&["audit", "verify"]).await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -300,38 +287,115 @@ fn a_full_disk_stops_the_crawl_until_there_is_room() {
     inside(name, Addresses::These(&[]), async {
         let origin = Script::robots("").start().await;
         let place = Place::with(&config(&origin).set("audit.wal_max = \"16MiB\""));
-        let data = data(&place);
-        fs::create_dir(&data).unwrap();
-        shell(&format!(
-            "mount -t tmpfs -o size=20m,mode=0700 none {}",
-            data.display()
-        ));
+        let disk = Disk::mount(data(&place), 20 * MIB);
         let proxy = Arc::new(place.start().await);
         get(&proxy, "http://o.test/a").await;
 
-        fill(&data);
+        disk.fill();
         crawl_until_refused(&proxy).await;
         let sent = origin.targets().len();
-        assert_eq!(readyz(&proxy).await.0, 503);
+        let (status, text) = readyz(&proxy).await;
+        assert_eq!(status, 503);
+        assert!(text.contains("once there is room"), "{text}");
         assert_eq!(origin.targets().len(), sent);
-        fs::remove_file(data.join("fill")).unwrap();
+        disk.make_room();
         assert_eq!(get(&proxy, "http://o.test/b").await.status(), 200);
 
         // Now the checkpoint is what needs the room.
         let reader = reader_that_stays(proxy.place());
         crawl_until_refused(&proxy).await;
-        fill(&data);
+        disk.fill();
         drop(reader);
         let (status, text) = readyz(&proxy).await;
         assert_eq!(status, 503);
         assert!(text.contains("cannot be moved to the database"), "{text}");
-        shell(&format!("mount -o remount,size=80m {}", data.display()));
+        disk.resize(80 * MIB);
         until("room", async || {
             (get(&proxy, "http://o.test/c").await.status() == 200).then_some(())
         })
         .await;
         assert!(wal_bytes(&proxy).await < MIB);
         verified(proxy.place()).await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_program_that_locks_the_database_stops_the_crawl_until_it_ends() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        get(&proxy, "http://o.test/a").await;
+        let program = rusqlite::Connection::open(data(proxy.place()).join("audit.db")).unwrap();
+        program.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let reply = get(&proxy, "http://o.test/b").await;
+        assert_eq!(reply.status(), 503);
+        assert!(reply.text().contains("another program has locked"));
+        assert!(
+            readyz(&proxy)
+                .await
+                .1
+                .contains("another program has locked")
+        );
+        drop(program);
+        assert_eq!(get(&proxy, "http://o.test/c").await.status(), 200);
+        assert!(!origin.targets().contains(&"/b".to_owned()));
+        verified(&proxy.stop().await).await;
+    });
+}
+
+/// Overwrites the page in which `table` begins.
+fn damage(data: &Path, table: &str) {
+    let path = data.join("audit.db");
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let integer = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let bytes = integer("PRAGMA page_size").unwrap();
+    let root = format!("SELECT rootpage FROM sqlite_schema WHERE name = '{table}'");
+    let page = integer(&root).unwrap();
+    drop(database);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let junk = vec![0xA5; usize::try_from(bytes).unwrap()];
+    let start = u64::try_from((page - 1) * bytes).unwrap();
+    file.write_all_at(&junk, start).unwrap();
+}
+
+// Ours: whichever page it is, nothing goes out unrecorded, and nothing more is
+// written to a database that is damaged.
+#[test]
+fn one_bad_page_stops_the_crawl_until_the_record_is_set_aside() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        get(&proxy, "http://o.test/a").await;
+        let mut place = proxy.stop().await;
+        damage(&data(&place), "clock_step");
+        let proxy = place.start().await;
+        let before = origin.targets();
+        for page in ["b", "c"] {
+            let reply = get(&proxy, &format!("http://o.test/{page}")).await;
+            assert_eq!(reply.status(), 503);
+            assert!(
+                reply.text().contains("audit.db is damaged"),
+                "{}",
+                reply.text()
+            );
+        }
+        assert_eq!(origin.targets(), before);
+        let (status, text) = readyz(&proxy).await;
+        assert_eq!(status, 503);
+        assert!(text.contains("restore the file from a backup"), "{text}");
+        assert_eq!(proxy.log().matches("every request is refused").count(), 1);
+        place = proxy.stop().await;
+        let proxy = start_anew(place).await;
+        let reply = get(&proxy, "http://o.test/d").await;
+        assert_eq!(reply.status(), 200, "{} {}", reply.text(), proxy.log());
+        place = proxy.stop().await;
+        verified(&place).await;
+        // A page that the start has to read: it says so, and begins nothing.
+        damage(&data(&place), "decision");
+        let said = refused_start(&place).await;
+        assert!(said.contains("damaged"), "{said}");
+        assert!(said.contains("--new-record"), "{said}");
     });
 }
 

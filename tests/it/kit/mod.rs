@@ -13,6 +13,7 @@ pub(crate) mod codings;
 pub(crate) mod demo;
 #[path = "../../../crates/politesse-directives/tests/directives/directive_case.rs"]
 pub(crate) mod directive_case;
+pub(crate) mod disk;
 pub(crate) mod h2;
 pub(crate) mod loopback;
 pub(crate) mod namespace;

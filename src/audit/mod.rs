@@ -60,6 +60,8 @@ mod snapshot_row;
 
 mod columns;
 mod leaf;
+pub mod merkle;
+pub mod note;
 mod order;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,533 @@
+//! Merkle trees: roots, and proofs about them.
+//!
+//! RFC 9162, section 2.1, which hashes as RFC 6962 does. The tree over a list of
+//! leaves has a root of 32 bytes. An inclusion proof shows that a leaf is in the
+//! list, a consistency proof that a longer list begins with a shorter one. A proof
+//! over chosen leaves, which the RFC does not have, shows for many leaves at once
+//! that they are in the list: each subtree without a chosen leaf is one hash, and
+//! what can be computed is left out.
+//!
+//! Pure functions. What a proof needs is told as ranges of leaves; whoever has the
+//! leaves computes their roots. Does not know what the leaves are.
+
+use std::ops::Range;
+
+use crate::decision::digest::{CanonicalBytes, Digest};
+
+/// First byte of what is hashed for a leaf.
+const LEAF: u8 = 0;
+
+/// First byte of what is hashed for two subtrees.
+const NODE: u8 = 1;
+
+/// Most levels of a tree: its size is a number of 64 bits.
+const LEVELS: u32 = u64::BITS;
+
+/// Computes the hash of a leaf.
+pub fn leaf_hash(input: &[u8]) -> Digest {
+    let mut bytes = CanonicalBytes::default();
+    bytes.begin(&[LEAF]);
+    bytes.raw(input);
+    Digest::of(bytes.as_bytes())
+}
+
+/// Computes the root of the tree whose left and right subtrees have the roots
+/// `children`.
+pub fn node_hash(children: [Digest; 2]) -> Digest {
+    let mut bytes = [NODE; 65];
+    let [left, right] = children;
+    bytes[1..33].copy_from_slice(left.as_bytes());
+    bytes[33..].copy_from_slice(right.as_bytes());
+    Digest::of(&bytes)
+}
+
+/// Root of a subtree whose number of leaves is a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subtree {
+    /// Exponent of the number of its leaves: 0 for a leaf alone.
+    pub level: u32,
+    /// Its root; of a leaf alone, its hash.
+    pub root: Digest,
+}
+
+/// List of leaves as far as its root, and that of any longer list, depend on it:
+/// at most 64 hashes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CompactRange {
+    size: u64,
+    /// Roots of the greatest complete subtrees, from left to right: one for each
+    /// bit of the size that is set.
+    roots: Vec<Digest>,
+}
+
+impl CompactRange {
+    /// Returns the number of leaves.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the greatest complete subtrees, from left to right.
+    pub fn subtrees(&self) -> impl Iterator<Item = Subtree> + '_ {
+        let is_set = |level: &u32| self.size >> level & 1 == 1;
+        let levels = (0..LEVELS).rev().filter(is_set);
+        let with_level = |(level, root): (u32, &Digest)| Subtree { level, root: *root };
+        levels.zip(&self.roots).map(with_level)
+    }
+
+    /// Appends a leaf with the hash `leaf`.
+    pub fn push(&mut self, leaf: Digest) {
+        self.push_subtree(Subtree {
+            level: 0,
+            root: leaf,
+        });
+    }
+
+    /// Appends the leaves of a complete subtree.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the number of leaves so far is no multiple of that of
+    /// the subtree: the tree would have no such subtree.
+    pub fn push_subtree(&mut self, subtree: Subtree) {
+        let Subtree { level, root } = subtree;
+        debug_assert!(level <= self.size.trailing_zeros(), "out of place");
+        let mut merged = root;
+        // Like a carry in an addition: two subtrees of one level make one of the
+        // next.
+        let mut bits = self.size >> level;
+        while bits & 1 == 1
+            && let Some(left) = self.roots.pop()
+        {
+            merged = node_hash([left, merged]);
+            bits >>= 1;
+        }
+        self.roots.push(merged);
+        self.size += 1 << level;
+    }
+
+    /// Appends `count` leaves that all have the hash `leaf`, in a number of steps
+    /// that does not depend on it.
+    pub fn push_repeated(&mut self, leaf: Digest, count: u64) {
+        let mut roots = vec![leaf];
+        let mut left = count;
+        while let Some(greatest) = left.checked_ilog2() {
+            let level = greatest.min(self.size.trailing_zeros());
+            let mut root = leaf;
+            for at in 0..level as usize {
+                root = match roots.get(at + 1) {
+                    Some(known) => *known,
+                    None => {
+                        let next = node_hash([root, root]);
+                        roots.push(next);
+                        next
+                    }
+                };
+            }
+            self.push_subtree(Subtree { level, root });
+            left -= 1 << level;
+        }
+    }
+
+    /// Computes the root of the tree over these leaves.
+    pub fn root(&self) -> Digest {
+        let joined = self.roots.iter().rev().copied();
+        let root = joined.reduce(|right, left| node_hash([left, right]));
+        // RFC 9162, section 2.1.1: the hash of nothing.
+        root.unwrap_or_else(|| Digest::of(&[]))
+    }
+}
+
+/// Size and root of a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeHead {
+    /// Number of leaves.
+    pub size: u64,
+    /// Root.
+    pub root: Digest,
+}
+
+/// Leaf with its place in the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedLeaf {
+    /// Number of leaves before it.
+    pub index: u64,
+    /// Its hash.
+    pub hash: Digest,
+}
+
+impl TreeHead {
+    /// Reports whether `proof` shows that this tree has `leaf`. The proof has the
+    /// roots of [`inclusion_ranges`].
+    pub fn includes(&self, leaf: PlacedLeaf, proof: &[Digest]) -> bool {
+        let ranges = inclusion_ranges(leaf.index, self);
+        if self.size <= leaf.index || ranges.len() != proof.len() {
+            return false;
+        }
+        let steps = ranges.iter().zip(proof);
+        let root = steps.fold(leaf.hash, |root, (range, other)| {
+            if leaf.index < range.start {
+                node_hash([root, *other])
+            } else {
+                node_hash([*other, root])
+            }
+        });
+        root == self.root
+    }
+
+    /// Reports whether `proof` shows that this tree begins with the leaves of
+    /// `old`. The proof has the roots of [`consistency_ranges`].
+    pub fn extends(&self, old: &Self, proof: &[Digest]) -> bool {
+        if self.size < old.size {
+            return false;
+        }
+        let ranges = consistency_ranges(old.size..self.size);
+        if ranges.len() != proof.len() {
+            return false;
+        }
+        if old.size == 0 || old.size == self.size {
+            let begins = old.size == 0 && old.root == CompactRange::default().root();
+            return begins || old == self;
+        }
+        let mut steps = ranges.iter().zip(proof).peekable();
+        // The first is the last subtree of the old tree, unless that is all of it.
+        let seed = match steps.next_if(|(range, _)| range.end == old.size && range.start != 0) {
+            Some((_, root)) => *root,
+            None => old.root,
+        };
+        let (mut old_root, mut new_root) = (seed, seed);
+        for (range, other) in steps {
+            if old.size <= range.start {
+                new_root = node_hash([new_root, *other]);
+            } else {
+                old_root = node_hash([*other, old_root]);
+                new_root = node_hash([*other, new_root]);
+            }
+        }
+        old_root == old.root && new_root == self.root
+    }
+
+    /// Reports whether `proof` shows that this tree has all of `leaves`, which are
+    /// in ascending order. The proof has the roots of [`chosen_ranges`].
+    pub fn includes_all(&self, leaves: &[PlacedLeaf], proof: &[Digest]) -> bool {
+        let is_ascending = leaves.is_sorted_by(|one, next| one.index < next.index);
+        let is_inside = leaves.iter().all(|leaf| leaf.index < self.size);
+        if !is_ascending || !is_inside || self.size == 0 {
+            return false;
+        }
+        let mut rest = proof.iter();
+        let root = root_of_chosen(leaves, 0..self.size, &mut rest);
+        root == Some(self.root) && rest.next().is_none()
+    }
+}
+
+/// Computes the root of `range` from the chosen leaves in it, and from the roots of
+/// the subtrees without one, which it takes from `proof`.
+fn root_of_chosen<'a>(
+    leaves: &[PlacedLeaf],
+    range: Range<u64>,
+    proof: &mut impl Iterator<Item = &'a Digest>,
+) -> Option<Digest> {
+    match (leaves, split(&range)) {
+        ([], _) => proof.next().copied(),
+        ([leaf, ..], None) => Some(leaf.hash),
+        (leaves, Some(middle)) => {
+            let place = leaves.partition_point(|leaf| leaf.index < middle);
+            let (left, right) = leaves.split_at_checked(place)?;
+            let left_root = root_of_chosen(left, range.start..middle, proof)?;
+            let right_root = root_of_chosen(right, middle..range.end, proof)?;
+            Some(node_hash([left_root, right_root]))
+        }
+    }
+}
+
+/// Returns the first leaf of the right subtree of the tree over `range`; `None` for
+/// fewer than two leaves. The left one is the greatest that is complete and not
+/// all.
+fn split(range: &Range<u64>) -> Option<u64> {
+    let last = range.end.checked_sub(range.start)?.checked_sub(1)?;
+    Some(range.start + (1 << last.checked_ilog2()?))
+}
+
+/// Returns the ranges of leaves whose roots prove that the leaf `index` is in the
+/// tree `head`, in the order of RFC 9162, section 2.1.3.1: from the leaf up.
+pub fn inclusion_ranges(index: u64, head: &TreeHead) -> Vec<Range<u64>> {
+    let mut range = 0..head.size;
+    let mut ranges = Vec::new();
+    while let Some(middle) = split(&range) {
+        if index < middle {
+            ranges.push(middle..range.end);
+            range.end = middle;
+        } else {
+            ranges.push(range.start..middle);
+            range.start = middle;
+        }
+    }
+    ranges.reverse();
+    ranges
+}
+
+/// Returns the ranges of leaves whose roots prove that a tree of `sizes.end` leaves
+/// begins with one of `sizes.start`, in the order of RFC 9162, section 2.1.4.1.
+pub fn consistency_ranges(sizes: Range<u64>) -> Vec<Range<u64>> {
+    if sizes.start == 0 || sizes.end <= sizes.start {
+        return Vec::new();
+    }
+    let mut range = 0..sizes.end;
+    let mut ranges = Vec::new();
+    while range.end != sizes.start
+        && let Some(middle) = split(&range)
+    {
+        if sizes.start <= middle {
+            ranges.push(middle..range.end);
+            range.end = middle;
+        } else {
+            ranges.push(range.start..middle);
+            range.start = middle;
+        }
+    }
+    // The old root itself is known to whoever verifies.
+    if range.start != 0 {
+        ranges.push(range);
+    }
+    ranges.reverse();
+    ranges
+}
+
+/// Returns the ranges of leaves whose roots prove that all of the leaves `chosen`
+/// are in a tree of `size` leaves, from left to right. `chosen` is in ascending
+/// order and below `size`.
+pub fn chosen_ranges(chosen: &[u64], size: u64) -> Vec<Range<u64>> {
+    let mut ranges = Vec::new();
+    gather_ranges(chosen, 0..size, &mut ranges);
+    ranges
+}
+
+fn gather_ranges(chosen: &[u64], range: Range<u64>, ranges: &mut Vec<Range<u64>>) {
+    match (chosen, split(&range)) {
+        ([], _) => ranges.push(range),
+        (_, None) => {}
+        (chosen, Some(middle)) => {
+            let place = chosen.partition_point(|index| *index < middle);
+            let (left, right) = chosen.split_at(place);
+            gather_ranges(left, range.start..middle, ranges);
+            gather_ranges(right, middle..range.end, ranges);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads bytes in hexadecimal.
+    fn hex(text: &str) -> Vec<u8> {
+        let pairs = text.as_bytes().chunks(2);
+        let pairs = pairs.map(|pair| str::from_utf8(pair).unwrap());
+        pairs
+            .map(|pair| u8::from_str_radix(pair, 16).unwrap())
+            .collect()
+    }
+
+    /// Leaves of the tests of Certificate Transparency (RFC 6962).
+    const LEAVES: [&str; 8] = [
+        "",
+        "00",
+        "10",
+        "2021",
+        "3031",
+        "40414243",
+        "5051525354555657",
+        "606162636465666768696a6b6c6d6e6f",
+    ];
+
+    /// Roots of the trees over the first of them, from none to all.
+    const ROOTS: [&str; 9] = [
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+        "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+        "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
+        "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+        "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
+        "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
+        "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
+        "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
+    ];
+
+    fn hashes() -> Vec<Digest> {
+        LEAVES.iter().map(|leaf| leaf_hash(&hex(leaf))).collect()
+    }
+
+    /// Computes the root of some leaves as RFC 9162, section 2.1.1 defines it.
+    fn root_of(leaves: &[Digest]) -> Digest {
+        match leaves {
+            [] => Digest::of(&[]),
+            [leaf] => *leaf,
+            leaves => {
+                let middle = leaves.len().next_power_of_two() / 2;
+                node_hash([root_of(&leaves[..middle]), root_of(&leaves[middle..])])
+            }
+        }
+    }
+
+    fn head(leaves: &[Digest]) -> TreeHead {
+        TreeHead {
+            size: leaves.len() as u64,
+            root: root_of(leaves),
+        }
+    }
+
+    fn roots_of(leaves: &[Digest], ranges: Vec<Range<u64>>) -> Vec<Digest> {
+        let part = |range: Range<u64>| root_of(&leaves[range.start as usize..range.end as usize]);
+        ranges.into_iter().map(part).collect()
+    }
+
+    fn texts(proof: &[Digest]) -> Vec<String> {
+        proof.iter().map(Digest::to_string).collect()
+    }
+
+    // RFC 6962, section 2.1; the vectors of Certificate Transparency.
+    #[test]
+    fn a_compact_range_has_the_roots_of_rfc_6962() {
+        let mut range = CompactRange::default();
+        assert_eq!(range.root().to_string(), ROOTS[0]);
+        for (leaf, root) in hashes().into_iter().zip(&ROOTS[1..]) {
+            range.push(leaf);
+            assert_eq!(range.root().to_string(), *root);
+        }
+        assert_eq!(range.subtrees().map(|one| one.level).max(), Some(3));
+    }
+
+    // RFC 9162, section 2.1.3.1; the vectors of Certificate Transparency.
+    #[test]
+    fn inclusion_proofs_are_those_of_rfc_9162() {
+        let leaves = hashes();
+        let all = head(&leaves);
+        let proof = roots_of(&leaves, inclusion_ranges(5, &all));
+        let expected = [
+            "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+            "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+            "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+        ];
+        assert_eq!(texts(&proof), expected);
+        let three = head(&leaves[..3]);
+        let short = roots_of(&leaves, inclusion_ranges(2, &three));
+        assert_eq!(texts(&short), [ROOTS[2]]);
+    }
+
+    // RFC 9162, section 2.1.4.1; the vectors of Certificate Transparency.
+    #[test]
+    fn consistency_proofs_are_those_of_rfc_9162() {
+        let leaves = hashes();
+        let proof = roots_of(&leaves, consistency_ranges(6..8));
+        let expected = [
+            "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
+            "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+            "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+        ];
+        assert_eq!(texts(&proof), expected);
+        let proof = roots_of(&leaves, consistency_ranges(2..5));
+        let expected = [
+            "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
+            "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+        ];
+        assert_eq!(texts(&proof), expected);
+    }
+
+    /// Leaves of a list, all different.
+    fn leaves(count: usize) -> Vec<Digest> {
+        let number = |number: usize| leaf_hash(&number.to_be_bytes());
+        (0..count).map(number).collect()
+    }
+
+    /// Damages a proof: every hash, one too many, one too few.
+    fn damaged(proof: &[Digest]) -> Vec<Vec<Digest>> {
+        let other = leaf_hash(b"other");
+        let mut found: Vec<Vec<Digest>> = (0..proof.len())
+            .map(|at| {
+                let mut changed = proof.to_vec();
+                changed[at] = other;
+                changed
+            })
+            .collect();
+        found.push([proof, &[other]].concat());
+        if let Some((_, rest)) = proof.split_last() {
+            found.push(rest.to_vec());
+        }
+        found
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 128,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn proofs_hold_for_what_is_there_and_for_nothing_else(
+            count in 1_usize..70,
+            picks in proptest::collection::btree_set(0_usize..70, 0..9),
+            cut in 0_usize..71,
+        ) {
+            let all = leaves(count);
+            let whole = head(&all);
+            let old = head(&all[..cut.min(count)]);
+            let proof = roots_of(&all, consistency_ranges(old.size..whole.size));
+            prop_assert!(whole.extends(&old, &proof));
+            for wrong in damaged(&proof) {
+                prop_assert!(!whole.extends(&old, &wrong));
+            }
+            let other = TreeHead { root: leaf_hash(b"other"), ..old };
+            prop_assert!(!whole.extends(&other, &proof));
+            let chosen: Vec<u64> = picks.iter().map(|pick| *pick as u64)
+                .filter(|pick| *pick < whole.size).collect();
+            let placed: Vec<_> = chosen.iter()
+                .map(|index| PlacedLeaf { index: *index, hash: all[*index as usize] }).collect();
+            let proof = roots_of(&all, chosen_ranges(&chosen, whole.size));
+            prop_assert!(whole.includes_all(&placed, &proof));
+            for wrong in damaged(&proof) {
+                prop_assert!(!whole.includes_all(&placed, &wrong));
+            }
+            for leaf in placed {
+                let proof = roots_of(&all, inclusion_ranges(leaf.index, &whole));
+                prop_assert!(whole.includes(leaf, &proof));
+                let moved = PlacedLeaf { index: leaf.index ^ 1, ..leaf };
+                prop_assert!(!whole.includes(moved, &proof));
+                prop_assert!(!whole.includes_all(&[moved], &proof));
+                for wrong in damaged(&proof) {
+                    prop_assert!(!whole.includes(leaf, &wrong));
+                }
+            }
+        }
+
+        #[test]
+        fn repeated_leaves_are_appended_as_one_by_one(before in 0_u64..70, count in 0_u64..300) {
+            let repeated = leaf_hash(b"repeated");
+            let (mut at_once, mut singly) = (CompactRange::default(), CompactRange::default());
+            for leaf in leaves(before as usize) {
+                at_once.push(leaf);
+                singly.push(leaf);
+            }
+            at_once.push_repeated(repeated, count);
+            (0..count).for_each(|_| singly.push(repeated));
+            prop_assert_eq!(at_once, singly);
+        }
+    }
+
+    // Ours: a chosen leaf and its neighbour need no hash between them.
+    #[test]
+    fn a_proof_over_chosen_leaves_leaves_out_what_can_be_computed() {
+        assert_eq!(chosen_ranges(&[2, 3], 7), [0..2, 4..7]);
+        assert_eq!(chosen_ranges(&[], 7), vec![0..7]);
+        assert!(chosen_ranges(&[0, 1, 2], 3).is_empty());
+        let all = leaves(7);
+        let twice = [PlacedLeaf {
+            index: 2,
+            hash: all[2],
+        }; 2];
+        let proof = roots_of(&all, chosen_ranges(&[2], 7));
+        assert!(!head(&all).includes_all(&twice, &proof));
+    }
+}

@@ -90,6 +90,17 @@ pub enum AuditError {
         /// The oldest schema that is read.
         oldest: i64,
     },
+    /// A backup could not be written.
+    #[error("cannot write the backup {}", .0.display())]
+    Backup(PathBuf, #[source] rusqlite::Error),
+    /// A backup is not to be put in the place of the record.
+    #[error("cannot restore {}: {cause}", file.display())]
+    Restore {
+        /// The backup.
+        file: PathBuf,
+        /// Reason why not.
+        cause: String,
+    },
     /// No place in the queue became free in time.
     #[error("no place in audit.queue for {} s; every open exchange holds one", SLOT_WAIT.as_secs())]
     Full,

@@ -57,6 +57,8 @@ pub enum ProcessEventKind {
     Reloaded,
     /// Saved state that is of no use any more was removed.
     Pruned,
+    /// A backup was put in the place of the record.
+    Restored,
     /// The proxy runs. Written once an hour.
     Heartbeat,
     /// The proxy sends nothing any more, and closes the record.
@@ -71,6 +73,7 @@ impl ProcessEventKind {
             Self::Configuration => "configuration",
             Self::Reloaded => "reloaded",
             Self::Pruned => "pruned",
+            Self::Restored => "restored",
             Self::Heartbeat => "heartbeat",
             Self::Stopped => "stopped",
         }

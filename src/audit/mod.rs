@@ -16,6 +16,7 @@
 //!
 //! A module uses only those of the groups below its own:
 
+pub mod backup;
 mod reader_pool;
 pub mod robots_history;
 pub mod stats;

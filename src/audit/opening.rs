@@ -71,8 +71,13 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
     folder.check_permissions()?;
     let old_marker = read_marker(folder.path())?;
+    let scrutiny = if options.new_record {
+        Scrutiny::EveryPage
+    } else {
+        Scrutiny::Newest
+    };
     let defect = match &old_marker {
-        Some(marker) => find_defect(marker, &folder.database, options)?,
+        Some(marker) => find_defect(marker, &folder.database, scrutiny)?,
         None => None,
     };
     // The marker of the record before, if a new one begins in its place.
@@ -120,7 +125,7 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     })
 }
 
-fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {
+pub(super) fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {
     RecordMarker::read(folder).map_err(|source| {
         let path = marker_path(folder);
         if source.kind() == io::ErrorKind::InvalidData {
@@ -131,12 +136,22 @@ fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {
     })
 }
 
+/// Extent of a look at a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scrutiny {
+    /// The newest entries; every page only if the file has become shorter.
+    Newest,
+    /// Every page: whoever asks for that may have found one damaged that no start
+    /// reads.
+    EveryPage,
+}
+
 /// Finds what is wrong with a database that is not the one that `marker` was
 /// written for, or not all of it.
-fn find_defect(
+pub(super) fn find_defect(
     marker: &RecordMarker,
     database: &Path,
-    options: &Options,
+    scrutiny: Scrutiny,
 ) -> Result<Option<String>, AuditError> {
     let bytes = match std::fs::metadata(database) {
         Ok(found) => found.len(),
@@ -148,7 +163,7 @@ fn find_defect(
     if bytes == 0 {
         return Ok(Some(format!("there is no {}", name_of(database))));
     }
-    match compare(marker, database, bytes, options) {
+    match compare(marker, database, bytes, scrutiny) {
         Err(AuditError::Open(_, error) | AuditError::Read(error)) if is_damage(&error) => {
             Ok(Some(format!("it is damaged ({error})")))
         }
@@ -161,7 +176,7 @@ fn compare(
     marker: &RecordMarker,
     database: &Path,
     bytes: u64,
-    options: &Options,
+    scrutiny: Scrutiny,
 ) -> Result<Option<String>, AuditError> {
     // Read-only: what is found here is evidence until somebody has decided what
     // is to be done with it.
@@ -177,18 +192,26 @@ fn compare(
         return Ok(Some(format!("it ends at {}", count(last))));
     }
     // Somebody may have used VACUUM, or have put an old copy beside a newer WAL:
-    // only a look at every page tells which. And whoever asks for a new record may
-    // have found a page damaged that no start reads.
-    if bytes < marker.bytes || options.new_record {
-        let sql = "PRAGMA quick_check(1)";
-        let cause: String = connection.query_row(sql, [], |row| row.get(0))?;
-        if cause != "ok" {
-            return Ok(Some(format!("it is damaged ({cause})")));
-        }
+    // only a look at every page tells which.
+    if (bytes < marker.bytes || scrutiny == Scrutiny::EveryPage)
+        && let Some(damage) = find_damage(&connection)?
+    {
+        return Ok(Some(format!("it is damaged ({damage})")));
     }
     // Every page of such a copy may be sound, and its length right.
     let missing = find_missing(&connection, checkpoint, last)?;
     Ok(missing.map(|missing| format!("it is damaged ({missing})")))
+}
+
+/// Looks at every page of a database. Returns what SQLite finds wrong first.
+pub(super) fn find_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let found = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+    match found {
+        Ok(found) if found == "ok" => Ok(None),
+        Ok(damage) => Ok(Some(damage)),
+        Err(error) if is_damage(&error) => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reports whether SQLite has found that a file is no database, or no whole one.
@@ -201,7 +224,7 @@ pub(super) fn is_damage(error: &rusqlite::Error) -> bool {
 
 /// Renames what is left of the record, so that nothing of it is overwritten and
 /// `audit.store` can name it to be read.
-fn set_aside(database: &Path, now: Timestamp) -> Result<(), AuditError> {
+pub(super) fn set_aside(database: &Path, now: Timestamp) -> Result<(), AuditError> {
     let time = now.strftime("%Y%m%dT%H%M%S.%6fZ");
     let aside = beside(database, format!(".before-{time}"));
     // The database last: if the process ends in between, the next start still

@@ -12,6 +12,7 @@ mod why;
 
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ use self::tail::TailArguments;
 use self::why::WhyArguments;
 use super::inert::inert;
 use super::output::{Exit, OutputForm};
+use crate::audit::backup;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
 use crate::audit::verify::verify;
@@ -140,6 +142,28 @@ end of its exchange.
 
 {FILTERS_HELP}"))]
     Tail(TailArguments),
+    /// Copies the record to a file, while a proxy writes to it.
+    #[command(after_help = "\
+Example: politesse audit backup /backups/audit-2026-11-22.db
+
+The file must not be there yet. It is a record of its own, as of one moment:
+`--set audit.store=sqlite:FILE` lets every command read it, `verify` first of all.")]
+    Backup {
+        /// The file to be made.
+        file: PathBuf,
+    },
+    /// Puts a backup in the place of a record of which something is missing.
+    #[command(after_help = "\
+Example: politesse audit restore /backups/audit-2026-11-22.db
+
+The proxy must not run. What is left of the record is set aside beside it
+(audit.db.before-TIME). Numbers that were given after the backup was made are noted as
+lost, and an event says so: none is given again. A record that is whole stays. Exit
+codes: 0 restored, 1 not.")]
+    Restore {
+        /// The backup.
+        file: PathBuf,
+    },
     /// Decides again from what is stored, and tells what does not fit.
     #[command(after_help = format!("\
 Example: politesse audit verify --from 2026-11-01
@@ -158,26 +182,66 @@ Without a filter the whole record is looked at, gaps and robots.txt bodies inclu
 
 /// Answers `command` from the record.
 pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Result<Exit> {
-    let reader = AuditReader::open(&settings.audit.path)?;
+    let path = &settings.audit.path;
+    // Not before it is needed: `restore` is for a record that cannot be read.
+    let reader = || AuditReader::open(path);
     match command {
-        AuditCommand::List { which, rows } => list(&reader, &which.try_into()?, rows),
-        AuditCommand::Show { subject, json } => show(&reader, subject, OutputForm::from(*json)),
-        AuditCommand::Robots(asked) => robots::robots(&reader, asked),
+        AuditCommand::List { which, rows } => list(&reader()?, &which.try_into()?, rows),
+        AuditCommand::Show { subject, json } => show(&reader()?, subject, OutputForm::from(*json)),
+        AuditCommand::Robots(asked) => robots::robots(&reader()?, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, event_layout());
-            reader.visit_events(&which.try_into()?, |event| {
+            reader()?.visit_events(&which.try_into()?, |event| {
                 out.row(|| event.json(), || event_line(&event))
             })?;
             out.end()
         }
-        AuditCommand::Stats(asked) => stats::print_stats(&reader, asked),
-        AuditCommand::Top(asked) => stats::print_top(&reader, asked),
-        AuditCommand::Why(asked) => why::why(&reader, asked, settings),
-        AuditCommand::Tail(asked) => tail::tail(&reader, asked),
+        AuditCommand::Stats(asked) => stats::print_stats(&reader()?, asked),
+        AuditCommand::Top(asked) => stats::print_top(&reader()?, asked),
+        AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
+        AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
         AuditCommand::Verify { which, json } => {
-            verification(&reader, &which.try_into()?, OutputForm::from(*json))
+            verification(&reader()?, &which.try_into()?, OutputForm::from(*json))
         }
+        AuditCommand::Backup { file } => back_up(path, file),
+        AuditCommand::Restore { file } => restore(path, file),
     }
+}
+
+fn back_up(path: &Path, file: &Path) -> anyhow::Result<Exit> {
+    let backup = backup::back_up(path, file)?;
+    writeln!(
+        io::stdout(),
+        "{}: entries 1 to {} of the record {}, {} bytes\n  check it: politesse audit verify --set \
+         'audit.store=\"sqlite:{}\"'",
+        file.display(),
+        backup.last,
+        backup.record,
+        backup.bytes,
+        file.display(),
+    )?;
+    Ok(Exit::Done)
+}
+
+fn restore(path: &Path, file: &Path) -> anyhow::Result<Exit> {
+    let restored = backup::restore(path, file)?;
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{}: entries 1 to {} of the record {}",
+        path.display(),
+        restored.last,
+        restored.record,
+    )?;
+    if restored.last < restored.lost_until {
+        writeln!(
+            out,
+            "  numbers {} to {} may have been given after the backup, and are noted as lost",
+            restored.last + 1,
+            restored.lost_until,
+        )?;
+    }
+    Ok(Exit::Done)
 }
 
 fn list(

@@ -17,6 +17,7 @@ mod annotate_bounds;
 mod annotate_codings;
 mod annotate_record;
 mod audit;
+mod audit_backup;
 mod audit_list;
 mod audit_show;
 mod audit_stats;

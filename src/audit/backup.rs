@@ -1,0 +1,240 @@
+//! Backup of a record while it is written to, and its restoration.
+//!
+//! A backup is a database of its own: one moment of the record, which every
+//! command that reads a record can read. A restored record never gives a number
+//! again that the lost one may have told: those numbers are noted as lost.
+//!
+//! Does not know what is in a row.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior, params_from_iter};
+use serde_json::json;
+
+use super::columns::{count, signed};
+use super::error::AuditError;
+use super::events::{EventRow, INSERT_EVENT, ProcessEvent, ProcessEventKind};
+use super::files::beside;
+use super::folder::LockedFolder;
+use super::leaf::RecordId;
+use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
+use super::record_id::{RecordMarker, read_id};
+use super::schema::{self, open_error};
+use super::sequence::Sequence;
+use crate::clock;
+
+/// Numbers that may have been told since the marker was written. It is written at
+/// each checkpoint, after 2,000 frames of the WAL as a rule, which hold less than a
+/// hundred thousand entries.
+const UNKNOWN_NUMBERS: i64 = 1 << 20;
+
+/// Backup that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// Id of the record.
+    pub record: String,
+    /// Highest number in it.
+    pub last: u64,
+    /// Length of the file.
+    pub bytes: u64,
+}
+
+/// Record that was restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restoration {
+    /// Id of the record.
+    pub record: String,
+    /// Highest number in the backup.
+    pub last: u64,
+    /// Highest number that is noted as lost; `last` if none is.
+    pub lost_until: u64,
+}
+
+/// Copies the record at `source` to `file`, which must not be there. A proxy may
+/// write to the record meanwhile; the copy is of one moment.
+///
+/// # Errors
+///
+/// Those of opening the record, [`AuditError::Create`], and
+/// [`AuditError::Backup`].
+pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
+    let connection = schema::open_to_read(source)?;
+    if file.exists() {
+        let error = io::Error::from(io::ErrorKind::AlreadyExists);
+        return Err(AuditError::Create(file.to_owned(), error));
+    }
+    // Under another name until it is whole: half a backup must not pass for one.
+    let part = beside(file, ".part");
+    let made = write_backup(&connection, &part).and_then(|backup| {
+        let named = fs::rename(&part, file).and_then(|()| sync_folder_of(file));
+        named.map_err(|error| AuditError::Create(file.to_owned(), error))?;
+        Ok(backup)
+    });
+    if made.is_err() {
+        // What cannot be removed either is overwritten by the next backup.
+        fs::remove_file(&part).unwrap_or_default();
+    }
+    made
+}
+
+fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditError> {
+    let create_error = |error| AuditError::Create(part.to_owned(), error);
+    let file = make_private(part).map_err(create_error)?;
+    let to = part.to_string_lossy();
+    connection
+        .execute("VACUUM INTO ?", [to])
+        .map_err(|error| AuditError::Backup(part.to_owned(), error))?;
+    file.sync_all().map_err(create_error)?;
+    let copy = schema::open_to_read(part)?;
+    Ok(Backup {
+        record: read_id(&copy)?.unwrap_or_default(),
+        last: count(Sequence::read(&copy)?.unwrap_or_default().last),
+        bytes: file.metadata().map_err(create_error)?.len(),
+    })
+}
+
+/// Makes an empty file for its owner alone.
+fn make_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)
+}
+
+/// Makes the name of a file durable.
+fn sync_folder_of(file: &Path) -> io::Result<()> {
+    let folder = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Puts the backup `file` in the place of the record at `path`, of which something
+/// is missing. What is left of that is set aside.
+///
+/// # Errors
+///
+/// [`AuditError::Locked`] while a proxy runs, [`AuditError::Restore`] if the
+/// record is whole or the backup is not one of it, and those of making files.
+pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
+    let refuse = |cause: String| AuditError::Restore {
+        file: file.to_owned(),
+        cause,
+    };
+    let backup = schema::open_to_read(file)?;
+    if let Some(damage) = find_damage(&backup)? {
+        return Err(refuse(format!("it is damaged ({damage})")));
+    }
+    let Some(id) = read_id(&backup)? else {
+        return Err(refuse("it is no backup of a record".to_owned()));
+    };
+    drop(backup);
+    let folder = LockedFolder::lock(path)?;
+    folder.check_permissions()?;
+    let marker = read_marker(folder.path())?;
+    let lost_until = match &marker {
+        Some(marker) if marker.record != id => {
+            let (here, folder) = (&marker.record, folder.path().display());
+            return Err(refuse(format!(
+                "it is of the record {id}, and {folder} has the record {here}"
+            )));
+        }
+        Some(marker) if find_defect(marker, &folder.database, Scrutiny::EveryPage)?.is_none() => {
+            return Err(refuse(format!(
+                "the record in {} is whole, and would lose what was written since the backup",
+                folder.path().display()
+            )));
+        }
+        Some(marker) => last_told(marker, &folder.database),
+        None if folder.database.exists() => {
+            return Err(refuse(format!(
+                "{} is there already: move it away first",
+                folder.database.display()
+            )));
+        }
+        None => 0,
+    };
+    set_aside(&folder.database, clock::now())?;
+    put_in_place(file, &folder.database)?;
+    take_over(&folder, id, lost_until)
+}
+
+/// Returns the highest number that a record may have told of which something is
+/// missing.
+fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
+    let read = || Sequence::read(&schema::open_to_read(database).ok()?).ok()?;
+    match read() {
+        // A database whose numbers are above the marker's is the newer one.
+        Some(found) if signed(marker.last) <= found.reserved => found.reserved,
+        _ => signed(marker.last).saturating_add(UNKNOWN_NUMBERS),
+    }
+}
+
+fn put_in_place(file: &Path, database: &Path) -> Result<(), AuditError> {
+    let part = beside(database, ".part");
+    let copy = || {
+        let mut to = make_private(&part)?;
+        io::copy(&mut File::open(file)?, &mut to)?;
+        to.sync_all()?;
+        fs::rename(&part, database)?;
+        sync_folder_of(database)
+    };
+    copy().map_err(|error| AuditError::Create(database.to_owned(), error))
+}
+
+/// Notes the numbers up to `lost_until` as lost in the restored record, with an
+/// event, and writes its marker.
+fn take_over(
+    folder: &LockedFolder,
+    record: String,
+    lost_until: i64,
+) -> Result<Restoration, AuditError> {
+    let database = &folder.database;
+    let mut connection = schema::open(database)?;
+    let mut note = || {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let id = RecordId::parse(&record);
+        let last = Sequence::read(&transaction)?.unwrap_or_default().last;
+        let reserved = Sequence {
+            last,
+            reserved: last.max(lost_until),
+        };
+        reserved.write(&transaction, id)?;
+        let now = clock::now();
+        let lost = Sequence::resume(&transaction, id, now)?.last;
+        let detail = json!({ "last": last, "lost_until": lost });
+        let event = ProcessEvent::now(ProcessEventKind::Restored, detail);
+        let values = EventRow::of_process(count(lost + 1), &event, None).values(id);
+        transaction
+            .prepare(INSERT_EVENT)?
+            .insert(params_from_iter(values))?;
+        let ends = Sequence {
+            last: lost + 1,
+            reserved: lost + 1,
+        };
+        ends.write(&transaction, id)?;
+        transaction.commit()?;
+        Ok((last, lost))
+    };
+    let (last, lost) = note().map_err(open_error(database))?;
+    // Closed first: the marker never says more than is in the database.
+    connection
+        .close()
+        .map_err(|(_, error)| AuditError::Open(database.clone(), error))?;
+    let written = fs::metadata(database).and_then(|found| {
+        RecordMarker {
+            last: count(lost + 1),
+            bytes: found.len(),
+            ..RecordMarker::new(record.clone(), database)
+        }
+        .write(folder.path())
+    });
+    written.map_err(|error| AuditError::Create(folder.path().to_owned(), error))?;
+    Ok(Restoration {
+        record,
+        last: count(last),
+        lost_until: count(lost),
+    })
+}

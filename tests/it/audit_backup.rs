@@ -1,0 +1,178 @@
+//! `audit backup` while a proxy writes, and `audit restore` after the record was
+//! lost.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use crate::kit::client::{Crawler, get};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::program::Outcome;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::{run, until};
+use tokio::task::JoinSet;
+
+/// Pages that are asked for while a backup is made.
+const PAGES: usize = 200;
+
+fn config(origin: &Origin, durability: &str) -> Config {
+    resolve("o.test", origin.address())
+        .set("audit.store = \"sqlite:data/audit.db\"")
+        .set(&format!("audit.durability = \"{durability}\""))
+}
+
+async fn done(place: &Place, arguments: &[&str]) -> Outcome {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome
+}
+
+async fn refused(place: &Place, arguments: &[&str]) -> String {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(outcome.stdout, "");
+    outcome.stderr
+}
+
+/// Asks for pages with four crawlers at a time, and makes a backup meanwhile.
+async fn back_up_under_load(proxy: &Proxy, file: &str) {
+    let mut crawlers = JoinSet::new();
+    for number in 0..4 {
+        let mut crawler = Crawler::plain(proxy).await;
+        crawlers.spawn(async move {
+            for page in 0..PAGES {
+                let url = format!("http://o.test/{number}/{page}");
+                assert_eq!(crawler.get(&url, "o.test").await.status(), 200);
+            }
+        });
+    }
+    let said = done(proxy.place(), &["audit", "backup", file]).await.stdout;
+    assert!(said.contains(&format!("{file}: entries 1 to ")), "{said}");
+    crawlers.join_all().await;
+}
+
+async fn urls(place: &Place) -> Vec<(u64, String)> {
+    let rows = place.rows().await;
+    let of = |row: &Value| {
+        let url = row["url"].as_str().unwrap().to_owned();
+        (row["seq"].as_u64().unwrap(), url)
+    };
+    rows.iter().map(of).collect()
+}
+
+fn lose_record(place: &Place) {
+    for suffix in ["", "-wal", "-shm"] {
+        let file = place.path(&format!("data/audit.db{suffix}"));
+        if file.exists() {
+            fs::remove_file(file).unwrap();
+        }
+    }
+}
+
+// Ours.
+#[test]
+fn a_backup_of_a_running_proxy_is_a_record_that_can_be_verified() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        for durability in ["commit", "queue"] {
+            let proxy = config(&origin, durability).start().await;
+            get(&proxy, "http://o.test/first").await;
+            // With `queue` it is not written at once.
+            until("row", async || {
+                (!proxy.place().rows().await.is_empty()).then_some(())
+            })
+            .await;
+            back_up_under_load(&proxy, "copy.db").await;
+            let place = proxy.place();
+            let mode = fs::metadata(place.path("copy.db")).unwrap().permissions();
+            assert_eq!(mode.mode() & 0o777, 0o600);
+            let copy = "audit.store=\"sqlite:copy.db\"";
+            done(place, &["audit", "verify", "--set", copy]).await;
+            let listed = done(place, &["audit", "list", "--limit", "0", "--set", copy]).await;
+            assert!(listed.stdout.contains("http://o.test/first"), "{listed:?}");
+            // A file that is there stays as it is.
+            let said = refused(place, &["audit", "backup", "copy.db"]).await;
+            assert!(said.contains("cannot create copy.db"), "{said}");
+            assert!(!place.path("copy.db.part").exists());
+            proxy.stop().await;
+        }
+    });
+}
+
+// Ours: what the backup has is there, what came after it is known to be lost, and
+// no number is given twice.
+#[test]
+fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+            .start()
+            .await;
+        let proxy = config(&origin, "commit").start().await;
+        get(&proxy, "http://o.test/a").await;
+        done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+        let told = get(&proxy, "http://o.test/no").await.json()["decision"].clone();
+        let told: u64 = told.as_str().unwrap().parse().unwrap();
+        let said = refused(proxy.place(), &["audit", "restore", "copy.db"]).await;
+        assert!(said.contains("in use by another process"), "{said}");
+        let place = proxy.stop().await;
+        let said = refused(&place, &["audit", "restore", "copy.db"]).await;
+        assert!(said.contains("is whole"), "{said}");
+
+        lose_record(&place);
+        let said = done(&place, &["audit", "restore", "copy.db"]).await.stdout;
+        assert!(said.contains("are noted as lost"), "{said}");
+        let proxy = place.start().await;
+        get(&proxy, "http://o.test/b").await;
+        let place = proxy.stop().await;
+        let rows = urls(&place).await;
+        let (newest, _) = rows.iter().find(|(_, url)| url.ends_with("/b")).unwrap();
+        assert!(told < *newest, "{told} {newest}");
+        assert!(rows.iter().any(|(_, url)| url.ends_with("/a")));
+        assert!(!rows.iter().any(|(_, url)| url.ends_with("/no")));
+        let said = done(&place, &["audit", "verify"]).await.stdout;
+        assert!(said.contains(" 0 missing"), "{said}");
+        assert!(said.contains("numbers lost"), "{said}");
+        let said = done(&place, &["audit", "events", "--kind", "restored"]).await;
+        assert!(said.stdout.contains("lost_until"), "{said:?}");
+    });
+}
+
+// Ours.
+#[test]
+fn what_is_no_backup_of_the_record_is_not_restored() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin, "commit").start().await;
+        get(&proxy, "http://o.test/a").await;
+        done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+        let place = proxy.stop().await;
+        // Of another record.
+        let other = config(&origin, "commit").start().await.stop().await;
+        done(&other, &["audit", "backup", "other.db"]).await;
+        fs::copy(other.path("other.db"), place.path("other.db")).unwrap();
+        lose_record(&place);
+        let said = refused(&place, &["audit", "restore", "other.db"]).await;
+        assert!(said.contains("it is of the record"), "{said}");
+        // Damaged, and none at all.
+        let mut bytes = fs::read(place.path("copy.db")).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle..].fill(0xA5);
+        fs::write(place.path("damaged.db"), bytes).unwrap();
+        let said = refused(&place, &["audit", "restore", "damaged.db"]).await;
+        assert!(said.contains("it is damaged"), "{said}");
+        fs::write(place.path("text.db"), "no database").unwrap();
+        refused(&place, &["audit", "restore", "text.db"]).await;
+        refused(&place, &["audit", "restore", "absent.db"]).await;
+        assert!(!place.path("data/audit.db").exists());
+        // On a machine that never had a record.
+        let empty = Place::with(&config(&origin, "commit"));
+        fs::copy(place.path("copy.db"), empty.path("copy.db")).unwrap();
+        done(&empty, &["audit", "restore", "copy.db"]).await;
+        let proxy = empty.start().await;
+        get(&proxy, "http://o.test/b").await;
+        let moved = proxy.stop().await;
+        assert_eq!(urls(&moved).await.len(), 2);
+        done(&moved, &["audit", "verify"]).await;
+    });
+}

@@ -96,6 +96,7 @@ impl Work {
             durability: self.durability,
             queue: NonZeroUsize::new(16_384).expect("it is not 0"),
             wal_max: 1 << 30,
+            privacy: Default::default(),
             new_record: false,
         };
         let tracker = TaskTracker::new();

@@ -45,6 +45,7 @@ impl Kit {
             durability: audit::Durability::Queue,
             queue: std::num::NonZeroUsize::MIN,
             wal_max: 1 << 28,
+            privacy: Default::default(),
             new_record: false,
         };
         let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();

@@ -59,6 +59,8 @@ mod dictionary;
 mod parts;
 mod snapshot_row;
 
+pub mod privacy;
+
 mod columns;
 mod leaf;
 pub mod merkle;

@@ -15,6 +15,7 @@ use super::columns::{count, signed};
 use super::error::AuditError;
 use super::files::{beside, name_of};
 use super::folder::LockedFolder;
+use super::privacy::PrivacyOptions;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
 use super::sequence::Sequence;
@@ -35,6 +36,8 @@ pub struct Options {
     /// Bytes of SQLite's write-ahead log above which nothing is written until
     /// it could be started again (`audit.wal_max`). One batch may go beyond it.
     pub wal_max: u64,
+    /// What is written of personal data.
+    pub privacy: PrivacyOptions,
     /// Whether to begin a new record where the previous one is not whole
     /// (`--new-record`).
     pub new_record: bool,

@@ -20,6 +20,7 @@ use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
 use super::leaf::RecordId;
 use super::opening::{self, Durability, OpenRecord, Options};
+use super::privacy::PrivacyForms;
 use super::record_id::RecordMarker;
 use super::schema::open_error;
 use super::sequence::{Sequence, block_of};
@@ -99,8 +100,9 @@ impl AuditStore {
                 Durability::Commit => 0,
                 Durability::Queue => block_of(options.queue.get()),
             },
+            forms: PrivacyForms::open(options.privacy, folder.path())?,
         };
-        let sequence = resume(&mut connection, plan).map_err(open_error(&folder.database))?;
+        let sequence = resume(&mut connection, &plan).map_err(open_error(&folder.database))?;
         let files = OpenFiles::note(&folder.database, &options.path)
             .map_err(|error| AuditError::Inspect(folder.database.clone(), error))?;
         let mut store = Self {
@@ -162,7 +164,7 @@ impl AuditStore {
         let sequence = self.written.with_reserve(self.plan.block);
         self.choose_sync(sequence)?;
         let mut transaction =
-            AuditTransaction::begin(&self.connection, &mut self.memory, self.plan, sequence)?;
+            AuditTransaction::begin(&self.connection, &mut self.memory, &self.plan, sequence)?;
         work(&mut transaction)?;
         self.written = transaction.commit()?;
         self.unsynced_since = match self.sync {
@@ -377,7 +379,7 @@ impl AuditStore {
 
 /// Takes up the numbers where the process before has ended, and reserves the first
 /// block.
-fn resume(connection: &mut Connection, plan: RecordPlan) -> rusqlite::Result<Sequence> {
+fn resume(connection: &mut Connection, plan: &RecordPlan) -> rusqlite::Result<Sequence> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let sequence = Sequence::resume(&transaction, plan.record, clock::now())?;
     let reserved = sequence.with_reserve(plan.block);

@@ -151,6 +151,7 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
         durability,
         queue,
         wal_max: 1 << 28,
+        privacy: Default::default(),
         new_record: false,
     }
 }
@@ -612,6 +613,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         decided: 5,
         other_revision: 0,
         form_only: 1,
+        query_withheld: 0,
         mismatches: 0,
         missing: 0,
         lost: 0,

@@ -19,6 +19,7 @@ use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::leaf::{DecisionValues, EndingValues, LostRange, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
+use super::privacy::PrivacyForms;
 use super::rollup::OpenRollup;
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sequence::{Sequence, write_lost};
@@ -45,13 +46,15 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 /// Number of the rows that a probe writes and removes; no entry has it.
 const PROBE_SEQ: i64 = 0;
 
-/// Identity of the record that is written, and how it reserves numbers.
-#[derive(Debug, Clone, Copy)]
+/// Identity of the record that is written, how it reserves numbers, and what is
+/// written of personal data.
+#[derive(Debug)]
 pub(super) struct RecordPlan {
     pub(super) record: RecordId,
     /// Numbers to be reserved at a time; 0 if none are told before they are
     /// written.
     pub(super) block: i64,
+    pub(super) forms: PrivacyForms,
 }
 
 /// A transaction under way. It is rolled back if it is dropped.
@@ -61,7 +64,7 @@ pub(super) struct AuditTransaction<'a> {
     insert_ending: CachedStatement<'a>,
     transaction: Transaction<'a>,
     memory: &'a mut WriterMemory,
-    plan: RecordPlan,
+    plan: &'a RecordPlan,
     now: Sequence,
 }
 
@@ -78,7 +81,7 @@ impl<'a> AuditTransaction<'a> {
     pub(super) fn begin(
         connection: &'a Connection,
         memory: &'a mut WriterMemory,
-        plan: RecordPlan,
+        plan: &'a RecordPlan,
         sequence: Sequence,
     ) -> rusqlite::Result<Self> {
         // Immediate: with the lock from the start, no statement of the batch can
@@ -123,8 +126,11 @@ impl<'a> AuditTransaction<'a> {
             .policy(&self.transaction, &evidence.policy)?;
         self.memory.rollup.enter(&self.transaction, seq)?;
         self.note_for_searches(seq, record, origin)?;
-        let path = inquiry.target.path_and_query();
-        let reading = evidence.ruling.reading.as_deref();
+        let forms = &self.plan.forms;
+        let sent_path = inquiry.target.path_and_query();
+        let path = forms.path(sent_path);
+        let refused = evidence.ruling.reading.as_deref();
+        let reading = refused.map(|reading| forms.reading(reading, sent_path));
         let wait_ms = i64::try_from(record.waited.as_millis()).unwrap_or(i64::MAX);
         let time_us = evidence.at.as_microsecond();
         let salt = self.memory.salts.next()?;
@@ -137,7 +143,7 @@ impl<'a> AuditTransaction<'a> {
             client: client.sha256,
             origin: origin.sha256,
             path: path.as_bytes(),
-            reading: reading.map(str::as_bytes),
+            reading: reading.as_deref().map(str::as_bytes),
             context: joint.context(&ContextRefs {
                 crawler,
                 method,
@@ -318,7 +324,7 @@ impl<'a> AuditTransaction<'a> {
 
     fn intern_client(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
         let encode = |bytes: &mut CanonicalBytes| {
-            bytes.text(record.client);
+            bytes.text(self.plan.forms.address(record.client));
             let credential = record.credential.as_deref();
             bytes.optional(credential, |bytes, name| bytes.bytes(name.as_bytes()));
         };

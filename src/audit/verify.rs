@@ -47,6 +47,9 @@ pub struct Verification {
     pub other_revision: u64,
     /// Rows that rest on no snapshot (`egress`) and were checked for form.
     pub form_only: u64,
+    /// Rows whose verdict may rest on a query string that is not on record. They are
+    /// checked for all but that, and are no mismatches.
+    pub query_withheld: u64,
     /// Findings that are mismatches.
     pub mismatches: u64,
     /// Rows that are gone.
@@ -271,6 +274,7 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
                 }
             }
             Ok(Again::Same) => self.sums.decided += 1,
+            Ok(Again::QueryWithheld) => self.sums.query_withheld += 1,
             Ok(Again::FormOnly) => self.sums.form_only += 1,
         }
         // The answer is right, but it may be that of another request.

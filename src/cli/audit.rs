@@ -334,6 +334,7 @@ fn verification(
                 "decided": sums.decided,
                 "other_revision": sums.other_revision,
                 "form_only": sums.form_only,
+                "query_withheld": sums.query_withheld,
                 "mismatches": sums.mismatches,
                 "missing": sums.missing,
                 "lost": sums.lost,
@@ -350,6 +351,10 @@ fn verification(
                 0 => String::new(),
                 rows => format!(", {rows} decided otherwise by another revision"),
             };
+            let withheld = match sums.query_withheld {
+                0 => String::new(),
+                rows => format!(", {rows} by query strings that are not on record"),
+            };
             let lost = match sums.lost {
                 0 => String::new(),
                 numbers => format!(", {numbers} numbers lost in a crash or given up"),
@@ -361,7 +366,7 @@ fn verification(
             writeln!(
                 out,
                 "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}\
-                 {lost}{unrecorded}",
+                 {withheld}{lost}{unrecorded}",
                 sums.decided, sums.form_only, sums.mismatches, sums.missing
             )?;
         }

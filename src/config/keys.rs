@@ -25,6 +25,7 @@ use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE};
 use crate::audit::Durability;
+use crate::audit::privacy::{ClientAddresses, QueryStrings};
 use crate::clients::client::ClientLimits;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
@@ -567,6 +568,14 @@ keys! {
         // One batch may go beyond the bound, so it has to be longer than a few
         // of them.
         wal_max: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
+        /// What is written of the query string of a URL: all of it ("full"), an HMAC by a
+        /// key of the record, data/privacy.key, by which equal ones are told ("keyed"), or
+        /// that there was one ("omitted"). Without it, a decision that may rest on a rule
+        /// about query strings cannot be made again.
+        query_strings: QueryStrings = r#""full""#, Choice(&[("full", QueryStrings::Full), ("keyed", QueryStrings::Keyed), ("omitted", QueryStrings::Omitted)]);
+        /// What is written of the address of a client: all of it ("full"), its network
+        /// ("shortened": /24 of IPv4, /48 of IPv6), or an HMAC by the same key ("keyed").
+        client_addresses: ClientAddresses = r#""full""#, Choice(&[("full", ClientAddresses::Full), ("shortened", ClientAddresses::Shortened), ("keyed", ClientAddresses::Keyed)]);
     }
 
     /// The listener for people and monitoring.

@@ -12,6 +12,7 @@ use super::keys::{
 };
 use super::layers::Folders;
 use super::print::Values;
+use crate::audit::privacy::PrivacyOptions;
 use crate::clients::client::ClientLimits;
 use crate::clients::directory::{self, NetworkLimits};
 use crate::decision::decide::Policy;
@@ -177,6 +178,10 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
         durability: audit.durability,
         queue: audit.queue,
         wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
+        privacy: PrivacyOptions {
+            query_strings: audit.query_strings,
+            client_addresses: audit.client_addresses,
+        },
         new_record: false,
     }
 }

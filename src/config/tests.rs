@@ -535,6 +535,8 @@ bounds! {
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a" "sqlite:~/a.db"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
+    audit_query_strings: "audit.query_strings" refuses ["none" "hash"] takes ["full" "keyed" "omitted"];
+    audit_client_addresses: "audit.client_addresses" refuses ["none" "omitted"] takes ["full" "shortened" "keyed"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];

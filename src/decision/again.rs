@@ -16,7 +16,9 @@ use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
 use super::record::{RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
 use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
-use crate::decision::decide::{Decision, Inquiry, Policy, Reason, Revision, Verdict, decide};
+use crate::decision::decide::{
+    Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
+};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{InvalidTarget, Origin};
@@ -27,6 +29,11 @@ const REMEMBERED_MAX: usize = 16_384;
 /// Bytes of the robots.txt files that an [`EvidenceCache`] remembers. Parsed they
 /// take a small multiple of that.
 const BODY_BYTES_MAX: usize = 32 << 20;
+
+/// Stands in a stored URL in the place of its query string, where that is not on
+/// record; an HMAC of it may come next. No URL that is sent has a `#` (RFC 9112,
+/// section 3.2).
+pub const WITHHELD: &str = "?#";
 
 /// Result of making a recorded decision again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +51,9 @@ pub enum Again {
         /// The answer of this one.
         now: Box<StoredRuling>,
     },
+    /// Another answer, by rules that may ask for the query string, which is not on
+    /// record.
+    QueryWithheld,
     /// The decision rests on no snapshot (`egress`); its form is right.
     FormOnly,
 }
@@ -90,11 +100,13 @@ pub fn decide_again(
         return form_only(record);
     };
     let evidence = decision.evidence();
-    let is_same_reading = record.reading == evidence.ruling.reading;
+    let reading = record.reading.as_deref().map(sent_url);
+    let is_same_reading = reading == evidence.ruling.reading.as_deref();
     let now = || Box::new(StoredRuling::of(evidence));
     Ok(match evidence.policy.terms().revision {
         // Equal answers need no excuse, whatever revision decided the row.
         _ if is_same_reading && record.ruling.is_of(evidence) => Again::Same,
+        _ if record.url.contains(WITHHELD) && may_rest_on_query(evidence) => Again::QueryWithheld,
         Revision::CURRENT => Again::Differs(now()),
         decided_by => Again::OfRevision {
             decided_by,
@@ -113,7 +125,7 @@ pub fn decision_again(
     body: Option<Bytes>,
     cache: &mut EvidenceCache,
 ) -> Result<Option<Decision>, Undecidable> {
-    let target = record.url.parse()?;
+    let target = sent_url(&record.url).parse()?;
     // Before the snapshot is looked for: a row without one must have a policy
     // that can be read, too.
     let policy = cache.policy(&record.policy)?;
@@ -179,6 +191,30 @@ pub fn restore_snapshot(
             _ => None,
         },
     }))
+}
+
+/// Returns the URL of a record, or a reading of its path, as far as it is known. An empty query string stands
+/// for one that is not: rules that end with `$` must not take the path for the end.
+fn sent_url(url: &str) -> &str {
+    let known = url.split_once(WITHHELD).map(|(path, _)| path.len() + 1);
+    known.and_then(|known| url.get(..known)).unwrap_or(url)
+}
+
+/// Reports whether a decision about a URL may be another one for another query
+/// string: rules without a `?`, a wildcard or an escape are about the path alone.
+fn may_rest_on_query(evidence: &Evidence) -> bool {
+    let snapshot = evidence.snapshot.as_deref();
+    let body = snapshot.and_then(Snapshot::file).map(|file| &file.body);
+    let is_such_rule = |line: &[u8]| {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
+        !name.trim_ascii().eq_ignore_ascii_case(b"user-agent")
+            && line.iter().any(|byte| matches!(byte, b'?' | b'*' | b'%'))
+    };
+    let has_such_rule = body.is_some_and(|body| {
+        body.split(|byte| matches!(byte, b'\n' | b'\r'))
+            .any(is_such_rule)
+    });
+    has_such_rule || !evidence.policy.terms().overrides.is_empty()
 }
 
 /// Checks the form of a decision record without a snapshot. Only an egress

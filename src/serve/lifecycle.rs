@@ -133,6 +133,7 @@ mod tests {
             durability: Durability::Commit,
             queue: NonZeroUsize::MIN.saturating_add(15),
             wal_max: 1 << 28,
+            privacy: Default::default(),
             new_record: false,
         };
         let (metrics, tracker) = (Arc::new(Metrics::default()), TaskTracker::new());

@@ -74,6 +74,7 @@ mod pace_unread;
 mod parent;
 mod path_bench;
 mod places;
+mod privacy;
 mod properties;
 mod reading_the_field;
 mod readings_reference;

@@ -62,6 +62,9 @@ impl DecisionDetails {
                 "it was decided by revision {decided_by} of the engine; this one would say {} {}",
                 now.verdict, now.reason
             )),
+            Ok(Again::QueryWithheld) => {
+                Err("it may rest on the query string, which is not on record".to_owned())
+            }
             Err(why) => Err(format!("it cannot be decided again: {why}")),
         };
         let decision = decision_again(&record, body.clone(), &mut cache)

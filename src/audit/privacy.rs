@@ -1,0 +1,297 @@
+//! Personal data in the record: how much of a client's address and of a query
+//! string is written (`audit.client_addresses`, `audit.query_strings`).
+//!
+//! What is left out here is nowhere in the record, the write-ahead log included.
+//! The form says for itself what was done, so that each row can be read without the
+//! configuration of its time. No URL has user information: such requests are
+//! refused.
+//!
+//! A keyed value is an HMAC (RFC 2104) by a key of the record's own: equal values
+//! can be told to be equal, and whoever has the key can try out a value. Once the
+//! key is deleted nobody can.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::{hmac, rand};
+
+use super::error::AuditError;
+use crate::decision::again::WITHHELD;
+
+/// Name of the key in the folder of the record.
+const KEY_NAME: &str = "privacy.key";
+
+/// Bytes of the key: as many as SHA-256 has.
+const KEY_BYTES: usize = 32;
+
+/// Bytes of an HMAC that are written: too many for two values to meet by chance.
+const KEYED_BYTES: usize = 16;
+
+/// What is written of a query string (`audit.query_strings`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QueryStrings {
+    /// All of it.
+    #[default]
+    Full,
+    /// An HMAC.
+    Keyed,
+    /// That there was one.
+    Omitted,
+}
+
+/// What is written of a client's address (`audit.client_addresses`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClientAddresses {
+    /// All of it.
+    #[default]
+    Full,
+    /// Its network: /24 of IPv4, /48 of IPv6.
+    Shortened,
+    /// An HMAC.
+    Keyed,
+}
+
+/// Forms in which personal data are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PrivacyOptions {
+    /// Form of query strings.
+    pub query_strings: QueryStrings,
+    /// Form of addresses.
+    pub client_addresses: ClientAddresses,
+}
+
+/// Forms in which personal data are written, with the key if one is used.
+#[derive(Debug, Default)]
+pub(super) struct PrivacyForms {
+    options: PrivacyOptions,
+    key: Option<hmac::Key>,
+}
+
+impl PrivacyForms {
+    /// Reads the key in `folder` if `options` use one, and makes it if there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Create`], also if the file holds no key.
+    pub(super) fn open(options: PrivacyOptions, folder: &Path) -> Result<Self, AuditError> {
+        let is_keyed = options.query_strings == QueryStrings::Keyed
+            || options.client_addresses == ClientAddresses::Keyed;
+        let path = key_path(folder);
+        let read =
+            || read_or_make_key(&path).map_err(|error| AuditError::Create(path.clone(), error));
+        let key = is_keyed.then(read).transpose()?;
+        Ok(Self { options, key })
+    }
+
+    /// Returns what is written of a client's address.
+    pub(super) fn address(&self, address: IpAddr) -> RecordedAddress {
+        match self.options.client_addresses {
+            ClientAddresses::Full => RecordedAddress::Full(address),
+            ClientAddresses::Shortened => RecordedAddress::Network(address),
+            ClientAddresses::Keyed => {
+                RecordedAddress::Keyed(self.keyed(address.to_string().as_bytes()))
+            }
+        }
+    }
+
+    /// Returns what is written of a path with its query string.
+    pub(super) fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        let Some((before, query)) = path.split_once('?') else {
+            return path.into();
+        };
+        match self.options.query_strings {
+            QueryStrings::Full => path.into(),
+            QueryStrings::Omitted => format!("{before}{WITHHELD}").into(),
+            QueryStrings::Keyed => {
+                format!("{before}{WITHHELD}{}", self.keyed(query.as_bytes())).into()
+            }
+        }
+    }
+
+    /// Returns what is written of a reading of `path`. What may be its query string
+    /// is left out where that of the path is.
+    pub(super) fn reading<'a>(&self, reading: &'a str, path: &str) -> Cow<'a, str> {
+        let is_full = self.options.query_strings == QueryStrings::Full || !path.contains('?');
+        match reading.split_once('?') {
+            Some((before, _)) if !is_full => format!("{before}{WITHHELD}").into(),
+            _ => reading.into(),
+        }
+    }
+
+    fn keyed(&self, value: &[u8]) -> KeyedValue {
+        // Without a key nothing is asked for by one.
+        let tag = self.key.as_ref().map(|key| hmac::sign(key, value));
+        let bytes = tag.as_ref().and_then(|tag| tag.as_ref().first_chunk());
+        KeyedValue(bytes.copied().unwrap_or_default())
+    }
+}
+
+/// Returns where the key of the record in `folder` is.
+fn key_path(folder: &Path) -> PathBuf {
+    folder.join(KEY_NAME)
+}
+
+fn read_or_make_key(path: &Path) -> io::Result<hmac::Key> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(path)?,
+        Err(error) => return Err(error),
+    };
+    if bytes.len() != KEY_BYTES {
+        let text = format!("it does not have the {KEY_BYTES} bytes of a key");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
+}
+
+fn make_key(path: &Path) -> io::Result<Vec<u8>> {
+    let mut key = vec![0; KEY_BYTES];
+    rand::fill(&mut key).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(path)?;
+    file.write_all(&key)?;
+    // What was written by a key that is gone after a power failure could not be
+    // compared with what comes later.
+    file.sync_all()?;
+    tracing::info!(
+        "made {}, the key of keyed values in the record",
+        path.display()
+    );
+    Ok(key)
+}
+
+/// HMAC of a value, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KeyedValue([u8; KEYED_BYTES]);
+
+impl fmt::Display for KeyedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "keyed:{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Address of a client, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordedAddress {
+    Full(IpAddr),
+    Network(IpAddr),
+    Keyed(KeyedValue),
+}
+
+impl fmt::Display for RecordedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(address) => address.fmt(f),
+            Self::Network(IpAddr::V4(address)) => {
+                let [a, b, c, _] = address.octets();
+                write!(f, "{}/24", Ipv4Addr::new(a, b, c, 0))
+            }
+            Self::Network(IpAddr::V6(address)) => {
+                let network = u128::from(*address) >> 80 << 80;
+                write!(f, "{}/48", Ipv6Addr::from(network))
+            }
+            Self::Keyed(value) => value.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn forms(options: PrivacyOptions) -> PrivacyForms {
+        let key = Some(hmac::Key::new(hmac::HMAC_SHA256, &[7; KEY_BYTES]));
+        PrivacyForms { options, key }
+    }
+
+    fn of_queries(query_strings: QueryStrings) -> PrivacyForms {
+        forms(PrivacyOptions {
+            query_strings,
+            ..PrivacyOptions::default()
+        })
+    }
+
+    // Ours.
+    #[test]
+    fn a_query_string_is_written_whole_keyed_or_not_at_all() {
+        let full = PrivacyForms::default();
+        let omitted = of_queries(QueryStrings::Omitted);
+        let keyed = of_queries(QueryStrings::Keyed);
+        for path in ["/a", "/%3Fa"] {
+            for forms in [&full, &omitted, &keyed] {
+                assert_eq!(forms.path(path), path);
+                assert_eq!(forms.reading("/?a", path), "/?a");
+            }
+        }
+        assert_eq!(full.path("/a?b=1"), "/a?b=1");
+        assert_eq!(omitted.path("/a?b=1?c"), "/a?#");
+        assert_eq!(omitted.path("/a?"), "/a?#");
+        assert_eq!(omitted.reading("/A?b=1", "/a?b=1"), "/A?#");
+        assert_eq!(keyed.reading("/A?b=1", "/a?b=1"), "/A?#");
+        let one = keyed.path("/a?b=1");
+        assert!(one.starts_with("/a?#keyed:"), "{one}");
+        assert_eq!(one.len(), "/a?#keyed:".len() + 2 * KEYED_BYTES);
+        assert_eq!(one, keyed.path("/a?b=1"));
+        assert_ne!(one, keyed.path("/a?b=2"));
+    }
+
+    // RFC 4231, section 4.3: the HMAC-SHA256 of its second case begins so.
+    #[test]
+    fn a_keyed_value_is_the_beginning_of_an_hmac() {
+        let forms = PrivacyForms {
+            key: Some(hmac::Key::new(hmac::HMAC_SHA256, b"Jefe")),
+            ..PrivacyForms::default()
+        };
+        let value = forms.keyed(b"what do ya want for nothing?");
+        assert_eq!(value.to_string(), "keyed:5bdcc146bf60754e6a042426089575c7");
+    }
+
+    // Ours.
+    #[test]
+    fn an_address_is_written_whole_as_its_network_or_keyed() {
+        let of = |client_addresses, address: &str| {
+            let forms = forms(PrivacyOptions {
+                client_addresses,
+                ..PrivacyOptions::default()
+            });
+            forms.address(address.parse().unwrap()).to_string()
+        };
+        let (v4, v6) = ("192.0.2.77", "2001:db8:1:2:3::77");
+        assert_eq!(of(ClientAddresses::Full, v4), v4);
+        assert_eq!(of(ClientAddresses::Full, v6), v6);
+        assert_eq!(of(ClientAddresses::Shortened, v4), "192.0.2.0/24");
+        assert_eq!(of(ClientAddresses::Shortened, v6), "2001:db8:1::/48");
+        assert!(of(ClientAddresses::Keyed, v4).starts_with("keyed:"));
+        assert_ne!(
+            of(ClientAddresses::Keyed, v4),
+            of(ClientAddresses::Keyed, v6)
+        );
+    }
+
+    // Ours.
+    #[test]
+    fn a_key_is_made_once_and_a_file_that_is_none_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = PrivacyOptions {
+            query_strings: QueryStrings::Keyed,
+            ..PrivacyOptions::default()
+        };
+        let open = || PrivacyForms::open(options, folder.path());
+        let first = open().unwrap().path("/?a").into_owned();
+        assert_eq!(open().unwrap().path("/?a"), first);
+        let path = key_path(folder.path());
+        let mode = fs::metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(path, "short").unwrap();
+        assert!(matches!(open(), Err(AuditError::Create(..))));
+    }
+}

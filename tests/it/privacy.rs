@@ -1,0 +1,159 @@
+//! Personal data that are to be left out of the record: nowhere in its files, and
+//! what is left can still be verified.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::kit::client::{get, get_as};
+use crate::kit::origin::Script;
+use crate::kit::proxy::{Place, resolve};
+use crate::kit::run;
+
+/// Part of the query strings and of the user information that are sent.
+const SECRET: &str = "s3cr3t";
+
+/// Returns whether any file of the record's folder holds `text`.
+fn is_in_record(place: &Place, text: &str) -> bool {
+    let holds = |path: std::path::PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        bytes
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    };
+    fs::read_dir(place.path("data"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .any(holds)
+}
+
+/// Asks for URLs with query strings by a proxy with these forms. Returns its folder
+/// and its rows.
+async fn crawled(query_strings: &str, client_addresses: &str) -> (Place, Vec<Value>) {
+    let plain = Script::robots("User-agent: *\nDisallow: /private\n");
+    let plain = plain.start().await;
+    let by_query = Script::robots("User-agent: *\nDisallow: /*?session=\n");
+    let by_query = by_query.start().await;
+    let proxy = resolve("p.test", plain.address())
+        .resolve("q.test", by_query.address())
+        .set("audit.store = \"sqlite:data/audit.db\"")
+        .set(&format!("audit.query_strings = \"{query_strings}\""))
+        .set(&format!("audit.client_addresses = \"{client_addresses}\""))
+        .start()
+        .await;
+    for (url, status) in [
+        (format!("http://p.test/private?token={SECRET}"), 403),
+        (format!("http://p.test/open?token={SECRET}"), 200),
+        (format!("http://p.test/open?token={SECRET}2"), 200),
+        (format!("http://q.test/a?session={SECRET}"), 403),
+        (format!("http://user:{SECRET}@p.test/"), 400),
+    ] {
+        let reply = get_as(&proxy, "ExampleBot/1.0", &url).await;
+        assert_eq!(reply.status(), status, "{url}");
+    }
+    // The origin gets what was sent, whatever is written of it.
+    let target = format!("/open?token={SECRET}");
+    assert!(plain.targets().contains(&target));
+    proxy.place().completed(4).await;
+    let is_full = query_strings == "full";
+    assert_eq!(
+        is_in_record(proxy.place(), SECRET),
+        is_full,
+        "before a stop"
+    );
+    let place = proxy.stop().await;
+    assert_eq!(is_in_record(&place, SECRET), is_full, "after a stop");
+    let rows = place.rows().await;
+    (place, rows)
+}
+
+fn values<'a>(rows: &'a [Value], field: &str) -> Vec<&'a str> {
+    rows.iter()
+        .map(|row| row[field].as_str().unwrap())
+        .collect()
+}
+
+async fn verified(place: &Place) -> String {
+    let outcome = place.run(&["audit", "verify"]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+// Ours.
+#[test]
+fn by_default_all_is_written_but_user_information() {
+    run(async {
+        let (place, rows) = crawled("full", "full").await;
+        let urls = values(&rows, "url");
+        let url = format!("http://p.test/private?token={SECRET}");
+        assert!(urls.contains(&&*url), "{urls:?}");
+        assert!(urls.iter().all(|url| !url.contains("user")), "{urls:?}");
+        assert!(values(&rows, "client").contains(&"127.0.0.1"));
+        assert!(!verified(&place).await.contains("query strings"));
+    });
+}
+
+// Ours.
+#[test]
+fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
+    run(async {
+        let (place, rows) = crawled("omitted", "shortened").await;
+        let urls = values(&rows, "url");
+        for url in [
+            "http://p.test/private?#",
+            "http://p.test/open?#",
+            "http://q.test/a?#",
+        ] {
+            assert!(urls.contains(&url), "{urls:?}");
+        }
+        assert!(
+            values(&rows, "client")
+                .iter()
+                .all(|client| *client == "127.0.0.0/24")
+        );
+        let said = verified(&place).await;
+        assert!(
+            said.contains("1 by query strings that are not on record"),
+            "{said}"
+        );
+        // A verdict that cannot rest on a query string is still found to be wrong.
+        let changed = place.database().execute(
+            "UPDATE decision SET ruling = (SELECT d.ruling FROM decision AS d WHERE d.path = '/open?#')
+             WHERE path = '/private?#'",
+            [],
+        );
+        assert_eq!(changed.unwrap(), 1);
+        let outcome = place.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(1));
+        assert!(
+            outcome.stdout.contains("its evidence disallow rule"),
+            "{outcome:?}"
+        );
+    });
+}
+
+// Ours.
+#[test]
+fn keyed_values_tell_equal_ones_and_nothing_else() {
+    run(async {
+        let (place, rows) = crawled("keyed", "keyed").await;
+        let mut urls = values(&rows, "url");
+        urls.retain(|url| url.starts_with("http://p.test/open?#keyed:"));
+        assert_eq!(urls.len(), 2);
+        assert_ne!(urls[0], urls[1]);
+        assert!(
+            values(&rows, "client")
+                .iter()
+                .all(|client| client.starts_with("keyed:"))
+        );
+        verified(&place).await;
+        // Another start uses the same key.
+        let proxy = place.start().await;
+        get(&proxy, &format!("http://p.test/open?token={SECRET}")).await;
+        let place = proxy.stop().await;
+        let rows = place.rows().await;
+        let again = values(&rows, "url");
+        assert_eq!(again.iter().filter(|url| urls.contains(url)).count(), 3);
+    });
+}

@@ -118,7 +118,8 @@ fn what_is_omitted_is_in_no_file_and_the_rest_is_decided_again() {
             "{said}"
         );
         // A verdict that cannot rest on a query string is still found to be wrong.
-        let changed = place.database().execute(
+        let database = rusqlite::Connection::open(place.path("data/audit.db")).unwrap();
+        let changed = database.execute(
             "UPDATE decision SET ruling = (SELECT d.ruling FROM decision AS d WHERE d.path = '/open?#')
              WHERE path = '/private?#'",
             [],

@@ -73,6 +73,15 @@ impl AuditReader {
         })
     }
 
+    /// Reads the id of the record; empty if it has none yet.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn record_id(&self) -> Result<String, AuditError> {
+        Ok(read_id(&self.connection)?.unwrap_or_default())
+    }
+
     /// Hands the decision records that meet `filter` to `visit` until it
     /// breaks. Those that are written meanwhile are not among them.
     ///

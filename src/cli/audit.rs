@@ -2,12 +2,15 @@
 
 mod arguments;
 mod details;
+mod ecs;
+mod export;
 mod listing;
 mod robots;
 mod rows;
 mod sections;
 mod stats;
 mod tail;
+mod warc;
 mod why;
 
 use std::io::{self, BufWriter, Write};
@@ -19,6 +22,7 @@ use serde_json::{Value, json};
 
 use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
 use self::details::{DecisionDetails, of_url};
+use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
 use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
@@ -142,6 +146,20 @@ end of its exchange.
 
 {FILTERS_HELP}"))]
     Tail(TailArguments),
+    /// Decisions for other programs, the oldest first: JSON Lines, CSV, ECS, WARC.
+    #[command(after_help = format!("\
+Examples:
+  politesse audit export --as csv --from 2026-11-01 --until 2026-12-01 -o november.csv
+  politesse audit export --as ecs --from 1h | your-collector
+  politesse audit export --as warc --host site.example -o site.warc.gz
+
+jsonl is `list --json` with a version and more of what a decision rests on. ecs has
+the names of the Elastic Common Schema. warc has each robots.txt as a response and each
+decision as a metadata record that refers to it; with .gz at the end of FILE, each
+record is compressed alone. FILE must not be there yet.
+
+{FILTERS_HELP}"))]
+    Export(ExportArguments),
     /// Copies the record to a file, while a proxy writes to it.
     #[command(after_help = "\
 Example: politesse audit backup /backups/audit-2026-11-22.db
@@ -200,6 +218,7 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
         AuditCommand::Top(asked) => stats::print_top(&reader()?, asked),
         AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
         AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
+        AuditCommand::Export(asked) => export::export(&reader()?, asked),
         AuditCommand::Verify { which, json } => {
             verification(&reader()?, &which.try_into()?, OutputForm::from(*json))
         }

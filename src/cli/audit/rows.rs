@@ -102,14 +102,7 @@ impl RowWriter {
             RowForm::Json => write_json(&mut self.out, &json()),
             RowForm::Columns => writeln!(self.out, "{}", line()),
             RowForm::Csv => {
-                let row = json();
-                let cells: Vec<_> = self
-                    .layout
-                    .columns
-                    .iter()
-                    .map(|at| cell(&row, at))
-                    .collect();
-                let line = csv_line(cells.iter().map(String::as_str));
+                let line = csv_row(&json(), &self.layout.columns);
                 self.out.write_all(line.as_bytes())
             }
         }
@@ -150,6 +143,12 @@ impl RowWriter {
         }
         self.out.flush()
     }
+}
+
+/// Makes the line of CSV with the members of `row` that `columns` name.
+pub(super) fn csv_row(row: &Value, columns: &[&str]) -> String {
+    let cells: Vec<_> = columns.iter().map(|name| cell(row, name)).collect();
+    csv_line(cells.iter().map(String::as_str))
 }
 
 /// Makes the cell of CSV for the member `name`; empty without a value.

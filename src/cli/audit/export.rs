@@ -1,0 +1,204 @@
+//! `audit export`: decisions, the oldest first, in forms that other programs read.
+//!
+//! Reads a page at a time, so a record of any length is exported in the memory of
+//! a page; a WARC file remembers beside that which robots.txt it has already.
+//! Does not know how decisions are found.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::arguments::DecisionArguments;
+use super::details::add_fetch;
+use super::ecs::ecs_json;
+use super::listing::record_layout;
+use super::rows::{csv_row, write_json};
+use super::warc::{WarcCompression, WarcExport};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::audit::{Direction, row_json};
+use crate::cli::inert::csv_line;
+use crate::cli::output::{Exit, Usage, print_notice};
+use crate::decision::record::StoredRecord;
+
+/// Version of the members of a line: raised when one is gone or means something
+/// else, not when one is added.
+const LINE_VERSION: u32 = 1;
+
+/// Arguments of `audit export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    /// Form of the decisions.
+    #[arg(long = "as", value_name = "FORM")]
+    form: ExportForm,
+    #[command(flatten)]
+    which: DecisionArguments,
+    /// The file to be made; without it, stdout.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Form of exported decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExportForm {
+    /// JSON Lines: the objects of `list --json`, with more of what they rest on.
+    Jsonl,
+    /// CSV (RFC 4180), which no spreadsheet takes for formulas.
+    Csv,
+    /// JSON Lines with the names of the Elastic Common Schema.
+    Ecs,
+    /// WARC 1.1: each robots.txt, and a metadata record for each decision.
+    Warc,
+}
+
+/// Writes the decisions that are asked for.
+pub(super) fn export(reader: &AuditReader, asked: &ExportArguments) -> anyhow::Result<Exit> {
+    let run = ExportRun {
+        reader,
+        filter: DecisionFilter::try_from(&asked.which)?,
+        record: reader.record_id()?,
+    };
+    let is_gzip = |path: &Path| path.extension().is_some_and(|end| end == "gz");
+    let count = match &asked.output {
+        None => run.write(asked.form, WarcCompression::Plain, io::stdout().lock())?,
+        Some(path) if is_gzip(path) && asked.form != ExportForm::Warc => {
+            let text = "only WARC files are compressed here; pipe the others: politesse audit \
+                        export … | gzip";
+            return Err(Usage::Arguments(text.to_owned()).into());
+        }
+        Some(path) => {
+            let compression = match is_gzip(path) {
+                true => WarcCompression::GzipByRecord,
+                false => WarcCompression::Plain,
+            };
+            write_new_file(path, |file| run.write(asked.form, compression, file))?
+        }
+    };
+    // The rows may be on stdout.
+    print_notice(&format!("{count} decisions"));
+    Ok(Exit::Done)
+}
+
+/// Decisions that are exported.
+struct ExportRun<'a> {
+    reader: &'a AuditReader,
+    filter: DecisionFilter,
+    /// Id of the record.
+    record: String,
+}
+
+impl ExportRun<'_> {
+    /// Writes the decisions to `out`. Returns how many there are.
+    fn write(
+        &self,
+        form: ExportForm,
+        compression: WarcCompression,
+        out: impl Write,
+    ) -> anyhow::Result<u64> {
+        let mut out = BufWriter::new(out);
+        let count = match form {
+            ExportForm::Jsonl => self.visit(|record| {
+                let line = decision_json(&record, &self.record);
+                Ok(write_json(&mut out, &line)?)
+            }),
+            ExportForm::Ecs => self.visit(|record| {
+                let line = ecs_json(&record, &self.record);
+                Ok(write_json(&mut out, &line)?)
+            }),
+            ExportForm::Csv => {
+                let columns = record_layout().columns;
+                out.write_all(csv_line(columns.iter().copied()).as_bytes())?;
+                self.visit(|record| {
+                    let line = csv_row(&row_json(&record), &columns);
+                    Ok(out.write_all(line.as_bytes())?)
+                })
+            }
+            ExportForm::Warc => {
+                let mut file = WarcExport::begin(&mut out, compression, &self.record)?;
+                self.visit(|record| {
+                    let json = decision_json(&record, &self.record);
+                    file.decision(self.reader, &record, &json)
+                })
+            }
+        }?;
+        out.flush()?;
+        Ok(count)
+    }
+
+    /// Hands each decision to `write` until that fails. Returns how many there are.
+    fn visit(
+        &self,
+        mut write: impl FnMut(StoredRecord) -> anyhow::Result<()>,
+    ) -> anyhow::Result<u64> {
+        let mut count = 0;
+        // Kept: whoever visits the rows knows no error of a file.
+        let mut outcome = Ok(());
+        let direction = Direction::OldestFirst;
+        self.reader
+            .visit_decisions(&self.filter, direction, |record| {
+                outcome = write(record);
+                match outcome {
+                    Ok(()) => count += 1,
+                    Err(_) => return ControlFlow::Break(()),
+                }
+                ControlFlow::Continue(())
+            })?;
+        outcome.map(|()| count)
+    }
+}
+
+/// Makes the object of a decision of the record `record`: that of `audit list`, and
+/// what else it rests on.
+fn decision_json(decision: &StoredRecord, record: &str) -> Value {
+    let mut members = Map::new();
+    members.insert("version".to_owned(), json!(LINE_VERSION));
+    members.insert("record".to_owned(), json!(record));
+    if let Value::Object(row) = row_json(decision) {
+        members.extend(row);
+    }
+    members.insert("credential".to_owned(), json!(decision.client.credential));
+    members.insert("candidates".to_owned(), json!(decision.crawler.candidates));
+    let mut line = Value::Object(members);
+    if let Some(snapshot) = &decision.snapshot {
+        add_fetch(&mut line["robots"], snapshot);
+    }
+    line
+}
+
+/// Makes the file `path`, which must not be there, for its owner alone, with what
+/// `write` writes to it.
+///
+/// # Errors
+///
+/// Those of `write`, and of making the file. Nothing is left of it then.
+pub(super) fn write_new_file<T>(
+    path: &Path,
+    write: impl FnOnce(&File) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    anyhow::ensure!(!path.exists(), "{} is there already", path.display());
+    // Under another name until it is whole: half a file must not pass for one.
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let make = || {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&part)?;
+        let written = write(&file)?;
+        file.sync_all()?;
+        fs::rename(&part, path)?;
+        anyhow::Ok(written)
+    };
+    let made = make().with_context(|| format!("cannot write {}", path.display()));
+    if made.is_err() {
+        // What cannot be removed either is overwritten by the next file.
+        fs::remove_file(&part).unwrap_or_default();
+    }
+    made
+}

@@ -1,0 +1,414 @@
+//! `audit export`: decisions in the forms that other programs read, whatever
+//! crawlers and sites wrote into them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use flate2::bufread::{GzDecoder, MultiGzDecoder};
+use politesse::decision::digest::Digest;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::kit::client::{get, get_as};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::program::finish;
+use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::run;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
+/// Returns a record of four decisions: allowed and refused at one host, allowed at
+/// a second one, and refused at a third whose robots.txt cannot be had.
+async fn recorded() -> (Origin, Place) {
+    let origin = Script::robots(ROBOTS).start().await;
+    let config = resolve("o.test", origin.address())
+        .resolve("p.test", origin.address())
+        .resolve("q.test", "127.0.0.1:1".parse().unwrap());
+    let proxy: Proxy = config.start().await;
+    get_as(&proxy, "FooBot/1", "http://o.test/a?b=1").await;
+    get_as(&proxy, "BarBot/1", "http://o.test/private/x").await;
+    get(&proxy, "http://p.test/a").await;
+    get(&proxy, "http://q.test/a").await;
+    proxy.place().completed(4).await;
+    (origin, proxy.stop().await)
+}
+
+/// Writes into the record what no honest crawler sends: a formula, an escape
+/// sequence, an end of line, a change of direction, bytes that are no UTF-8.
+fn make_hostile(place: &Place) {
+    let evil = "CAST(x'3d312b31ff1b5b324a0d0ae280ae' AS TEXT)";
+    let sql = format!(
+        "UPDATE crawler SET user_agent = {evil}; UPDATE decision SET path = '/' || {evil};
+         UPDATE ruling SET rule = {evil} WHERE line IS NOT NULL; UPDATE snapshot SET cause = {evil};
+         UPDATE origin SET origin = {evil} WHERE host = 'p.test';"
+    );
+    place.database().execute_batch(&sql).unwrap();
+}
+
+fn is_inert(text: &str) -> bool {
+    let is_evil = |c: char| (c.is_control() && !"\r\n".contains(c)) || c == '\u{202e}';
+    !text.contains(is_evil)
+}
+
+async fn export(place: &Place, arguments: &[&str]) -> String {
+    let outcome = place
+        .run(&[&["audit", "export"][..], arguments].concat())
+        .await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+async fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let text = export(place, arguments).await;
+    let lines = text.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
+}
+
+// Ours; docs/handing-over.md.
+#[test]
+fn json_lines_are_those_of_the_list_and_more() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        let listed = place.rows().await;
+        let exported = lines(&place, &["--as", "jsonl"]).await;
+        assert_eq!(exported.len(), listed.len());
+        let record = &exported[0]["record"];
+        assert_eq!(record.as_str().unwrap().len(), 32);
+        for (line, row) in exported.iter().zip(&listed) {
+            assert_eq!((&line["version"], &line["record"]), (&json!(1), record));
+            for (name, value) in row.as_object().unwrap() {
+                if name != "robots" {
+                    assert_eq!(&line[name], value, "{name}");
+                }
+            }
+            assert_eq!(line["robots"]["sha256"], row["robots"]["sha256"]);
+            assert!(line["robots"]["fetched_at"].is_string(), "{line}");
+        }
+        assert_eq!(exported[3]["robots"]["result"], "unreachable");
+        let refused = ["--as", "jsonl", "--host", "o.test", "--verdict", "disallow"];
+        assert_eq!(lines(&place, &refused).await, [exported[1].clone()]);
+    });
+}
+
+// Ours.
+#[test]
+fn a_file_is_for_its_owner_and_is_never_written_over() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        let file = place.path("rows.csv");
+        let arguments = ["audit", "export", "--as", "csv", "-o", "rows.csv"];
+        let made = place.run(&arguments).await;
+        assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made:?}");
+        assert_eq!(made.stderr, "politesse: 4 decisions\n");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text, export(&place, &["--as", "csv"]).await);
+        assert_eq!(text.lines().count(), 5);
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let again = place.run(&arguments).await;
+        assert_eq!(again.code, Some(1), "{again:?}");
+        assert!(again.stderr.contains("is there already"), "{again:?}");
+        for (name, code) in [("rows.csv.gz", Some(2)), ("no/rows.csv", Some(1))] {
+            let failed = place
+                .run(&["audit", "export", "--as", "csv", "-o", name])
+                .await;
+            assert_eq!(failed.code, code, "{failed:?}");
+            assert!(!place.path(name).exists());
+        }
+        let left = std::fs::read_dir(place.folder()).unwrap();
+        let mut names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(!names.any(|name| name.ends_with(".part")));
+    });
+}
+
+// RFC 4180; ours for formulas and terminals.
+#[test]
+fn hostile_values_are_inert_in_every_form() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        make_hostile(&place);
+        let csv = export(&place, &["--as", "csv"]).await;
+        assert!(is_inert(&csv), "{csv:?}");
+        assert_eq!(csv.matches("\r\n").count(), 5, "{csv:?}");
+        assert!(!csv.contains(",="), "{csv:?}");
+        assert!(csv.contains(",'=1+1\u{fffd}\\u{1b}[2J\\u{d}\\u{a}\\u{202e},"));
+        for form in ["jsonl", "ecs"] {
+            let text = export(&place, &["--as", form]).await;
+            assert!(is_inert(&text), "{text:?}");
+            assert_eq!(text.lines().count(), 4);
+            // Programs read what was written.
+            let whole = text.lines().all(|line| {
+                let row: Value = serde_json::from_str(line).unwrap();
+                let agent = [&row["user_agent"], &row["user_agent"]["original"]];
+                agent.contains(&&json!("=1+1\u{fffd}\u{1b}[2J\r\n\u{202e}"))
+            });
+            assert!(whole, "{text}");
+        }
+        let warc = export(&place, &["--as", "warc"]).await;
+        assert!(is_inert(&warc), "{warc:?}");
+        let records = parse(warc.as_bytes());
+        assert_eq!(
+            records.iter().filter(|record| record.is_decision()).count(),
+            4
+        );
+    });
+}
+
+/// Fields of the Elastic Common Schema, 8.17: name and type, as the tables under
+/// elastic.co/guide/en/ecs/8.17/ecs-field-reference.html have them.
+const ECS_FIELDS: [(&str, &str); 32] = [
+    ("@timestamp", "date"),
+    ("message", "text"),
+    ("ecs.version", "keyword"),
+    ("event.kind", "keyword"),
+    ("event.category", "array"),
+    ("event.type", "array"),
+    ("event.outcome", "keyword"),
+    ("event.action", "keyword"),
+    ("event.reason", "keyword"),
+    ("event.id", "keyword"),
+    ("event.sequence", "long"),
+    ("event.module", "keyword"),
+    ("event.dataset", "keyword"),
+    ("rule.name", "keyword"),
+    ("rule.id", "keyword"),
+    ("rule.ruleset", "keyword"),
+    ("rule.reference", "keyword"),
+    ("url.original", "wildcard"),
+    ("url.full", "wildcard"),
+    ("url.scheme", "keyword"),
+    ("url.domain", "keyword"),
+    ("url.port", "long"),
+    ("url.path", "wildcard"),
+    ("url.query", "keyword"),
+    ("http.request.method", "keyword"),
+    ("http.response.status_code", "long"),
+    ("http.response.body.bytes", "long"),
+    ("user_agent.original", "keyword"),
+    ("user_agent.name", "keyword"),
+    ("client.address", "keyword"),
+    ("client.ip", "ip"),
+    ("error.type", "keyword"),
+];
+
+/// Names the leaves of an object, with the names of what they stand in before them.
+fn leaves(prefix: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
+    match value.as_object() {
+        Some(members) => {
+            for (name, member) in members {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                leaves(&format!("{prefix}{dot}{name}"), member, found);
+            }
+        }
+        None => drop(found.insert(prefix.to_owned(), value.clone())),
+    }
+}
+
+// The Elastic Common Schema.
+#[test]
+fn ecs_has_the_fields_of_the_schema_with_their_types() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        let types: HashMap<_, _> = ECS_FIELDS.into_iter().collect();
+        let events = lines(&place, &["--as", "ecs"]).await;
+        let mut seen = BTreeMap::new();
+        for event in &events {
+            leaves("", event, &mut seen);
+        }
+        for (name, value) in &seen {
+            if name.starts_with("politesse.") {
+                continue;
+            }
+            let is_right = match types.get(name.as_str()) {
+                Some(&"long") => value.is_u64(),
+                Some(&"array") => value.is_array(),
+                Some(_) => value.is_string(),
+                None => false,
+            };
+            assert!(is_right, "{name}: {value}");
+        }
+        // All but an error, which no exchange of these ended with.
+        let ours = seen.keys().filter(|name| !name.starts_with("politesse."));
+        assert!(ECS_FIELDS.len() <= ours.count() + 1, "{seen:?}");
+        let refused = &events[1];
+        let sha256 = Digest::of(ROBOTS.as_bytes());
+        assert_eq!(refused["rule"]["id"], format!("{sha256}:2"));
+        assert_eq!(refused["rule"]["name"], "Disallow: /private");
+        assert_eq!(refused["event"]["type"], json!(["access", "denied"]));
+        assert_eq!(refused["event"]["outcome"], "failure");
+        assert_eq!(refused["user_agent"]["original"], "BarBot/1");
+        let allowed = &events[0];
+        assert_eq!(allowed["event"]["type"], json!(["access", "allowed"]));
+        assert_eq!(allowed["event"]["outcome"], "success");
+        assert_eq!(allowed["url"]["path"], "/a");
+        assert_eq!(allowed["url"]["query"], "b=1");
+        assert_eq!(allowed["url"]["port"], 80);
+        assert_eq!(allowed["client"]["ip"], "127.0.0.1");
+        assert_eq!(allowed["rule"].get("id"), None);
+    });
+}
+
+/// Record of a WARC file.
+#[derive(Debug)]
+struct WarcRecord {
+    fields: HashMap<String, String>,
+    block: Vec<u8>,
+}
+
+impl WarcRecord {
+    fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+
+    fn is_decision(&self) -> bool {
+        self.field("content-type") == "application/json"
+    }
+}
+
+/// Reads a WARC file as strictly as the grammar of WARC 1.1 (section 4) is.
+fn parse(mut rest: &[u8]) -> Vec<WarcRecord> {
+    let mut records = Vec::new();
+    while !rest.is_empty() {
+        let end = rest
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .unwrap();
+        let (head, behind) = rest.split_at(end);
+        let head = str::from_utf8(head).unwrap();
+        let mut head_lines = head.split("\r\n");
+        assert_eq!(head_lines.next(), Some("WARC/1.1"));
+        let mut fields = HashMap::new();
+        for line in head_lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            assert!(!value.contains(['\r', '\n']), "{line:?}");
+            let known = fields.insert(name.to_ascii_lowercase(), value.to_owned());
+            assert_eq!(known, None, "{name} stands there twice");
+        }
+        let length: usize = fields["content-length"].parse().unwrap();
+        let (block, behind) = behind[4..].split_at(length);
+        rest = behind.strip_prefix(b"\r\n\r\n").unwrap();
+        records.push(WarcRecord {
+            fields,
+            block: block.to_vec(),
+        });
+    }
+    records
+}
+
+// WARC 1.1 (ISO 28500), sections 4 to 6.
+#[test]
+fn a_warc_file_has_each_robots_txt_and_each_decision() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        let text = export(&place, &["--as", "warc"]).await;
+        let records = parse(text.as_bytes());
+        let kinds: Vec<_> = records.iter().map(|one| one.field("warc-type")).collect();
+        assert_eq!(
+            kinds,
+            [
+                "warcinfo", "response", "metadata", "metadata", "response", "metadata", "metadata",
+                "response", "metadata", "metadata", "metadata", "metadata"
+            ]
+        );
+        let info = str::from_utf8(&records[0].block).unwrap();
+        assert!(info.contains("\r\nrobots: RFC 9309"), "{info}");
+        let mut ids: HashMap<&str, &WarcRecord> = HashMap::new();
+        for record in &records {
+            let digest = format!("sha256:{}", Digest::of(&record.block));
+            assert_eq!(record.field("warc-block-digest"), digest);
+            for name in ["warc-refers-to", "warc-concurrent-to", "warc-warcinfo-id"] {
+                let id = record.field(name);
+                assert!(id.is_empty() || ids.contains_key(id), "{record:?}");
+            }
+            let known = ids.insert(record.field("warc-record-id"), record);
+            assert!(known.is_none(), "an id stands there twice");
+        }
+        let response = &records[1];
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+            ROBOTS.len()
+        );
+        assert_eq!(
+            response.block,
+            [head.as_bytes(), ROBOTS.as_bytes()].concat()
+        );
+        assert_eq!(
+            response.field("warc-target-uri"),
+            "http://o.test/robots.txt"
+        );
+        let payload = format!("sha256:{}", Digest::of(ROBOTS.as_bytes()));
+        assert_eq!(response.field("warc-payload-digest"), payload);
+        let how = str::from_utf8(&records[2].block).unwrap();
+        assert!(how.contains("robots-result: successful\r\n"), "{how}");
+        let decisions = records.iter().filter(|record| record.is_decision());
+        let exported = lines(&place, &["--as", "jsonl"]).await;
+        for (record, line) in decisions.zip(&exported) {
+            let block: Value = serde_json::from_slice(&record.block).unwrap();
+            assert_eq!(&block, line);
+            assert_eq!(record.field("warc-target-uri"), line["url"]);
+            assert_eq!(record.field("warc-date"), line["time"]);
+            let robots = ids[record.field("warc-refers-to")];
+            assert_eq!(robots.field("warc-target-uri"), line["robots"]["url"]);
+            assert_eq!(robots.field("warc-date"), line["robots"]["fetched_at"]);
+        }
+    });
+}
+
+/// Runs `program` with the Python that has the packages of
+/// tests/clients/requirements.txt.
+async fn python(place: &Place, program: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let interpreter = root.join("target/venv/bin/python");
+    assert!(
+        interpreter.exists(),
+        "run tests/run: it makes {interpreter:?}"
+    );
+    let mut command = Command::new(interpreter);
+    command.args(["-c", program]).current_dir(place.folder());
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+// WARC 1.1, annex D; warcio checks each digest.
+#[test]
+fn a_compressed_warc_file_is_read_by_warcio_record_by_record() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        for name in ["all.warc", "all.warc.gz"] {
+            export(&place, &["--as", "warc", "-o", name]).await;
+        }
+        let plain = std::fs::read(place.path("all.warc")).unwrap();
+        let packed = std::fs::read(place.path("all.warc.gz")).unwrap();
+        let mut unpacked = Vec::new();
+        let mut members = MultiGzDecoder::new(&packed[..]);
+        members.read_to_end(&mut unpacked).unwrap();
+        assert_eq!(parse(&unpacked).len(), parse(&plain).len());
+        // Each member alone is one record.
+        let mut rest = &packed[..];
+        while !rest.is_empty() {
+            let mut record = Vec::new();
+            let mut member = GzDecoder::new(rest);
+            member.read_to_end(&mut record).unwrap();
+            assert_eq!(parse(&record).len(), 1);
+            rest = member.into_inner();
+        }
+        let program = "
+from warcio.archiveiterator import ArchiveIterator
+for name in 'all.warc', 'all.warc.gz':
+    for record in ArchiveIterator(open(name, 'rb'), check_digests='raise'):
+        uri = record.rec_headers.get_header('WARC-Target-URI')
+        status = record.http_headers and record.http_headers.get_statuscode()
+        print(record.rec_type, uri, status, len(record.content_stream().read()))
+";
+        let seen = python(&place, program).await;
+        let lines: Vec<_> = seen.lines().collect();
+        let (first, second) = lines.split_at(lines.len() / 2);
+        assert_eq!(first, second);
+        let robots = format!("response http://o.test/robots.txt 200 {}", ROBOTS.len());
+        assert!(first.contains(&robots.as_str()), "{seen}");
+        assert_eq!(first.len(), 12, "{seen}");
+    });
+}

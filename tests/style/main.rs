@@ -2,7 +2,7 @@
 //! how many parameters it takes, how types are named, how comments begin, and
 //! that no two files use each other.
 //!
-//! Reads the sources of all three crates; tests are not held to these limits.
+//! Reads the sources of all four crates; tests are not held to these limits.
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 #![expect(
     clippy::wildcard_enum_match_arm,

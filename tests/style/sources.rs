@@ -1,4 +1,4 @@
-//! The source files of the three crates, without their tests.
+//! The source files of the four crates, without their tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,7 @@ pub(crate) fn all() -> Vec<SourceFile> {
     let mut files = Vec::new();
     for (folder, name) in [
         ("src", "politesse"),
+        ("crates/politesse-crawls/src", "politesse_crawls"),
         ("crates/politesse-robots/src", "politesse_robots"),
         ("crates/politesse-directives/src", "politesse_directives"),
     ] {

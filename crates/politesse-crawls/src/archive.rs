@@ -1,0 +1,281 @@
+//! Messages of a crawl, as the records of a WARC file have them: requests,
+//! responses, and the answers to fetches of robots.txt.
+//!
+//! Does not know which messages belong together, nor what a robots.txt says.
+
+use std::io::{BufRead, Read};
+
+use http::HeaderMap;
+use jiff::Timestamp;
+
+use super::http_head::{HttpHead, UnframedBody, status};
+use super::input::RecordSource;
+use super::warc::{ArchiveError, RecordHeader, WarcKind, WarcReader};
+
+/// Longest User-Agent that is kept, in bytes. Product tokens stand at its
+/// beginning.
+const USER_AGENT_BYTES_MAX: usize = 1024;
+/// Longest `warcinfo` that is read, in bytes.
+const WARCINFO_BYTES_MAX: u64 = 64 * 1024;
+/// Longest first line of a response that is read, in bytes.
+const STATUS_LINE_BYTES_MAX: u64 = 1024;
+
+/// Record that says what a crawl sent or received.
+#[derive(Debug)]
+pub struct ArchivedMessage {
+    /// Place of the record in the file, or of the gzip member that it is in.
+    pub place: u64,
+    /// Time of the capture; `None` if the record has no usable date.
+    pub at: Option<Timestamp>,
+    /// URL.
+    pub url: String,
+    /// Identifier of the record.
+    pub id: Option<String>,
+    /// Identifiers of records of the same exchange.
+    pub concurrent_to: Vec<String>,
+    /// Side of the exchange, and what that side says.
+    pub side: MessageSide,
+}
+
+/// Side of an exchange.
+#[derive(Debug, PartialEq, Eq)]
+pub enum MessageSide {
+    /// Request.
+    Request {
+        /// `User-Agent` field, if there was one.
+        user_agent: Option<String>,
+    },
+    /// Response, or what is stored of it.
+    Response {
+        /// Status; `None` if only the body is stored.
+        status: Option<u16>,
+        /// Whole answer, if the URL is one of those that are wanted.
+        robots: Option<Box<ArchivedRobots>>,
+    },
+    /// `warcinfo` record: the crawler of the records after it, if it is named. The
+    /// URL is empty.
+    Crawler {
+        /// `User-Agent` of all its requests.
+        user_agent: Option<String>,
+    },
+}
+
+/// Answer to a fetch of a robots.txt.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ArchivedRobots {
+    /// Fields of the response; none if only the body is stored.
+    pub fields: HeaderMap,
+    /// Body, without its transfer coding and with its content coding.
+    pub body: Vec<u8>,
+    /// How the body ends.
+    pub end: BodyEnd,
+}
+
+/// End of a body in an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyEnd {
+    /// All of it is there.
+    Whole,
+    /// The archive has its beginning only; more was received, or would have been.
+    Long,
+    /// It broke off while it was received.
+    Broken,
+    /// The archive says that it is the body of an earlier record.
+    Elsewhere,
+}
+
+/// Reports whether the answer for a URL is wanted whole.
+pub type MessageWanted<'a> = &'a (dyn Fn(&str) -> bool + Sync);
+
+/// Reader of the messages of a WARC file.
+pub struct ArchiveReader<'a, S> {
+    records: WarcReader<S>,
+    is_wanted: MessageWanted<'a>,
+    body_bytes_max: usize,
+}
+
+fn is_robots_txt(url: &str) -> bool {
+    url.ends_with("/robots.txt")
+}
+
+impl<'a, S: RecordSource> ArchiveReader<'a, S> {
+    /// Reads the messages of `source`, which begins with a record. Of a robots.txt
+    /// that is longer than `body_bytes_max` the beginning is read.
+    pub fn new(source: S, body_bytes_max: usize) -> Self {
+        Self {
+            records: WarcReader::new(source),
+            is_wanted: &is_robots_txt,
+            body_bytes_max,
+        }
+    }
+
+    /// Sets of which URLs the answers are wanted whole, in place of those that end
+    /// in `/robots.txt`.
+    #[must_use]
+    pub fn wanting(self, is_wanted: MessageWanted<'a>) -> Self {
+        Self { is_wanted, ..self }
+    }
+
+    /// Returns the place where the next record begins; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_message`](Self::next_message).
+    pub fn next_place(&mut self) -> Result<Option<u64>, ArchiveError> {
+        self.records.next_place()
+    }
+
+    /// Reads the next record. `None` if it is no message of HTTP.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveError::Damage`] if the record is damaged, wherever in it; the next
+    /// call goes on after it. [`ArchiveError::File`] if the file cannot be read.
+    pub fn message(&mut self) -> Result<Option<ArchivedMessage>, ArchiveError> {
+        let Some(header) = self.records.next_header()? else {
+            return Ok(None);
+        };
+        let side = self.side(&header)?;
+        // Only now is it known that all of the record is sound.
+        self.records.skip_body()?;
+        Ok(side.map(|side| ArchivedMessage {
+            place: header.place,
+            at: header.date,
+            url: header.target_uri.unwrap_or_default(),
+            id: header.record_id,
+            concurrent_to: header.concurrent_to,
+            side,
+        }))
+    }
+
+    /// Reads up to the next message of HTTP; `None` at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`message`](Self::message).
+    pub fn next_message(&mut self) -> Result<Option<ArchivedMessage>, ArchiveError> {
+        while self.next_place()?.is_some() {
+            if let Some(message) = self.message()? {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    fn side(&mut self, header: &RecordHeader) -> Result<Option<MessageSide>, ArchiveError> {
+        if header.kind == WarcKind::Warcinfo {
+            let user_agent = self.crawler()?;
+            return Ok(Some(MessageSide::Crawler { user_agent }));
+        }
+        let url = header.target_uri.as_deref().unwrap_or_default();
+        if !is_http(url) {
+            return Ok(None);
+        }
+        // Heads and bodies of all others are not looked into, which keeps the cost of
+        // a page to that of inflating it.
+        let is_wanted = (self.is_wanted)(url);
+        Ok(match header.kind {
+            WarcKind::Request => {
+                let head = self.head()?;
+                let user_agent = head.user_agent().map(cut_user_agent);
+                Some(MessageSide::Request { user_agent })
+            }
+            WarcKind::Resource | WarcKind::Response | WarcKind::Revisit if is_wanted => {
+                Some(self.robots(header)?)
+            }
+            WarcKind::Response | WarcKind::Revisit => Some(MessageSide::Response {
+                status: self.status()?,
+                robots: None,
+            }),
+            WarcKind::Resource => Some(MessageSide::Response {
+                status: None,
+                robots: None,
+            }),
+            WarcKind::Warcinfo | WarcKind::Other => None,
+        })
+    }
+
+    /// Reads the name of the crawler from a `warcinfo` (ISO 28500, section 6.2).
+    fn crawler(&mut self) -> Result<Option<String>, ArchiveError> {
+        let text = self.read_body(WARCINFO_BYTES_MAX)?;
+        let fields = String::from_utf8_lossy(&text);
+        let agent = fields.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let is_agent = name.trim().eq_ignore_ascii_case("http-header-user-agent");
+            // An empty one names nobody.
+            (is_agent && !value.trim().is_empty()).then(|| value.trim().to_owned())
+        });
+        Ok(agent.map(cut_user_agent))
+    }
+
+    fn head(&mut self) -> Result<HttpHead, ArchiveError> {
+        let head = HttpHead::read(&mut self.records.body());
+        head.map_err(|error| self.records.error(error))
+    }
+
+    fn status(&mut self) -> Result<Option<u16>, ArchiveError> {
+        let mut line = Vec::new();
+        let body = self.records.body();
+        let read = Read::take(body, STATUS_LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        read.map_err(|error| self.records.error(error))?;
+        Ok(status(&line))
+    }
+
+    /// Reads the answer to a fetch of a robots.txt.
+    fn robots(&mut self, header: &RecordHeader) -> Result<MessageSide, ArchiveError> {
+        let has_head = header.kind != WarcKind::Resource;
+        let head = if has_head {
+            self.head()?
+        } else {
+            HttpHead::default()
+        };
+        // Room for the chunks that the body may come in; half as much again is more
+        // than any server adds.
+        let limit = (self.body_bytes_max + self.body_bytes_max / 2) as u64;
+        let framed = self.read_body(limit.saturating_add(1))?;
+        let is_long = limit < framed.len() as u64;
+        let UnframedBody { bytes, is_whole } = head.unframe(framed);
+        let end = if header.kind == WarcKind::Revisit {
+            BodyEnd::Elsewhere
+        } else {
+            match header.truncated.as_deref() {
+                Some("length") => BodyEnd::Long,
+                None if is_long || header.is_segmented => BodyEnd::Long,
+                None if is_whole => BodyEnd::Whole,
+                Some(_) | None => BodyEnd::Broken,
+            }
+        };
+        // A body without its head is what a success brought.
+        let status = if has_head { head.status() } else { Some(200) };
+        Ok(MessageSide::Response {
+            status,
+            robots: Some(Box::new(ArchivedRobots {
+                fields: head.fields,
+                body: bytes,
+                end,
+            })),
+        })
+    }
+
+    fn read_body(&mut self, limit: u64) -> Result<Vec<u8>, ArchiveError> {
+        let mut bytes = Vec::new();
+        let read = Read::take(self.records.body(), limit).read_to_end(&mut bytes);
+        match read {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(self.records.error(error)),
+        }
+    }
+}
+
+/// Reports whether a URL can be one of HTTP: archives hold look-ups of names and
+/// notes of the crawler as well.
+fn is_http(url: &str) -> bool {
+    let scheme = url.split("://").next().unwrap_or_default();
+    scheme.len() < url.len()
+        && (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
+}
+
+fn cut_user_agent(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(USER_AGENT_BYTES_MAX));
+    text
+}

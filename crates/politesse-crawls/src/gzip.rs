@@ -1,0 +1,336 @@
+//! gzip members, one after the other, as WARC files have them: one a record.
+//!
+//! RFC 1952. Each record begins a member, so that one that is damaged does not
+//! take the next ones with it. A file that is one member with all records in it
+//! is read as well.
+
+use std::io::{self, BufRead, Read};
+
+use flate2::{Crc, Decompress, FlushDecompress, Status};
+
+use super::input::{InputWindow, LINE_BEGINS, RecordSource, find_record, read_buffered};
+
+/// Longest header of a member. Names and comments in it are short, and the field
+/// that WARC writers add has 12 bytes.
+const HEADER_BYTES_MAX: usize = 4096;
+/// Bytes behind the data of a member: checksum and length (RFC 1952, section
+/// 2.3.1).
+const TRAILER_BYTES: usize = 8;
+/// First bytes of a member: the signature, and the one method there is.
+const MEMBER_BEGINS: [u8; 3] = [0x1f, 0x8b, 8];
+
+/// File of gzip members.
+pub struct GzipMembers<R> {
+    decoded: InputWindow<MemberInflater<R>>,
+    /// Whether the last record that was noted is the first of its member.
+    record_began_member: bool,
+}
+
+impl<R: Read> GzipMembers<R> {
+    /// Reads a file from the member that begins at `place`, where `input` stands.
+    pub fn new(input: R, place: u64) -> Self {
+        Self {
+            decoded: InputWindow::new(MemberInflater::new(InputWindow::new(input, place)), 0),
+            record_began_member: false,
+        }
+    }
+}
+
+impl<R: Read> Read for GzipMembers<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        read_buffered(self, out)
+    }
+}
+
+impl<R: Read> BufRead for GzipMembers<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        // A member may be empty.
+        while self.decoded.bytes(1)?.is_empty() {
+            if !self.decoded.input_mut().begin_member()? {
+                break;
+            }
+        }
+        self.decoded.bytes(1)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.decoded.consume(bytes);
+    }
+}
+
+impl<R: Read> RecordSource for GzipMembers<R> {
+    fn begin_record(&mut self) -> u64 {
+        let begins_at = self.decoded.place();
+        let inflater = self.decoded.input_mut();
+        self.record_began_member = begins_at == inflater.decoded_before;
+        inflater.member_place
+    }
+
+    fn recover(&mut self) -> io::Result<bool> {
+        // What follows in the member of a damaged record may be its body, in which
+        // another archive can stand. Only where a member has several records, one
+        // of them is looked for in it.
+        let is_whole = !matches!(self.decoded.input_mut().state, MemberState::Broken);
+        if is_whole && !self.record_began_member && find_or_damage(&mut self.decoded)? {
+            return Ok(true);
+        }
+        self.decoded.clear();
+        let inflater = self.decoded.input_mut();
+        inflater.leave_member()?;
+        inflater.begin_member_of_record()
+    }
+}
+
+/// Looks for a record in the rest of a member; damage on the way means that there
+/// is none.
+fn find_or_damage<R: Read>(decoded: &mut InputWindow<MemberInflater<R>>) -> io::Result<bool> {
+    match find_record(decoded) {
+        Err(error) if !is_damage(&error) => Err(error),
+        found => Ok(found.unwrap_or(false)),
+    }
+}
+
+/// Reports whether an error is of the bytes, not of the file that has them.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    )
+}
+
+/// Returns where in the first `searched` of `bytes` the first gzip member begins
+/// that a record seems to begin. It may as well be in the body of a record, where
+/// another archive stands.
+///
+/// At least [`MEMBER_BYTES_SEEN`] more bytes are wanted, unless the file ends
+/// before.
+pub fn find_record_member(bytes: &[u8], searched: usize) -> Option<usize> {
+    let signs = memchr::memmem::find_iter(bytes, &MEMBER_BEGINS);
+    let mut within = signs.take_while(|sign| *sign < searched);
+    within.find(|sign| begins_record_member(&bytes[*sign..]))
+}
+
+/// Bytes of a member by which it is known that a record begins it.
+pub const MEMBER_BYTES_SEEN: usize = HEADER_BYTES_MAX;
+
+/// Reports whether a gzip member begins with `bytes` that a record begins. At
+/// least [`MEMBER_BYTES_SEEN`] are wanted, unless the file ends before.
+fn begins_record_member(bytes: &[u8]) -> bool {
+    let Some(data) = header_bytes(bytes).and_then(|header| bytes.get(header..)) else {
+        return false;
+    };
+    let mut begin = [0; LINE_BEGINS.len()];
+    let mut inflater = Decompress::new(false);
+    let outcome = inflater.decompress(data, &mut begin, FlushDecompress::None);
+    outcome.is_ok() && inflater.total_out() == begin.len() as u64 && begin == LINE_BEGINS
+}
+
+/// Returns the length of the header of a member (RFC 1952, section 2.3), if one
+/// begins with `bytes`.
+fn header_bytes(bytes: &[u8]) -> Option<usize> {
+    const CHECKSUM: u8 = 2;
+    const EXTRA: u8 = 4;
+    const NAME: u8 = 8;
+    const COMMENT: u8 = 16;
+    const RESERVED: u8 = 0xe0;
+    let bytes = &bytes[..bytes.len().min(HEADER_BYTES_MAX)];
+    let flags = *bytes.get(3)?;
+    if !bytes.starts_with(&MEMBER_BEGINS) || flags & RESERVED != 0 {
+        return None;
+    }
+    let mut length = 10;
+    if flags & EXTRA != 0 {
+        let extra = [*bytes.get(length)?, *bytes.get(length + 1)?];
+        length += 2 + usize::from(u16::from_le_bytes(extra));
+    }
+    for text in [NAME, COMMENT] {
+        if flags & text != 0 {
+            length += 1 + memchr::memchr(0, bytes.get(length..)?)?;
+        }
+    }
+    if flags & CHECKSUM != 0 {
+        length += 2;
+    }
+    (length <= bytes.len()).then_some(length)
+}
+
+/// State of the member that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemberState {
+    /// None is begun, or the last one has ended.
+    Between,
+    /// More of its data is to come.
+    Inside,
+    /// Its data is no gzip, or its checksum is wrong.
+    Broken,
+}
+
+/// Decoder of one member after the other. Each ends as a file does.
+struct MemberInflater<R> {
+    input: InputWindow<R>,
+    inflate: Decompress,
+    checksum: Crc,
+    state: MemberState,
+    /// Place of the member in the file.
+    member_place: u64,
+    /// Decoded bytes of all members before it.
+    decoded_before: u64,
+    /// Decoded bytes of it so far.
+    decoded: u64,
+}
+
+impl<R: Read> MemberInflater<R> {
+    fn new(input: InputWindow<R>) -> Self {
+        Self {
+            member_place: input.place(),
+            input,
+            inflate: Decompress::new(false),
+            checksum: Crc::new(),
+            state: MemberState::Between,
+            decoded_before: 0,
+            decoded: 0,
+        }
+    }
+
+    /// Begins the next member; returns `false` at the end of the file.
+    fn begin_member(&mut self) -> io::Result<bool> {
+        match self.state {
+            MemberState::Between => {}
+            MemberState::Inside => return Ok(true),
+            MemberState::Broken => return Err(damage("the gzip data is damaged")),
+        }
+        self.skip_padding()?;
+        let bytes = self.input.bytes(HEADER_BYTES_MAX)?;
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let header = header_bytes(bytes);
+        // Set first, so that damage is reported at the place where it is.
+        self.member_place = self.input.place();
+        self.decoded_before += self.decoded;
+        self.decoded = 0;
+        let Some(header) = header else {
+            self.state = MemberState::Broken;
+            return Err(damage("no gzip member begins here"));
+        };
+        self.input.consume(header);
+        self.inflate.reset(false);
+        self.checksum.reset();
+        self.state = MemberState::Inside;
+        Ok(true)
+    }
+
+    /// Skips zeros between members: tapes and some writers fill blocks with them.
+    fn skip_padding(&mut self) -> io::Result<()> {
+        loop {
+            let bytes = self.input.bytes(1)?;
+            let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+            if zeros == 0 {
+                return Ok(());
+            }
+            self.input.consume(zeros);
+        }
+    }
+
+    /// Drops the rest of the member. What is damaged counts as dropped.
+    fn leave_member(&mut self) -> io::Result<()> {
+        let mut rest = vec![0; 32 * 1024];
+        loop {
+            match self.read(&mut rest) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if is_damage(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next member in which a record begins, whatever stands before it.
+    fn begin_member_of_record(&mut self) -> io::Result<bool> {
+        self.state = MemberState::Between;
+        loop {
+            let bytes = self.input.bytes(HEADER_BYTES_MAX)?;
+            if bytes.is_empty() {
+                return Ok(false);
+            }
+            let dropped = match memchr::memchr(MEMBER_BEGINS[0], bytes) {
+                None => bytes.len(),
+                Some(0) if begins_record_member(bytes) => return self.begin_member(),
+                // The sign may go on behind the end of the window.
+                Some(at) => at.max(1),
+            };
+            self.input.consume(dropped);
+        }
+    }
+
+    /// Checks the trailer of the member (RFC 1952, section 2.3.1).
+    fn end_member(&mut self) -> io::Result<()> {
+        let trailer = self
+            .input
+            .bytes(TRAILER_BYTES)?
+            .first_chunk::<TRAILER_BYTES>();
+        let Some(&[a, b, c, d, e, f, g, h]) = trailer else {
+            self.state = MemberState::Broken;
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let checksum = u32::from_le_bytes([a, b, c, d]);
+        let length = u32::from_le_bytes([e, f, g, h]);
+        self.input.consume(TRAILER_BYTES);
+        // The length is that modulo 2^32.
+        if checksum != self.checksum.sum() || u64::from(length) != self.decoded & 0xffff_ffff {
+            self.state = MemberState::Broken;
+            return Err(damage("the checksum of the gzip member does not hold"));
+        }
+        self.state = MemberState::Between;
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for MemberInflater<R> {
+    /// Decodes more of the member; 0 bytes are its end.
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.state == MemberState::Inside {
+            let bytes = self.input.bytes(1)?;
+            let is_end = bytes.is_empty();
+            let before = (self.inflate.total_in(), self.inflate.total_out());
+            let flush = FlushDecompress::None;
+            let outcome = self.inflate.decompress(bytes, out, flush);
+            let taken = self.inflate.total_in() - before.0;
+            let made = self.inflate.total_out() - before.1;
+            // Both are lengths within the two slices.
+            let (taken, made) = (taken as usize, made as usize);
+            self.input.consume(taken);
+            self.checksum.update(&out[..made]);
+            self.decoded += made as u64;
+            match outcome {
+                Ok(Status::StreamEnd) => self.end_member()?,
+                Ok(_) if taken == 0 && made == 0 => {
+                    self.state = MemberState::Broken;
+                    let cut = io::ErrorKind::UnexpectedEof.into();
+                    return Err(if is_end {
+                        cut
+                    } else {
+                        damage("the gzip data stops")
+                    });
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    self.state = MemberState::Broken;
+                    return Err(damage("the gzip data is damaged"));
+                }
+            }
+            if 0 < made {
+                return Ok(made);
+            }
+        }
+        match self.state {
+            MemberState::Broken => Err(damage("the gzip data is damaged")),
+            MemberState::Between | MemberState::Inside => Ok(0),
+        }
+    }
+}
+
+fn damage(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}

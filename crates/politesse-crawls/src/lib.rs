@@ -1,0 +1,40 @@
+//! Requests of past crawls, read from WARC files and from logs.
+//!
+//! # The parts
+//!
+//! - [`PlainFile`] and [`GzipMembers`] hand over the bytes of a file, and know
+//!   where in it each record begins.
+//! - [`WarcReader`] finds the records of a WARC file (ISO 28500, 1.0 and 1.1),
+//!   and goes on after a damaged one.
+//! - [`ArchiveReader`] reads what each record says of a crawl: a request, a
+//!   response, the answer to a fetch of robots.txt, the crawler's name.
+//! - [`CrawlLogReader`] reads the lines of a log: Common and Combined Log Format,
+//!   Scrapy's log and Heritrix's `crawl.log`.
+//!
+//! # Not here
+//!
+//! No file is opened, no robots.txt is interpreted, nothing is judged, and no
+//! clock is read. Content codings of a body stay as they are.
+//!
+//! What is read is hostile: every line, header and body has a bound, nothing
+//! panics, and the time is linear in the bytes.
+
+mod archive;
+mod gzip;
+mod http_head;
+mod input;
+mod log;
+mod warc;
+
+pub use archive::{
+    ArchiveReader, ArchivedMessage, ArchivedRobots, BodyEnd, MessageSide, MessageWanted,
+};
+pub use gzip::{GzipMembers, MEMBER_BYTES_SEEN, find_record_member};
+pub use input::{PlainFile, RecordSource};
+pub use log::{
+    CrawlLogEntry, CrawlLogFormat, CrawlLogReader, LoggedAgent, LoggedRequest, LoggedUrl,
+    UnknownCrawlLogFormat,
+};
+pub use warc::{
+    ArchiveDamage, ArchiveError, DamageCause, RecordBody, RecordHeader, WarcKind, WarcReader,
+};

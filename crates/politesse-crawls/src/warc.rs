@@ -1,0 +1,370 @@
+//! Records of a WARC file: their headers, and where their bodies end.
+//!
+//! ISO 28500, versions 1.0 and 1.1; the drafts before them have the same form.
+//! Does not know what a body says.
+
+use std::io::{self, BufRead, Read};
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use super::gzip::is_damage;
+use super::input::{LINE_BEGINS, RecordSource, read_buffered};
+
+/// Longest header of a record, in bytes: room for a URL of eight times the
+/// length that RFC 9110, section 4.1, wants to be taken.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Most `WARC-Concurrent-To` fields that are read of a record.
+const CONCURRENT_MAX: usize = 16;
+
+/// Part of a WARC file that cannot be read as records.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("at byte {place}: {cause}")]
+pub struct ArchiveDamage {
+    /// Place in the file where the damaged record begins, or the gzip member that
+    /// it is in.
+    pub place: u64,
+    /// Cause.
+    pub cause: DamageCause,
+}
+
+/// Cause for which a record cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DamageCause {
+    /// Something else stands where a record should begin.
+    #[error("no WARC record begins here")]
+    NotARecord,
+    /// The header is longer than is read.
+    #[error("the header is longer than {HEADER_BYTES_MAX} bytes")]
+    HeaderLength,
+    /// `Content-Length` is missing, or is no number.
+    #[error("the record has no usable Content-Length")]
+    ContentLength,
+    /// The file ends within the record.
+    #[error("the file ends within the record")]
+    Cut,
+    /// The compressed data is damaged.
+    #[error("{0}")]
+    Compression(String),
+}
+
+/// Reason why there is no next record.
+#[derive(Debug, Error)]
+pub enum ArchiveError {
+    /// A record is damaged; reading can go on after it.
+    #[error(transparent)]
+    Damage(#[from] ArchiveDamage),
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] io::Error),
+}
+
+/// Type of a record (`WARC-Type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WarcKind {
+    /// Description of the records that follow.
+    Warcinfo,
+    /// Request, as it was sent.
+    Request,
+    /// Response, as it was received.
+    Response,
+    /// Body of a response, without its head.
+    Resource,
+    /// Response whose body is stored elsewhere.
+    Revisit,
+    /// Any other: `metadata`, `conversion`, `continuation` and what is to come.
+    Other,
+}
+
+impl FromStr for WarcKind {
+    type Err = std::convert::Infallible;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        let kinds = [
+            ("warcinfo", Self::Warcinfo),
+            ("request", Self::Request),
+            ("response", Self::Response),
+            ("resource", Self::Resource),
+            ("revisit", Self::Revisit),
+        ];
+        let found = kinds
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(word));
+        Ok(found.map_or(Self::Other, |(_, kind)| *kind))
+    }
+}
+
+/// Header of a record, as far as it is of use here.
+#[derive(Debug, Clone)]
+pub struct RecordHeader {
+    /// Place of the record in the file.
+    pub place: u64,
+    /// Type.
+    pub kind: WarcKind,
+    /// Time of the capture (`WARC-Date`), if it is one.
+    pub date: Option<Timestamp>,
+    /// URL (`WARC-Target-URI`), without the `<>` that some writers add.
+    pub target_uri: Option<String>,
+    /// Identifier of the record.
+    pub record_id: Option<String>,
+    /// Identifiers of other records of the same exchange.
+    pub concurrent_to: Vec<String>,
+    /// URL of the record that has the body of a `revisit`.
+    pub refers_to_uri: Option<String>,
+    /// Kind of a `revisit`.
+    pub profile: Option<String>,
+    /// Reason for which the body is cut (`WARC-Truncated`).
+    pub truncated: Option<String>,
+    /// Whether the body is the first of several parts.
+    pub is_segmented: bool,
+    /// Media type of the body of the record.
+    pub content_type: Option<String>,
+    /// Length of the body, in bytes.
+    pub content_length: u64,
+}
+
+impl RecordHeader {
+    /// Reads the lines of a header below the first; `None` without a length.
+    fn parse(place: u64, lines: &str) -> Option<Self> {
+        let mut header = Self {
+            place,
+            kind: WarcKind::Other,
+            date: None,
+            target_uri: None,
+            record_id: None,
+            concurrent_to: Vec::new(),
+            refers_to_uri: None,
+            profile: None,
+            truncated: None,
+            is_segmented: false,
+            content_type: None,
+            content_length: 0,
+        };
+        let mut length = None;
+        for line in lines.lines() {
+            // A line that is no field costs itself only.
+            let Some((name, value)) = line.split_once(':') else {
+                continue;
+            };
+            match (name.trim().to_ascii_lowercase().as_str(), value.trim()) {
+                ("content-length", value) => length = value.parse().ok(),
+                (name, value) => header.set(name, value),
+            }
+        }
+        header.content_length = length?;
+        Some(header)
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        let text = || Some(value.to_owned());
+        // A 1.0 header has its URIs in `<>` by the grammar of that version, and
+        // most writers leave them out around the target.
+        let uri = || {
+            let inner = value
+                .strip_prefix('<')
+                .and_then(|uri| uri.strip_suffix('>'));
+            Some(inner.unwrap_or(value).to_owned())
+        };
+        match name {
+            "warc-type" => self.kind = value.parse().unwrap_or(WarcKind::Other),
+            "warc-date" => self.date = date(value),
+            "warc-target-uri" => self.target_uri = uri(),
+            "warc-record-id" => self.record_id = uri(),
+            "warc-concurrent-to" if self.concurrent_to.len() < CONCURRENT_MAX => {
+                self.concurrent_to.extend(uri());
+            }
+            "warc-refers-to-target-uri" => self.refers_to_uri = uri(),
+            "warc-profile" => self.profile = uri(),
+            "warc-truncated" => self.truncated = text(),
+            "warc-segment-number" => self.is_segmented = true,
+            "content-type" => self.content_type = text(),
+            _ => {}
+        }
+    }
+}
+
+/// Reads a `WARC-Date`: W3C date and time, in UTC. Version 1.0 has seconds, 1.1
+/// any fraction; some writers leave the `Z` out.
+fn date(text: &str) -> Option<Timestamp> {
+    let parsed = text.parse().ok();
+    parsed.or_else(|| format!("{text}Z").parse().ok())
+}
+
+/// Reader of the records of a WARC file.
+pub struct WarcReader<S> {
+    source: S,
+    /// Place of the record that is read.
+    place: u64,
+    /// Bytes of its body that are still to be read.
+    body_left: u64,
+    is_damaged: bool,
+    header: Vec<u8>,
+}
+
+impl<S: RecordSource> WarcReader<S> {
+    /// Reads the records of `source`, which begins with one.
+    pub fn new(source: S) -> Self {
+        Self {
+            source,
+            place: 0,
+            body_left: 0,
+            is_damaged: false,
+            header: Vec::new(),
+        }
+    }
+
+    /// Returns the place where the next record begins, or the gzip member that it
+    /// is in; `None` at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_header`](Self::next_header).
+    pub fn next_place(&mut self) -> Result<Option<u64>, ArchiveError> {
+        self.skip_body()?;
+        if self.is_damaged {
+            self.is_damaged = false;
+            if !self.source.recover()? {
+                return Ok(None);
+            }
+        }
+        loop {
+            match self.source.fill_buf() {
+                Ok([]) => return Ok(None),
+                // Two ends of lines are behind each record, and writers are
+                // generous with more.
+                Ok([b'\r' | b'\n', ..]) => self.source.consume(1),
+                Ok(_) => break,
+                Err(error) => {
+                    self.place = self.source.begin_record();
+                    return Err(self.error(error));
+                }
+            }
+        }
+        self.place = self.source.begin_record();
+        Ok(Some(self.place))
+    }
+
+    /// Reads the header of the next record; `None` at the end of the file. What is
+    /// left of the body before it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveError::Damage`] if the record is damaged: the next call goes on
+    /// with the next record that can be found. [`ArchiveError::File`] if the file
+    /// cannot be read.
+    pub fn next_header(&mut self) -> Result<Option<RecordHeader>, ArchiveError> {
+        if self.next_place()?.is_none() {
+            return Ok(None);
+        }
+        self.header.clear();
+        if !self.append_line()?.starts_with(LINE_BEGINS) {
+            return Err(self.damage(DamageCause::NotARecord));
+        }
+        self.header.clear();
+        while !self.append_line()?.trim_ascii().is_empty() {
+            if HEADER_BYTES_MAX < self.header.len() {
+                return Err(self.damage(DamageCause::HeaderLength));
+            }
+        }
+        // ISO 28500 wants UTF-8; crawlers copy URLs as they come.
+        let lines = String::from_utf8_lossy(&self.header);
+        let Some(header) = RecordHeader::parse(self.place, &lines) else {
+            return Err(self.damage(DamageCause::ContentLength));
+        };
+        self.body_left = header.content_length;
+        Ok(Some(header))
+    }
+
+    /// Appends a line to the header and returns it, as far as it may be long. One
+    /// that continues the line before it is joined to that.
+    fn append_line(&mut self) -> Result<&[u8], ArchiveError> {
+        let begin = self.header.len();
+        let limit = (HEADER_BYTES_MAX + 1).saturating_sub(begin) as u64;
+        let mut line = Read::take(&mut self.source, limit);
+        match line.read_until(b'\n', &mut self.header) {
+            Ok(0) if limit != 0 => return Err(self.damage(DamageCause::Cut)),
+            Ok(_) => {}
+            Err(error) => return Err(self.error(error)),
+        }
+        let continues = matches!(self.header.get(begin), Some(b' ' | b'\t'));
+        if continues && 0 < begin && !self.header[begin..].trim_ascii().is_empty() {
+            for end in &mut self.header[begin.saturating_sub(2)..begin] {
+                if matches!(*end, b'\r' | b'\n') {
+                    *end = b' ';
+                }
+            }
+        }
+        Ok(&self.header[begin..])
+    }
+
+    /// Returns the rest of the body of the record.
+    pub fn body(&mut self) -> RecordBody<'_, S> {
+        RecordBody(self)
+    }
+
+    /// Drops what is left of the body. Damage in it is found now.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_header`](Self::next_header).
+    pub fn skip_body(&mut self) -> Result<(), ArchiveError> {
+        loop {
+            let read = self.body().fill_buf().map(<[u8]>::len);
+            match read {
+                Ok(0) => return Ok(()),
+                Ok(bytes) => self.body().consume(bytes),
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+    }
+
+    /// Turns an error of reading the body into that of the record.
+    pub(crate) fn error(&mut self, error: io::Error) -> ArchiveError {
+        if !is_damage(&error) {
+            return error.into();
+        }
+        let is_cut = error.kind() == io::ErrorKind::UnexpectedEof;
+        self.damage(if is_cut {
+            DamageCause::Cut
+        } else {
+            DamageCause::Compression(error.to_string())
+        })
+    }
+
+    fn damage(&mut self, cause: DamageCause) -> ArchiveError {
+        self.is_damaged = true;
+        self.body_left = 0;
+        let place = self.place;
+        ArchiveDamage { place, cause }.into()
+    }
+}
+
+/// Body of a record.
+pub struct RecordBody<'a, S>(&'a mut WarcReader<S>);
+
+impl<S: RecordSource> Read for RecordBody<'_, S> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        read_buffered(self, out)
+    }
+}
+
+impl<S: RecordSource> BufRead for RecordBody<'_, S> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.0.body_left == 0 {
+            return Ok(&[]);
+        }
+        let bytes = self.0.source.fill_buf()?;
+        // Without this the end of the file would pass for the end of the body.
+        if bytes.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let left = usize::try_from(self.0.body_left).unwrap_or(usize::MAX);
+        Ok(&bytes[..bytes.len().min(left)])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.0.source.consume(bytes);
+        self.0.body_left = self.0.body_left.saturating_sub(bytes as u64);
+    }
+}

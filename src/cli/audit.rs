@@ -6,7 +6,7 @@ mod ecs;
 mod export;
 mod listing;
 mod robots;
-mod rows;
+pub(super) mod rows;
 mod sections;
 mod stats;
 mod tail;

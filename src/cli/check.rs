@@ -6,11 +6,11 @@
 //! a decision is made.
 
 mod batch;
-mod context;
+pub(super) mod context;
 mod explanation;
-mod json;
+pub(super) mod json;
 mod list;
-mod saved;
+pub(super) mod saved;
 mod sentences;
 
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ pub(super) fn check(
     arguments: &CheckArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    let offline = || CheckContext::offline(arguments, configuration);
+    let offline = || CheckContext::offline(&arguments.terms, configuration);
     if let Some(file) = &arguments.batch {
         return batch::batch(&offline()?, open(file)?);
     }
@@ -74,8 +74,8 @@ pub(super) fn check(
         );
         return print(arguments, &context, decisions, None);
     }
-    let settings = arguments.settings(configuration)?;
-    let context = CheckContext::configured(arguments, &settings);
+    let settings = arguments.terms.settings(configuration)?;
+    let context = CheckContext::configured(&arguments.terms, &settings);
     let inquiries = inquiries(arguments, &context, targets);
     let decisions = decide_by_fetching(arguments, &settings, &context, inquiries)?;
     print(arguments, &context, decisions, Some(clock::now()))

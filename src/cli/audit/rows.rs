@@ -27,7 +27,7 @@ pub(crate) struct FormArguments {
 
 impl FormArguments {
     /// Returns the form.
-    pub(super) fn form(self) -> RowForm {
+    pub(crate) fn form(self) -> RowForm {
         match self {
             Self { json: true, .. } => RowForm::Json,
             Self { csv: true, .. } => RowForm::Csv,
@@ -38,7 +38,7 @@ impl FormArguments {
 
 /// Form of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RowForm {
+pub(crate) enum RowForm {
     /// For people.
     Columns,
     /// One object a row, with every field.
@@ -59,16 +59,16 @@ pub(crate) struct ListArguments {
 
 /// Headers above the rows, in each form.
 #[derive(Debug)]
-pub(super) struct RowLayout {
+pub(crate) struct RowLayout {
     /// Header for people.
-    pub(super) header: String,
+    pub(crate) header: String,
     /// Columns of CSV, as the members of the JSON; `robots.url` is a member of a
     /// member.
-    pub(super) columns: Vec<&'static str>,
+    pub(crate) columns: Vec<&'static str>,
 }
 
 /// Writer of rows in one form.
-pub(super) struct RowWriter {
+pub(crate) struct RowWriter {
     out: BufWriter<io::StdoutLock<'static>>,
     form: RowForm,
     layout: RowLayout,
@@ -78,7 +78,7 @@ pub(super) struct RowWriter {
 impl RowWriter {
     /// Begins with nothing written: what stands above the rows is written with the
     /// first of them.
-    pub(super) fn new(form: RowForm, layout: RowLayout) -> Self {
+    pub(crate) fn new(form: RowForm, layout: RowLayout) -> Self {
         Self {
             out: BufWriter::new(io::stdout().lock()),
             form,
@@ -88,7 +88,7 @@ impl RowWriter {
     }
 
     /// Writes a row, of which `json` makes all and `line` what people see.
-    pub(super) fn row(
+    pub(crate) fn row(
         &mut self,
         json: impl FnOnce() -> Value,
         line: impl FnOnce() -> String,
@@ -129,7 +129,7 @@ impl RowWriter {
     /// # Errors
     ///
     /// Those of stdout.
-    pub(super) fn end(mut self) -> io::Result<()> {
+    pub(crate) fn end(mut self) -> io::Result<()> {
         if self.written == 0 {
             match self.form {
                 RowForm::Columns => writeln!(self.out, "0 rows")?,
@@ -216,7 +216,7 @@ impl<'a> Listing<'a> {
 }
 
 /// Writes `value` on a line.
-pub(super) fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
+pub(crate) fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
     let mut line = Vec::new();
     append_json(&mut line, value)?;
     line.push(b'\n');

@@ -73,6 +73,7 @@ impl CheckQuestion {
         Ok(SavedAnswer {
             status: self.status.unwrap_or(200),
             body: body.into(),
+            whole: true,
         })
     }
 }

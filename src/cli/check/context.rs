@@ -30,12 +30,8 @@ pub(crate) struct CheckArguments {
     /// A saved robots.txt, or - for standard input; without it the file is fetched.
     #[arg(long, value_name = "FILE")]
     pub(super) robots: Option<String>,
-    /// By which text it is read: rfc9309, draft-2019, 1996, 1994, conner-2.0 or google.
-    #[arg(long, value_name = "DIALECT")]
-    dialect: Option<Dialect>,
-    /// Judges every reading of a URL, as the proxy does.
-    #[arg(long)]
-    as_proxy: bool,
+    #[command(flatten)]
+    pub(super) terms: TermArguments,
     /// One JSON object a URL instead of sentences.
     #[arg(long)]
     pub(super) json: bool,
@@ -53,7 +49,18 @@ pub(crate) struct CheckArguments {
     pub(super) urls: Vec<String>,
 }
 
-impl CheckArguments {
+/// Arguments that say by which text and by which readings URLs are judged.
+#[derive(Debug, Args)]
+pub(crate) struct TermArguments {
+    /// By which text a file is read: rfc9309, draft-2019, 1996, 1994, conner-2.0 or google.
+    #[arg(long, value_name = "DIALECT")]
+    dialect: Option<Dialect>,
+    /// Judges every reading of a URL, as the proxy does.
+    #[arg(long)]
+    as_proxy: bool,
+}
+
+impl TermArguments {
     /// Reads the configuration, with the dialect of the command line.
     ///
     /// # Errors
@@ -74,17 +81,17 @@ impl CheckArguments {
 
 /// Everything that a URL is judged by, its robots.txt aside.
 #[derive(Clone)]
-pub(super) struct CheckContext {
+pub(crate) struct CheckContext {
     /// Policy that judges: the proxy's with `--as-proxy`, else the same for the
     /// URL as sent.
-    pub(super) policy: Arc<Policy>,
+    pub(crate) policy: Arc<Policy>,
     /// Policy of the proxy, which judges every reading of a URL.
     pub(super) proxy_policy: Arc<Policy>,
     identities: Arc<Identities>,
     /// Longest part of a robots.txt that is read, in bytes.
-    pub(super) bytes_max: usize,
+    pub(crate) bytes_max: usize,
     /// Time of all decisions.
-    pub(super) at: Timestamp,
+    pub(crate) at: Timestamp,
 }
 
 impl CheckContext {
@@ -94,9 +101,9 @@ impl CheckContext {
     ///
     /// # Errors
     ///
-    /// Those of [`CheckArguments::settings`].
-    pub(super) fn offline(
-        arguments: &CheckArguments,
+    /// Those of [`TermArguments::settings`].
+    pub(crate) fn offline(
+        arguments: &TermArguments,
         configuration: ConfigurationRequest<'_>,
     ) -> Result<Self, Usage> {
         if configuration.file.is_some() {
@@ -112,7 +119,7 @@ impl CheckContext {
     }
 
     /// Returns the context by the configuration.
-    pub(super) fn configured(arguments: &CheckArguments, settings: &Settings) -> Self {
+    pub(super) fn configured(arguments: &TermArguments, settings: &Settings) -> Self {
         Self {
             identities: Arc::new(settings.exchange.request.identities.clone()),
             bytes_max: settings.robots.max_bytes,
@@ -133,7 +140,7 @@ impl CheckContext {
         }
     }
 
-    fn new(arguments: &CheckArguments, policy: Policy) -> Self {
+    fn new(arguments: &TermArguments, policy: Policy) -> Self {
         let proxy_policy = Arc::new(policy);
         Self {
             policy: if arguments.as_proxy {
@@ -168,7 +175,7 @@ impl CheckContext {
 
     /// Builds the inquiry of `agent` for a URL. Nobody has connected, so that the
     /// crawler has no address.
-    pub(super) fn inquiry(&self, agent: Option<&str>, target: Target) -> Inquiry {
+    pub(crate) fn inquiry(&self, agent: Option<&str>, target: Target) -> Inquiry {
         Inquiry {
             crawler: self.crawler(agent),
             target,
@@ -176,7 +183,8 @@ impl CheckContext {
         }
     }
 
-    fn crawler(&self, agent: Option<&str>) -> Crawler {
+    /// Returns the crawler of a `User-Agent`, without an address.
+    pub(crate) fn crawler(&self, agent: Option<&str>) -> Crawler {
         self.identities.crawler(agent.map(str::as_bytes), None)
     }
 }
@@ -186,7 +194,7 @@ impl CheckContext {
 /// # Errors
 ///
 /// [`Usage::Arguments`] if it is no URL of a site.
-pub(super) fn target(url: &str) -> Result<Target, Usage> {
+pub(crate) fn target(url: &str) -> Result<Target, Usage> {
     // A crawler would escape them before it asks. Lists of URLs have blanks in
     // them that nobody escaped.
     let is_odd = |byte: u8| matches!(byte, 0..=b' ' | 0x7f);

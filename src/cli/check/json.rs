@@ -14,7 +14,7 @@ use politesse_robots::{JoinedAgents, Note, PaceRecord, PaceScope};
 
 /// Members that every answer has: those of the batch format, less the id.
 #[derive(Serialize)]
-pub(super) struct RulingJson<'a> {
+pub(crate) struct RulingJson<'a> {
     verdict: Verdict,
     reason: Reason,
     line: Option<u32>,
@@ -28,7 +28,7 @@ pub(super) struct RulingJson<'a> {
 
 impl<'a> RulingJson<'a> {
     /// Builds the members from the ruling for a crawler.
-    pub(super) fn new(ruling: &'a Ruling, crawler: &'a Crawler) -> Self {
+    pub(crate) fn new(ruling: &'a Ruling, crawler: &'a Crawler) -> Self {
         // Without a group for it, the crawler is known by its first candidate.
         let token = ruling.token.as_ref().or_else(|| crawler.token());
         Self {

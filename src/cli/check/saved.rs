@@ -20,14 +20,16 @@ use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, 
 use politesse_robots::origin::Origin;
 
 /// Response that a saved robots.txt stands for.
-pub(super) struct SavedAnswer {
-    pub(super) status: u16,
-    pub(super) body: Bytes,
+pub(crate) struct SavedAnswer {
+    pub(crate) status: u16,
+    pub(crate) body: Bytes,
+    /// Whether `body` is all that the origin sent.
+    pub(crate) whole: bool,
 }
 
 impl SavedAnswer {
     /// Reads a file, which stands for a response with status 200.
-    pub(super) fn read(input: impl Read, bytes_max: usize) -> io::Result<Self> {
+    pub(crate) fn read(input: impl Read, bytes_max: usize) -> io::Result<Self> {
         let mut body = Vec::new();
         // One byte more shows that the file is longer than the limit.
         let limit = u64::try_from(bytes_max)
@@ -37,16 +39,17 @@ impl SavedAnswer {
         Ok(Self {
             status: 200,
             body: body.into(),
+            whole: true,
         })
     }
 
     /// Returns the snapshot that this response to the fetch of a robots.txt leads
     /// to.
-    pub(super) fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
+    pub(crate) fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
         let now = clock::now();
         let result = match status_meaning(self.status) {
             StatusMeaning::Parse => {
-                let body = RobotsBody::within(self.body.clone(), context.bytes_max);
+                let body = self.robots_body(context.bytes_max);
                 AccessResult::Successful(Arc::new(RobotsFile::read(body, context.dialect())))
             }
             StatusMeaning::Unavailable => AccessResult::Unavailable,
@@ -69,6 +72,17 @@ impl SavedAnswer {
             stale: None,
         }
     }
+
+    /// Returns the whole lines within the first `max` bytes.
+    fn robots_body(&self, max: usize) -> RobotsBody {
+        if self.whole {
+            return RobotsBody::within(self.body.clone(), max);
+        }
+        // With a further byte behind what is there, the last line counts as half a
+        // line, which it may be.
+        let longer = [&self.body[..], b"-"].concat();
+        RobotsBody::within(longer.into(), max.min(self.body.len()))
+    }
 }
 
 /// Bound on the memory of cached files, in bytes, approximately.
@@ -80,7 +94,7 @@ const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// `https://site.example/a` is judged by `site.example`, `site.example.txt` or
 /// `site.example/robots.txt`, the first there is. A port other than the
 /// scheme's stands after the host, with `:` or `_`.
-pub(super) struct SavedFolder<'a> {
+pub(crate) struct SavedFolder<'a> {
     path: PathBuf,
     context: &'a CheckContext,
     /// Results by authority.
@@ -88,11 +102,11 @@ pub(super) struct SavedFolder<'a> {
 }
 
 /// Snapshot by the saved file of an origin.
-pub(super) type SavedResult = Result<Arc<Snapshot>, Arc<SavedFileError>>;
+pub(crate) type SavedResult = Result<Arc<Snapshot>, Arc<SavedFileError>>;
 
 /// Reason why a folder gives no snapshot for an origin.
 #[derive(Debug, Error)]
-pub(super) enum SavedFileError {
+pub(crate) enum SavedFileError {
     /// No file in the folder has a name of this origin. Whether the origin has a
     /// robots.txt is not known.
     #[error("no saved robots.txt for {0}")]
@@ -113,7 +127,7 @@ impl<'a> SavedFolder<'a> {
     /// # Errors
     ///
     /// [`Usage::File`] if the path is not a folder, or cannot be read.
-    pub(super) fn open(path: PathBuf, context: &'a CheckContext) -> Result<Self, Usage> {
+    pub(crate) fn open(path: PathBuf, context: &'a CheckContext) -> Result<Self, Usage> {
         if let Err(source) = std::fs::read_dir(&path) {
             return Err(Usage::File { path, source });
         }
@@ -129,7 +143,7 @@ impl<'a> SavedFolder<'a> {
     }
 
     /// Returns the snapshot by the saved file of `origin`.
-    pub(super) fn find(&self, origin: &Origin) -> SavedResult {
+    pub(crate) fn find(&self, origin: &Origin) -> SavedResult {
         let authority = origin.authority();
         self.cache
             .get_with_by_ref(&authority, || self.read(origin).map_err(Arc::new))
@@ -189,9 +203,18 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// Returns the memory that a cached result takes, in bytes.
 fn weight(authority: &str, result: &SavedResult) -> u32 {
-    let file = result.as_ref().ok().and_then(|snapshot| snapshot.file());
+    let snapshot = result
+        .as_ref()
+        .map_or(0, |snapshot| snapshot_weight(snapshot));
+    let names = u32::try_from(2 * authority.len()).unwrap_or(u32::MAX);
+    snapshot.saturating_add(names)
+}
+
+/// Returns the memory that a snapshot with its file takes, in bytes.
+pub(crate) fn snapshot_weight(snapshot: &Snapshot) -> u32 {
+    let file = snapshot.file();
     let file_bytes = file.map_or(0, |file| file.body.len() + file.robots.weight());
-    u32::try_from(size_of::<Snapshot>() + 2 * authority.len() + file_bytes).unwrap_or(u32::MAX)
+    u32::try_from(size_of::<Snapshot>() + file_bytes).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod crawler;
 mod demo;
 mod directives;
 mod inert;
+mod judge;
 mod lines;
 mod log;
 mod output;
@@ -96,6 +97,25 @@ endings. Names are in lower case. Out come JSON Lines, one a URL and in order.
 Exit codes: 0 all allowed, 1 something disallowed or not understood, 3 something
 could not be found out: robots.txt is unreachable, or DIR has none.")]
     Check(check::CheckArguments),
+    /// Decides the requests of a past crawl by the robots.txt files of its archive.
+    #[command(after_help = "\
+Example: politesse judge --warc crawl-00001.warc.gz crawl-00002.warc.gz
+
+Each request of a WARC archive is judged by the robots.txt of its origin that was
+fetched last before it, in any of the files: 4xx allows, 5xx disallows, up to five
+redirects are followed within the archive. Requests and responses of one exchange
+count once. The crawler is the User-Agent of the request, else the one that
+`warcinfo` names, else --agent. A log has no robots.txt, so it takes --robots DIR,
+whose files are named as for `check --robots-dir`. All is judged by the standard
+alone, unless a configuration is named with --config.
+
+Counts come by host, crawler and rule; --requests lists the requests themselves, with
+the members of `check --batch`. What cannot be known is neither allowed nor disallowed:
+no robots.txt before the request, nobody who says which crawler it was.
+
+Exit codes: 0 all allowed, 1 something disallowed, 3 nothing disallowed and something
+not to be known or not to be read.")]
+    Judge(judge::JudgeArguments),
     /// Tells which robots directives of a page are in force, as the proxy would.
     #[command(after_help = "\
 Example: politesse directives --agent FooBot --header 'X-Robots-Tag: noindex' page.html
@@ -252,6 +272,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
         Command::Demo => demo::demo(&arguments.overrides),
         Command::Check(arguments) => check::check(arguments, request),
+        Command::Judge(arguments) => judge::judge(arguments, request),
         Command::Directives(arguments) => directives::directives(arguments, &request.settings()?),
         Command::Ca(command) => ca(command, &request.settings()?),
         Command::Run(arguments) => run::run(arguments, request),

@@ -44,6 +44,7 @@ mod frames;
 mod framing_cases;
 mod identity;
 mod intercept;
+mod judge;
 mod layering;
 mod limits;
 mod listener_tls;

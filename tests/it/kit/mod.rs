@@ -27,6 +27,7 @@ pub(crate) mod raw_origin;
 pub(crate) mod tenant;
 pub(crate) mod timed_origin;
 pub(crate) mod told;
+pub(crate) mod warc;
 pub(crate) mod web_server;
 
 use std::future::Future;

@@ -1,0 +1,249 @@
+//! `judge`: decides the requests of a past crawl by the robots.txt files that were
+//! in force then, and counts the outcomes.
+//!
+//! The decision is that of `check`. Does not know how archives and logs are
+//! written.
+
+mod archive_file;
+mod counts;
+mod gathering;
+mod logs;
+mod outcome;
+mod past_request;
+mod progress;
+mod report;
+mod robots_index;
+mod rows;
+mod scan;
+mod spool;
+mod verdicts;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use politesse_crawls::CrawlLogFormat;
+use politesse_robots::origin::{Origin, Target};
+
+use self::archive_file::ArchiveFile;
+use self::counts::JudgeCounts;
+use self::gathering::gather;
+use self::logs::{LogFile, LogItem};
+use self::outcome::PastVerdict;
+use self::past_request::PastRequest;
+use self::report::print_counts;
+use self::robots_index::AnswerChoice;
+use self::rows::RequestRows;
+use self::verdicts::{PastJudge, RobotsPlace};
+use super::audit::rows::FormArguments;
+use super::check::context::{CheckContext, TermArguments};
+use super::check::saved::SavedFolder;
+use super::configuration::ConfigurationRequest;
+use super::lines::open;
+use super::output::{Exit, print_notice};
+
+/// Requests of a log that are judged at a time.
+const BATCH_REQUESTS: usize = 8192;
+
+/// Arguments of `judge`.
+#[derive(Debug, Args)]
+pub(super) struct JudgeArguments {
+    /// WARC files, plain or gzip, in any order; - for standard input.
+    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "log")]
+    warc: Vec<PathBuf>,
+    /// Logs: Common or Combined Log Format, Scrapy's, Heritrix' crawl.log; - for standard input.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "warc", requires = "robots")]
+    log: Vec<String>,
+    /// A folder of saved robots.txt files that are named by host, as for `check`; in place of
+    /// those in the archive.
+    #[arg(long, value_name = "DIR")]
+    robots: Option<PathBuf>,
+    /// The crawler of requests of which the files name none: a product token or a User-Agent.
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// The site of a server's log, such as https://site.example.
+    #[arg(long, value_name = "URL", requires = "log", value_parser = origin)]
+    origin: Option<Origin>,
+    /// The form of the logs, if it is not to be found out: common, combined, scrapy, heritrix.
+    #[arg(long, value_name = "FORM", requires = "log")]
+    format: Option<CrawlLogFormat>,
+    /// Judges a request before which there is no robots.txt by the first one after it.
+    #[arg(long, conflicts_with = "log")]
+    nearest_after: bool,
+    #[command(flatten)]
+    terms: TermArguments,
+    /// Lists the requests themselves in place of their counts.
+    #[arg(long)]
+    requests: bool,
+    /// Lists the requests with this verdict alone: disallow, unknown or allow.
+    #[arg(long, value_name = "VERDICT", requires = "requests", value_parser = verdict)]
+    verdict: Option<PastVerdict>,
+    /// How many rows a table of counts has; 0 means all.
+    #[arg(long, default_value_t = 20)]
+    limit: usize,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+fn origin(text: &str) -> Result<Origin, String> {
+    let target: Target = text.parse().map_err(|error| format!("{error}"))?;
+    if target.path_and_query() != "/" {
+        return Err("it has no path".to_owned());
+    }
+    Ok(target.origin)
+}
+
+fn verdict(text: &str) -> Result<PastVerdict, String> {
+    let verdicts = [
+        PastVerdict::Disallow,
+        PastVerdict::Unknown,
+        PastVerdict::Allow,
+    ];
+    let found = verdicts
+        .into_iter()
+        .find(|verdict| verdict.as_str() == text);
+    found.ok_or_else(|| "one of disallow, unknown, allow".to_owned())
+}
+
+/// Judges the requests of archives or logs, and prints the counts or the requests.
+///
+/// # Errors
+///
+/// Arguments that mean nothing, and files that cannot be read or are of another
+/// form.
+pub(super) fn judge(
+    arguments: &JudgeArguments,
+    configuration: ConfigurationRequest<'_>,
+) -> anyhow::Result<Exit> {
+    let context = CheckContext::offline(&arguments.terms, configuration)?;
+    let folder = match &arguments.robots {
+        Some(path) => Some(SavedFolder::open(path.clone(), &context)?),
+        None => None,
+    };
+    if let (Some(folder), [_, ..]) = (&folder, arguments.log.as_slice()) {
+        let judge = PastJudge {
+            context: &context,
+            robots: RobotsPlace::Folder(folder),
+            agent: arguments.agent.as_deref(),
+        };
+        let mut judging = Judging::new(arguments, &arguments.log, JudgeCounts::default());
+        judge_logs(arguments, &judge, &mut judging)?;
+        return judging.end();
+    }
+    let opened = arguments.warc.iter().map(|path| ArchiveFile::open(path));
+    let files = opened.collect::<Result<Vec<_>, _>>()?;
+    let names: Vec<_> = files.iter().map(ArchiveFile::name).collect();
+    let mut counts = JudgeCounts::default();
+    let gathered = gather(&files, context.bytes_max, &mut counts)?;
+    let left_out = gathered.answers.left_out();
+    if 0 < left_out {
+        print_notice(&format!(
+            "{left_out} robots.txt answers were too many and do not count"
+        ));
+    }
+    let choice = if arguments.nearest_after {
+        AnswerChoice::BeforeElseAfter
+    } else {
+        AnswerChoice::Before
+    };
+    let judge = PastJudge {
+        context: &context,
+        robots: match &folder {
+            Some(folder) => RobotsPlace::Folder(folder),
+            None => RobotsPlace::Archive(Box::new(gathered.answers.index(&context, choice))),
+        },
+        agent: arguments.agent.as_deref(),
+    };
+    let mut judging = Judging::new(arguments, &names, counts);
+    for batch in gathered.requests.batches() {
+        judging.judge(&judge, batch?)?;
+    }
+    judging.end()
+}
+
+fn judge_logs(
+    arguments: &JudgeArguments,
+    judge: &PastJudge<'_>,
+    judging: &mut Judging<'_>,
+) -> anyhow::Result<()> {
+    let mut batch = Vec::new();
+    for (number, name) in (0..).zip(&arguments.log) {
+        let log = LogFile {
+            name,
+            number,
+            format: arguments.format,
+            origin: arguments.origin.as_ref(),
+        };
+        log.read(open(name)?, &mut |item| {
+            match item {
+                LogItem::Request(request) => batch.push(request),
+                LogItem::Unread(part) => judging.counts.add_unread(part),
+            }
+            if batch.len() == BATCH_REQUESTS {
+                judging.judge(judge, std::mem::take(&mut batch))?;
+            }
+            Ok(())
+        })?;
+    }
+    judging.judge(judge, batch)
+}
+
+/// Judging of one batch after the other, and what becomes of the verdicts.
+struct Judging<'a> {
+    arguments: &'a JudgeArguments,
+    counts: JudgeCounts,
+    rows: Option<RequestRows<'a>>,
+}
+
+impl<'a> Judging<'a> {
+    fn new(arguments: &'a JudgeArguments, files: &'a [String], mut counts: JudgeCounts) -> Self {
+        counts.files = files.len();
+        let form = arguments.form.form();
+        let rows = arguments.requests.then(|| RequestRows::new(form, files));
+        Self {
+            arguments,
+            counts,
+            rows,
+        }
+    }
+
+    fn judge(&mut self, judge: &PastJudge<'_>, requests: Vec<PastRequest>) -> anyhow::Result<()> {
+        for judged in judge.judge_all(requests) {
+            self.counts.add(&judged);
+            let verdict = self.arguments.verdict;
+            let is_wanted = verdict.is_none_or(|verdict| verdict == judged.verdict());
+            if let Some(rows) = self.rows.as_mut().filter(|_| is_wanted) {
+                rows.write(&judged)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the counts, unless the requests were listed, and returns the exit
+    /// code.
+    fn end(self) -> anyhow::Result<Exit> {
+        let counts = &self.counts;
+        match self.rows {
+            Some(rows) => {
+                rows.end()?;
+                // The rows alone would not show that some are missing.
+                if 0 < counts.unread {
+                    let unread = counts.unread;
+                    print_notice(&format!("parts of the files that were not read: {unread}"));
+                }
+            }
+            None => print_counts(counts, self.arguments.form.form(), self.arguments.limit)?,
+        }
+        // Unlike in other commands a request that was disallowed counts before one
+        // of which nothing is known: hardly an archive is without these.
+        Ok(
+            match (
+                counts.totals.disallowed,
+                counts.totals.unknown + counts.unread,
+            ) {
+                (0, 0) => Exit::Done,
+                (0, _) => Exit::Unknown,
+                (_, _) => Exit::Not,
+            },
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! WARC files: their names, lengths and compression, by their first bytes.
+//!
+//! A name says little: `.warc.gz` and `.warc` are both found with either. Does not
+//! know records.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::cli::inert::inert;
+use crate::cli::output::Usage;
+
+/// Bytes by which the form of a file is known.
+const BEGIN_BYTES: u64 = 5;
+
+/// Compression of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compression {
+    /// None.
+    None,
+    /// gzip members.
+    Gzip,
+}
+
+/// WARC file.
+#[derive(Debug)]
+pub(super) struct ArchiveFile {
+    /// Path, or `-` for standard input.
+    pub(super) path: PathBuf,
+    pub(super) compression: Compression,
+    /// Length; `None` for what can be read only once.
+    pub(super) bytes: Option<u64>,
+    /// First bytes of what can be read only once.
+    begin: Vec<u8>,
+}
+
+impl ArchiveFile {
+    /// Opens a file, or standard input for `-`, and finds out its form.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage`] if it cannot be opened, or is no WARC file.
+    pub(super) fn open(path: &Path) -> Result<Self, Usage> {
+        let unreadable = |source| Usage::File {
+            path: path.to_owned(),
+            source,
+        };
+        let (mut input, bytes) = open(path).map_err(unreadable)?;
+        let mut begin = Vec::new();
+        let read = Read::take(&mut input, BEGIN_BYTES).read_to_end(&mut begin);
+        read.map_err(unreadable)?;
+        // An empty file is what a crawl leaves that ended before its first page.
+        let compression = match begin.as_slice() {
+            [0x1f, 0x8b, ..] => Compression::Gzip,
+            b"WARC/" | [] => Compression::None,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+                return Err(wrong(path, "is compressed with zstd: unpack it first"));
+            }
+            _ => return Err(wrong(path, "is no WARC file")),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            compression,
+            begin: if bytes.is_none() { begin } else { Vec::new() },
+            bytes,
+        })
+    }
+
+    /// Opens it again, at a place. Standard input has only one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file.
+    pub(super) fn open_at(&self, place: u64) -> io::Result<Box<dyn Read + Send + '_>> {
+        let begin = Cursor::new(self.begin.as_slice());
+        if is_standard_input(&self.path) {
+            return Ok(Box::new(begin.chain(io::stdin())));
+        }
+        let mut file = File::open(&self.path)?;
+        if self.bytes.is_some() {
+            file.seek(SeekFrom::Start(place))?;
+        }
+        Ok(Box::new(file))
+    }
+
+    /// Returns its name, for people.
+    pub(super) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Opens a path, with the length of a file.
+fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<u64>)> {
+    if is_standard_input(path) {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        return Ok((Box::new(file), Some(metadata.len())));
+    }
+    // A pipe gives its bytes only once, and is opened a second time to be read.
+    Err(io::Error::other(
+        "it is no file; a pipe is read as standard input, `-`",
+    ))
+}
+
+fn wrong(path: &Path, text: &str) -> Usage {
+    Usage::Arguments(inert(&format!("{} {text}", path.display())))
+}

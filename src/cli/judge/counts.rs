@@ -1,0 +1,234 @@
+//! Counts of judged requests, by host, crawler and rule: plain data, of which
+//! each form of the report is made.
+//!
+//! Does not know any form of a report.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::outcome::{JudgedRequest, PastVerdict, UnknownReason};
+use crate::decision::decide::RuleCited;
+
+/// Memory for groups, in bytes, approximately. Requests of further groups are
+/// counted in the totals alone.
+const GROUP_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of a group beside its texts.
+const GROUP_BYTES: usize = 160;
+/// Longest rule that is counted under its whole text, in bytes.
+const RULE_BYTES_MAX: usize = 512;
+/// Disallowed requests that are kept as samples.
+const SAMPLES_MAX: usize = 10;
+/// Damaged places that are kept.
+const DAMAGES_MAX: usize = 20;
+/// Age from which on a robots.txt should be fetched again (RFC 9309, section 2.4).
+const ROBOTS_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
+
+/// Requests by verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct VerdictCounts {
+    pub(crate) allowed: u64,
+    pub(crate) disallowed: u64,
+    pub(crate) unknown: u64,
+}
+
+impl VerdictCounts {
+    /// Returns how many there are.
+    pub(crate) fn all(self) -> u64 {
+        self.allowed + self.disallowed + self.unknown
+    }
+
+    fn add(&mut self, verdict: PastVerdict, requests: u64) {
+        *match verdict {
+            PastVerdict::Allow => &mut self.allowed,
+            PastVerdict::Disallow => &mut self.disallowed,
+            PastVerdict::Unknown => &mut self.unknown,
+        } += requests;
+    }
+}
+
+/// What the requests of a group have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct JudgedGroup {
+    /// Host; `None` if the URL is none of a site.
+    pub(crate) host: Option<String>,
+    /// First name of the crawler: its product token, or `*` for one without.
+    /// `None` if nothing says who it was.
+    pub(crate) crawler: Option<String>,
+    pub(crate) verdict: PastVerdict,
+    /// Word of the reason.
+    pub(crate) reason: &'static str,
+    /// Rule that decided, if one did.
+    pub(crate) rule: Option<RuleLine>,
+}
+
+/// Line of a robots.txt.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RuleLine {
+    pub(crate) line: u32,
+    pub(crate) text: String,
+}
+
+impl JudgedGroup {
+    fn of(judged: &JudgedRequest) -> Self {
+        let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
+        let token = judged.crawler.as_ref().map(|crawler| {
+            let bound = ruling.and_then(|ruling| ruling.token.as_ref());
+            let token = bound.or_else(|| crawler.token());
+            token.map_or_else(|| "*".to_owned(), ToString::to_string)
+        });
+        Self {
+            host: judged
+                .target
+                .as_ref()
+                .map(|target| target.origin.host().to_string()),
+            crawler: token,
+            verdict: judged.verdict(),
+            reason: judged.reason(),
+            rule: ruling
+                .and_then(|ruling| ruling.rule.as_ref())
+                .map(RuleLine::from),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = [&self.host, &self.crawler].into_iter().flatten();
+        let rule = self.rule.as_ref().map_or(0, |rule| rule.text.len());
+        GROUP_BYTES + rule + texts.map(String::len).sum::<usize>()
+    }
+}
+
+impl From<&RuleCited> for RuleLine {
+    fn from(rule: &RuleCited) -> Self {
+        // A rule may be as long as its file, and each host has its own.
+        let end = rule.text.floor_char_boundary(RULE_BYTES_MAX);
+        let cut = if end < rule.text.len() { "…" } else { "" };
+        Self {
+            line: rule.line,
+            text: format!("{}{cut}", &rule.text[..end]),
+        }
+    }
+}
+
+/// Part of a file that was not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnreadPart {
+    pub(crate) file: String,
+    /// Place in the file: bytes of an archive, lines of a log.
+    pub(crate) place: u64,
+    pub(crate) cause: String,
+}
+
+/// Disallowed request, as an example.
+#[derive(Debug, Clone)]
+pub(crate) struct DisallowedSample {
+    pub(crate) url: String,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) group: JudgedGroup,
+}
+
+/// Counts of all that was judged.
+#[derive(Debug, Default)]
+pub(crate) struct JudgeCounts {
+    pub(crate) files: usize,
+    pub(crate) totals: VerdictCounts,
+    /// Times of the first and of the last request, of those that have one.
+    pub(crate) from: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+    /// Requests judged by a robots.txt that was fetched more than 24 hours before.
+    pub(crate) old_robots: u64,
+    /// Requests by what they have in common.
+    pub(crate) groups: BTreeMap<JudgedGroup, u64>,
+    group_bytes: usize,
+    /// Requests of groups that were too many to be counted apart.
+    pub(crate) ungrouped: VerdictCounts,
+    /// First disallowed requests.
+    pub(crate) samples: Vec<DisallowedSample>,
+    /// Damaged records and malformed lines.
+    pub(crate) unread: u64,
+    /// First of them.
+    pub(crate) unread_parts: Vec<UnreadPart>,
+}
+
+impl JudgeCounts {
+    /// Adds a request.
+    pub(super) fn add(&mut self, judged: &JudgedRequest) {
+        let verdict = judged.verdict();
+        self.totals.add(verdict, 1);
+        let at = judged.request.at;
+        // `None` is less than any time, which would make it the least.
+        self.from = [self.from, at].into_iter().flatten().min();
+        self.until = self.until.max(at);
+        let robots_at = judged
+            .outcome
+            .as_ref()
+            .ok()
+            .and_then(|judged| judged.robots_at);
+        if let (Some(robots_at), Some(at)) = (robots_at, at) {
+            self.old_robots += u64::from(ROBOTS_AGE_MAX < at.duration_since(robots_at));
+        }
+        let group = JudgedGroup::of(judged);
+        if verdict == PastVerdict::Disallow && self.samples.len() < SAMPLES_MAX {
+            self.samples.push(DisallowedSample {
+                url: judged.request.url.clone(),
+                at,
+                group: group.clone(),
+            });
+        }
+        // Looked up first: nearly every request is of a group that is there.
+        if let Some(requests) = self.groups.get_mut(&group) {
+            *requests += 1;
+            return;
+        }
+        let bytes = group.bytes();
+        if GROUP_BYTES_MAX < self.group_bytes + bytes {
+            self.ungrouped.add(verdict, 1);
+            return;
+        }
+        self.group_bytes += bytes;
+        self.groups.insert(group, 1);
+    }
+
+    /// Adds a part of a file that was not read.
+    pub(super) fn add_unread(&mut self, part: UnreadPart) {
+        self.unread += 1;
+        if self.unread_parts.len() < DAMAGES_MAX {
+            self.unread_parts.push(part);
+        }
+    }
+
+    /// Sums the requests of each value that `key` gives for a group, those with
+    /// most disallowed ones first.
+    pub(crate) fn by<K: Ord>(&self, key: impl Fn(&JudgedGroup) -> Option<K>) -> Vec<CountedKey<K>> {
+        let mut sums: BTreeMap<K, VerdictCounts> = BTreeMap::new();
+        for (group, requests) in &self.groups {
+            if let Some(key) = key(group) {
+                sums.entry(key).or_default().add(group.verdict, *requests);
+            }
+        }
+        let mut rows: Vec<_> = sums
+            .into_iter()
+            .map(|(key, counts)| CountedKey { key, counts })
+            .collect();
+        // Stable: of equal counts the key orders.
+        rows.sort_by_key(|row| {
+            let VerdictCounts { disallowed, .. } = row.counts;
+            std::cmp::Reverse((disallowed, row.counts.all()))
+        });
+        rows
+    }
+}
+
+/// Requests that have a value in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CountedKey<K> {
+    pub(crate) key: K,
+    pub(crate) counts: VerdictCounts,
+}
+
+/// Returns the sentence for the reason of an unknown verdict.
+pub(crate) fn unknown_sentence(reason: &str) -> &'static str {
+    let causes = UnknownReason::ALL.into_iter();
+    let mut named = causes.filter(|cause| cause.as_str() == reason);
+    named.next().map_or("", UnknownReason::sentence)
+}

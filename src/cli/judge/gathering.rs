@@ -1,0 +1,260 @@
+//! Everything that archives hold for judging: requests in a [`Spool`], and the
+//! answers to fetches of robots.txt.
+//!
+//! Nothing is judged before all is read: the robots.txt nearest before a request
+//! may stand behind it, or in a later file. Does not know what robots.txt says.
+
+use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock};
+
+use politesse_crawls::{ArchivedMessage, MessageSide};
+use politesse_robots::origin::{ROBOTS_TXT, path_of};
+
+use super::archive_file::ArchiveFile;
+use super::counts::{JudgeCounts, UnreadPart};
+use super::past_request::{Exchanges, PastRequest};
+use super::progress::Progress;
+use super::robots_index::{RobotsAnswers, redirect};
+use super::scan::{ArchiveScan, ScanItem};
+use super::spool::{Spool, SpoolPlace};
+use crate::cli::check::context::target;
+
+/// Requests that are judged at a time.
+const BATCH_REQUESTS: usize = 8192;
+/// Bytes of URLs and names after which a batch ends.
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// Pages to which robots.txt files redirect that are looked for. Each is a URL in
+/// memory.
+const PAGES_MAX: usize = 100_000;
+/// Times that the archives are read again for such pages: one for each redirect
+/// that is followed.
+const ROUNDS_MAX: usize = 5;
+
+/// Requests of archives, and their robots.txt answers.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) answers: RobotsAnswers,
+    pub(super) requests: SpooledRequests,
+}
+
+/// Requests in batches, in order.
+#[derive(Default)]
+pub(super) struct SpooledRequests {
+    batch: Vec<PastRequest>,
+    batch_bytes: usize,
+    spool: Spool,
+    places: Vec<SpoolPlace>,
+}
+
+impl SpooledRequests {
+    fn add(&mut self, request: PastRequest) -> anyhow::Result<()> {
+        self.batch_bytes += request.bytes();
+        self.batch.push(request);
+        if BATCH_REQUESTS <= self.batch.len() || BATCH_BYTES <= self.batch_bytes {
+            self.end_batch()?;
+        }
+        Ok(())
+    }
+
+    fn end_batch(&mut self) -> anyhow::Result<()> {
+        let bytes = serde_json::to_vec(&self.batch)?;
+        self.places.push(self.spool.append(&bytes)?);
+        self.batch.clear();
+        self.batch_bytes = 0;
+        Ok(())
+    }
+
+    /// Reads the batches, in order.
+    pub(super) fn batches(&self) -> impl Iterator<Item = anyhow::Result<Vec<PastRequest>>> {
+        self.places.iter().map(|place| {
+            let bytes = self.spool.read(*place)?;
+            Ok(serde_json::from_slice(&bytes)?)
+        })
+    }
+}
+
+/// Reads all of `files`. What cannot be read is counted.
+///
+/// # Errors
+///
+/// Those of the [`Spool`].
+pub(super) fn gather(
+    files: &[ArchiveFile],
+    body_bytes_max: usize,
+    counts: &mut JudgeCounts,
+) -> anyhow::Result<Gathered> {
+    let pages = RedirectPages::default();
+    let mut gathering = Gathering {
+        files,
+        // Shared with the threads that read, which note pages as they come.
+        pages: &pages,
+        gathered: Gathered::default(),
+        exchanges: Exchanges::new(0),
+        counts,
+    };
+    let is_wanted = |url: &str| is_robots_txt(url) || pages.contains(url);
+    gathering.scan(body_bytes_max, &is_wanted, Gathering::take)?;
+    gathering.end_file()?;
+    gathering.gathered.requests.end_batch()?;
+    if files.iter().all(|file| file.bytes.is_some()) {
+        gathering.find_pages(body_bytes_max)?;
+    }
+    Ok(gathering.gathered)
+}
+
+fn is_robots_txt(url: &str) -> bool {
+    path_of(url.trim()) == ROBOTS_TXT
+}
+
+/// Pages to which robots.txt files redirect.
+#[derive(Default)]
+struct RedirectPages(RwLock<HashSet<String>>);
+
+impl RedirectPages {
+    /// Notes where a message redirects to, if it is the answer for a robots.txt.
+    /// Done as soon as it is read: the page is often the next record.
+    fn note(&self, message: &ArchivedMessage) {
+        let MessageSide::Response {
+            status,
+            robots: Some(robots),
+        } = &message.side
+        else {
+            return;
+        };
+        let base = target(&message.url).ok();
+        let to = base.and_then(|base| redirect(&base, *status, &robots.fields));
+        if let Some(to) = to.filter(|to| to.path_and_query() != ROBOTS_TXT) {
+            let mut pages = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if pages.len() < PAGES_MAX {
+                pages.insert(to.to_string());
+            }
+        }
+    }
+
+    fn contains(&self, url: &str) -> bool {
+        let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        // Nearly all archives have none, and reading a URL takes time.
+        !pages.is_empty() && target(url).is_ok_and(|target| pages.contains(&target.to_string()))
+    }
+
+    /// Returns the pages whose answers are not there, less those of `tried`.
+    fn missing(&self, answers: &RobotsAnswers, tried: &HashSet<String>) -> HashSet<String> {
+        let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let missing = pages.iter().filter(|page| !answers.has_page(page));
+        missing
+            .filter(|page| !tried.contains(*page))
+            .cloned()
+            .collect()
+    }
+}
+
+/// Reading of archives.
+struct Gathering<'a> {
+    files: &'a [ArchiveFile],
+    pages: &'a RedirectPages,
+    gathered: Gathered,
+    /// Exchanges of the file that is read.
+    exchanges: Exchanges,
+    counts: &'a mut JudgeCounts,
+}
+
+impl Gathering<'_> {
+    fn scan(
+        &mut self,
+        body_bytes_max: usize,
+        is_wanted: &(dyn Fn(&str) -> bool + Sync),
+        take: fn(&mut Self, u32, ScanItem) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let progress = Progress::new(self.files.iter().map(|file| file.bytes).sum());
+        let pages = self.pages;
+        let scan = ArchiveScan {
+            files: self.files,
+            body_bytes_max,
+            is_wanted,
+            look: &|message| pages.note(message),
+            progress: &progress,
+        };
+        let outcome = scan.run(&mut |file, item| take(self, file, item));
+        progress.clear();
+        outcome
+    }
+
+    fn take(&mut self, file: u32, item: ScanItem) -> anyhow::Result<()> {
+        if file != self.exchanges.file() {
+            self.end_file()?;
+            self.exchanges = Exchanges::new(file);
+        }
+        let (place, cause) = match item {
+            ScanItem::Message(message) => {
+                self.take_robots(file, &message)?;
+                if let Some(request) = self.exchanges.add(*message) {
+                    self.gathered.requests.add(request)?;
+                }
+                return Ok(());
+            }
+            ScanItem::Damage(damage) => (damage.place, damage.cause.to_string()),
+            ScanItem::Unread(place, error) => (place, error.to_string()),
+        };
+        self.add_unread(file, place, cause);
+        Ok(())
+    }
+
+    fn end_file(&mut self) -> anyhow::Result<()> {
+        let mut left = self.exchanges.finish();
+        left.try_for_each(|request| self.gathered.requests.add(request))
+    }
+
+    /// Keeps the answer for a robots.txt, or for a page to which one redirects.
+    fn take_robots(&mut self, file: u32, message: &ArchivedMessage) -> anyhow::Result<()> {
+        let MessageSide::Response {
+            status,
+            robots: Some(robots),
+        } = &message.side
+        else {
+            return Ok(());
+        };
+        let Ok(target) = target(&message.url) else {
+            return Ok(());
+        };
+        let Some(at) = message.at else {
+            let cause = "the robots.txt has no date".to_owned();
+            self.add_unread(file, message.place, cause);
+            return Ok(());
+        };
+        self.gathered.answers.add(&target, at, robots, *status)
+    }
+
+    fn add_unread(&mut self, file: u32, place: u64, cause: String) {
+        let archive = usize::try_from(file)
+            .ok()
+            .and_then(|file| self.files.get(file));
+        self.counts.add_unread(UnreadPart {
+            file: archive.map(ArchiveFile::name).unwrap_or_default(),
+            place,
+            cause,
+        });
+    }
+
+    /// Reads the archives again for the pages to which robots.txt files redirect
+    /// and that stand before them, or were read at the same time.
+    fn find_pages(&mut self, body_bytes_max: usize) -> anyhow::Result<()> {
+        let mut tried = HashSet::new();
+        for _ in 0..ROUNDS_MAX {
+            let missing = self.pages.missing(&self.gathered.answers, &tried);
+            if missing.is_empty() {
+                break;
+            }
+            let is_wanted =
+                |url: &str| target(url).is_ok_and(|target| missing.contains(&target.to_string()));
+            self.scan(body_bytes_max, &is_wanted, |gathering, file, item| {
+                // Damage was counted at the first reading.
+                match item {
+                    ScanItem::Message(message) => gathering.take_robots(file, &message),
+                    ScanItem::Damage(_) | ScanItem::Unread(..) => Ok(()),
+                }
+            })?;
+            tried.extend(missing);
+        }
+        Ok(())
+    }
+}

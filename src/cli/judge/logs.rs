@@ -1,0 +1,123 @@
+//! Requests of logs.
+//!
+//! A log has no robots.txt: its requests are judged by saved files. Does not know
+//! them.
+
+use std::fmt::Write as _;
+use std::io::BufRead;
+
+use anyhow::Context as _;
+use politesse_crawls::{
+    CrawlLogEntry, CrawlLogFormat, CrawlLogReader, LoggedAgent, LoggedRequest, LoggedUrl,
+};
+use politesse_robots::origin::Origin;
+
+use super::counts::UnreadPart;
+use super::past_request::{PastAgent, PastRequest};
+use crate::cli::output::Usage;
+
+/// Log file.
+pub(super) struct LogFile<'a> {
+    /// Path, as it was given.
+    pub(super) name: &'a str,
+    /// Number of the file.
+    pub(super) number: u32,
+    /// Form of the log, if it is given.
+    pub(super) format: Option<CrawlLogFormat>,
+    /// Site of a server's log.
+    pub(super) origin: Option<&'a Origin>,
+}
+
+/// Part of a log.
+pub(super) enum LogItem {
+    Request(PastRequest),
+    Unread(UnreadPart),
+}
+
+impl LogFile<'_> {
+    /// Hands over each request and each line that is not understood.
+    ///
+    /// # Errors
+    ///
+    /// [`Usage::Arguments`] if the log is of a server and no site is given; a file
+    /// that cannot be read; those of `take`.
+    pub(super) fn read(
+        &self,
+        input: impl BufRead,
+        take: &mut dyn FnMut(LogItem) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut lines = CrawlLogReader::new(input, self.format);
+        let mut crawler = None;
+        loop {
+            let read = lines.next_entry();
+            let entry = read.with_context(|| format!("cannot read {}", self.name))?;
+            let place = lines.line_number();
+            match entry {
+                None => break,
+                Some(CrawlLogEntry::Other) => {}
+                Some(CrawlLogEntry::Crawler(name)) => crawler = Some(name),
+                Some(CrawlLogEntry::Malformed) => take(LogItem::Unread(UnreadPart {
+                    file: self.name.to_owned(),
+                    place,
+                    cause: "the line is not understood".to_owned(),
+                }))?,
+                Some(CrawlLogEntry::Request(request)) => {
+                    let request = self.request(request, place, crawler.as_deref())?;
+                    take(LogItem::Request(request))?;
+                }
+            }
+        }
+        // Otherwise a log of another form would be reported as one without requests.
+        if lines.format().is_none() && 0 < lines.line_number() {
+            let text = format!(
+                "{}: no line is of a form that is known; --format says which it is",
+                self.name
+            );
+            return Err(Usage::Arguments(text).into());
+        }
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        request: LoggedRequest,
+        place: u64,
+        crawler: Option<&str>,
+    ) -> Result<PastRequest, Usage> {
+        let is_tunnel = matches!(request.url, LoggedUrl::Tunnel(_));
+        let url = match request.url {
+            LoggedUrl::Whole(url) => url,
+            LoggedUrl::Tunnel(host) => format!("https://{host}/"),
+            LoggedUrl::Path(path) => match self.origin {
+                Some(origin) => {
+                    let mut url = origin.to_string();
+                    url.write_str(&path).unwrap_or_default();
+                    url
+                }
+                None => {
+                    let text = format!(
+                        "{}, line {place}: the log does not tell its site; --origin does, \
+                         such as --origin https://site.example",
+                        self.name
+                    );
+                    return Err(Usage::Arguments(text));
+                }
+            },
+        };
+        let agent = match (request.user_agent, crawler) {
+            (LoggedAgent::Named(name), _) => PastAgent::Named(name),
+            (LoggedAgent::Silent, _) => PastAgent::Silent,
+            (LoggedAgent::Untold, Some(name)) => PastAgent::Named(name.to_owned()),
+            (LoggedAgent::Untold, None) => PastAgent::Untold,
+        };
+        Ok(PastRequest {
+            file: self.number,
+            place,
+            at: request.at,
+            url,
+            agent,
+            status: request.status,
+            is_tunnel,
+        })
+    }
+}

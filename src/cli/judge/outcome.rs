@@ -1,0 +1,145 @@
+//! Outcome of judging a past request: what robots.txt said of it, or why that is
+//! not to be known.
+//!
+//! Does not know where requests and files come from.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+
+use super::past_request::PastRequest;
+use crate::decision::decide::{Ruling, Verdict};
+use crate::decision::snapshot::Snapshot;
+
+/// Verdict on a past request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PastVerdict {
+    /// Robots.txt disallowed it.
+    Disallow,
+    /// It cannot be found out.
+    Unknown,
+    /// Robots.txt allowed it.
+    Allow,
+}
+
+impl PastVerdict {
+    /// Returns its word.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Disallow => "disallow",
+            Self::Unknown => "unknown",
+            Self::Allow => "allow",
+        }
+    }
+}
+
+/// Cause for which no verdict is to be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum UnknownReason {
+    /// There is no robots.txt of the origin.
+    NoRobots,
+    /// The first robots.txt of the origin was fetched after the request.
+    RobotsLater,
+    /// The request has no time, so that no robots.txt is before it.
+    NoTime,
+    /// Robots.txt redirects to a URL that is not in the archive.
+    NoRedirectTarget,
+    /// The archive refers to an earlier copy of robots.txt that it does not have.
+    NoBody,
+    /// Nothing says which crawler sent it.
+    NoAgent,
+    /// The URL is none of a site.
+    NoUrl,
+    /// It went through a tunnel, in which no URL was seen.
+    Tunnel,
+    /// The robots.txt, or the temporary file that has it, cannot be read.
+    Unreadable,
+}
+
+impl UnknownReason {
+    /// All of them.
+    pub(super) const ALL: [Self; 9] = [
+        Self::NoRobots,
+        Self::RobotsLater,
+        Self::NoTime,
+        Self::NoRedirectTarget,
+        Self::NoBody,
+        Self::NoAgent,
+        Self::NoUrl,
+        Self::Tunnel,
+        Self::Unreadable,
+    ];
+
+    /// Returns its word, which stands where a reason stands.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::NoRobots => "no_robots",
+            Self::RobotsLater => "robots_later",
+            Self::NoTime => "no_time",
+            Self::NoRedirectTarget => "no_redirect_target",
+            Self::NoBody => "no_body",
+            Self::NoAgent => "no_agent",
+            Self::NoUrl => "no_url",
+            Self::Tunnel => "tunnel",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    /// Describes it for people.
+    pub(super) fn sentence(self) -> &'static str {
+        match self {
+            Self::NoRobots => "there is no robots.txt of the origin",
+            Self::RobotsLater => {
+                "the first robots.txt of the origin came after the request (--nearest-after)"
+            }
+            Self::NoTime => "the request has no time",
+            Self::NoRedirectTarget => "robots.txt redirects to what the archive does not have",
+            Self::NoBody => "robots.txt was unchanged since a fetch that the archive does not have",
+            Self::NoAgent => "nothing says which crawler it was (--agent)",
+            Self::NoUrl => "the URL is none of a site",
+            Self::Tunnel => "it went through a tunnel, where no URL is seen",
+            Self::Unreadable => "the robots.txt cannot be read",
+        }
+    }
+}
+
+/// Past request with its outcome.
+#[derive(Debug)]
+pub(super) struct JudgedRequest {
+    pub(super) request: PastRequest,
+    /// URL, if it is one of a site.
+    pub(super) target: Option<Target>,
+    /// Crawler, if it is known.
+    pub(super) crawler: Option<Crawler>,
+    pub(super) outcome: Result<JudgedRuling, UnknownReason>,
+}
+
+/// Ruling, and the robots.txt that it rests on.
+#[derive(Debug)]
+pub(super) struct JudgedRuling {
+    pub(super) ruling: Ruling,
+    pub(super) snapshot: Arc<Snapshot>,
+    /// Time at which it was fetched; of a saved file, that is not known.
+    pub(super) robots_at: Option<Timestamp>,
+}
+
+impl JudgedRequest {
+    /// Returns the verdict.
+    pub(super) fn verdict(&self) -> PastVerdict {
+        match &self.outcome {
+            Err(_) => PastVerdict::Unknown,
+            Ok(judged) if judged.ruling.verdict == Verdict::Allow => PastVerdict::Allow,
+            Ok(_) => PastVerdict::Disallow,
+        }
+    }
+
+    /// Returns the word of the reason.
+    pub(super) fn reason(&self) -> &'static str {
+        match &self.outcome {
+            Err(cause) => cause.as_str(),
+            Ok(judged) => judged.ruling.reason.as_str(),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Request of a past crawl, and the exchanges of an archive: a request and a
+//! response that are records of their own count once.
+//!
+//! ISO 28500, section 5.7, names the records of one exchange
+//! (`WARC-Concurrent-To`); where a writer leaves that out, URL and time do. Does
+//! not know what is decided about a request.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::mem;
+
+use jiff::Timestamp;
+use politesse_crawls::{ArchivedMessage, MessageSide};
+use serde::{Deserialize, Serialize};
+
+/// Messages among which the other side of an exchange is looked for. Writers put
+/// both next to each other, or nearly so where they write several exchanges at a
+/// time.
+const WINDOW: usize = 1024;
+
+/// Request of a past crawl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PastRequest {
+    /// Number of the file that it is in.
+    pub(super) file: u32,
+    /// Place in the file: bytes of an archive, lines of a log.
+    pub(super) place: u64,
+    /// Time, if it is known.
+    pub(super) at: Option<Timestamp>,
+    /// URL as the file has it.
+    pub(super) url: String,
+    /// Crawler.
+    pub(super) agent: PastAgent,
+    /// Status of the response, if it is known.
+    pub(super) status: Option<u16>,
+    /// Whether it asked a proxy for a tunnel; the URL is that of the host then.
+    pub(super) is_tunnel: bool,
+}
+
+impl PastRequest {
+    /// Returns the memory that it takes, in bytes, approximately.
+    pub(super) fn bytes(&self) -> usize {
+        let agent = match &self.agent {
+            PastAgent::Named(name) => name.len(),
+            PastAgent::Untold | PastAgent::Silent => 0,
+        };
+        size_of::<Self>() + self.url.len() + agent
+    }
+}
+
+/// Crawler of a past request, by its `User-Agent`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum PastAgent {
+    /// The file does not tell.
+    Untold,
+    /// The request had no such field.
+    Silent,
+    /// The field had this value.
+    Named(String),
+}
+
+/// PastExchange of which one side or both were read.
+struct PastExchange {
+    request: PastRequest,
+    has_request: bool,
+    has_response: bool,
+    keys: Vec<u64>,
+}
+
+/// Messages of one file, joined to exchanges.
+pub(super) struct Exchanges {
+    file: u32,
+    /// Crawler that the last `warcinfo` names.
+    crawler: Option<String>,
+    window: VecDeque<PastExchange>,
+    /// Number of the first exchange in `window`.
+    first: u64,
+    /// Numbers of exchanges, by hashes of what joins their messages.
+    by_key: HashMap<u64, u64>,
+    hasher: RandomState,
+}
+
+impl Exchanges {
+    /// Begins with the first message of a file.
+    pub(super) fn new(file: u32) -> Self {
+        Self {
+            file,
+            crawler: None,
+            window: VecDeque::new(),
+            first: 0,
+            by_key: HashMap::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Returns the number of the file.
+    pub(super) fn file(&self) -> u32 {
+        self.file
+    }
+
+    /// Adds a message. Returns the request of an exchange for which no other
+    /// message is waited any more.
+    pub(super) fn add(&mut self, message: ArchivedMessage) -> Option<PastRequest> {
+        let keys = self.keys(&message);
+        let (agent, status, is_request) = match message.side {
+            MessageSide::Crawler { user_agent } => {
+                self.crawler = user_agent;
+                return None;
+            }
+            MessageSide::Request { user_agent } => {
+                let agent = user_agent.map_or(PastAgent::Silent, PastAgent::Named);
+                (agent, None, true)
+            }
+            MessageSide::Response { status, .. } => {
+                let crawler = self.crawler.clone();
+                let agent = crawler.map_or(PastAgent::Untold, PastAgent::Named);
+                (agent, status, false)
+            }
+        };
+        let side = PastExchange {
+            request: PastRequest {
+                file: self.file,
+                place: message.place,
+                at: message.at,
+                url: message.url,
+                agent,
+                status,
+                is_tunnel: false,
+            },
+            has_request: is_request,
+            has_response: !is_request,
+            keys,
+        };
+        // A side is joined to the oldest exchange that lacks it.
+        match self.find(&side) {
+            Some(number) => {
+                self.join(number, side);
+                None
+            }
+            None => self.push(side),
+        }
+    }
+
+    /// Returns the requests of the exchanges that are left, in order.
+    pub(super) fn finish(&mut self) -> impl Iterator<Item = PastRequest> + use<> {
+        self.by_key.clear();
+        mem::take(&mut self.window)
+            .into_iter()
+            .map(|exchange| exchange.request)
+    }
+
+    /// Hashes what joins a message to the other side: identifiers, and URL with
+    /// time.
+    fn keys(&self, message: &ArchivedMessage) -> Vec<u64> {
+        let ids = message.id.iter().chain(&message.concurrent_to);
+        let mut keys: Vec<u64> = ids.map(|id| self.hasher.hash_one(id)).collect();
+        keys.extend(
+            message
+                .at
+                .map(|at| self.hasher.hash_one((at, &message.url))),
+        );
+        keys
+    }
+
+    /// Finds the exchange that lacks this side and has a key of it.
+    fn find(&self, side: &PastExchange) -> Option<u64> {
+        let numbers = side.keys.iter().filter_map(|key| self.by_key.get(key));
+        numbers.copied().find(|number| {
+            self.exchange(*number).is_some_and(|found| {
+                let lacks = if side.has_request {
+                    !found.has_request
+                } else {
+                    !found.has_response
+                };
+                // Metadata of one exchange may name the records of another URL.
+                lacks && found.request.url == side.request.url
+            })
+        })
+    }
+
+    fn exchange(&self, number: u64) -> Option<&PastExchange> {
+        self.window
+            .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn join(&mut self, number: u64, side: PastExchange) {
+        let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
+        let Some(found) = self.window.get_mut(index) else {
+            return;
+        };
+        let status = found.request.status.or(side.request.status);
+        if side.has_request {
+            // The request tells who asked; its place is where it is looked up.
+            found.request = side.request;
+        }
+        found.request.status = status;
+        found.has_request = true;
+        found.has_response = true;
+    }
+
+    fn push(&mut self, exchange: PastExchange) -> Option<PastRequest> {
+        let number = self.first + self.window.len() as u64;
+        for key in &exchange.keys {
+            self.by_key.insert(*key, number);
+        }
+        self.window.push_back(exchange);
+        if self.window.len() <= WINDOW {
+            return None;
+        }
+        let oldest = self.window.pop_front()?;
+        for key in &oldest.keys {
+            // A later exchange may have the same URL and time.
+            if self.by_key.get(key) == Some(&self.first) {
+                self.by_key.remove(key);
+            }
+        }
+        self.first += 1;
+        Some(oldest.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, concurrent_to: &str, second: u8, side: MessageSide) -> ArchivedMessage {
+        let ids = concurrent_to.split(' ').filter(|id| !id.is_empty());
+        ArchivedMessage {
+            place: 0,
+            at: format!("2026-01-02T03:04:{second:02}Z").parse().ok(),
+            url: "http://h.test/a".to_owned(),
+            id: Some(id.to_owned()),
+            concurrent_to: ids.map(str::to_owned).collect(),
+            side,
+        }
+    }
+
+    fn request(id: &str, concurrent_to: &str, second: u8) -> ArchivedMessage {
+        let user_agent = Some("Foo".to_owned());
+        message(
+            id,
+            concurrent_to,
+            second,
+            MessageSide::Request { user_agent },
+        )
+    }
+
+    fn response(id: &str, concurrent_to: &str, second: u8) -> ArchivedMessage {
+        let status = Some(200);
+        let robots = None;
+        message(
+            id,
+            concurrent_to,
+            second,
+            MessageSide::Response { status, robots },
+        )
+    }
+
+    fn joined(messages: Vec<ArchivedMessage>) -> Vec<PastRequest> {
+        let mut exchanges = Exchanges::new(0);
+        let mut requests: Vec<_> = messages
+            .into_iter()
+            .filter_map(|message| exchanges.add(message))
+            .collect();
+        requests.extend(exchanges.finish());
+        requests
+    }
+
+    // ISO 28500, section 5.7; ours for URL and time.
+    #[test]
+    fn both_sides_of_an_exchange_are_one_request() {
+        for (name, messages) in [
+            (
+                "the response names it",
+                vec![request("1", "", 1), response("2", "1", 2)],
+            ),
+            (
+                "the request names it",
+                vec![request("1", "2", 1), response("2", "", 2)],
+            ),
+            (
+                "the response comes first",
+                vec![response("2", "", 2), request("1", "2", 1)],
+            ),
+            (
+                "neither names the other",
+                vec![request("1", "", 1), response("2", "", 1)],
+            ),
+        ] {
+            let requests = joined(messages);
+            assert_eq!(requests.len(), 1, "{name}");
+            assert_eq!(
+                requests[0].agent,
+                PastAgent::Named("Foo".to_owned()),
+                "{name}"
+            );
+            assert_eq!(requests[0].status, Some(200), "{name}");
+        }
+    }
+
+    // Ours: a repetition is a request of its own.
+    #[test]
+    fn messages_of_one_side_are_requests_of_their_own() {
+        assert_eq!(
+            joined(vec![request("1", "", 1), request("2", "", 1)]).len(),
+            2
+        );
+        let responses = joined(vec![response("1", "", 1), response("2", "", 1)]);
+        assert_eq!(responses.len(), 2);
+        assert_eq!(responses[0].agent, PastAgent::Untold);
+        assert_eq!(
+            joined(vec![request("1", "", 1), response("2", "", 3)]).len(),
+            2
+        );
+    }
+
+    // Ours: memory does not grow with the archive.
+    #[test]
+    fn a_request_leaves_the_window_after_so_many_others() {
+        let mut exchanges = Exchanges::new(0);
+        let numbers = 0..2 * WINDOW;
+        let left = numbers.filter_map(|number| {
+            let mut other = request(&number.to_string(), "", 1);
+            other.url = format!("http://h.test/{number}");
+            exchanges.add(other)
+        });
+        assert_eq!(left.count(), WINDOW);
+        assert_eq!(exchanges.by_key.len(), 2 * WINDOW);
+    }
+
+    // ISO 28500, section 6.2: `warcinfo` is about the records behind it.
+    #[test]
+    fn a_response_alone_is_of_the_crawler_that_warcinfo_names() {
+        let user_agent = Some("InfoBot/1".to_owned());
+        let info = message("0", "", 0, MessageSide::Crawler { user_agent });
+        let requests = joined(vec![info, response("1", "", 1)]);
+        assert_eq!(requests[0].agent, PastAgent::Named("InfoBot/1".to_owned()));
+    }
+}

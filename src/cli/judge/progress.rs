@@ -1,0 +1,106 @@
+//! Progress of reading, on a line of the terminal that is written over.
+//!
+//! Nothing is shown where stderr is no terminal. Does not know what is read.
+
+use std::io::{self, IsTerminal as _, Read, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Cells of the bar.
+const BAR_CELLS: u64 = 30;
+/// Step at which the line is written anew, in thousandths.
+const STEP_PERMILLE: u64 = 5;
+
+/// Bytes read of all that are to be read.
+pub(super) struct Progress {
+    all_bytes: u64,
+    read_bytes: AtomicU64,
+    /// Thousandths that were shown last.
+    shown: AtomicU64,
+    is_shown: bool,
+}
+
+impl Progress {
+    /// Begins to read so many bytes; of an unknown number nothing is shown.
+    pub(super) fn new(all_bytes: Option<u64>) -> Self {
+        Self {
+            all_bytes: all_bytes.unwrap_or(0),
+            read_bytes: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
+            is_shown: all_bytes.is_some() && io::stderr().is_terminal(),
+        }
+    }
+
+    /// Adds bytes that were read.
+    pub(super) fn add(&self, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Shows how far it is, if that has changed.
+    pub(super) fn show(&self) {
+        let read = self.read_bytes.load(Ordering::Relaxed);
+        // What is read twice counts twice.
+        let permille = (read.saturating_mul(1000) / self.all_bytes.max(1)).min(1000);
+        let shown = self.shown.load(Ordering::Relaxed);
+        if !self.is_shown || permille < shown + STEP_PERMILLE {
+            return;
+        }
+        self.shown.store(permille, Ordering::Relaxed);
+        // stderr may be closed; the command goes on all the same.
+        let _ = write!(io::stderr().lock(), "\r{}", line(permille, self.all_bytes));
+    }
+
+    /// Removes the line.
+    pub(super) fn clear(&self) {
+        if self.is_shown && 0 < self.shown.load(Ordering::Relaxed) {
+            let blank = line(1000, self.all_bytes).chars().count();
+            let _ = write!(io::stderr().lock(), "\r{:blank$}\r", "");
+        }
+    }
+}
+
+fn line(permille: u64, all_bytes: u64) -> String {
+    let full = (permille * BAR_CELLS / 1000) as usize;
+    let rest = BAR_CELLS as usize - full;
+    format!(
+        "reading [{}{}] {:>3} % of {} MB",
+        "#".repeat(full),
+        " ".repeat(rest),
+        permille / 10,
+        all_bytes.div_ceil(1_000_000),
+    )
+}
+
+/// Reader that adds what it reads to the progress.
+pub(super) struct CountingReader<'a, R> {
+    input: R,
+    progress: &'a Progress,
+}
+
+impl<'a, R> CountingReader<'a, R> {
+    /// Counts what is read from `input`.
+    pub(super) fn new(input: R, progress: &'a Progress) -> Self {
+        Self { input, progress }
+    }
+}
+
+impl<R: Read> Read for CountingReader<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(out)?;
+        self.progress.add(read as u64);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn the_bar_has_one_width_from_begin_to_end() {
+        let begin = line(0, 5_000_001);
+        assert_eq!(begin, format!("reading [{}]   0 % of 6 MB", " ".repeat(30)));
+        assert_eq!(line(1000, 5_000_001).len(), begin.len());
+        assert!(line(500, 1).starts_with(&format!("reading [{} ", "#".repeat(15))));
+    }
+}

@@ -1,0 +1,262 @@
+//! Reports of judged requests: counts in columns for people, JSON and CSV.
+//!
+//! Does not know how requests are judged.
+
+use std::io::{self, Write as _};
+
+use serde_json::{Value, json};
+
+use super::counts::{
+    CountedKey, DisallowedSample, JudgeCounts, JudgedGroup, RuleLine, UnreadPart, VerdictCounts,
+    unknown_sentence,
+};
+use super::outcome::PastVerdict;
+use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter, write_json};
+use crate::cli::inert::inert;
+use crate::cli::output::columns;
+
+/// Columns of the groups in CSV.
+const GROUP_COLUMNS: [&str; 7] = [
+    "host", "crawler", "verdict", "reason", "line", "rule", "requests",
+];
+
+/// Prints the counts in a form; columns have so many rows a table, 0 for all.
+///
+/// # Errors
+///
+/// Those of stdout.
+pub(super) fn print_counts(counts: &JudgeCounts, form: RowForm, limit: usize) -> io::Result<()> {
+    match form {
+        RowForm::Json => write_json(&mut io::stdout().lock(), &json(counts)),
+        RowForm::Csv => print_groups(counts),
+        RowForm::Columns => io::stdout()
+            .lock()
+            .write_all(text(counts, limit).as_bytes()),
+    }
+}
+
+fn print_groups(counts: &JudgeCounts) -> io::Result<()> {
+    let layout = RowLayout {
+        header: String::new(),
+        columns: GROUP_COLUMNS.to_vec(),
+    };
+    let mut rows = RowWriter::new(RowForm::Csv, layout);
+    for (group, requests) in &counts.groups {
+        rows.row(|| group_json(group, *requests), String::new)?;
+    }
+    rows.end()
+}
+
+fn group_json(group: &JudgedGroup, requests: u64) -> Value {
+    json!({
+        "host": group.host,
+        "crawler": group.crawler,
+        "verdict": group.verdict.as_str(),
+        "reason": group.reason,
+        "line": group.rule.as_ref().map(|rule| rule.line),
+        "rule": group.rule.as_ref().map(|rule| &rule.text),
+        "requests": requests,
+    })
+}
+
+/// Makes the report for programs: one object, with all groups.
+fn json(counts: &JudgeCounts) -> Value {
+    let groups = counts.groups.iter();
+    let hosts = counts.by(|group| group.host.clone());
+    let crawlers = counts.by(|group| group.crawler.clone());
+    json!({
+        "files": counts.files,
+        "from": counts.from.map(|at| at.to_string()),
+        "until": counts.until.map(|at| at.to_string()),
+        "requests": counts.totals.all(),
+        "disallowed": counts.totals.disallowed,
+        "unknown": counts.totals.unknown,
+        "allowed": counts.totals.allowed,
+        "old_robots": counts.old_robots,
+        "unread": counts.unread,
+        "unread_parts": counts.unread_parts.iter().map(unread_json).collect::<Vec<_>>(),
+        "hosts": hosts.iter().map(|row| counted_json("host", row)).collect::<Vec<_>>(),
+        "crawlers": crawlers.iter().map(|row| counted_json("crawler", row)).collect::<Vec<_>>(),
+        "groups": groups.map(|(group, requests)| group_json(group, *requests)).collect::<Vec<_>>(),
+        "ungrouped": counts.ungrouped.all(),
+        "samples": counts.samples.iter().map(sample_json).collect::<Vec<_>>(),
+    })
+}
+
+fn counted_json(name: &str, row: &CountedKey<String>) -> Value {
+    json!({
+        name: row.key,
+        "disallowed": row.counts.disallowed,
+        "unknown": row.counts.unknown,
+        "allowed": row.counts.allowed,
+    })
+}
+
+fn unread_json(part: &UnreadPart) -> Value {
+    json!({ "file": part.file, "place": part.place, "cause": part.cause })
+}
+
+fn sample_json(sample: &DisallowedSample) -> Value {
+    json!({
+        "time": sample.at.map(|at| at.to_string()),
+        "url": sample.url,
+        "crawler": sample.group.crawler,
+        "reason": sample.group.reason,
+        "line": sample.group.rule.as_ref().map(|rule| rule.line),
+        "rule": sample.group.rule.as_ref().map(|rule| &rule.text),
+    })
+}
+
+/// Makes the report for people.
+fn text(counts: &JudgeCounts, limit: usize) -> String {
+    let VerdictCounts {
+        allowed,
+        disallowed,
+        unknown,
+    } = counts.totals;
+    let files = if counts.files == 1 { "file" } else { "files" };
+    let mut text = format!(
+        "{} requests of {} {files}",
+        counts.totals.all(),
+        counts.files
+    );
+    if let (Some(from), Some(until)) = (counts.from, counts.until) {
+        text.push_str(&format!(", {from:.0} to {until:.0}"));
+    }
+    text.push_str(&format!(
+        "\n  {disallowed} disallowed\n  {unknown} not to be known\n  {allowed} allowed\n"
+    ));
+    // Tables of nothing would only have titles.
+    if counts.totals.all() == 0 {
+        text.push_str(&notes(counts));
+        return text;
+    }
+    let hosts = counts.by(|group| group.host.clone());
+    let crawlers = counts.by(|group| group.crawler.clone());
+    text.push_str(&verdict_table("HOST", &hosts, limit));
+    text.push_str(&verdict_table("CRAWLER", &crawlers, limit));
+    text.push_str(&rule_table(counts, limit));
+    text.push_str(&unknown_lines(counts));
+    text.push_str(&samples(counts, limit));
+    text.push_str(&notes(counts));
+    text
+}
+
+fn verdict_table(title: &str, rows: &[CountedKey<String>], limit: usize) -> String {
+    let cells: Vec<_> = shown(rows, limit)
+        .iter()
+        .map(|row| {
+            let VerdictCounts {
+                allowed,
+                disallowed,
+                unknown,
+            } = row.counts;
+            let numbers = [disallowed, unknown, allowed].map(|number| number.to_string());
+            let [disallowed, unknown, allowed] = numbers;
+            [inert(&row.key), disallowed, unknown, allowed]
+        })
+        .collect();
+    let table = columns([title, "DISALLOWED", "NOT KNOWN", "ALLOWED"], &cells);
+    format!("\n{table}{}", left_out(rows.len(), limit))
+}
+
+/// Lists the rules by which requests were disallowed.
+fn rule_table(counts: &JudgeCounts, limit: usize) -> String {
+    let rules = counts.by(|group| {
+        let is_disallowed = group.verdict == PastVerdict::Disallow;
+        is_disallowed.then(|| (group.host.clone(), group.rule.clone(), group.reason))
+    });
+    if rules.is_empty() {
+        return String::new();
+    }
+    let cells: Vec<_> = shown(&rules, limit)
+        .iter()
+        .map(|row| {
+            let (host, rule, reason) = &row.key;
+            [
+                inert(host.as_deref().unwrap_or("-")),
+                row.counts.disallowed.to_string(),
+                rule.as_ref()
+                    .map_or_else(|| (*reason).to_owned(), rule_text),
+            ]
+        })
+        .collect();
+    let table = columns(["HOST", "DISALLOWED", "BY"], &cells);
+    format!("\n{table}{}", left_out(rules.len(), limit))
+}
+
+fn rule_text(rule: &RuleLine) -> String {
+    format!("line {}: {}", rule.line, inert(&rule.text))
+}
+
+fn unknown_lines(counts: &JudgeCounts) -> String {
+    let causes = counts.by(|group| (group.verdict == PastVerdict::Unknown).then_some(group.reason));
+    let lines = causes.iter().map(|row| {
+        let (number, reason) = (row.counts.unknown, row.key);
+        format!("  {number} {reason}: {}\n", unknown_sentence(reason))
+    });
+    let list: String = lines.collect();
+    if list.is_empty() {
+        return list;
+    }
+    format!("\nNot to be known:\n{list}")
+}
+
+fn samples(counts: &JudgeCounts, limit: usize) -> String {
+    let lines = shown(&counts.samples, limit).iter().map(|sample| {
+        let at = sample.at.map_or_else(String::new, |at| format!("{at:.0} "));
+        let group = &sample.group;
+        let crawler = group.crawler.as_deref().unwrap_or("-");
+        let rule = group.rule.as_ref();
+        let by = rule.map_or_else(|| group.reason.to_owned(), rule_text);
+        format!("  {at}{} {} ({by})\n", inert(crawler), inert(&sample.url))
+    });
+    let list: String = lines.collect();
+    if list.is_empty() {
+        return list;
+    }
+    format!("\nThe first disallowed requests:\n{list}")
+}
+
+/// Says what limits the counts.
+fn notes(counts: &JudgeCounts) -> String {
+    let mut text = String::new();
+    if 0 < counts.old_robots {
+        text.push_str(&format!(
+            "\n{} requests were judged by a robots.txt that was fetched more than 24 hours \
+             before them.\n",
+            counts.old_robots
+        ));
+    }
+    if 0 < counts.ungrouped.all() {
+        text.push_str(&format!(
+            "\n{} requests are in the totals alone: they have too many hosts and rules.\n",
+            counts.ungrouped.all()
+        ));
+    }
+    if 0 < counts.unread {
+        text.push_str(&format!(
+            "\nParts of the files that were not read: {}\n",
+            counts.unread
+        ));
+        for part in &counts.unread_parts {
+            let UnreadPart { file, place, cause } = part;
+            text.push_str(&format!("  {} at {place}: {}\n", inert(file), inert(cause)));
+        }
+    }
+    text
+}
+
+fn shown<T>(rows: &[T], limit: usize) -> &[T] {
+    match limit {
+        0 => rows,
+        limit => &rows[..rows.len().min(limit)],
+    }
+}
+
+fn left_out(rows: usize, limit: usize) -> String {
+    match rows.checked_sub(limit) {
+        Some(left) if limit != 0 && left != 0 => format!("{left} more; --limit 0 shows all\n"),
+        _ => String::new(),
+    }
+}

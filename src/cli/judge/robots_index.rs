@@ -1,0 +1,431 @@
+//! The robots.txt answers of an archive, found by URL and time.
+//!
+//! RFC 9309, section 2.3.1: what a status means, redirects followed within the
+//! archive. A place in memory for each answer, its bytes in a [`Spool`]. Does not
+//! know which requests there are.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
+use jiff::Timestamp;
+use moka::sync::Cache;
+use politesse_crawls::{ArchivedRobots, BodyEnd};
+use politesse_directives::BodyDecoder;
+use serde::{Deserialize, Serialize};
+
+use super::outcome::UnknownReason;
+use super::spool::{Spool, SpoolPlace};
+use crate::cli::check::context::CheckContext;
+use crate::cli::check::saved::{SavedAnswer, snapshot_weight};
+use crate::decision::access::{Cause, StatusMeaning, status_meaning};
+use crate::decision::snapshot::{CacheKey, Snapshot};
+use crate::upstream::location::redirect_target;
+use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
+
+/// Redirects that are followed (RFC 9309, section 2.3.1.2), as by the proxy unless
+/// it is told otherwise.
+const REDIRECTS_MAX: usize = 5;
+/// Bound on the memory of parsed files, in bytes, approximately.
+const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Most answers that are found again: 50 bytes each. A crawl of so many hosts is
+/// judged in parts.
+const ANSWERS_MAX: usize = 20_000_000;
+
+/// Answer to a fetch of a robots.txt, less its body.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct AnswerHead {
+    url: String,
+    at: Timestamp,
+    status: Option<u16>,
+    /// URL that it redirects to, if it does so to a usable one.
+    leads_to: Option<String>,
+    coding: Option<String>,
+    end: AnswerEnd,
+}
+
+/// Forms of [`BodyEnd`] in the spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum AnswerEnd {
+    Whole,
+    Long,
+    Broken,
+    Elsewhere,
+}
+
+/// Place of an answer.
+#[derive(Debug, Clone, Copy)]
+struct AnswerPlace {
+    url: UrlHash,
+    at: Timestamp,
+    spooled: SpoolPlace,
+}
+
+/// Hash of a URL, long enough that two of them are never alike.
+type UrlHash = [u64; 2];
+
+/// Choice among the answers for an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerChoice {
+    /// The last one before a request.
+    Before,
+    /// The first one after it as well, if there is none before.
+    BeforeElseAfter,
+}
+
+/// All answers of an archive, while they are added.
+#[derive(Default)]
+pub(super) struct RobotsAnswers {
+    spool: Spool,
+    places: Vec<AnswerPlace>,
+    hashers: [RandomState; 2],
+    /// Pages to which a robots.txt redirects and whose answers are there.
+    pages: HashSet<UrlHash>,
+    /// Answers that were not kept because there are too many.
+    left_out: u64,
+}
+
+impl RobotsAnswers {
+    /// Adds the answer for `target` at a time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Spool::append`].
+    pub(super) fn add(
+        &mut self,
+        target: &Target,
+        at: Timestamp,
+        answer: &ArchivedRobots,
+        status: Option<u16>,
+    ) -> anyhow::Result<()> {
+        if self.places.len() == ANSWERS_MAX {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let codings = answer.fields.get_all(CONTENT_ENCODING).iter();
+        let coding: Vec<_> = codings.filter_map(|value| value.to_str().ok()).collect();
+        let head = AnswerHead {
+            url: target.to_string(),
+            at,
+            status,
+            leads_to: redirect(target, status, &answer.fields).map(|to| to.to_string()),
+            coding: (!coding.is_empty()).then(|| coding.join(", ")),
+            end: answer.end.into(),
+        };
+        let mut bytes = serde_json::to_vec(&head)?;
+        // JSON on one line has no end of a line in it.
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&answer.body);
+        let place = AnswerPlace {
+            url: hash(&self.hashers, &head.url),
+            at,
+            spooled: self.spool.append(&bytes)?,
+        };
+        if target.path_and_query() != ROBOTS_TXT {
+            self.pages.insert(place.url);
+        }
+        self.places.push(place);
+        Ok(())
+    }
+
+    /// Reports whether there is an answer for a page to which a robots.txt redirects.
+    pub(super) fn has_page(&self, url: &str) -> bool {
+        self.pages.contains(&hash(&self.hashers, url))
+    }
+
+    /// Returns how many answers were not kept.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Ends adding.
+    pub(super) fn index(mut self, context: &CheckContext, choice: AnswerChoice) -> RobotsIndex<'_> {
+        // Stable: of two answers of one time the later in the archive counts.
+        self.places.sort_by_key(|place| (place.url, place.at));
+        let cache = Cache::builder()
+            .max_capacity(CACHE_BYTES_MAX)
+            .weigher(|_: &usize, found: &FoundRobots| weight(found))
+            .build();
+        RobotsIndex {
+            answers: self,
+            context,
+            choice,
+            cache,
+        }
+    }
+}
+
+/// Returns the URL that a response to the fetch of a robots.txt redirects to.
+pub(super) fn redirect(base: &Target, status: Option<u16>, fields: &HeaderMap) -> Option<Target> {
+    let is_redirect = status_meaning(status?) == StatusMeaning::Redirect;
+    is_redirect.then(|| redirect_target(base, fields))?
+}
+
+fn hash(hashers: &[RandomState; 2], url: &str) -> UrlHash {
+    hashers.each_ref().map(|hasher| hasher.hash_one(url))
+}
+
+/// Robots.txt by which a request is judged, or why there is none.
+pub(super) type FoundRobots = Result<Arc<Snapshot>, UnknownReason>;
+
+/// All answers of an archive.
+pub(super) struct RobotsIndex<'a> {
+    answers: RobotsAnswers,
+    context: &'a CheckContext,
+    choice: AnswerChoice,
+    /// Results by the number of an answer.
+    cache: Cache<usize, FoundRobots>,
+}
+
+impl RobotsIndex<'_> {
+    /// Finds the robots.txt by which a request for something at `origin` is judged.
+    pub(super) fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
+        let Some(number) = self.nearest(origin, at)? else {
+            return Err(UnknownReason::NoRobots);
+        };
+        self.cache.get_with(number, || self.read(number, origin))
+    }
+
+    fn nearest(
+        &self,
+        origin: &Origin,
+        at: Option<Timestamp>,
+    ) -> Result<Option<usize>, UnknownReason> {
+        let url = self.hash(&origin.robots_txt().to_string());
+        let answers = self.range(url);
+        if answers.is_empty() {
+            return Ok(None);
+        }
+        let Some(at) = at else {
+            return Err(UnknownReason::NoTime);
+        };
+        let after = self.partition(url, at);
+        match self.choice {
+            _ if answers.start < after => Ok(Some(after - 1)),
+            AnswerChoice::BeforeElseAfter => Ok(Some(after)),
+            AnswerChoice::Before => Err(UnknownReason::RobotsLater),
+        }
+    }
+
+    fn hash(&self, url: &str) -> UrlHash {
+        hash(&self.answers.hashers, url)
+    }
+
+    /// Returns the numbers of the answers for a URL, by time.
+    fn range(&self, url: UrlHash) -> std::ops::Range<usize> {
+        let places = &self.answers.places;
+        let start = places.partition_point(|place| place.url < url);
+        let length = places[start..].partition_point(|place| place.url == url);
+        start..start + length
+    }
+
+    /// Returns the number of the first answer for a URL after a time.
+    fn partition(&self, url: UrlHash, at: Timestamp) -> usize {
+        let places = &self.answers.places;
+        places.partition_point(|place| (place.url, place.at) <= (url, at))
+    }
+
+    /// Returns the number of the answer for a URL that is nearest to a time, of two
+    /// the one after it: redirects are followed after they came.
+    fn nearest_to(&self, url: UrlHash, at: Timestamp) -> Option<usize> {
+        let distance = |number: &usize| {
+            let place = self.answers.places.get(*number);
+            place.map(|place| place.at.duration_since(at).abs())
+        };
+        let range = self.range(url);
+        let after = self
+            .answers
+            .places
+            .partition_point(|place| (place.url, place.at) < (url, at));
+        let around = [Some(after), after.checked_sub(1)];
+        let candidates = around
+            .into_iter()
+            .flatten()
+            .filter(|number| range.contains(number));
+        candidates.min_by_key(distance)
+    }
+
+    /// Follows the redirects of an answer, and reads what they lead to.
+    fn read(&self, first: usize, origin: &Origin) -> FoundRobots {
+        let mut answer = self.answer(first)?;
+        let fetched_at = answer.head.at;
+        let mut hops = Vec::new();
+        let outcome = loop {
+            answer = self.with_body(answer)?;
+            let Some(status) = answer.head.status else {
+                break Err(Cause::Broken);
+            };
+            if status_meaning(status) != StatusMeaning::Redirect {
+                break Ok(());
+            }
+            hops.push(answer.head.url.clone());
+            let Some(to) = answer.head.leads_to.as_deref() else {
+                break Err(Cause::RedirectTarget);
+            };
+            if REDIRECTS_MAX < hops.len() || hops.iter().any(|hop| hop == to) {
+                break Err(Cause::Redirects);
+            }
+            let next = self.nearest_to(self.hash(to), answer.head.at);
+            answer = self.answer(next.ok_or(UnknownReason::NoRedirectTarget)?)?;
+        };
+        let snapshot = match outcome {
+            Ok(()) => answer.snapshot(origin, self.context),
+            Err(cause) => unreachable(origin, cause),
+        };
+        // The time is that of the first answer: what a redirect leads to may have
+        // been stored long before or after.
+        Ok(Arc::new(Snapshot {
+            url: answer.head.url,
+            hops,
+            status: answer.head.status,
+            fetched_at,
+            ..snapshot
+        }))
+    }
+
+    fn answer(&self, number: usize) -> Result<StoredAnswer, UnknownReason> {
+        let place = self
+            .answers
+            .places
+            .get(number)
+            .ok_or(UnknownReason::Unreadable)?;
+        let bytes = self.answers.spool.read(place.spooled);
+        let stored = bytes
+            .ok()
+            .and_then(|bytes| StoredAnswer::parse(number, &bytes).ok());
+        stored.ok_or(UnknownReason::Unreadable)
+    }
+
+    /// Returns the earlier answer that an answer repeats, with the time of the
+    /// later one. One with a body is returned as it is.
+    fn with_body(&self, answer: StoredAnswer) -> Result<StoredAnswer, UnknownReason> {
+        let is_unchanged = answer.head.status == Some(304);
+        let is_success = answer
+            .head
+            .status
+            .is_none_or(|status| (200..300).contains(&status));
+        // What an error or a redirect has for a body does not matter.
+        let lacks_body = answer.head.end == AnswerEnd::Elsewhere && is_success;
+        if !is_unchanged && !lacks_body {
+            return Ok(answer);
+        }
+        // The newest one: a conditional request names what was received last.
+        let range = self.range(self.hash(&answer.head.url));
+        let earlier = range.start..answer.number;
+        for number in earlier.rev() {
+            let found = self.answer(number)?;
+            let has_body = found.head.end != AnswerEnd::Elsewhere;
+            if has_body
+                && found
+                    .head
+                    .status
+                    .is_some_and(|status| status_meaning(status) == StatusMeaning::Parse)
+            {
+                return Ok(found);
+            }
+        }
+        Err(UnknownReason::NoBody)
+    }
+}
+
+fn unreachable(origin: &Origin, cause: Cause) -> Snapshot {
+    let key = CacheKey {
+        origin: origin.clone(),
+        token: None,
+    };
+    Snapshot::unreachable(key, cause, Timestamp::UNIX_EPOCH)
+}
+
+/// Answer with its body.
+struct StoredAnswer {
+    number: usize,
+    head: AnswerHead,
+    body: Vec<u8>,
+}
+
+impl StoredAnswer {
+    fn parse(number: usize, bytes: &[u8]) -> anyhow::Result<Self> {
+        let line_end = bytes.iter().position(|byte| *byte == b'\n');
+        let end = line_end.context("an answer has no head")?;
+        Ok(Self {
+            number,
+            head: serde_json::from_slice(&bytes[..end])?,
+            body: bytes[end + 1..].to_vec(),
+        })
+    }
+
+    /// Returns the snapshot that it leads to, as `check` makes that of a saved file.
+    fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
+        let status = self.head.status.unwrap_or_default();
+        let is_file = status_meaning(status) == StatusMeaning::Parse;
+        if is_file && self.head.end == AnswerEnd::Broken {
+            return unreachable(origin, Cause::Broken);
+        }
+        let body = match &self.head.coding {
+            Some(coding) if is_file => decode(coding, &self.body, context.bytes_max),
+            _ => Ok(self.body.clone()),
+        };
+        match body {
+            Err(cause) => unreachable(origin, cause),
+            Ok(body) => {
+                let answer = SavedAnswer {
+                    status,
+                    body: body.into(),
+                    whole: self.head.end != AnswerEnd::Long,
+                };
+                answer.snapshot(origin, context)
+            }
+        }
+    }
+}
+
+/// First bytes of a gzip member.
+const GZIP_BEGINS: [u8; 2] = [0x1f, 0x8b];
+
+/// Takes the content coding off a body, and one byte more than the limit.
+fn decode(coding: &str, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Cause> {
+    // Many archives have the body decoded, and the field left in place.
+    if coding.eq_ignore_ascii_case("gzip") && !body.starts_with(&GZIP_BEGINS) {
+        return Ok(body.to_vec());
+    }
+    let value = HeaderValue::from_str(coding).map_err(|_| Cause::Coding)?;
+    let fields = HeaderMap::from_iter([(CONTENT_ENCODING, value)]);
+    let limit = bytes_max.saturating_add(1);
+    let decoder = BodyDecoder::for_fields(&fields, limit).map_err(|_| Cause::Coding)?;
+    let Some(mut decoder) = decoder else {
+        return Ok(body.to_vec());
+    };
+    let mut decoded = Vec::new();
+    let outcome = decoder.push(body, &mut |piece| {
+        decoded.extend_from_slice(&piece[..piece.len().min(limit - decoded.len())]);
+        if decoded.len() < limit {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    let is_enough = decoded.len() == limit;
+    match outcome.and_then(|()| decoder.finish()) {
+        Err(_) if !is_enough => Err(Cause::Coding),
+        Ok(()) | Err(_) => Ok(decoded),
+    }
+}
+
+impl From<BodyEnd> for AnswerEnd {
+    fn from(end: BodyEnd) -> Self {
+        match end {
+            BodyEnd::Whole => Self::Whole,
+            BodyEnd::Long => Self::Long,
+            BodyEnd::Broken => Self::Broken,
+            BodyEnd::Elsewhere => Self::Elsewhere,
+        }
+    }
+}
+
+/// Returns the memory that a cached result takes, in bytes.
+fn weight(found: &FoundRobots) -> u32 {
+    found.as_ref().map_or(64, |found| snapshot_weight(found))
+}

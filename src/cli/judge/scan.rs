@@ -1,0 +1,401 @@
+//! Messages of archives, read on all cores and handed over in order.
+//!
+//! A gzip file is cut into ranges that are read at the same time. A range begins
+//! at the first member in it that a record seems to begin; whether it does is
+//! known when the range before it has been read to its end. If that end is
+//! elsewhere (an archive can hold another one, bytes for bytes), the range is read
+//! again from there, so that the result is that of reading from the beginning.
+//! Does not know what becomes of the messages.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use politesse_crawls::{
+    ArchiveDamage, ArchiveError, ArchiveReader, ArchivedMessage, GzipMembers, MEMBER_BYTES_SEEN,
+    MessageSide, PlainFile, RecordSource, find_record_member,
+};
+
+use super::archive_file::{ArchiveFile, Compression};
+use super::progress::{CountingReader, Progress};
+
+/// Length of a range, in bytes: some hundred records, so that what two cores do
+/// twice at its ends does not count.
+const RANGE_BYTES: u64 = 4 * 1024 * 1024;
+/// Most messages that are handed over at a time.
+const BATCH_MESSAGES: usize = 256;
+/// Bytes of messages after which they are handed over.
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Batches of a range that wait until the ranges before it are through.
+const BATCHES_MAX: usize = 4;
+/// Bytes that are searched for the beginning of a member at a time.
+const SEARCH_BYTES: usize = 64 * 1024;
+/// Ranges that are read before their turn, for each thread.
+const RANGES_AHEAD: usize = 2;
+
+/// Part of an archive.
+#[derive(Debug)]
+pub(super) enum ScanItem {
+    /// Message.
+    Message(Box<ArchivedMessage>),
+    /// Record that cannot be read.
+    Damage(ArchiveDamage),
+    /// Rest of the file, from a place on, that cannot be read.
+    Unread(u64, io::Error),
+}
+
+/// Receiver of all items of the files, in order; the number of the file first.
+pub(super) type ItemTaker<'a> = &'a mut dyn FnMut(u32, ScanItem) -> anyhow::Result<()>;
+
+/// Scan of some files.
+pub(super) struct ArchiveScan<'a> {
+    pub(super) files: &'a [ArchiveFile],
+    /// Longest part of a robots.txt that is read, in bytes.
+    pub(super) body_bytes_max: usize,
+    /// Reports whether the whole answer of a URL is wanted.
+    pub(super) is_wanted: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Looks at each message where it is read.
+    pub(super) look: &'a (dyn Fn(&ArchivedMessage) + Sync),
+    pub(super) progress: &'a Progress,
+}
+
+/// Part of a file.
+#[derive(Debug, Clone, Copy)]
+struct FileRange {
+    file: usize,
+    start: u64,
+    /// Place from which on no record belongs to it.
+    end: u64,
+}
+
+/// Result of reading a range: the place of the next record, if there is one.
+type RangeEnd = Option<u64>;
+
+/// Message of the thread that reads a range.
+enum RangeEvent {
+    /// Place of the first record.
+    Began(Option<u64>),
+    Items(Vec<ScanItem>),
+    Ended(RangeEnd),
+}
+
+/// Reason why reading a range stopped before its end: the receiver has gone.
+struct Stopped;
+
+impl ArchiveScan<'_> {
+    /// Hands over all items to `take`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `take`. A file that cannot be read is an item.
+    pub(super) fn run(&self, take: ItemTaker<'_>) -> anyhow::Result<()> {
+        let ranges = self.ranges();
+        let threads = rayon::current_num_threads().min(ranges.len()).max(1);
+        let (to_do, jobs) = sync_channel::<RangeJob>(RANGES_AHEAD * threads);
+        let jobs = Mutex::new(jobs);
+        let read_all = || {
+            // The lock is let go before a range is read.
+            while let Some(job) = next_job(&jobs) {
+                self.read_range(&job);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(read_all);
+            }
+            let outcome = self.take_all(&ranges, &to_do, take);
+            // The threads end when there is no more to do.
+            drop(to_do);
+            outcome
+        })
+    }
+
+    /// Has the ranges read, some ahead of the one that is taken: what they hold is
+    /// bounded. Takes their items in order.
+    fn take_all(
+        &self,
+        ranges: &[FileRange],
+        to_do: &SyncSender<RangeJob>,
+        take: ItemTaker<'_>,
+    ) -> anyhow::Result<()> {
+        let threads = rayon::current_num_threads().min(ranges.len()).max(1);
+        let mut ahead = ranges.iter();
+        let mut waiting = VecDeque::new();
+        let mut position = Some(0);
+        loop {
+            while waiting.len() < RANGES_AHEAD * threads
+                && let Some(range) = ahead.next()
+            {
+                let (events, receiver) = sync_channel(BATCHES_MAX);
+                let range = *range;
+                to_do.send(RangeJob { range, events })?;
+                waiting.push_back(PendingRange {
+                    range,
+                    events: receiver,
+                });
+            }
+            let Some(pending) = waiting.pop_front() else {
+                return Ok(());
+            };
+            if pending.range.start == 0 {
+                position = Some(0);
+            }
+            position = self.take_range(&pending, position, take)?;
+        }
+    }
+
+    fn ranges(&self) -> Vec<FileRange> {
+        let mut ranges = Vec::new();
+        for (file, archive) in self.files.iter().enumerate() {
+            let step = match (archive.compression, archive.bytes) {
+                // What is not compressed is read as fast as memory by one core.
+                (Compression::Gzip, Some(_)) => RANGE_BYTES,
+                _ => u64::MAX,
+            };
+            let mut start = 0_u64;
+            loop {
+                let end = start.saturating_add(step);
+                ranges.push(FileRange { file, start, end });
+                if archive.bytes.unwrap_or(0) <= end {
+                    break;
+                }
+                start = end;
+            }
+        }
+        ranges
+    }
+
+    /// Takes the items of a range whose first record is at `position`, and returns
+    /// the place of the record after them.
+    fn take_range(
+        &self,
+        pending: &PendingRange,
+        position: RangeEnd,
+        take: ItemTaker<'_>,
+    ) -> anyhow::Result<RangeEnd> {
+        let range = pending.range;
+        let file = u32::try_from(range.file)?;
+        let Some(position) = position.filter(|position| *position < range.end) else {
+            // A record of the range before it goes beyond this one.
+            return Ok(position);
+        };
+        if let Ok(RangeEvent::Began(began)) = pending.events.recv()
+            && began == Some(position)
+        {
+            for event in &pending.events {
+                match event {
+                    RangeEvent::Began(_) => {}
+                    RangeEvent::Items(items) => {
+                        for item in items {
+                            take(file, item)?;
+                        }
+                        self.progress.show();
+                    }
+                    RangeEvent::Ended(end) => return Ok(end),
+                }
+            }
+            anyhow::bail!("the thread that reads the archives has ended");
+        }
+        // The range did not begin where it seemed to: it is read again.
+        let mut outcome = Ok(());
+        let end = self.read(
+            FileRange {
+                start: position,
+                ..range
+            },
+            &mut |item| {
+                outcome = take(file, item);
+                if outcome.is_ok() {
+                    Ok(())
+                } else {
+                    Err(Stopped)
+                }
+            },
+        );
+        outcome?;
+        Ok(end.unwrap_or(None))
+    }
+
+    /// Reads a range, and sends what is in it. Ends early if nobody receives it.
+    fn read_range(&self, job: &RangeJob) {
+        let _: Result<(), Stopped> = (|| {
+            let began = self.find_begin(job.range);
+            job.send(RangeEvent::Began(began))?;
+            let Some(start) = began else {
+                return Ok(());
+            };
+            let mut batch = ItemBatch::default();
+            let range = FileRange { start, ..job.range };
+            let end = self.read(range, &mut |item| match batch.add(item) {
+                Some(items) => job.send(RangeEvent::Items(items)),
+                None => Ok(()),
+            })?;
+            job.send(RangeEvent::Items(batch.items))?;
+            job.send(RangeEvent::Ended(end))
+        })();
+    }
+
+    /// Returns the place of the first record in a range, as far as it seems.
+    fn find_begin(&self, range: FileRange) -> Option<u64> {
+        if range.start == 0 {
+            return Some(0);
+        }
+        // A file that cannot be read shows that when its turn has come.
+        let mut file = File::open(&self.files[range.file].path).ok()?;
+        let mut buffer = vec![0; SEARCH_BYTES];
+        let mut place = range.start;
+        while place < range.end {
+            file.seek(SeekFrom::Start(place)).ok()?;
+            let read = read_full(&mut file, &mut buffer).ok()?;
+            let is_last = read < buffer.len();
+            // Signs near the end of the buffer are looked at with the next one.
+            let searched = if is_last {
+                read
+            } else {
+                read - MEMBER_BYTES_SEEN
+            };
+            if let Some(found) = find_record_member(&buffer[..read], searched) {
+                let found = place + found as u64;
+                return (found < range.end).then_some(found);
+            }
+            if is_last {
+                return None;
+            }
+            place += searched as u64;
+        }
+        None
+    }
+
+    /// Reads a range from its start, where a record begins.
+    fn read(
+        &self,
+        range: FileRange,
+        take: &mut dyn FnMut(ScanItem) -> Result<(), Stopped>,
+    ) -> Result<RangeEnd, Stopped> {
+        let archive = &self.files[range.file];
+        let input = match archive.open_at(range.start) {
+            Ok(input) => CountingReader::new(input, self.progress),
+            Err(error) => {
+                take(ScanItem::Unread(range.start, error))?;
+                return Ok(None);
+            }
+        };
+        match archive.compression {
+            Compression::Gzip => {
+                self.read_records(GzipMembers::new(input, range.start), range, take)
+            }
+            Compression::None => self.read_records(PlainFile::new(input), range, take),
+        }
+    }
+
+    fn read_records(
+        &self,
+        source: impl RecordSource,
+        range: FileRange,
+        take: &mut dyn FnMut(ScanItem) -> Result<(), Stopped>,
+    ) -> Result<RangeEnd, Stopped> {
+        let mut archive = ArchiveReader::new(source, self.body_bytes_max).wanting(self.is_wanted);
+        let mut place = range.start;
+        loop {
+            let item = match archive.next_place() {
+                Ok(None) => return Ok(None),
+                Ok(Some(next)) if range.end <= next => return Ok(Some(next)),
+                Ok(Some(next)) => {
+                    place = next;
+                    archive.message().transpose()
+                }
+                Err(error) => Some(Err(error)),
+            };
+            match item {
+                None => {}
+                Some(Ok(message)) => {
+                    (self.look)(&message);
+                    take(ScanItem::Message(Box::new(message)))?;
+                }
+                Some(Err(ArchiveError::Damage(damage))) => take(ScanItem::Damage(damage))?,
+                Some(Err(ArchiveError::File(error))) => {
+                    take(ScanItem::Unread(place, error))?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// Range that a thread is to read.
+struct RangeJob {
+    range: FileRange,
+    events: SyncSender<RangeEvent>,
+}
+
+impl RangeJob {
+    fn send(&self, event: RangeEvent) -> Result<(), Stopped> {
+        self.events.send(event).map_err(|_| Stopped)
+    }
+}
+
+/// Range that is being read.
+struct PendingRange {
+    range: FileRange,
+    events: Receiver<RangeEvent>,
+}
+
+/// Items that are handed over together.
+#[derive(Default)]
+struct ItemBatch {
+    items: Vec<ScanItem>,
+    bytes: usize,
+}
+
+impl ItemBatch {
+    /// Adds an item. Returns all of them when there are enough.
+    fn add(&mut self, item: ScanItem) -> Option<Vec<ScanItem>> {
+        self.bytes += item_bytes(&item);
+        self.items.push(item);
+        let is_full = BATCH_MESSAGES <= self.items.len() || BATCH_BYTES <= self.bytes;
+        is_full.then(|| {
+            self.bytes = 0;
+            std::mem::take(&mut self.items)
+        })
+    }
+}
+
+fn item_bytes(item: &ScanItem) -> usize {
+    let ScanItem::Message(message) = item else {
+        return size_of::<ScanItem>();
+    };
+    let body = match &message.side {
+        MessageSide::Response {
+            robots: Some(robots),
+            ..
+        } => robots.body.len(),
+        MessageSide::Response { .. }
+        | MessageSide::Request { .. }
+        | MessageSide::Crawler { .. } => 0,
+    };
+    size_of::<ArchivedMessage>() + message.url.len() + body
+}
+
+/// Waits for the next range; `None` when there is none any more.
+fn next_job(jobs: &Mutex<Receiver<RangeJob>>) -> Option<RangeJob> {
+    // A thread that panicked has taken its job with it.
+    let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+    jobs.recv().ok()
+}
+
+/// Fills the buffer, unless the file ends before.
+fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read(&mut buffer[read..]) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}

@@ -1,0 +1,146 @@
+//! Bytes that are written once and read later, by their places: in memory up to a
+//! bound, then in a temporary file without a name.
+//!
+//! A crawl of weeks has more requests than memory; where each of them is decided
+//! depends on a robots.txt that may stand at the end of the last file. Does not
+//! know what the bytes are.
+
+use std::borrow::Cow;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+use anyhow::Context as _;
+
+/// Bytes that are held before they are written to the file.
+const MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Place of some bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SpoolPlace {
+    start: u64,
+    bytes: u32,
+}
+
+/// Bytes that are written once.
+#[derive(Default)]
+pub(super) struct Spool {
+    /// Last bytes, which the file does not have yet.
+    tail: Vec<u8>,
+    /// Place of the first of them.
+    tail_start: u64,
+    file: Option<File>,
+    memory_bytes_max: Option<usize>,
+}
+
+impl Spool {
+    /// Appends bytes, and returns their place.
+    ///
+    /// # Errors
+    ///
+    /// The temporary file cannot be made or written.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> anyhow::Result<SpoolPlace> {
+        // Written before it is too long, not after: an entry stands whole in memory
+        // or whole in the file.
+        if self.memory_bytes_max.unwrap_or(MEMORY_BYTES_MAX) < self.tail.len() + bytes.len() {
+            self.write_tail()?;
+        }
+        let place = SpoolPlace {
+            start: self.tail_start + self.tail.len() as u64,
+            bytes: u32::try_from(bytes.len()).context("an entry is too long")?,
+        };
+        self.tail.extend_from_slice(bytes);
+        Ok(place)
+    }
+
+    fn write_tail(&mut self) -> anyhow::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(temporary_file()?),
+        };
+        file.write_all(&self.tail)
+            .context("cannot write the temporary file; is TMPDIR full?")?;
+        self.tail_start += self.tail.len() as u64;
+        self.tail.clear();
+        Ok(())
+    }
+
+    /// Returns the bytes of a place.
+    ///
+    /// # Errors
+    ///
+    /// The temporary file cannot be read.
+    pub(super) fn read(&self, place: SpoolPlace) -> io::Result<Cow<'_, [u8]>> {
+        let length = place.bytes as usize;
+        match (place.start.checked_sub(self.tail_start), &self.file) {
+            (Some(start), _) => {
+                let start = usize::try_from(start).unwrap_or(usize::MAX);
+                let bytes = self.tail.get(start..).and_then(|rest| rest.get(..length));
+                bytes.map(Cow::Borrowed).ok_or_else(missing)
+            }
+            (None, Some(file)) => {
+                let mut bytes = vec![0; length];
+                // At a place of its own: all cores read at the same time.
+                file.read_exact_at(&mut bytes, place.start)?;
+                Ok(Cow::Owned(bytes))
+            }
+            (None, None) => Err(missing()),
+        }
+    }
+}
+
+fn missing() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
+}
+
+/// Opens a file that only this process can reach, and that is gone when it ends.
+fn temporary_file() -> anyhow::Result<File> {
+    let mut random = [0; 8];
+    aws_lc_rs::rand::fill(&mut random)
+        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    let name = format!("politesse-judge-{:016x}", u64::from_be_bytes(random));
+    let path = std::env::temp_dir().join(name);
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create_new(true).mode(0o600);
+    let file = opened
+        .open(&path)
+        .with_context(|| format!("cannot make {}; is TMPDIR right?", path.display()))?;
+    // Without a name nobody else opens it, and an end by a signal leaves nothing.
+    std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: an entry is the same in memory and in the file.
+    #[test]
+    fn entries_are_read_back_from_memory_and_from_the_file() {
+        let mut spool = Spool {
+            memory_bytes_max: Some(10),
+            ..Spool::default()
+        };
+        let texts = [
+            "first",
+            "second",
+            "third",
+            "",
+            "an entry longer than memory",
+            "last",
+        ];
+        let places: Vec<_> = texts
+            .iter()
+            .map(|text| spool.append(text.as_bytes()).unwrap())
+            .collect();
+        assert!(spool.file.is_some());
+        for (text, place) in texts.iter().zip(places) {
+            assert_eq!(spool.read(place).unwrap(), text.as_bytes(), "{text}");
+        }
+        let nowhere = SpoolPlace {
+            start: 1000,
+            bytes: 1,
+        };
+        assert!(spool.read(nowhere).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! Verdicts on past requests, by the function that `check` and the proxy call.
+//!
+//! Requests are judged in batches, on all cores. Does not know what becomes of
+//! the verdicts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rayon::iter::{IndexedParallelIterator as _, IntoParallelIterator as _, ParallelIterator as _};
+
+use super::outcome::{JudgedRequest, JudgedRuling, UnknownReason};
+use super::past_request::{PastAgent, PastRequest};
+use super::robots_index::{FoundRobots, RobotsIndex};
+use crate::cli::check::context::{CheckContext, target};
+use crate::cli::check::saved::{SavedFileError, SavedFolder};
+use crate::decision::access::Cause;
+use crate::decision::decide::{Inquiry, Reason, ruling};
+use crate::decision::snapshot::{CacheKey, Snapshot};
+use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::{Origin, Target};
+
+/// Requests that a core judges in a row: those that follow each other are often of
+/// one origin.
+const CHUNK: usize = 256;
+
+/// Place of the robots.txt files.
+pub(super) enum RobotsPlace<'a> {
+    /// The archive that the requests are in.
+    Archive(Box<RobotsIndex<'a>>),
+    /// Folder of saved files.
+    Folder(&'a SavedFolder<'a>),
+}
+
+impl RobotsPlace<'_> {
+    fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
+        match self {
+            Self::Archive(index) => index.find(origin, at),
+            Self::Folder(folder) => folder.find(origin).map_err(|error| match &*error {
+                SavedFileError::Missing(_) => UnknownReason::NoRobots,
+                SavedFileError::Unreadable { .. } => UnknownReason::Unreadable,
+            }),
+        }
+    }
+}
+
+/// Judge of past requests.
+pub(super) struct PastJudge<'a> {
+    pub(super) context: &'a CheckContext,
+    pub(super) robots: RobotsPlace<'a>,
+    /// Crawler of requests of which the files tell none.
+    pub(super) agent: Option<&'a str>,
+}
+
+impl PastJudge<'_> {
+    /// Judges requests, and returns them in their order.
+    pub(super) fn judge_all(&self, requests: Vec<PastRequest>) -> Vec<JudgedRequest> {
+        requests
+            .into_par_iter()
+            .with_min_len(CHUNK)
+            .map_init(HashMap::new, |crawlers, request| {
+                self.judge(request, crawlers)
+            })
+            .collect()
+    }
+
+    fn judge(
+        &self,
+        request: PastRequest,
+        crawlers: &mut HashMap<PastAgent, Crawler>,
+    ) -> JudgedRequest {
+        let crawler = match (&request.agent, self.agent) {
+            (PastAgent::Untold, None) => None,
+            (PastAgent::Untold, Some(agent)) => {
+                Some(self.crawler(&PastAgent::Named(agent.to_owned()), crawlers))
+            }
+            (agent, _) => Some(self.crawler(agent, crawlers)),
+        };
+        // Read as `check` reads it.
+        let target = target(&request.url).ok();
+        let outcome = match &target {
+            None => Err(UnknownReason::NoUrl),
+            Some(_) if request.is_tunnel => Err(UnknownReason::Tunnel),
+            Some(target) => self.rule(&request, target, crawler.as_ref()),
+        };
+        JudgedRequest {
+            request,
+            target,
+            crawler,
+            outcome,
+        }
+    }
+
+    /// Returns the crawler by its name, as `check` does. The names of a crawl are
+    /// few, and finding the tokens in one takes longer than judging.
+    fn crawler(&self, agent: &PastAgent, crawlers: &mut HashMap<PastAgent, Crawler>) -> Crawler {
+        /// A crawl that changes its name with each request must not fill memory.
+        const CRAWLERS_MAX: usize = 64;
+        if let Some(crawler) = crawlers.get(agent) {
+            return crawler.clone();
+        }
+        let crawler = self.context.crawler(match agent {
+            PastAgent::Named(text) => Some(text),
+            PastAgent::Untold | PastAgent::Silent => None,
+        });
+        if crawlers.len() == CRAWLERS_MAX {
+            crawlers.clear();
+        }
+        crawlers.insert(agent.clone(), crawler.clone());
+        crawler
+    }
+
+    fn rule(
+        &self,
+        request: &PastRequest,
+        target: &Target,
+        crawler: Option<&Crawler>,
+    ) -> Result<JudgedRuling, UnknownReason> {
+        let found = match crawler {
+            Some(_) => self.robots.find(&target.origin, request.at),
+            None => Err(UnknownReason::NoAgent),
+        };
+        let inquiry = Inquiry {
+            crawler: crawler
+                .cloned()
+                .unwrap_or_else(|| Crawler::from_user_agent([])),
+            target: target.clone(),
+            method: "GET".to_owned(),
+        };
+        let snapshot = found
+            .clone()
+            .unwrap_or_else(|_| Arc::new(unknown(&target.origin)));
+        // Overrides of the configuration count by the time of the request.
+        let at = request.at.unwrap_or(self.context.at);
+        let ruling = ruling(&inquiry, &snapshot, &self.context.policy, at);
+        match found {
+            // The file itself may be fetched by anybody, whatever it says.
+            Err(reason) if ruling.reason != Reason::RobotsTxt => Err(reason),
+            found => Ok(JudgedRuling {
+                ruling,
+                robots_at: match self.robots {
+                    RobotsPlace::Archive(_) => found.ok().map(|snapshot| snapshot.fetched_at),
+                    RobotsPlace::Folder(_) => None,
+                },
+                snapshot,
+            }),
+        }
+    }
+}
+
+/// Returns the snapshot of an origin of which nothing is known.
+fn unknown(origin: &Origin) -> Snapshot {
+    let key = CacheKey {
+        origin: origin.clone(),
+        token: None,
+    };
+    Snapshot::unreachable(key, Cause::Internal, Timestamp::UNIX_EPOCH)
+}

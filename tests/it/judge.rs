@@ -1,0 +1,538 @@
+//! `judge`: requests of past crawls, by the robots.txt files of their archives.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::kit::program::{Outcome, finish, politesse, run_in};
+use crate::kit::run;
+use crate::kit::warc::{FOO, Warc, ok};
+
+/// Members that `check --batch` gives.
+const MEMBERS: [&str; 8] = [
+    "verdict",
+    "reason",
+    "line",
+    "rule",
+    "group",
+    "token",
+    "candidates",
+    "crawl_delay",
+];
+
+const NONE: &str = "User-agent: *\nDisallow: /\n";
+const ALL: &str = "User-agent: *\nDisallow:\n";
+
+/// Returns a folder with the archive `a.warc`.
+fn folder(warc: &Warc) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
+    folder
+}
+
+/// `judge --warc a.warc` with these arguments.
+async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
+    let folder = folder(warc);
+    run_in(
+        folder.path(),
+        &[&["judge", "--warc", "a.warc"], arguments].concat(),
+    )
+    .await
+}
+
+/// Returns verdict and reason of each request for a page, with its path.
+async fn verdicts(warc: &Warc, arguments: &[&str]) -> Vec<String> {
+    let arguments = [&["--requests", "--json"], arguments].concat();
+    let outcome = judged(warc, &arguments).await;
+    let rows = outcome.json_lines().into_iter();
+    let rows = rows.filter(|row| row["reason"] != "robots_txt");
+    rows.map(|row| {
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        let path = text("url");
+        let path = path.split_once(".test").unwrap().1;
+        format!("{path} {} {}", text("verdict"), text("reason"))
+    })
+    .collect()
+}
+
+/// Archive of 1,000 requests for 40 hosts, with the question that `check` would
+/// be asked for each.
+fn thousand(mut warc: Warc) -> (Warc, Vec<Value>) {
+    let mut questions = Vec::new();
+    for host in 0..40 {
+        let origin = format!("https://h{host}.test");
+        let status = [200, 200, 404, 503, 403, 200, 429][host % 7];
+        let robots = format!(
+            "User-agent: *\nDisallow: /private\nDisallow: /*.pdf$\nCrawl-delay: 2\n\n\
+             User-agent: FooBot\nDisallow: /p{}\nAllow: /p{}/ok\n",
+            host % 5,
+            host % 5
+        );
+        let head = format!("HTTP/1.1 {status} Some Words\r\nContent-Type: text/plain\r\n\r\n");
+        let at = |second: usize| format!("2026-01-02T{:02}:00:{second:02}Z", host % 24);
+        warc.exchange(&at(0), &format!("{origin}/robots.txt"), head + &robots);
+        for page in 0..25 {
+            let kind = ["ok", "x.pdf", "private", "ok%2Fa", "\u{e9}?q=a b"][page % 5];
+            let url = format!("{origin}/p{}/{kind}", page % 6);
+            let agent = [Some(FOO), Some("BarBot/2"), None][page % 3];
+            warc.request(&at(page + 1), &url, agent);
+            warc.response(&at(page + 1), &url, ok("page"));
+            questions.push(json!({
+                "id": questions.len(), "robots": robots, "status": status,
+                "agent": agent.unwrap_or_default(), "url": url,
+            }));
+        }
+    }
+    (warc, questions)
+}
+
+// Ours: the core decides both.
+#[test]
+fn a_thousand_requests_are_judged_as_check_judges_them() {
+    run(async {
+        for warc in [Warc::plain(), Warc::gzip(6)] {
+            let (warc, questions) = thousand(warc);
+            assert_eq!(questions.len(), 1000);
+            let outcome = judged(&warc, &["--requests", "--json"]).await;
+            let rows = outcome.json_lines().into_iter();
+            let rows: Vec<_> = rows.filter(|row| row["reason"] != "robots_txt").collect();
+            let mut command = politesse(std::env::temp_dir().as_path());
+            command.args(["check", "--batch", "-"]);
+            let lines: String = questions.iter().map(|line| format!("{line}\n")).collect();
+            let answers = finish(command, lines.as_bytes()).await.json_lines();
+            assert_eq!(rows.len(), answers.len());
+            for (row, answer) in rows.iter().zip(&answers) {
+                for member in MEMBERS {
+                    assert_eq!(row[member], answer[member], "{member} of {row}");
+                }
+            }
+            assert_eq!(outcome.code, Some(1));
+        }
+    });
+}
+
+// Ours: what is nearest is known when all has been read.
+#[test]
+fn archives_are_judged_alike_in_any_order_and_compression() {
+    run(async {
+        let (plain, _) = thousand(Warc::plain());
+        let (gzip, _) = thousand(Warc::gzip(1));
+        let folder = TempDir::new().unwrap();
+        let half = plain.places[plain.places.len() / 2];
+        for (name, bytes) in [
+            ("all.warc", &plain.bytes[..]),
+            ("all.warc.gz", &gzip.bytes),
+            ("one.warc", &plain.bytes[..half]),
+            ("two.warc", &plain.bytes[half..]),
+        ] {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        let mut whole = GzEncoder::new(Vec::new(), Compression::fast());
+        whole.write_all(&plain.bytes).unwrap();
+        std::fs::write(folder.path().join("one-member.gz"), whole.finish().unwrap()).unwrap();
+        let mut reports = Vec::new();
+        for files in [
+            &["all.warc"][..],
+            &["all.warc.gz"],
+            &["one-member.gz"],
+            &["one.warc", "two.warc"],
+            &["two.warc", "one.warc"],
+        ] {
+            let arguments = [&["judge", "--json", "--warc"], files].concat();
+            let mut report = run_in(folder.path(), &arguments).await.json_lines();
+            let mut report = report.remove(0);
+            for member in ["files", "samples"] {
+                report[member] = Value::Null;
+            }
+            reports.push(report);
+        }
+        let mut command = politesse(folder.path());
+        command.args(["judge", "--json", "--warc", "-"]);
+        let mut piped = finish(command, &gzip.bytes).await.json_lines().remove(0);
+        for member in ["files", "samples"] {
+            piped[member] = Value::Null;
+        }
+        reports.push(piped);
+        assert_eq!(reports[0]["requests"], 1040);
+        for report in &reports {
+            assert_eq!(report, &reports[0]);
+        }
+    });
+}
+
+// Ours: the last robots.txt before a request counts.
+#[test]
+fn the_nearest_robots_txt_before_a_request_judges_it() {
+    run(async {
+        let mut warc = Warc::plain();
+        warc.page("2026-01-02T00:00:00Z", "https://h.test/early")
+            .robots("2026-01-02T02:00:00Z", NONE)
+            .robots("2026-01-02T01:00:00Z", ALL)
+            .page("2026-01-02T01:30:00Z", "https://h.test/between")
+            .page("2026-01-02T02:00:00Z", "https://h.test/same")
+            .page("2026-01-05T02:00:00Z", "https://h.test/late")
+            .page("2026-01-02T03:00:00Z", "https://other.test/");
+        let mut wanted = [
+            "/early unknown robots_later",
+            "/between allow no_rule",
+            "/same disallow rule",
+            "/late disallow rule",
+            "/ unknown no_robots",
+        ];
+        assert_eq!(verdicts(&warc, &[]).await, wanted);
+        wanted[0] = "/early allow no_rule";
+        assert_eq!(verdicts(&warc, &["--nearest-after"]).await, wanted);
+        let report = judged(&warc, &["--json"]).await.json_lines().remove(0);
+        assert_eq!(report["old_robots"], 1);
+        assert_eq!(report["unknown"], 2);
+    });
+}
+
+/// One test a row: what the answers for a robots.txt make of a request after
+/// them. Each answer has a second of its own, from 1 on.
+macro_rules! answers {
+    ($($name:ident: $answers:expr => $wanted:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            run(async {
+                let mut warc = Warc::gzip(6);
+                for (second, (url, message)) in (1..).zip($answers) {
+                    let at = format!("2026-01-02T00:00:{second:02}Z");
+                    warc.exchange(&at, url, message);
+                }
+                warc.page("2026-01-02T00:01:00Z", "https://h.test/a");
+                let rows = verdicts(&warc, &[]).await;
+                assert_eq!(rows.last().unwrap(), concat!("/a ", $wanted));
+            });
+        }
+    )*};
+}
+
+const ROBOTS: &str = "https://h.test/robots.txt";
+const WWW: &str = "https://www.h.test/robots.txt";
+const PAGE: &str = "https://h.test/rules.php";
+
+fn moved(to: &str) -> Vec<u8> {
+    format!("HTTP/1.1 301 Moved\r\nLocation: {to}\r\n\r\n").into()
+}
+
+fn status(line: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {line}\r\n\r\n{ALL}").into()
+}
+
+fn robots(text: &str) -> Vec<u8> {
+    ok(text).into()
+}
+
+fn chunked(text: &str) -> Vec<u8> {
+    let (one, two) = text.split_at(5);
+    let mut message = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    write!(
+        message,
+        "5\r\n{one}\r\n{:x};a=b\r\n{two}\r\n0\r\n\r\n",
+        two.len()
+    )
+    .unwrap();
+    message.into()
+}
+
+fn coded(text: &str) -> Vec<u8> {
+    let mut body = GzEncoder::new(Vec::new(), Compression::fast());
+    body.write_all(text.as_bytes()).unwrap();
+    let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n".to_vec();
+    [head, body.finish().unwrap()].concat()
+}
+
+// RFC 9309, section 2.3.1; RFC 9112, sections 6 and 7, for the framing.
+answers! {
+    a_404_allows: [(ROBOTS, status("404 Not Found"))] => "allow unavailable";
+    a_403_allows: [(ROBOTS, status("403 Forbidden"))] => "allow unavailable";
+    a_503_disallows: [(ROBOTS, status("503 No"))] => "disallow unreachable";
+    a_429_disallows: [(ROBOTS, status("429 No"))] => "disallow unreachable";
+    a_redirect_leads_to_the_file: [(ROBOTS, moved(WWW)), (WWW, robots(NONE))] => "disallow rule";
+    a_redirect_leads_to_a_file_that_came_before: [(WWW, robots(NONE)), (ROBOTS, moved(WWW))] => "disallow rule";
+    a_redirect_leads_to_a_page: [(ROBOTS, moved(PAGE)), (PAGE, robots(NONE))] => "disallow rule";
+    a_redirect_leads_to_a_page_that_came_before: [(PAGE, robots(NONE)), (ROBOTS, moved("/rules.php#a"))] => "disallow rule";
+    a_redirect_to_a_404_allows: [(ROBOTS, moved(WWW)), (WWW, status("404 No"))] => "allow unavailable";
+    a_redirect_to_nowhere_is_unknown: [(ROBOTS, moved(WWW))] => "unknown no_redirect_target";
+    a_redirect_without_a_target_disallows: [(ROBOTS, moved("ftp://h.test/"))] => "disallow unreachable";
+    a_redirect_to_itself_disallows: [(ROBOTS, moved(ROBOTS))] => "disallow unreachable";
+    five_redirects_are_followed: [
+        (ROBOTS, moved("/1")), ("https://h.test/1", moved("/2")), ("https://h.test/2", moved("/3")),
+        ("https://h.test/3", moved("/4")), ("https://h.test/4", moved("/5")), ("https://h.test/5", robots(ALL)),
+    ] => "allow no_rule";
+    six_redirects_are_too_many: [
+        (ROBOTS, moved("/1")), ("https://h.test/1", moved("/2")), ("https://h.test/2", moved("/3")),
+        ("https://h.test/3", moved("/4")), ("https://h.test/4", moved("/5")), ("https://h.test/5", moved("/6")),
+        ("https://h.test/6", robots(ALL)),
+    ] => "disallow unreachable";
+    a_304_confirms_the_file_before: [(ROBOTS, robots(NONE)), (ROBOTS, status("304 Not Modified"))] => "disallow rule";
+    a_304_of_what_is_not_there_is_unknown: [(ROBOTS, status("304 Not Modified"))] => "unknown no_body";
+    chunks_are_joined: [(ROBOTS, chunked(NONE))] => "disallow rule";
+    chunks_that_were_joined_before_are_taken: [
+        (ROBOTS, format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{NONE}").into_bytes()),
+    ] => "disallow rule";
+    half_of_the_chunks_is_no_file: [(ROBOTS, chunked(NONE)[..70].to_vec())] => "disallow unreachable";
+    half_of_the_length_is_no_file: [
+        (ROBOTS, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nUser-agent: *\nAllow: /".to_vec()),
+    ] => "disallow unreachable";
+    codings_are_taken_off: [(ROBOTS, coded(NONE))] => "disallow rule";
+    codings_that_were_taken_off_before_are_not: [
+        (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{NONE}").into_bytes()),
+    ] => "disallow rule";
+    a_coding_that_nobody_knows_disallows: [
+        (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: x-own\r\n\r\n{ALL}").into_bytes()),
+    ] => "disallow unreachable";
+}
+
+// ISO 28500, sections 6.4 and 6.7.
+#[test]
+fn bodies_and_references_to_them_are_files() {
+    let at = "2026-01-02T00:00:01Z";
+    let fields = |kind: &'static str, at: &'static str| {
+        [
+            ("WARC-Type", kind),
+            ("WARC-Date", at),
+            ("WARC-Target-URI", "<https://h.test/robots.txt>"),
+        ]
+    };
+    run(async {
+        let mut warc = Warc::plain();
+        warc.record(&fields("resource", at), NONE)
+            .page("2026-01-02T00:01:00Z", "https://h.test/resource")
+            .record(&fields("revisit", "2026-01-02T00:02:00Z"), ok(""))
+            .page("2026-01-02T00:03:00Z", "https://h.test/revisit");
+        let wanted = ["/resource disallow rule", "/revisit disallow rule"];
+        assert_eq!(verdicts(&warc, &["--agent", "X"]).await, wanted);
+
+        let mut alone = Warc::plain();
+        alone
+            .record(&fields("revisit", at), ok(""))
+            .page("2026-01-02T00:03:00Z", "https://h.test/revisit");
+        assert_eq!(
+            verdicts(&alone, &["--agent", "X"]).await,
+            ["/revisit unknown no_body"]
+        );
+    });
+}
+
+// ISO 28500, section 5.13; RFC 9309, section 2.5: the rules before a limit count,
+// a line that may be half of one does not.
+#[test]
+fn a_cut_file_is_what_the_archive_says_it_is() {
+    let robots = "User-agent: *\nDisallow: /a\nAllow: /a/b";
+    run(async {
+        for (why, wanted) in [
+            ("length", ["/a/bc disallow rule", "/x allow no_rule"]),
+            (
+                "disconnect",
+                ["/a/bc disallow unreachable", "/x disallow unreachable"],
+            ),
+        ] {
+            let mut warc = Warc::plain();
+            let fields = [
+                ("WARC-Type", "response"),
+                ("WARC-Date", "2026-01-02T00:00:01Z"),
+                ("WARC-Target-URI", ROBOTS),
+                ("WARC-Truncated", why),
+            ];
+            warc.record(&fields, format!("HTTP/1.1 200 OK\r\n\r\n{robots}"))
+                .page("2026-01-02T00:01:00Z", "https://h.test/a/bc")
+                .page("2026-01-02T00:01:01Z", "https://h.test/x");
+            assert_eq!(verdicts(&warc, &["--agent", "X"]).await, wanted, "{why}");
+        }
+    });
+}
+
+// Ours: who asked is told by the request, by `warcinfo`, by `--agent`, in this order.
+#[test]
+fn a_crawler_is_named_by_the_request_by_warcinfo_or_by_the_operator() {
+    let rules = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: InfoBot\nDisallow: /info\n\n\
+                 User-agent: ArgBot\nDisallow: /arg\n\nUser-agent: *\nDisallow: /star\n";
+    let later = "2026-01-02T00:01:00Z";
+    run(async {
+        let mut warc = Warc::plain();
+        warc.robots("2026-01-02T00:00:00Z", rules)
+            .page(later, "https://h.test/foo")
+            .request(later, "https://h.test/star", None)
+            .response(later, "https://h.test/arg", ok(""));
+        let unnamed = [
+            "/foo disallow rule",
+            "/star disallow rule",
+            "/arg unknown no_agent",
+        ];
+        assert_eq!(verdicts(&warc, &[]).await, unnamed);
+        let named = [
+            "/foo disallow rule",
+            "/star disallow rule",
+            "/arg disallow rule",
+        ];
+        assert_eq!(verdicts(&warc, &["--agent", "ArgBot/1"]).await, named);
+
+        let mut info = Warc::plain();
+        let text = "software: x\r\nhttp-header-user-agent: InfoBot/1\r\n";
+        info.robots("2026-01-02T00:00:00Z", rules)
+            .record(&[("WARC-Type", "warcinfo")], text)
+            .response(later, "https://h.test/info", ok(""));
+        assert_eq!(
+            verdicts(&info, &["--agent", "ArgBot"]).await,
+            ["/info disallow rule"]
+        );
+    });
+}
+
+// Ours: the exit code of the worst that is known.
+#[test]
+fn exit_codes_tell_disallowed_from_unknown() {
+    run(async {
+        for (pages, code) in [
+            (&["https://h.test/b"][..], 0),
+            (&["https://h.test/a"], 1),
+            (&["https://other.test/"], 3),
+            (&["https://h.test/a", "https://other.test/"], 1),
+        ] {
+            let mut warc = Warc::plain();
+            warc.robots("2026-01-02T00:00:00Z", "User-agent: *\nDisallow: /a\n");
+            for page in pages {
+                warc.page("2026-01-02T00:01:00Z", page);
+            }
+            assert_eq!(judged(&warc, &[]).await.code, Some(code), "{pages:?}");
+        }
+        let folder = folder(&Warc::plain());
+        std::fs::write(folder.path().join("page.html"), "<html>").unwrap();
+        for arguments in [
+            &["judge"][..],
+            &["judge", "--warc", "nowhere.warc"],
+            &["judge", "--warc", "page.html"],
+            &["judge", "--warc", "a.warc", "--log", "a.log"],
+            &["judge", "--log", "a.log"],
+        ] {
+            let outcome = run_in(folder.path(), arguments).await;
+            assert_eq!(outcome.code, Some(2), "{arguments:?} {outcome:?}");
+        }
+    });
+}
+
+// Ours: a damaged record costs itself, and is told with its place.
+#[test]
+fn a_damaged_record_costs_itself_alone() {
+    run(async {
+        for mut warc in [Warc::plain(), Warc::gzip(6)] {
+            warc.robots("2026-01-02T00:00:00Z", NONE);
+            for page in 0..10 {
+                let url = format!("https://h.test/{page}");
+                warc.request("2026-01-02T00:01:00Z", &url, Some(FOO));
+            }
+            let (begin, end) = (warc.places[6], warc.places[7]);
+            for byte in &mut warc.bytes[begin + 10..end - 4] {
+                *byte ^= 0x55;
+            }
+            let folder = folder(&warc);
+            let arguments = ["judge", "--json", "--warc", "a.warc"];
+            let report = run_in(folder.path(), &arguments)
+                .await
+                .json_lines()
+                .remove(0);
+            assert_eq!(report["disallowed"], 9, "{report}");
+            assert_eq!(report["unread"], 1, "{report}");
+            assert_eq!(report["unread_parts"][0]["place"], begin, "{report}");
+        }
+    });
+}
+
+// Ours: what stands in the body of a record is none of the crawl, wherever the
+// cores begin to read.
+#[test]
+fn an_archive_within_an_archive_is_not_read() {
+    run(async {
+        let mut inner = Warc::gzip(0);
+        inner.robots("2026-01-01T00:00:00Z", ALL);
+        let filler = "x".repeat(60_000);
+        for page in 0..120 {
+            let url = format!("https://h.test/inner/{page}");
+            inner.exchange("2026-01-01T00:00:01Z", &url, ok(&filler));
+        }
+        let mut outer = Warc::gzip(0);
+        outer.robots("2026-01-02T00:00:00Z", NONE);
+        let body = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &inner.bytes].concat();
+        // Stored as it is, the inner archive looks like members of the outer one.
+        outer
+            .exchange(
+                "2026-01-02T00:00:01Z",
+                "https://h.test/inner.warc.gz",
+                &body,
+            )
+            .page("2026-01-02T00:00:02Z", "https://h.test/after");
+        assert!(outer.bytes.len() > 6 * 1024 * 1024);
+        let wanted = ["/inner.warc.gz disallow rule", "/after disallow rule"];
+        assert_eq!(verdicts(&outer, &[]).await, wanted);
+    });
+}
+
+// Ours: what a crawl has fetched does not act on who reads of it.
+#[test]
+fn hostile_archives_print_nothing_that_acts() {
+    run(async {
+        let mut warc = Warc::plain();
+        let agent = "=cmd()\u{1b}[2J\u{202e}";
+        warc.robots(
+            "2026-01-02T00:00:00Z",
+            "User-agent: *\nDisallow: /\u{1b}[2J\u{202e}\n",
+        );
+        let url = "https://h.test/\u{1b}[2J\u{202e}";
+        warc.request("2026-01-02T00:01:00Z", url, Some(agent))
+            .request(
+                "2026-01-02T00:01:00Z",
+                "https://\u{1b}[2J\u{202e}/",
+                Some(agent),
+            )
+            .record(
+                &[("WARC-Type", "request"), ("WARC-Target-URI", "=1")],
+                "\u{1b}[2J",
+            );
+        for arguments in [
+            &[][..],
+            &["--json"],
+            &["--csv"],
+            &["--requests"],
+            &["--requests", "--json"],
+            &["--requests", "--csv"],
+        ] {
+            let outcome = judged(&warc, arguments).await;
+            let text = outcome.stdout + &outcome.stderr;
+            assert!(text.contains("disallow"), "{arguments:?} {text}");
+            assert!(
+                !text.contains(['\u{1b}', '\u{202e}']),
+                "{arguments:?} {text}"
+            );
+            for field in text.split([',', '\n']) {
+                let is_formula = arguments.contains(&"--csv") && field.starts_with('=');
+                assert!(!is_formula, "{field}");
+            }
+        }
+    });
+}
+
+// Ours: `--robots` takes the place of the archive's files.
+#[test]
+fn saved_files_judge_in_place_of_those_in_the_archive() {
+    run(async {
+        let mut warc = Warc::plain();
+        warc.robots("2026-01-02T00:00:00Z", NONE)
+            .page("2026-01-02T00:01:00Z", "https://h.test/a")
+            .page("2026-01-02T00:01:00Z", "https://other.test/a");
+        let folder = folder(&warc);
+        std::fs::write(folder.path().join("h.test.txt"), ALL).unwrap();
+        let arguments = ["judge", "--warc", "a.warc", "--robots", ".", "--csv"];
+        let outcome = run_in(folder.path(), &arguments).await;
+        let rows = "host,crawler,verdict,reason,line,rule,requests\r\n\
+                    h.test,FooBot,allow,no_rule,,,1\r\n\
+                    h.test,FooBot,allow,robots_txt,,,1\r\n\
+                    other.test,FooBot,unknown,no_robots,,,1\r\n";
+        assert_eq!(outcome.stdout, rows);
+    });
+}

@@ -19,7 +19,7 @@ use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
 use politesse::audit::stats::{StatKey, StatOrder, stats};
 use politesse::audit::verify::verify;
-use politesse::audit::{AuditLog, Direction, Durability, Options};
+use politesse::audit::{AuditLog, Direction, Durability, Options, SealOptions};
 use politesse::clock;
 use politesse::decision::decide::{Decision, Inquiry, Policy, Unauthorized, decide};
 use politesse::decision::record::{ExchangeEnd, Record, Seen};
@@ -97,6 +97,7 @@ impl Work {
             queue: NonZeroUsize::new(16_384).expect("it is not 0"),
             wal_max: 1 << 30,
             privacy: Default::default(),
+            seal: SealOptions::default(),
             new_record: false,
         };
         let tracker = TaskTracker::new();

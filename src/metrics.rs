@@ -197,6 +197,10 @@ metrics! {
     audit_failures: Counter;
     /// Events given to the record: `written` or `lost`.
     audit_events: Family<ResultLabel, Counter>;
+    /// Heads of the record (`audit.seal_entries`): `made` or `failed`.
+    audit_seals: Family<ResultLabel, Counter>;
+    /// Entries of the record that no head covers yet.
+    audit_unsealed: Gauge;
 
     /// Requests to the admin API that were refused.
     admin_refused: Family<ReasonLabel, Counter>;

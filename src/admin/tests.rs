@@ -46,6 +46,7 @@ impl Kit {
             queue: std::num::NonZeroUsize::MIN,
             wal_max: 1 << 28,
             privacy: Default::default(),
+            seal: audit::SealOptions::default(),
             new_record: false,
         };
         let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();

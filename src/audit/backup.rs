@@ -206,10 +206,11 @@ fn take_over(
         let lost = Sequence::resume(&transaction, id, now)?.last;
         let detail = json!({ "last": last, "lost_until": lost });
         let event = ProcessEvent::now(ProcessEventKind::Restored, detail);
-        let values = EventRow::of_process(count(lost + 1), &event, None).values(id);
+        let row = EventRow::of_process(count(lost + 1), &event, None);
+        let leaf = row.leaf(id);
         transaction
             .prepare(INSERT_EVENT)?
-            .insert(params_from_iter(values))?;
+            .insert(params_from_iter(row.values(leaf)))?;
         let ends = Sequence {
             last: lost + 1,
             reserved: lost + 1,

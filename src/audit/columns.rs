@@ -77,6 +77,13 @@ pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 
+/// Reads the leaf in a column. One that is no digest, which is never written, is
+/// that of nothing: it is the leaf of no entry.
+pub(super) fn read_leaf(row: &Row<'_>, column: usize) -> rusqlite::Result<Digest> {
+    let bytes = row.get_ref(column)?.as_bytes().unwrap_or_default();
+    Ok(read_digest(bytes).unwrap_or(Digest::from([0; 32])))
+}
+
 /// Makes the number of a column. SQLite's integers are signed; a greater count is
 /// written as the greatest of them.
 pub(super) fn signed(count: u64) -> i64 {

@@ -9,11 +9,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, count, is_digest, text_bytes};
+use super::columns::{ColumnReader, count, is_digest, read_leaf, text_bytes};
 use super::dictionary::DictionaryRef;
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
-use super::leaf::{DecisionValues, EndingValues, RecordId};
+use super::leaf::{DecisionValues, EndingValues, LeafRun, RecordId};
 use super::pages::NumberedTable;
 use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::record::{
@@ -38,7 +38,7 @@ const ENDING_AT: usize = 14;
 /// Endings whose decision is gone: the decision's number, and their own.
 pub(super) const ORPHANS: NumberedTable = NumberedTable {
     name: "ending",
-    select: "SELECT e.decision, e.seq FROM ending AS e",
+    select: "SELECT e.decision, e.seq, e.leaf FROM ending AS e",
     key: "decision",
     number: "e.decision",
 };
@@ -59,8 +59,10 @@ pub struct CheckedRecord {
     pub(super) origin: i64,
     /// Row of the ruling.
     pub(super) ruling: i64,
-    /// Number of the ending, if there is one.
-    pub(super) ending: Option<i64>,
+    /// Number and leaf of the row.
+    pub(super) leaf: LeafRun,
+    /// Those of the ending, if there is one.
+    pub(super) ending: Option<LeafRun>,
 }
 
 /// Reads rows of [`DECISIONS`], and what they refer to.
@@ -177,6 +179,13 @@ impl<'a> DecisionReader<'a> {
         let parts = self.parts(row)?;
         let leaf = parts.leaf(&mut self.joint, &mut self.bytes)?;
         let is_own = leaf.is_ok_and(|leaf| row.get_ref(13).is_ok_and(|own| is_digest(own, leaf)));
+        // As stored: whether that is the leaf of what the row says is one finding,
+        // and whether it is the one that was sealed is another.
+        let leaf_of = |seq, column| {
+            let leaf = read_leaf(row, column);
+            leaf.map(|leaf| LeafRun::of_entry(seq, leaf))
+        };
+        let ending = parts.ending.as_ref().map(|ending| ending.seq);
         let has_own_ending = match &parts.ending {
             None => true,
             Some(ending) => {
@@ -190,7 +199,8 @@ impl<'a> DecisionReader<'a> {
             is_as_written: is_own && has_own_ending,
             origin: row.get(5)?,
             ruling: row.get(7)?,
-            ending: parts.ending.map(|ending| ending.seq),
+            leaf: leaf_of(row.get(0)?, 13)?,
+            ending: ending.map(|seq| leaf_of(seq, ENDING_AT + 6)).transpose()?,
         })
     }
 

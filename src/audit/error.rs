@@ -12,6 +12,7 @@ use rusqlite::ErrorCode;
 use thiserror::Error;
 
 use super::files::FileFault;
+use super::note::NoteError;
 use super::wal::WalFull;
 
 /// Time for which a place in the queue is waited for.
@@ -111,6 +112,9 @@ pub enum AuditError {
     /// may be.
     #[error("the audit log cannot be written")]
     Write(#[source] Arc<WriteError>),
+    /// The key that signs heads cannot be used.
+    #[error("cannot use the key that signs heads of the record, {} (audit.seal_key)", .0.display())]
+    SealKey(PathBuf, #[source] SealKeyError),
     /// The database could not be read.
     #[error("the audit log cannot be read")]
     Read(#[from] rusqlite::Error),
@@ -123,6 +127,17 @@ pub enum AuditError {
     /// The record was closed, or its writer is gone.
     #[error("the audit log is closed")]
     Closed,
+}
+
+/// Error of the file of a key.
+#[derive(Debug, Error)]
+pub enum SealKeyError {
+    /// The file cannot be read or made.
+    #[error(transparent)]
+    File(#[from] io::Error),
+    /// The file holds something else than a key.
+    #[error(transparent)]
+    Content(#[from] NoteError),
 }
 
 /// Error of one batch.

@@ -16,7 +16,7 @@ use super::columns::{ColumnReader, blob, is_digest, signed, text_bytes};
 use super::leaf::{EventValues, RecordId};
 use super::pages::NumberedTable;
 use crate::clock;
-use crate::decision::digest::CanonicalBytes;
+use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::pace::back_off::BackOffEvent;
 
 /// Position of the leaf in [`EVENTS`].
@@ -195,35 +195,37 @@ impl EventRow {
         }
     }
 
-    /// Makes the values of [`INSERT_EVENT`], the leaf last.
-    pub(super) fn values(self, record: RecordId) -> Vec<Value> {
-        let (seq, incidents) = (signed(self.seq), signed(self.incidents));
-        let sent = self.sent.map(signed);
-        let leaf = EventValues {
-            seq,
+    /// Computes the leaf in `record`.
+    pub(super) fn leaf(&self, record: RecordId) -> Digest {
+        EventValues {
+            seq: signed(self.seq),
             time_us: self.at.as_microsecond(),
             host: self.host.as_bytes(),
             kind: self.kind.as_bytes(),
             status: self.status.map(i64::from),
             until_us: self.until.as_microsecond(),
-            incidents,
+            incidents: signed(self.incidents),
             actor: self.actor.as_deref().map(str::as_bytes),
             reason: self.reason.as_deref().map(str::as_bytes),
-            sent,
+            sent: self.sent.map(signed),
             detail: self.detail.as_deref().map(str::as_bytes),
         }
-        .leaf(record, &mut CanonicalBytes::default());
+        .leaf(record, &mut CanonicalBytes::default())
+    }
+
+    /// Makes the values of [`INSERT_EVENT`], the leaf last.
+    pub(super) fn values(self, leaf: Digest) -> Vec<Value> {
         vec![
-            seq.into(),
+            signed(self.seq).into(),
             self.at.as_microsecond().into(),
             self.host.into(),
             self.kind.into(),
             self.status.into(),
             self.until.as_microsecond().into(),
-            incidents.into(),
+            signed(self.incidents).into(),
             self.actor.into(),
             self.reason.into(),
-            sent.into(),
+            self.sent.map(signed).into(),
             self.detail.into(),
             blob(leaf),
         ]

@@ -153,7 +153,11 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Checks the permissions and the owner of `path`, if it is there. `wanted` is
 /// the mode that a warning recommends.
-fn check_path(path: &Path, wanted: &str) -> Result<(), AuditError> {
+///
+/// # Errors
+///
+/// [`AuditError::Writable`].
+pub(super) fn check_path(path: &Path, wanted: &str) -> Result<(), AuditError> {
     let Ok(found) = metadata(path) else {
         // A file that is not there yet will be made with the right ones.
         return Ok(());

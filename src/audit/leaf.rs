@@ -222,6 +222,25 @@ impl LostRange {
     }
 }
 
+/// Numbers with the same leaf: those that were lost together, or one alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LeafRun {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) leaf: Digest,
+}
+
+impl LeafRun {
+    /// Makes the run of the entry `seq`.
+    pub(super) fn of_entry(seq: i64, leaf: Digest) -> Self {
+        Self {
+            first: seq,
+            last: seq,
+            leaf,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

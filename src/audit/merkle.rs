@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use crate::decision::digest::{CanonicalBytes, Digest};
+use crate::decision::digest::Digest;
 
 /// First byte of what is hashed for a leaf.
 const LEAF: u8 = 0;
@@ -25,10 +25,13 @@ const LEVELS: u32 = u64::BITS;
 
 /// Computes the hash of a leaf.
 pub fn leaf_hash(input: &[u8]) -> Digest {
-    let mut bytes = CanonicalBytes::default();
-    bytes.begin(&[LEAF]);
-    bytes.raw(input);
-    Digest::of(bytes.as_bytes())
+    // Leaves of the record are digests, which need no memory of their own.
+    let mut bytes = [LEAF; 33];
+    if let Some(place) = bytes[1..].get_mut(..input.len()) {
+        place.copy_from_slice(input);
+        return Digest::of(bytes.get(..=input.len()).unwrap_or_default());
+    }
+    Digest::of(&[&[LEAF], input].concat())
 }
 
 /// Computes the root of the tree whose left and right subtrees have the roots
@@ -105,9 +108,11 @@ impl CompactRange {
         self.size += 1 << level;
     }
 
-    /// Appends `count` leaves that all have the hash `leaf`, in a number of steps
-    /// that does not depend on it.
+    /// Appends `count` leaves that all have the hash `leaf`, in some 64 steps at most.
     pub fn push_repeated(&mut self, leaf: Digest, count: u64) {
+        if count == 1 {
+            return self.push(leaf);
+        }
         let mut roots = vec![leaf];
         let mut left = count;
         while let Some(greatest) = left.checked_ilog2() {
@@ -126,6 +131,19 @@ impl CompactRange {
             self.push_subtree(Subtree { level, root });
             left -= 1 << level;
         }
+    }
+
+    /// Returns these leaves and those of `tail` behind them.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the number of these leaves is no multiple of that of the
+    /// greatest subtree of `tail`.
+    #[must_use]
+    pub fn joined(&self, tail: &Self) -> Self {
+        let mut joined = self.clone();
+        tail.subtrees().for_each(|one| joined.push_subtree(one));
+        joined
     }
 
     /// Computes the root of the tree over these leaves.

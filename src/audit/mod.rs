@@ -27,6 +27,7 @@ mod counting;
 mod number_check;
 mod queue;
 pub mod reader;
+pub mod seal_check;
 mod sent_check;
 mod store;
 
@@ -34,9 +35,13 @@ pub mod filter;
 mod opening;
 mod transaction;
 
+pub mod seal_key;
+mod sealing;
+
 mod folder;
 mod saved_state;
 mod tasks;
+pub mod tree_rows;
 
 mod record_id;
 mod rollup;
@@ -56,6 +61,8 @@ mod pages;
 mod wal;
 
 mod dictionary;
+pub mod head;
+mod part_tree;
 mod parts;
 mod snapshot_row;
 
@@ -78,7 +85,7 @@ use tokio_util::task::TaskTracker;
 
 use self::columns::count;
 pub use self::decision_row::{CheckedRecord, row_json};
-pub use self::error::{AuditError, WriteError};
+pub use self::error::{AuditError, SealKeyError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::ProcessEvent;
 pub use self::files::{FileChange, FileFault};
@@ -89,6 +96,7 @@ pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader_pool::ReaderPool;
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
+pub use self::sealing::SealOptions;
 use self::store::AuditStore;
 use self::tasks::{
     CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, ResultCount,

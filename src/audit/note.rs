@@ -211,6 +211,31 @@ impl SignedNote {
         &self.text
     }
 
+    /// Splits a text in which notes stand one behind the other. What is no note is
+    /// not parted from what follows it.
+    pub fn split(text: &str) -> impl Iterator<Item = &str> {
+        let mut rest = text;
+        std::iter::from_fn(move || {
+            if rest.trim().is_empty() {
+                return None;
+            }
+            // A note ends with its last signature: the text may have any other line.
+            let mut end = 0;
+            let mut is_signed = false;
+            for line in rest.split_inclusive('\n') {
+                let is_signature = line.starts_with(SIGNATURE_MARK);
+                if is_signed && !is_signature {
+                    break;
+                }
+                is_signed = is_signature;
+                end += line.len();
+            }
+            let (note, behind) = rest.split_at(end);
+            rest = behind;
+            Some(note)
+        })
+    }
+
     /// Verifies that `key` has signed the note. Signatures of other keys do not
     /// matter.
     ///
@@ -329,6 +354,21 @@ mod tests {
             let parsed = wrong.parse::<SignedNote>();
             assert_eq!(parsed, Err(NoteError::Form), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn notes_that_stand_one_behind_the_other_are_split() {
+        let (one, two) = (
+            format!("{TEXT}\n{SIGNATURE}"),
+            format!("x\n\n{SIGNATURE}{SIGNATURE}"),
+        );
+        let all = format!("{one}{two}{one}\n");
+        let split: Vec<_> = SignedNote::split(&all).collect();
+        assert_eq!(split, [&*one, &*two, &*one]);
+        assert!(split.iter().all(|note| note.parse::<SignedNote>().is_ok()));
+        let broken = format!("half of one\n{one}");
+        assert_eq!(SignedNote::split(&broken).count(), 1);
+        assert_eq!(SignedNote::split(" \n").count(), 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Check of the numbers of a record: whether each has an entry, or is noted as
 //! lost; of the summary by which decisions are searched, and of the roll-ups by
-//! which they are counted.
+//! which they are counted; and it hands each number with its leaf to the check of the
+//! tree (`seal_check`).
 //!
 //! Decisions come in the order of their numbers, and each with the number of its
 //! ending, which is greater. So all numbers up to a decision are known when it is
@@ -12,25 +13,27 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rusqlite::{Connection, Row};
 
-use super::columns::signed;
+use super::columns::{count, read_leaf, signed};
 use super::decision_row::{CheckedRecord, IS_ORPHAN, ORPHANS};
 use super::events::EVENTS;
-use super::leaf::LostRange;
+use super::leaf::{LeafRun, LostRange};
 use super::order::all_below;
 use super::pages::{NumberedTable, SqlConditions, TableScan};
 use super::parts::{PartKey, PartSums, last_part, part_of};
 use super::reader::AuditReader;
 use super::rollup::RollupCheck;
+use super::seal_check::{SealCheck, SealFinding, SealSums};
 use super::sequence::{CheckedRange, LOST_RANGES, Sequence};
+use crate::decision::digest::Digest;
 
-/// Numbers of the events alone.
+/// Numbers of the events, with their leaves.
 const EVENT_NUMBERS: NumberedTable = NumberedTable {
-    select: "SELECT seq FROM event",
+    select: "SELECT seq, leaf FROM event",
     ..EVENTS
 };
 
 /// Finding about numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NumberFinding {
     /// Numbers without an entry.
     Missing { first: i64, last: i64 },
@@ -45,29 +48,15 @@ pub(super) enum NumberFinding {
     WrongRollup(i64),
     /// There are roll-ups of parts without entries.
     EmptyRollups,
-}
-
-/// Number of an entry, or a range of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Numbers {
-    first: i64,
-    last: i64,
-}
-
-impl Numbers {
-    fn one(seq: i64) -> Self {
-        Self {
-            first: seq,
-            last: seq,
-        }
-    }
+    /// Finding about the tree over the sequence.
+    Seal(SealFinding),
 }
 
 /// Ending whose decision is gone.
 #[derive(Debug, Clone, Copy)]
 struct Orphan {
     decision: i64,
-    seq: i64,
+    leaf: LeafRun,
 }
 
 /// Rows of a scan, looked at one by one.
@@ -110,11 +99,11 @@ impl<'a, T: Copy> RowFeed<'a, T> {
 /// A check under way.
 pub(super) struct NumberCheck<'a> {
     reader: &'a AuditReader,
-    events: RowFeed<'a, Numbers>,
-    lost: RowFeed<'a, CheckedRange>,
+    events: RowFeed<'a, LeafRun>,
+    lost: RowFeed<'a, (CheckedRange, Digest)>,
     orphans: RowFeed<'a, Orphan>,
     /// Numbers ahead of the last decision, the lowest on top.
-    ahead: BinaryHeap<Reverse<Numbers>>,
+    ahead: BinaryHeap<Reverse<LeafRun>>,
     /// Lowest number that nothing is known of.
     expected: i64,
     /// Highest number when the check began. A proxy may be writing: of numbers
@@ -124,13 +113,15 @@ pub(super) struct NumberCheck<'a> {
     /// Parts up to this one are summed up.
     last_part: i64,
     rollups: RollupCheck<'a>,
+    seals: SealCheck<'a>,
 }
 
 impl<'a> NumberCheck<'a> {
-    /// Begins before the first number.
-    pub(super) fn new(reader: &'a AuditReader) -> rusqlite::Result<Self> {
+    /// Begins before the first number. `seals` has read the heads.
+    pub(super) fn new(reader: &'a AuditReader, seals: SealCheck<'a>) -> rusqlite::Result<Self> {
         let connection = &reader.connection;
-        // First of all: what is read later has all entries up to this number.
+        // First of all but the heads, whose entries are there: what is read later has
+        // all entries up to this number.
         let sequence = Sequence::read(connection)?.unwrap_or_default();
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
@@ -142,9 +133,12 @@ impl<'a> NumberCheck<'a> {
             orphans: RowFeed::new(connection, ORPHANS, is_orphan)?,
             ahead: BinaryHeap::new(),
             expected: 1,
-            // The marker knows of rows that were taken off the end together with
-            // the row of the sequence.
-            last: sequence.last.max(signed(reader.last_in_marker)),
+            // The marker and the heads know of rows that were taken off the end
+            // together with the row of the sequence.
+            last: sequence
+                .last
+                .max(signed(reader.last_in_marker.max(seals.last()))),
+            seals,
             sums: PartSums::new(0),
             last_part: last_part.unwrap_or(-1),
             rollups: RollupCheck::new(connection)?,
@@ -159,27 +153,30 @@ impl<'a> NumberCheck<'a> {
     ) -> rusqlite::Result<()> {
         let seq = signed(row.record.seq);
         self.gather_below(seq, &mut report)?;
-        self.ahead.push(Reverse(Numbers::one(seq)));
-        if let Some(ending) = row.ending {
-            self.ahead.push(Reverse(Numbers::one(ending)));
-        }
-        self.settle(seq, &mut report);
+        self.ahead.push(Reverse(row.leaf));
+        self.ahead.extend(row.ending.map(Reverse));
+        self.settle(seq, &mut report)?;
         let wrong = |part| report(NumberFinding::WrongRollup(part));
         self.rollups.add(row, wrong)?;
         self.sum_up(seq, row, &mut report)
     }
 
-    /// Ends behind the last number that was given.
-    pub(super) fn end(mut self, mut report: impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
+    /// Ends behind the last number that was given. Returns what is sealed.
+    pub(super) fn end(
+        mut self,
+        mut report: impl FnMut(NumberFinding),
+    ) -> rusqlite::Result<SealSums> {
         self.gather_below(i64::MAX, &mut report)?;
-        self.settle(i64::MAX, &mut report);
+        self.settle(i64::MAX, &mut report)?;
+        let highest = count(self.expected - 1);
         self.expect(i64::MAX, &mut report);
         self.check_sums(&mut report)?;
         let wrong = |part| report(NumberFinding::WrongRollup(part));
         if self.rollups.end(wrong)? {
             report(NumberFinding::EmptyRollups);
         }
-        Ok(())
+        let of_seals = |finding| report(NumberFinding::Seal(finding));
+        self.seals.end(highest, of_seals)
     }
 
     /// Puts ahead what is known of the numbers below the decision `seq`.
@@ -188,34 +185,40 @@ impl<'a> NumberCheck<'a> {
         seq: i64,
         report: &mut impl FnMut(NumberFinding),
     ) -> rusqlite::Result<()> {
-        let read = |row: &Row<'_>| row.get(0).map(Numbers::one);
+        let read = |row: &Row<'_>| Ok(LeafRun::of_entry(row.get(0)?, read_leaf(row, 1)?));
         while let Some(event) = self.events.next_if(read, |event| event.first < seq)? {
             self.ahead.push(Reverse(event));
         }
         let record = self.reader.record_id;
-        let read = |row: &Row<'_>| CheckedRange::read(row, record);
-        while let Some(lost) = self.lost.next_if(read, |lost| lost.range.first < seq)? {
+        let read = |row: &Row<'_>| Ok((CheckedRange::read(row, record)?, read_leaf(row, 3)?));
+        let is_below = |(lost, _): &(CheckedRange, Digest)| lost.range.first < seq;
+        while let Some((lost, leaf)) = self.lost.next_if(read, is_below)? {
             let (range, is_own) = (lost.range, lost.is_as_written);
             report(NumberFinding::Lost { range, is_own });
-            self.ahead.push(Reverse(Numbers {
+            self.ahead.push(Reverse(LeafRun {
                 first: range.first,
                 last: range.last,
+                leaf,
             }));
         }
         let read = |row: &Row<'_>| {
             Ok(Orphan {
                 decision: row.get(0)?,
-                seq: row.get(1)?,
+                leaf: LeafRun::of_entry(row.get(1)?, read_leaf(row, 2)?),
             })
         };
         while let Some(orphan) = self.orphans.next_if(read, |orphan| orphan.decision < seq)? {
-            self.ahead.push(Reverse(Numbers::one(orphan.seq)));
+            self.ahead.push(Reverse(orphan.leaf));
         }
         Ok(())
     }
 
     /// Compares all numbers up to `last` with those that are expected.
-    fn settle(&mut self, last: i64, report: &mut impl FnMut(NumberFinding)) {
+    fn settle(
+        &mut self,
+        last: i64,
+        report: &mut impl FnMut(NumberFinding),
+    ) -> rusqlite::Result<()> {
         while let Some(Reverse(next)) = self.ahead.peek().copied()
             && next.first <= last
         {
@@ -226,7 +229,10 @@ impl<'a> NumberCheck<'a> {
             }
             self.expect(next.first, report);
             self.expected = self.expected.max(next.last.saturating_add(1));
+            let of_seals = |finding| report(NumberFinding::Seal(finding));
+            self.seals.add(&next, of_seals)?;
         }
+        Ok(())
     }
 
     /// Reports what is missing below `seq`.

@@ -18,6 +18,7 @@ use super::folder::LockedFolder;
 use super::privacy::PrivacyOptions;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
+use super::sealing::SealOptions;
 use super::sequence::Sequence;
 use super::start_check::find_missing;
 use crate::clock;
@@ -38,6 +39,8 @@ pub struct Options {
     pub wal_max: u64,
     /// What is written of personal data.
     pub privacy: PrivacyOptions,
+    /// Heads of the record.
+    pub seal: SealOptions,
     /// Whether to begin a new record where the previous one is not whole
     /// (`--new-record`).
     pub new_record: bool,

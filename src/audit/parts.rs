@@ -16,8 +16,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::order::Direction;
 use crate::decision::decide::Verdict;
 
+/// Numbers of a part, as a power of two: a part is a subtree of the tree over the
+/// sequence.
+pub(super) const PART_LEVEL: u32 = 13;
+
 /// Numbers of a part: decisions, endings and events share them.
-pub(super) const PART_NUMBERS: i64 = 8192;
+pub(super) const PART_NUMBERS: i64 = 1 << PART_LEVEL;
 
 /// Parts looked at in one transaction, which takes some milliseconds.
 const PARTS_SEEN_MAX: usize = 1024;
@@ -51,9 +55,9 @@ SELECT part FROM part WHERE field = ? AND part >= ? AND value = ? ORDER BY part 
 const PREVIOUS_WITH_VERDICT: &str = "
 SELECT part FROM part WHERE field = ? AND part <= ? AND value = ? ORDER BY part DESC LIMIT 1";
 
-/// Returns the part of a number.
+/// Returns the part of a number. Numbers begin with 1, and so does the first part.
 pub(super) fn part_of(seq: i64) -> i64 {
-    seq.div_euclid(PART_NUMBERS)
+    seq.saturating_sub(1).div_euclid(PART_NUMBERS)
 }
 
 /// Finds the last part that is summed up.
@@ -63,8 +67,14 @@ pub(super) fn last_part(connection: &Connection) -> rusqlite::Result<Option<i64>
 
 /// Returns the numbers of a part.
 pub(super) fn numbers_of(part: i64) -> Range<i64> {
-    let start = part.saturating_mul(PART_NUMBERS);
+    let start = part.saturating_mul(PART_NUMBERS).saturating_add(1);
     start..start.saturating_add(PART_NUMBERS)
+}
+
+/// Writes the numbers of a part for people.
+pub(super) fn part_text(part: i64) -> String {
+    let numbers = numbers_of(part);
+    format!("{} to {}", numbers.start, numbers.end.saturating_sub(1))
 }
 
 /// Field of a decision with its value: the row of its origin, or the place of its

@@ -15,11 +15,13 @@ use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow};
 use super::filter::{DecisionFilter, EventFilter};
+use super::head::key_name;
 use super::leaf::RecordId;
 use super::order::{self, Direction, TimeRange};
 use super::pages::{NumberedTable, TableScan};
 use super::record_id::{RecordMarker, read_id};
 use super::schema;
+use super::tree_rows::TreeReader;
 use crate::decision::digest::Digest;
 use crate::decision::record::StoredRecord;
 
@@ -215,6 +217,21 @@ impl AuditReader {
             first: count(first),
             last: count(last),
         }))
+    }
+
+    /// Returns the name under which heads of the record are signed.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn record_name(&self) -> Result<String, AuditError> {
+        // Without an id, which every record has, no head is of this record.
+        Ok(key_name(&read_id(&self.connection)?.unwrap_or_default()))
+    }
+
+    /// Makes a reader of the tree over the sequence, and of its heads.
+    pub fn tree(&self) -> TreeReader<'_> {
+        TreeReader::new(&self.connection)
     }
 
     /// Makes a reader of decisions.

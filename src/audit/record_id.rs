@@ -156,10 +156,11 @@ pub(super) fn read_or_make_id(
         .prepare(INSERT_RECORD)?
         .insert(params_from_iter(values))?;
     if let Some(marker) = before {
-        let values = EventRow::record_begun(marker.last, now).values(RecordId::parse(&id));
+        let row = EventRow::record_begun(marker.last, now);
+        let leaf = row.leaf(RecordId::parse(&id));
         transaction
             .prepare(INSERT_EVENT)?
-            .insert(params_from_iter(values))?;
+            .insert(params_from_iter(row.values(leaf)))?;
     }
     transaction.commit()?;
     Ok(id)

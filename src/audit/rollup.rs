@@ -10,7 +10,7 @@
 //!
 //! Does not know what is counted, nor for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
@@ -388,6 +388,23 @@ pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
     Ok(span.map(|(first_us, last_us)| TimeSpan { first_us, last_us }))
 }
 
+/// Finds the earlier parts whose decisions have endings with numbers in `part`, as
+/// far as its roll-up says.
+pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result<BTreeSet<i64>> {
+    let sql = "SELECT sums FROM rollup WHERE part = ?";
+    let read = |row: &Row<'_>| {
+        let mut entries = Vec::new();
+        let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
+        // Of what somebody has changed, as much as can be read.
+        let read = RollupReader::new(bytes, part).read(true, &mut entries);
+        Ok((entries, read).0)
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    let entries = statement.query_row([part], read).optional()?;
+    let parts = entries.into_iter().flatten().map(|entry| entry.key.part);
+    Ok(parts.collect())
+}
+
 /// Finds the last part that is rolled up.
 pub(super) fn last_rolled_up(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT max(part) FROM rollup";
@@ -503,8 +520,8 @@ impl<'a> RollupCheck<'a> {
             origin: row.origin,
             ruling: row.ruling,
             wait_ms: record.wait_ms,
-            ending: row.ending.map(|seq| CountedEnding {
-                seq,
+            ending: row.ending.map(|ending| CountedEnding {
+                seq: ending.first,
                 bytes: record.bytes.unwrap_or_default(),
                 has_error: record.error.is_some(),
             }),

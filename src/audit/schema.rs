@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 9 are older than the first release and are not read.
+//! read. Versions 1 to 10 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -13,7 +13,7 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 10;
+const SCHEMA_VERSION: i64 = 11;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -154,6 +154,15 @@ CREATE TABLE rollup (
   sums BLOB NOT NULL
 ) STRICT;
 CREATE TABLE late_ending (decision INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE subtree (
+  part INTEGER PRIMARY KEY,
+  hash BLOB NOT NULL
+) STRICT;
+CREATE TABLE seal (
+  size INTEGER PRIMARY KEY,
+  note TEXT NOT NULL,
+  vkey TEXT NOT NULL
+) STRICT;
 CREATE TABLE kept (
   origin TEXT NOT NULL,
   token TEXT NOT NULL COLLATE NOCASE,

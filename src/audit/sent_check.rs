@@ -112,7 +112,7 @@ impl ProcessCount {
             Some(ending) if 0 < sent => {
                 self.recorded += sent;
                 self.under_way_sent += sent;
-                self.under_way.push(Reverse((ending, sent)));
+                self.under_way.push(Reverse((ending.first, sent)));
             }
             None if lets_through(&row.record.ruling) => self.open += i64::from(SENDS_MAX),
             Some(_) | None => {}

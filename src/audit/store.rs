@@ -18,11 +18,14 @@ use super::columns::count;
 use super::error::{AuditError, WriteError};
 use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
+use super::head::key_name;
 use super::leaf::RecordId;
 use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::record_id::RecordMarker;
 use super::schema::open_error;
+use super::seal_key::{key_path, open_key};
+use super::sealing::Sealer;
 use super::sequence::{Sequence, block_of};
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::wal::Wal;
@@ -67,11 +70,15 @@ pub(super) struct AuditStore {
     is_upkeep_failing: bool,
     /// Numbers that were committed to the files that were opened.
     sequence: Sequence,
+    /// Tree over what is in the file, and its heads.
+    sealer: Sealer,
     /// Numbers as the connection has them: ahead of the others after a commit to
     /// files that may be gone.
     written: Sequence,
     /// Syncing as the connection has it.
     sync: CommitSync,
+    /// Whether the next commit must be on disk when it returns.
+    must_sync: bool,
     /// Time of the first commit that may not be on disk.
     unsynced_since: Option<Instant>,
     /// Locked for as long as the store is open.
@@ -84,7 +91,8 @@ impl AuditStore {
     ///
     /// # Errors
     ///
-    /// Those of [`opening::open`], and [`AuditError::Inspect`].
+    /// Those of [`opening::open`], [`AuditError::Inspect`], and
+    /// [`AuditError::SealKey`].
     pub(super) fn open(options: &Options, metrics: &Metrics) -> Result<Self, AuditError> {
         let OpenRecord {
             folder,
@@ -103,6 +111,10 @@ impl AuditStore {
             forms: PrivacyForms::open(options.privacy, folder.path())?,
         };
         let sequence = resume(&mut connection, &plan).map_err(open_error(&folder.database))?;
+        let key = key_path(options.seal.key.as_deref(), folder.path());
+        let signer = open_key(&key, &key_name(&marker.record))?;
+        let sealer = Sealer::new(&connection, sequence.last, signer, options.seal.clone())
+            .map_err(open_error(&folder.database))?;
         let files = OpenFiles::note(&folder.database, &options.path)
             .map_err(|error| AuditError::Inspect(folder.database.clone(), error))?;
         let mut store = Self {
@@ -115,8 +127,10 @@ impl AuditStore {
             marker,
             is_upkeep_failing: false,
             sequence,
+            sealer,
             written: sequence,
             sync: CommitSync::Full,
+            must_sync: false,
             unsynced_since: None,
             folder,
         };
@@ -166,7 +180,10 @@ impl AuditStore {
         let mut transaction =
             AuditTransaction::begin(&self.connection, &mut self.memory, &self.plan, sequence)?;
         work(&mut transaction)?;
-        self.written = transaction.commit()?;
+        let mut committed = transaction.commit()?;
+        self.written = committed.sequence;
+        // Whether or not the files are found again: the leaves are in them.
+        self.sealer.note_committed(&mut committed.leaves);
         self.unsynced_since = match self.sync {
             CommitSync::Full => None,
             CommitSync::Normal => self.unsynced_since.or_else(|| Some(clock::instant())),
@@ -184,7 +201,7 @@ impl AuditStore {
     /// one has waited for long enough.
     fn choose_sync(&mut self, sequence: Sequence) -> rusqlite::Result<()> {
         let is_awaited = self.plan.block == 0 || sequence.reserved != self.written.reserved;
-        let sync = if is_awaited || self.is_sync_due() {
+        let sync = if is_awaited || self.must_sync || self.is_sync_due() {
             CommitSync::Full
         } else {
             CommitSync::Normal
@@ -206,6 +223,49 @@ impl AuditStore {
     pub(super) fn is_sync_due(&self) -> bool {
         self.unsynced_since
             .is_some_and(|since| SYNC_EVERY <= clock::instant().duration_since(since))
+    }
+
+    /// Puts into the tree what was committed. To be called when nobody waits for a
+    /// commit.
+    pub(super) fn grow_tree(&mut self) {
+        self.sealer.grow();
+    }
+
+    /// Returns how many entries no head covers.
+    pub(super) fn unsealed(&self) -> u64 {
+        count(self.sequence.last).saturating_sub(self.sealer.sealed())
+    }
+
+    /// Returns the time until a head is due; `None` if none will be.
+    pub(super) fn seal_due_in(&self) -> Option<Duration> {
+        self.sealer.due_in()
+    }
+
+    /// Makes a head of all that is committed, and writes it. Returns the note;
+    /// `None` if there is nothing new.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`AuditStore::write`].
+    pub(super) fn seal(&mut self) -> Result<Option<String>, WriteError> {
+        let Some(seal) = self.sealer.make(clock::now()) else {
+            return Ok(None);
+        };
+        // A head that is sent away must not cover what a power failure takes.
+        self.must_sync = true;
+        let written = self.write(|transaction| transaction.write_seal(&seal));
+        self.must_sync = false;
+        match written {
+            Ok(()) => {
+                self.sealer.note_written(&seal);
+                Ok(Some(seal.note().to_owned()))
+            }
+            Err(error) => {
+                // A commit to files that came back may have gone through.
+                self.sealer.note_failed(&self.connection, seal);
+                Err(error)
+            }
+        }
     }
 
     /// Returns the highest number that was committed to the files that were

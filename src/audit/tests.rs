@@ -20,6 +20,8 @@ mod parts;
 
 mod revision;
 
+mod seals;
+
 mod stats;
 
 use std::collections::BTreeSet;
@@ -38,6 +40,7 @@ use tokio::task::JoinSet;
 use super::events::EventRow;
 use super::filter::{DecisionFilter, EventFilter};
 use super::reader::AuditReader;
+use super::seal_check::SealSums;
 use super::sequence::Sequence;
 use super::verify::Verification;
 use super::*;
@@ -152,6 +155,7 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
         queue,
         wal_max: 1 << 28,
         privacy: Default::default(),
+        seal: SealOptions::default(),
         new_record: false,
     }
 }
@@ -496,14 +500,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 11");
+    kit.sql("PRAGMA user_version = 12");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 11,
-                known: 10,
+                found: 12,
+                known: 11,
                 ..
             }
         )
@@ -622,6 +626,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         kept: 0,
         events: 0,
         back_offs: 0,
+        seals: SealSums::default(),
     };
     assert_eq!(verification, expected);
 }

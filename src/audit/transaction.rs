@@ -16,12 +16,13 @@ use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, R
 use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
 use super::interning::InternedValues;
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
-use super::leaf::{DecisionValues, EndingValues, LostRange, RecordId, SALT_BYTES};
+use super::leaf::{DecisionValues, EndingValues, LeafRun, LostRange, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
 use super::rollup::OpenRollup;
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
+use super::sealing::NewSeal;
 use super::sequence::{Sequence, write_lost};
 use super::tasks::PendingProcessEvent;
 use crate::decision::decide::Evidence;
@@ -66,6 +67,16 @@ pub(super) struct AuditTransaction<'a> {
     memory: &'a mut WriterMemory,
     plan: &'a RecordPlan,
     now: Sequence,
+    leaves: Vec<LeafRun>,
+}
+
+/// Result of a transaction that was committed.
+#[derive(Debug)]
+pub(super) struct Committed {
+    /// Numbers in the database.
+    pub(super) sequence: Sequence,
+    /// Leaves of what was written, in the order of writing.
+    pub(super) leaves: Vec<LeafRun>,
 }
 
 /// Numbers of an ending.
@@ -94,11 +105,12 @@ impl<'a> AuditTransaction<'a> {
             memory,
             plan,
             now: sequence,
+            leaves: Vec::new(),
         })
     }
 
-    /// Commits, and returns the numbers in the database.
-    pub(super) fn commit(self) -> rusqlite::Result<Sequence> {
+    /// Commits.
+    pub(super) fn commit(self) -> rusqlite::Result<Committed> {
         let sequence = Sequence {
             reserved: self.now.reserved.max(self.now.last),
             ..self.now
@@ -107,7 +119,10 @@ impl<'a> AuditTransaction<'a> {
         sequence.write(&self.transaction, self.plan.record)?;
         drop((self.insert_decision, self.insert_ending));
         self.transaction.commit()?;
-        Ok(sequence)
+        Ok(Committed {
+            sequence,
+            leaves: self.leaves,
+        })
     }
 
     /// Writes a decision, and what it rests on.
@@ -170,6 +185,7 @@ impl<'a> AuditTransaction<'a> {
             salt.as_slice(),
             leaf.as_bytes().as_slice(),
         ])?;
+        self.leaves.push(LeafRun::of_entry(seq, leaf));
         Ok(())
     }
 
@@ -216,6 +232,7 @@ impl<'a> AuditTransaction<'a> {
             error.map(|error| error.id),
             leaf.as_bytes().as_slice(),
         ])?;
+        self.leaves.push(LeafRun::of_entry(seq, leaf));
         self.memory
             .rollup
             .note_ending(&self.transaction, decision, seq)
@@ -224,6 +241,9 @@ impl<'a> AuditTransaction<'a> {
     /// Notes that the numbers from `first` to `last` have no entry.
     pub(super) fn write_lost(&mut self, lost: LostRange) -> rusqlite::Result<()> {
         self.now.last = self.now.last.max(lost.last);
+        let (first, last) = (lost.first, lost.last);
+        let leaf = lost.digest(self.plan.record);
+        self.leaves.push(LeafRun { first, last, leaf });
         write_lost(&self.transaction, self.plan.record, lost)
     }
 
@@ -254,17 +274,25 @@ impl<'a> AuditTransaction<'a> {
         seq: u64,
         pending: &PendingProcessEvent,
     ) -> rusqlite::Result<()> {
-        self.take(seq);
         let row = EventRow::of_process(seq, &pending.event, pending.sent);
-        let values = row.values(self.plan.record);
-        self.execute(INSERT_EVENT, params_from_iter(values))
+        self.insert_event(row)
+    }
+
+    /// Writes the head of the tree, and the roots of parts.
+    pub(super) fn write_seal(&self, seal: &NewSeal) -> rusqlite::Result<()> {
+        seal.write(&self.transaction)
+    }
+
+    fn insert_event(&mut self, row: EventRow) -> rusqlite::Result<()> {
+        let seq = self.take(row.seq);
+        let leaf = row.leaf(self.plan.record);
+        self.leaves.push(LeafRun::of_entry(seq, leaf));
+        self.execute(INSERT_EVENT, params_from_iter(row.values(leaf)))
     }
 
     /// Writes an event, and what the next process must know after it.
     pub(super) fn write_event(&mut self, seq: u64, event: &BackOffEvent) -> rusqlite::Result<()> {
-        self.take(seq);
-        let values = EventRow::of_back_off(seq, event).values(self.plan.record);
-        self.execute(INSERT_EVENT, params_from_iter(values))?;
+        self.insert_event(EventRow::of_back_off(seq, event))?;
         match event.saved() {
             Some(back_off) => {
                 self.execute(SAVE_BACK_OFF, params_from_iter(back_off_values(&back_off)))

@@ -23,10 +23,11 @@ use super::filter::{DecisionFilter, EventFilter};
 use super::number_check::{NumberCheck, NumberFinding};
 use super::order::OrderCheck;
 use super::pages::{KeyScan, KeyedTable};
-use super::parts::PART_NUMBERS;
+use super::parts::part_text;
 use super::reader::AuditReader;
 use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
+use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
 use super::sequence::is_sequence_as_written;
 use crate::decision::again::{Again, EvidenceCache, decide_again};
@@ -38,7 +39,7 @@ use crate::decision::record::StoredRuling;
 const VALUES: usize = 512;
 
 /// Sums of a verification.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Rows that were decided again, whatever the result.
     pub decided: u64,
@@ -68,12 +69,14 @@ pub struct Verification {
     pub events: u64,
     /// Saved back-offs that were looked at.
     pub back_offs: u64,
+    /// Heads of the record, and how far it is sealed.
+    pub seals: SealSums,
 }
 
 /// Decides every row that meets `filter` again, from what is stored, and hands
 /// each finding to `report`.
 ///
-/// Bodies, dictionaries, events, saved state and gaps concern the record as a
+/// Bodies, dictionaries, events, saved state, gaps and heads concern the record as a
 /// whole; they are looked at if `filter` is open.
 ///
 /// # Errors
@@ -84,11 +87,27 @@ pub fn verify(
     filter: &DecisionFilter,
     report: impl FnMut(String),
 ) -> Result<Verification, AuditError> {
+    verify_with(reader, filter, &SealEvidence::default(), report)
+}
+
+/// Verifies as [`verify`], and compares the heads with `evidence` from outside the
+/// record.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn verify_with(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    evidence: &SealEvidence,
+    report: impl FnMut(String),
+) -> Result<Verification, AuditError> {
     let mut run = VerificationRun {
         reader,
+        evidence,
         report,
         sums: Verification::default(),
-        evidence: EvidenceCache::default(),
+        decided_on: EvidenceCache::default(),
         order: OrderCheck::new(&reader.connection)?,
     };
     if filter.is_open() {
@@ -106,12 +125,14 @@ struct VerificationRun<'a, F> {
     reader: &'a AuditReader,
     report: F,
     sums: Verification,
+    /// What is known of heads from outside the record.
+    evidence: &'a SealEvidence,
     /// Evidence that many rows rest on.
-    evidence: EvidenceCache,
+    decided_on: EvidenceCache,
     order: OrderCheck,
 }
 
-impl<F: FnMut(String)> VerificationRun<'_, F> {
+impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
     fn add_mismatch(&mut self, finding: String) {
         self.sums.mismatches += 1;
         (self.report)(finding);
@@ -139,12 +160,13 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
                 }
             }
             NumberFinding::WrongRollup(part) => {
-                let (first, last) = (part * PART_NUMBERS, (part + 1) * PART_NUMBERS - 1);
+                let numbers = part_text(part);
                 self.add_mismatch(format!(
-                    "{first} to {last}: the table rollup does not have the sums of these entries: \
+                    "{numbers}: the table rollup does not have the sums of these entries: \
                      statistics are wrong"
                 ));
             }
+            NumberFinding::Seal(finding) => self.add_mismatch(finding.to_string()),
             NumberFinding::EmptyRollups => {
                 self.add_mismatch(
                     "the table rollup has sums of entries that are not there: statistics may be \
@@ -153,9 +175,9 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
                 );
             }
             NumberFinding::Unsummed(part) => {
-                let (first, last) = (part * PART_NUMBERS, (part + 1) * PART_NUMBERS - 1);
+                let numbers = part_text(part);
                 self.add_mismatch(format!(
-                    "{first} to {last}: the table part does not have all of these decisions: a \
+                    "{numbers}: the table part does not have all of these decisions: a \
                      search by host or verdict may miss some"
                 ));
             }
@@ -220,7 +242,10 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         let mut whole = match filter.is_open() {
             // The counts before the decisions: a proxy may be writing, and all that
             // was counted has its decision on record by then.
-            true => Some((SentCheck::new(reader)?, NumberCheck::new(reader)?)),
+            true => {
+                let seals = self.read_heads()?;
+                Some((SentCheck::new(reader)?, NumberCheck::new(reader, seals)?))
+            }
             false => None,
         };
         // Every row, whatever its number says of its time: somebody may have
@@ -237,20 +262,31 @@ impl<F: FnMut(String)> VerificationRun<'_, F> {
         }
         if let Some((sent, numbers)) = whole {
             sent.end(|finding| self.add_sent(finding));
-            numbers.end(|finding| self.add_number(finding))?;
+            self.sums.seals = numbers.end(|finding| self.add_number(finding))?;
         }
         Ok(())
+    }
+
+    /// Reads the heads, before the numbers that they cover.
+    fn read_heads(&mut self) -> Result<SealCheck<'a>, AuditError> {
+        let reader: &'a AuditReader = self.reader;
+        let name = reader.record_name()?;
+        let check = SealCheck::new(&reader.connection, name, self.evidence, |finding| {
+            self.sums.mismatches += 1;
+            (self.report)(finding.to_string());
+        });
+        Ok(check?)
     }
 
     fn check_decision(&mut self, row: CheckedRecord) -> Result<(), AuditError> {
         let record = row.record;
         let seq = record.seq;
         let is_in_order = self.order.holds(seq, record.at);
-        let body = match self.evidence.wanted_body(&record) {
+        let body = match self.decided_on.wanted_body(&record) {
             Some(wanted) => self.reader.body(wanted)?.map(Bytes::from),
             None => None,
         };
-        match decide_again(&record, body, &mut self.evidence) {
+        match decide_again(&record, body, &mut self.decided_on) {
             Ok(Again::Differs(again)) => {
                 self.sums.decided += 1;
                 let (found, again) = (ruling_line(&record.ruling), ruling_line(&again));

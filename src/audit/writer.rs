@@ -24,7 +24,7 @@ use super::store::AuditStore;
 use super::tasks::{PendingProcessEvent, WriterTask};
 use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
 use crate::clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ResultLabel};
 use crate::throttle::REPEATING;
 
 /// Time after which what waits is tried again though no entry has come. Entries
@@ -99,6 +99,7 @@ impl AuditWriter {
         // What could not be written is found as lost by the next start, and its
         // numbers are not given again.
         if self.batch.is_empty() && self.lost.is_empty() {
+            self.seal();
             self.store.release_numbers();
         }
         self.store.close();
@@ -106,7 +107,10 @@ impl AuditWriter {
 
     fn receive(&mut self) -> bool {
         let is_waiting = !self.batch.is_empty() || self.store.is_unsynced();
-        let patience = is_waiting.then_some(RETRY_TIME);
+        let patience = match is_waiting {
+            true => Some(RETRY_TIME),
+            false => self.store.seal_due_in(),
+        };
         self.entries.receive(&mut self.batch, patience)
     }
 
@@ -129,6 +133,29 @@ impl AuditWriter {
         }
         let settled = i64::try_from(taken - self.batch.len()).unwrap_or(i64::MAX);
         self.metrics.audit_queue.dec_by(settled);
+        // After the answers, too.
+        self.store.grow_tree();
+        let is_due = self.store.seal_due_in().is_some_and(|left| left.is_zero());
+        if is_due && self.batch.is_empty() {
+            self.seal();
+        }
+        let unsealed = i64::try_from(self.store.unsealed()).unwrap_or(i64::MAX);
+        self.metrics.audit_unsealed.set(unsealed);
+    }
+
+    /// Makes a head of all that is committed. Where that fails, it is tried again,
+    /// and no request is refused because of it.
+    fn seal(&mut self) {
+        let result = match self.store.seal() {
+            Ok(None) => return,
+            Ok(Some(_)) => "made",
+            Err(error) => {
+                tracing::warn!(target: REPEATING, %error, "a head of the record could not be written");
+                "failed"
+            }
+        };
+        let seals = &self.metrics.audit_seals;
+        seals.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// Commits the batch; if that fails, without snapshots and events: what no

@@ -4,21 +4,22 @@ mod arguments;
 mod details;
 mod ecs;
 mod export;
+mod heads;
 mod listing;
 mod robots;
 pub(super) mod rows;
 mod sections;
 mod stats;
 mod tail;
+mod verification;
 mod warc;
 mod why;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use serde_json::{Value, json};
 
 use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
 use self::details::{DecisionDetails, of_url};
@@ -28,13 +29,12 @@ use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
 use self::stats::{StatsArguments, TopArguments};
 use self::tail::TailArguments;
+use self::verification::VerifyArguments;
 use self::why::WhyArguments;
-use super::inert::inert;
 use super::output::{Exit, OutputForm};
 use crate::audit::backup;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
-use crate::audit::verify::verify;
 use crate::audit::{CheckedRecord, Direction, row_json};
 use crate::config::Settings;
 
@@ -184,18 +184,31 @@ codes: 0 restored, 1 not.")]
     },
     /// Decides again from what is stored, and tells what does not fit.
     #[command(after_help = format!("\
-Example: politesse audit verify --from 2026-11-01
+Examples:
+  politesse audit verify --from 2026-11-01
+  politesse audit verify --key politesse.key --head heads.txt
 
 {FILTERS_HELP}
 
-Without a filter the whole record is looked at, gaps and robots.txt bodies included."))]
-    Verify {
-        #[command(flatten)]
-        which: DecisionArguments,
-        /// One JSON object instead of sentences.
-        #[arg(long)]
-        json: bool,
-    },
+Without a filter the whole record is looked at, gaps, robots.txt bodies and heads
+included. --head compares it with heads that were exported (`audit head`,
+`audit.seal_to`) and are kept where whoever can write to the record cannot."))]
+    Verify(VerifyArguments),
+    /// The public key by which heads of the record are signed.
+    #[command(after_help = "\
+Example: politesse audit key > politesse.key
+
+Keep it away from the record: `audit verify --key` holds heads against it.")]
+    Key,
+    /// The newest signed head: how many entries the record has, and the root of the
+    /// tree over them.
+    #[command(after_help = "\
+Example: politesse audit head >> heads.txt
+
+Keep it away from the record: `audit verify --head` proves that nothing before it was
+changed, removed or inserted, and that nothing was cut off. Exit codes: 0 printed, 1
+there is none yet.")]
+    Head,
 }
 
 /// Answers `command` from the record.
@@ -219,9 +232,9 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
         AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
         AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
         AuditCommand::Export(asked) => export::export(&reader()?, asked),
-        AuditCommand::Verify { which, json } => {
-            verification(&reader()?, &which.try_into()?, OutputForm::from(*json))
-        }
+        AuditCommand::Verify(asked) => verification::print_verification(&reader()?, asked),
+        AuditCommand::Key => heads::print_key(&reader()?, &settings.audit),
+        AuditCommand::Head => heads::print_head(&reader()?),
         AuditCommand::Backup { file } => back_up(path, file),
         AuditCommand::Restore { file } => restore(path, file),
     }
@@ -327,73 +340,4 @@ fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Re
         writeln!(stderr, "  try: politesse audit list --url '{beginning}/*'")?;
     }
     Ok(())
-}
-
-fn verification(
-    reader: &AuditReader,
-    filter: &DecisionFilter,
-    form: OutputForm,
-) -> anyhow::Result<Exit> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    if form == OutputForm::Json {
-        out.write_all(b"{\"findings\":[")?;
-    }
-    let mut separator = "";
-    // A closed stdout is found out by the last line.
-    let sums = verify(reader, filter, |finding| match form {
-        OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
-        OutputForm::Json => {
-            drop(write!(out, "{separator}{}", Value::from(finding)));
-            separator = ",";
-        }
-    })?;
-    match form {
-        OutputForm::Json => {
-            let sums = json!({
-                "decided": sums.decided,
-                "other_revision": sums.other_revision,
-                "form_only": sums.form_only,
-                "query_withheld": sums.query_withheld,
-                "mismatches": sums.mismatches,
-                "missing": sums.missing,
-                "lost": sums.lost,
-                "unrecorded": sums.unrecorded,
-                "unknown_ends": sums.unknown_ends,
-                "kept": sums.kept,
-                "events": sums.events,
-                "back_offs": sums.back_offs,
-            });
-            writeln!(out, "],{}", sums.to_string().trim_start_matches('{'))?;
-        }
-        OutputForm::Columns => {
-            let other_revision = match sums.other_revision {
-                0 => String::new(),
-                rows => format!(", {rows} decided otherwise by another revision"),
-            };
-            let withheld = match sums.query_withheld {
-                0 => String::new(),
-                rows => format!(", {rows} by query strings that are not on record"),
-            };
-            let lost = match sums.lost {
-                0 => String::new(),
-                numbers => format!(", {numbers} numbers lost in a crash or given up"),
-            };
-            let unrecorded = match sums.unrecorded {
-                0 => String::new(),
-                requests => format!(", {requests} sent and not on record"),
-            };
-            writeln!(
-                out,
-                "{} decided again, {} checked for form, {} mismatches, {} missing{other_revision}\
-                 {withheld}{lost}{unrecorded}",
-                sums.decided, sums.form_only, sums.mismatches, sums.missing
-            )?;
-        }
-    }
-    out.flush()?;
-    // The proxy never removes a row: a missing one was removed by somebody.
-    Ok(match sums.mismatches + sums.missing {
-        0 => Exit::Done,
-        _ => Exit::Not,
-    })
 }

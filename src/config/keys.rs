@@ -576,6 +576,16 @@ keys! {
         /// What is written of the address of a client: all of it ("full"), its network
         /// ("shortened": /24 of IPv4, /48 of IPv6), or an HMAC by the same key ("keyed").
         client_addresses: ClientAddresses = r#""full""#, Choice(&[("full", ClientAddresses::Full), ("shortened", ClientAddresses::Shortened), ("keyed", ClientAddresses::Keyed)]);
+        /// The private key by which heads of the record are signed, readable by its
+        /// owner alone (0600). Made at the first start; "none" is seal.key in the folder
+        /// of the record. `politesse audit key` prints the public key.
+        seal_key: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// After how many entries a head is signed: what came before it cannot be
+        /// changed unnoticed.
+        // A start after a crash reads what no head covers.
+        seal_entries: NonZeroUsize = "65536", count(1..=1_048_576);
+        /// How long an entry may wait for a head that covers it.
+        seal_interval: Duration = r#""10m""#, Span(Duration::from_secs(1)..=DAY);
     }
 
     /// The listener for people and monitoring.

@@ -182,6 +182,11 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
             query_strings: audit.query_strings,
             client_addresses: audit.client_addresses,
         },
+        seal: audit::SealOptions {
+            key: audit.seal_key.map(|path| data.join(path)),
+            entries: audit.seal_entries,
+            interval: audit.seal_interval,
+        },
         new_record: false,
     }
 }

@@ -537,6 +537,9 @@ bounds! {
     audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
     audit_query_strings: "audit.query_strings" refuses ["none" "hash"] takes ["full" "keyed" "omitted"];
     audit_client_addresses: "audit.client_addresses" refuses ["none" "omitted"] takes ["full" "shortened" "keyed"];
+    audit_seal_key: "audit.seal_key" refuses ["" "~/seal.key"] takes ["none" "seal.key"];
+    audit_seal_entries: "audit.seal_entries" refuses ["0" "1048577"] takes ["1" "1048576"];
+    audit_seal_interval: "audit.seal_interval" refuses ["999ms" "86401s"] takes ["1s" "24h"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];

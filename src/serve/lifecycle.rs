@@ -120,7 +120,7 @@ mod tests {
     use crate::audit::events::EventRow;
     use crate::audit::filter::EventFilter;
     use crate::audit::reader::AuditReader;
-    use crate::audit::{Durability, Options};
+    use crate::audit::{Durability, Options, SealOptions};
     use crate::config::{Config, ConfigSources};
     use crate::metrics::Metrics;
 
@@ -134,6 +134,7 @@ mod tests {
             queue: NonZeroUsize::MIN.saturating_add(15),
             wal_max: 1 << 28,
             privacy: Default::default(),
+            seal: SealOptions::default(),
             new_record: false,
         };
         let (metrics, tracker) = (Arc::new(Metrics::default()), TaskTracker::new());

@@ -316,7 +316,7 @@ fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
     run(async {
         let place = Config::default().start().await.stop().await;
         for (version, said) in [
-            (11, "has schema 11, this version knows 10"),
+            (12, "has schema 12, this version knows 11"),
             (9, "has schema 9, of a version before the first release"),
         ] {
             let set = format!("PRAGMA user_version = {version}");

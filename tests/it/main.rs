@@ -94,6 +94,7 @@ mod run_environment;
 mod run_joins;
 mod run_sealed;
 mod scripts;
+mod seals;
 mod shared;
 mod shared_full;
 mod shutdown;

@@ -52,7 +52,8 @@ impl Kit {
         let mut events = self.all_events().into_iter();
         let mut row = events.find(|event| event.seq == seq).unwrap();
         row.sent = Some(sent);
-        let values = row.values(RecordId::parse(&id));
+        let leaf = row.leaf(RecordId::parse(&id));
+        let values = row.values(leaf);
         let sql = format!("REPLACE INTO event VALUES ({})", ["?"; 12].join(","));
         let connection = Connection::open(self.path()).unwrap();
         let replaced = connection.execute(&sql, params_from_iter(values));

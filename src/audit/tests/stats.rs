@@ -278,7 +278,7 @@ async fn parts_that_are_over_are_counted_by_their_roll_ups() {
     assert_eq!(all(&kit), before);
     kit.sql("UPDATE rollup SET first_us = 0 WHERE part = 0");
     let (_, found) = verify(&kit);
-    let wrong = "0 to 8191: the table rollup does not have the sums of these entries";
+    let wrong = "1 to 8192: the table rollup does not have the sums of these entries";
     assert!(
         found.iter().any(|finding| finding.starts_with(wrong)),
         "{found:?}"
@@ -294,17 +294,17 @@ async fn a_roll_up_that_was_changed_is_found_and_keeps_nothing_from_being_counte
     for (change, wanted) in [
         (
             "UPDATE rollup SET sums = substr(sums, 1, length(sums) - 1) WHERE part = 0",
-            "0 to 8191",
+            "1 to 8192",
         ),
         (
             "UPDATE rollup SET sums = zeroblob(3) WHERE part = 0",
-            "0 to 8191",
+            "1 to 8192",
         ),
         (
             "UPDATE rollup SET sums = x'ffffffffffffffffffffffff' WHERE part = 1",
-            "8192 to 16383",
+            "8193 to 16384",
         ),
-        ("DELETE FROM rollup WHERE part = 0", "0 to 8191"),
+        ("DELETE FROM rollup WHERE part = 0", "1 to 8192"),
         ("DELETE FROM rollup", "the record"),
         (
             "INSERT INTO rollup VALUES (-7, 1, 2, x'')",
@@ -312,7 +312,7 @@ async fn a_roll_up_that_was_changed_is_found_and_keeps_nothing_from_being_counte
         ),
         (
             "INSERT INTO rollup VALUES (9223372036854775807, 1, 2, x'00')",
-            "16384 to 24575",
+            "16385 to 24576",
         ),
     ] {
         let saved = "CREATE TABLE saved AS SELECT * FROM rollup;";

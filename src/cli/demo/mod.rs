@@ -108,6 +108,10 @@ listen = "127.0.0.1:{admin}"
 # The site's own authority, in place of the system's roots.
 upstream_roots = "site-ca.pem"
 
+[audit]
+# A signed head of the record at once, so that there is one to look at.
+seal_entries = 1
+
 [log]
 format = "pretty"
 "#

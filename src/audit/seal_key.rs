@@ -1,0 +1,101 @@
+//! File of the key that signs heads: made at the first start, readable by its
+//! owner alone.
+//!
+//! The file is PKCS #8 in PEM (RFC 5958, RFC 8410), as other programs write it.
+//! Does not know what is signed.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::error::{AuditError, SealKeyError};
+use super::folder::check_path;
+use super::note::{NoteError, NoteSigner};
+
+/// Name of the file in the folder of the record, unless `audit.seal_key` names
+/// another.
+const NAME: &str = "seal.key";
+
+/// Longest file that is read: a key has some 120 bytes.
+const BYTES_MAX: u64 = 16 * 1024;
+
+/// Returns the path of the key: `configured`, or the one in the folder of the
+/// record.
+pub fn key_path(configured: Option<&Path>, folder: &Path) -> PathBuf {
+    configured.map_or_else(|| folder.join(NAME), Path::to_owned)
+}
+
+/// Reads the key at `path`, which signs as `name`, or makes one if there is no
+/// file. To be called by the process that has locked the record.
+///
+/// # Errors
+///
+/// [`AuditError::SealKey`], and [`AuditError::Writable`] if others than the owner
+/// may write to it.
+pub(super) fn open_key(path: &Path, name: &str) -> Result<NoteSigner, AuditError> {
+    check_path(path, "0600")?;
+    match read_key(path, name) {
+        Err(AuditError::SealKey(_, SealKeyError::File(error)))
+            if error.kind() == io::ErrorKind::NotFound =>
+        {
+            make(path).map_err(|error| AuditError::SealKey(path.to_owned(), error))?;
+            tracing::info!(path = %path.display(), "a key was made that signs heads of the record");
+            read_key(path, name)
+        }
+        read => read,
+    }
+}
+
+/// Reads the key at `path`, which signs as `name`.
+///
+/// # Errors
+///
+/// [`AuditError::SealKey`].
+pub fn read_key(path: &Path, name: &str) -> Result<NoteSigner, AuditError> {
+    read(path)
+        .and_then(|encoded| sign_as(name, &encoded))
+        .map_err(|error| AuditError::SealKey(path.to_owned(), error))
+}
+
+fn sign_as(name: &str, encoded: &PrivatePkcs8KeyDer<'_>) -> Result<NoteSigner, SealKeyError> {
+    Ok(NoteSigner::from_pkcs8(name, encoded.secret_pkcs8_der())?)
+}
+
+fn read(path: &Path) -> Result<PrivatePkcs8KeyDer<'static>, SealKeyError> {
+    let found = std::fs::metadata(path)?;
+    // Reading from a named pipe would wait for somebody who writes to it.
+    if !found.is_file() || BYTES_MAX < found.len() {
+        return Err(NoteError::PrivateKey.into());
+    }
+    let text = std::fs::read(path)?;
+    PrivatePkcs8KeyDer::from_pem_slice(&text).map_err(|_| NoteError::PrivateKey.into())
+}
+
+fn make(path: &Path) -> Result<(), SealKeyError> {
+    let encoded = STANDARD.encode(NoteSigner::generate()?);
+    // A bare name lies in the working directory.
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder)?;
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{encoded}\n-----END PRIVATE KEY-----\n");
+    file.write_all(pem.as_bytes())?;
+    file.sync_all()?;
+    // The new name is only on disk when the folder is. A key that signed heads and
+    // is gone makes them look like those of somebody else.
+    Ok(File::open(folder)?.sync_all()?)
+}

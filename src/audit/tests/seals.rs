@@ -1,0 +1,582 @@
+//! Heads of the record: when they are made, what they cover, and what is found in
+//! a record that was changed after them.
+
+use std::fs;
+
+use tokio::time::advance;
+
+use super::events::entered;
+use super::faults::crash;
+use super::numbers::FILES;
+use super::*;
+use crate::audit::error::WriteError;
+use crate::audit::head::RecordHead;
+use crate::audit::merkle::{PlacedLeaf, chosen_ranges, consistency_ranges, leaf_hash};
+use crate::audit::note::{NoteKey, NoteSigner, SignedNote};
+use crate::audit::pages::{SqlConditions, TableScan};
+use crate::audit::seal_check::{OutsideHead, SealEvidence};
+use crate::audit::store::AuditStore;
+use crate::audit::tree_rows::{SEALS, StoredSeal, TreeReader};
+use crate::metrics::ResultLabel;
+
+/// Files of a record that is open, its key among them.
+const ALL_FILES: [&str; 4] = ["audit.db", "audit.db-wal", "record", "seal.key"];
+
+/// Returns options by which a head is made after `entries`.
+fn sealed_every(folder: &Path, entries: usize) -> Options {
+    let mut options = options(folder, Durability::Commit, 64);
+    options.seal.entries = NonZeroUsize::new(entries).unwrap();
+    options
+}
+
+/// Returns a log whose heads are made after `entries`.
+fn kit_with_heads(entries: usize) -> Kit {
+    let folder = tempfile::tempdir().unwrap();
+    let options = sealed_every(folder.path(), entries);
+    Kit::with(folder, &options)
+}
+
+impl Kit {
+    /// Records `count` decisions, which end at once, each alone.
+    async fn record_slowly(&self, count: usize) {
+        for _ in 0..count {
+            let (_, ending) = self.log.record(record("/a")).await.unwrap();
+            ending.complete(done(200));
+            self.log.probe().await.unwrap();
+        }
+    }
+
+    /// Waits until the writer has made its heads.
+    async fn settled(&self) {
+        // What it does after one answer is over before the next.
+        self.log.probe().await.unwrap();
+        self.log.probe().await.unwrap();
+    }
+
+    fn heads(&self) -> Vec<StoredSeal> {
+        heads_of(&Connection::open(self.path()).unwrap())
+    }
+
+    fn sizes(&self) -> Vec<i64> {
+        self.heads().iter().map(|head| head.size).collect()
+    }
+
+    fn verified(&self, evidence: &SealEvidence) -> (Verification, Vec<String>) {
+        let mut found = Vec::new();
+        let (reader, all) = (self.reader(), DecisionFilter::default());
+        let report = |finding| found.push(finding);
+        let sums = verify::verify_with(&reader, &all, evidence, report).unwrap();
+        (sums, found)
+    }
+
+    fn count_of_heads(&self, result: &'static str) -> u64 {
+        let label = ResultLabel { result };
+        self.metrics.audit_seals.get_or_create(&label).get()
+    }
+}
+
+fn heads_of(connection: &Connection) -> Vec<StoredSeal> {
+    let ranges = std::iter::once(i64::MIN..i64::MAX).collect();
+    let mut scan = TableScan::new(connection, SEALS, SqlConditions::default(), ranges);
+    let mut heads = Vec::new();
+    while let Some(page) = scan.next_page(StoredSeal::read).unwrap() {
+        heads.extend(page);
+    }
+    heads
+}
+
+fn head(seal: &StoredSeal) -> RecordHead {
+    let note: SignedNote = seal.note.parse().unwrap();
+    note.text().parse().unwrap()
+}
+
+fn outside(seal: &StoredSeal) -> SealEvidence {
+    SealEvidence {
+        keys: Vec::new(),
+        heads: vec![OutsideHead {
+            name: "head".to_owned(),
+            note: seal.note.parse().unwrap(),
+        }],
+    }
+}
+
+// Ours: docs/decisions/023-seals.md.
+#[tokio::test]
+async fn a_head_is_made_after_so_many_entries_and_at_a_clean_stop() {
+    let kit = kit_with_heads(4);
+    kit.record_slowly(5).await;
+    kit.settled().await;
+    assert_eq!(kit.sizes(), [4, 8]);
+    assert_eq!(
+        (kit.count_of_heads("made"), kit.metrics.audit_unsealed.get()),
+        (2, 2)
+    );
+    let id = kit.reader().record_name().unwrap();
+    let options = sealed_every(kit.folder.path(), 4);
+    let kit = Kit::with(kit.closed().await, &options);
+    let heads = kit.heads();
+    assert_eq!(kit.sizes(), [4, 8, 10]);
+    for pair in heads.windows(2) {
+        let previous = Digest::of(pair[0].note.as_bytes());
+        assert_eq!(head(&pair[1]).previous, Some(previous));
+    }
+    assert_eq!(head(&heads[0]).previous, None);
+    for seal in &heads {
+        let key: NoteKey = seal.vkey.parse().unwrap();
+        assert_eq!(
+            seal.note.parse::<SignedNote>().unwrap().verify(&key),
+            Ok(())
+        );
+        assert_eq!((key.name(), &head(seal).origin), (&*id, &id));
+    }
+    let (sums, found) = kit.verified(&SealEvidence::default());
+    assert_eq!(
+        (sums.seals.heads, sums.seals.sealed, found),
+        (3, 10, vec![])
+    );
+    // Nothing is new, so nothing is signed.
+    let kit = Kit::with(kit.closed().await, &options);
+    assert_eq!(kit.sizes(), [4, 8, 10]);
+    kit.record_slowly(1).await;
+    let kit = Kit::with(kit.closed().await, &options);
+    assert_eq!(kit.sizes(), [4, 8, 10, 12]);
+    assert_eq!(
+        kit.verified(&SealEvidence::default()).1,
+        Vec::<String>::new()
+    );
+}
+
+// Ours: no entry waits for its head for longer than `audit.seal_interval`.
+#[tokio::test(start_paused = true)]
+async fn a_head_is_made_so_long_after_the_first_entry_that_none_covers() {
+    let kit = Kit::new(Durability::Commit, 64);
+    advance(Duration::from_secs(3600)).await;
+    kit.record_slowly(1).await;
+    advance(Duration::from_secs(599)).await;
+    kit.settled().await;
+    assert!(kit.sizes().is_empty());
+    advance(Duration::from_secs(1)).await;
+    kit.settled().await;
+    assert_eq!(kit.sizes(), [2]);
+    advance(Duration::from_secs(3600)).await;
+    kit.settled().await;
+    assert_eq!(kit.sizes(), [2]);
+}
+
+// Ours: the writer wakes for a head though no entry comes.
+#[tokio::test]
+async fn a_head_is_made_though_nothing_more_happens() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path(), Durability::Queue, 64);
+    options.seal.interval = Duration::from_millis(50);
+    let kit = Kit::with(folder, &options);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    drop(ending);
+    while kit.sizes().last() != Some(&2) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_tree_is_made_again_after_a_crash_from_what_the_file_has() {
+    let kit = kit_with_heads(4);
+    kit.record_slowly(3).await;
+    kit.log.record_event(entered("o.test", 90));
+    kit.settled().await;
+    assert_eq!(kit.sizes(), [4]);
+    let crashed = crash(&kit, &ALL_FILES);
+    let options = sealed_every(crashed.path(), 4);
+    let again = Kit::with(crashed, &options);
+    again.record_slowly(1).await;
+    again.settled().await;
+    assert_eq!(again.sizes(), [4, 8]);
+    let (sums, found) = again.verified(&outside(&again.heads()[0]));
+    assert_eq!(
+        (sums.seals.sealed, sums.seals.outside, found),
+        (8, 1, vec![])
+    );
+}
+
+// Ours: parts that are over are read by their roots, and numbers that a crash took
+// have the leaf of their range.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_many_parts_is_sealed_over_starts_and_crashes() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let decision = decision("/a");
+    let mut open = Vec::new();
+    for _ in 0..9_000 {
+        let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();
+        open.push(ending);
+        if 300 < open.len() {
+            open.swap_remove(0).complete(done(200));
+        }
+    }
+    drop(open);
+    kit.log.probe().await.unwrap();
+    let crashed = Kit::reopened(crash(&kit, &ALL_FILES), Durability::Queue, 4096);
+    let lost = verify(&crashed).0.lost;
+    assert!(40_000 < lost, "{lost}");
+    crashed.record_slowly(1).await;
+    let kit = Kit::reopened(crashed.closed().await, Durability::Queue, 4096);
+    let (sums, found) = kit.verified(&outside(&kit.heads()[0]));
+    assert_eq!((found, sums.seals.outside), (vec![], 1));
+    let reader = kit.reader();
+    let (rows, newest) = (reader.tree(), head(kit.heads().last().unwrap()).tree);
+    assert_eq!(sums.seals.sealed, newest.size);
+    let last_part = i64::try_from(newest.size / 8192).unwrap() - 1;
+    assert!(rows.subtree(last_part).unwrap().is_some());
+    // Proofs are made from the rows.
+    let chosen = [0, 5, 8191, 8192, 17_000, newest.size - 1];
+    let placed: Vec<_> = chosen
+        .iter()
+        .map(|index| PlacedLeaf {
+            index: *index,
+            hash: leaf_hash(rows.leaf(index + 1).unwrap().unwrap().as_bytes()),
+        })
+        .collect();
+    let proof = rows.roots(&chosen_ranges(&chosen, newest.size)).unwrap();
+    assert!(newest.includes_all(&placed, &proof.unwrap()));
+    let first = head(&kit.heads()[0]).tree;
+    let ranges = consistency_ranges(first.size..newest.size);
+    let proof = rows.roots(&ranges).unwrap().unwrap();
+    assert!(newest.extends(&first, &proof));
+    kit.sql("DELETE FROM lost_range");
+    assert_eq!(
+        rows.roots(&chosen_ranges(&[], newest.size))
+            .unwrap()
+            .map(|roots| roots.len()),
+        Some(1)
+    );
+    assert_eq!(rows.leaf(newest.size - 3).unwrap(), None);
+    let lost = newest.size - 4..newest.size;
+    assert_eq!(rows.roots(std::slice::from_ref(&lost)).unwrap(), None);
+}
+
+// Ours: a head covers what is in the file and nothing else, whatever a commit came
+// to.
+#[tokio::test]
+async fn a_batch_that_failed_is_in_no_tree_and_a_disowned_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path(), Durability::Commit, 64);
+    let mut store = AuditStore::open(&options, &Metrics::default()).unwrap();
+    let (path, away) = (file(folder.path()), folder.path().join("away"));
+    let record = record("/a");
+    store
+        .write(|transaction| transaction.write_decision(1, &record))
+        .unwrap();
+    let failed = store.write(|transaction| {
+        transaction.write_decision(2, &record)?;
+        Err(rusqlite::Error::InvalidQuery)
+    });
+    assert!(matches!(failed, Err(WriteError::Sqlite(_))));
+    let disowned = store.write(|transaction| {
+        transaction.write_decision(2, &record)?;
+        fs::rename(&path, &away).unwrap();
+        Ok(())
+    });
+    assert!(matches!(disowned, Err(WriteError::FilesAfterCommit(_))));
+    assert!(store.seal().is_err());
+    fs::rename(&away, &path).unwrap();
+    let note: SignedNote = store.seal().unwrap().unwrap().parse().unwrap();
+    let head: RecordHead = note.text().parse().unwrap();
+    assert_eq!(head.tree.size, 2);
+    assert_eq!(store.seal().unwrap(), None);
+    store.close();
+    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    let (sums, found) = kit.verified(&SealEvidence::default());
+    assert_eq!((sums.seals.sealed, found), (2, vec![]));
+}
+
+#[tokio::test]
+async fn a_head_that_cannot_be_written_keeps_no_request_out_and_is_made_later() {
+    let kit = kit_with_heads(4);
+    kit.sql(
+        "CREATE TRIGGER broken_seal BEFORE INSERT ON seal
+         BEGIN SELECT RAISE(ABORT, 'disk full'); END;",
+    );
+    kit.record_slowly(3).await;
+    kit.settled().await;
+    assert!(kit.sizes().is_empty());
+    assert!(0 < kit.count_of_heads("failed"));
+    kit.sql("DROP TRIGGER broken_seal");
+    let folder = kit.closed().await;
+    let heads = heads_of(&Connection::open(file(folder.path())).unwrap());
+    assert!(heads.iter().map(|head| head.size).eq([6]));
+}
+
+// Ours: a head vouches for no record that was changed or is not whole.
+#[tokio::test]
+async fn a_record_that_was_changed_is_not_sealed_any_further() {
+    for change in [
+        "UPDATE decision SET leaf = zeroblob(32) WHERE seq = 1",
+        "DELETE FROM ending WHERE decision = 3",
+        "UPDATE seal SET note = 'x'",
+        "UPDATE seal SET size = 3",
+    ] {
+        let kit = kit_with_heads(100);
+        kit.record_slowly(3).await;
+        let folder = kit.closed().await;
+        Connection::open(file(folder.path()))
+            .unwrap()
+            .execute_batch(change)
+            .unwrap();
+        // What is missing next to the end keeps a start from the record.
+        fs::remove_file(folder.path().join("data/record")).unwrap();
+        let options = sealed_every(folder.path(), 2);
+        let kit = Kit::with(folder, &options);
+        kit.record_slowly(3).await;
+        assert!(
+            !kit.verified(&SealEvidence::default()).1.is_empty(),
+            "{change}"
+        );
+        let folder = kit.closed().await;
+        let heads = heads_of(&Connection::open(file(folder.path())).unwrap());
+        assert_eq!(heads.len(), 1, "{change}");
+    }
+}
+
+/// Returns a record with heads of 4, 8 and 10 entries, open.
+async fn three_heads() -> Kit {
+    let kit = kit_with_heads(4);
+    kit.record_slowly(5).await;
+    kit.settled().await;
+    let options = sealed_every(kit.folder.path(), 1000);
+    Kit::with(kit.closed().await, &options)
+}
+
+/// Makes the leaf of the decision `seq` another one, and its hash in the tree with
+/// it: what a hand that has no key can do.
+const OTHER_LEAF: &str = "UPDATE decision SET leaf = zeroblob(32) WHERE seq = 5;";
+
+#[tokio::test]
+async fn what_is_found_of_heads_names_the_head_and_the_place() {
+    let root = "5 to 8: these entries are not those of the head of 8 entries";
+    let size_4 = "the head of 4 entries in the table seal";
+    for (change, wanted) in [
+        (OTHER_LEAF, root),
+        (
+            "DELETE FROM seal WHERE size = 4",
+            "the head of 8 entries in the table seal is not chained",
+        ),
+        (
+            "UPDATE seal SET note = 'x' WHERE size = 4",
+            &format!("{size_4} is damaged"),
+        ),
+        (
+            "UPDATE seal SET size = 5 WHERE size = 4",
+            "the head of 5 entries in the table seal is damaged",
+        ),
+        (
+            "UPDATE seal SET note = replace(note, 'time 2', 'time 1') WHERE size = 4",
+            &format!("{size_4} is not signed"),
+        ),
+        (
+            "UPDATE seal SET vkey = (SELECT vkey FROM seal WHERE size = 8) || 'A' WHERE size = 4",
+            &format!("{size_4} is not signed"),
+        ),
+        (
+            "UPDATE seal SET note = replace(note, 'politesse/', 'politesse/0') WHERE size = 4",
+            &format!("{size_4} is that of another record, politesse/0"),
+        ),
+        (
+            "INSERT INTO subtree VALUES (0, zeroblob(32))",
+            "the table subtree has roots of entries",
+        ),
+        (
+            "DELETE FROM decision; DELETE FROM ending; DELETE FROM sequence",
+            "1 to 10: no such rows",
+        ),
+    ] {
+        let kit = three_heads().await;
+        kit.sql(change);
+        // The row itself is found by its leaf, too.
+        let found = kit.verified(&SealEvidence::default()).1;
+        let is_found = found.iter().any(|finding| finding.starts_with(wanted));
+        assert!(is_found, "{change}: {found:?}");
+    }
+}
+
+// Ours: what is wrong in one part spoils no finding about another.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_found_of_a_part_names_its_numbers() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let decision = decision("/a");
+    for _ in 0..8_300 {
+        drop(kit.log.record(record_of(&decision)).await.unwrap());
+    }
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let part = "8193 to 16384: these entries, or their row in the table subtree, are not";
+    for (change, wanted, sealed) in [
+        (
+            "UPDATE subtree SET hash = zeroblob(32) WHERE part = 1",
+            part,
+            16_600,
+        ),
+        (
+            "UPDATE subtree SET hash = 1 || hash WHERE part = 1",
+            "8193 to 16384: the table",
+            16_600,
+        ),
+        (
+            "DELETE FROM subtree WHERE part = 1",
+            "8193 to 16384: the table subtree has no root",
+            16_600,
+        ),
+        (
+            "UPDATE event SET leaf = zeroblob(32); UPDATE decision SET leaf = zeroblob(32) WHERE seq = 8201",
+            part,
+            16_600,
+        ),
+        (
+            "INSERT INTO subtree VALUES (2, zeroblob(32))",
+            "the table subtree has roots of entries",
+            16_600,
+        ),
+        (
+            "UPDATE decision SET leaf = zeroblob(32) WHERE seq = 16599",
+            "1 to 16600: these entries",
+            0,
+        ),
+    ] {
+        kit.sql(&format!(
+            "CREATE TABLE saved AS SELECT * FROM subtree;
+             CREATE TABLE leaves AS SELECT seq, leaf FROM decision; PRAGMA ignore_check_constraints = 1; {}",
+            change.replace("1 || hash", "CAST(1 || hash AS BLOB)"),
+        ));
+        let (sums, found) = kit.verified(&SealEvidence::default());
+        let is_found = found.iter().any(|finding| finding.starts_with(wanted));
+        assert!(
+            is_found && sums.seals.sealed == sealed,
+            "{change}: {found:?} {sums:?}"
+        );
+        kit.sql(
+            "DELETE FROM subtree; INSERT INTO subtree SELECT * FROM saved; DROP TABLE saved;
+             UPDATE decision SET leaf = (SELECT leaf FROM leaves AS l WHERE l.seq = decision.seq);
+             DROP TABLE leaves;",
+        );
+        assert_eq!(
+            kit.verified(&SealEvidence::default()).1,
+            Vec::<String>::new()
+        );
+    }
+}
+
+// Ours: who has an exported head needs to trust nothing in the folder.
+#[tokio::test]
+async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
+    let kit = three_heads().await;
+    let [_, second, third] = <[StoredSeal; 3]>::try_from(kit.heads()).unwrap();
+    let evidence = outside(&second);
+    assert_eq!(kit.verified(&evidence).0.seals.outside, 1);
+    // Cut, with every trace of what was cut.
+    let folder = crash(&kit, &FILES);
+    fs::remove_file(folder.path().join("data/record")).unwrap();
+    let cut = Connection::open(file(folder.path())).unwrap();
+    cut.execute_batch(
+        "DELETE FROM decision WHERE 5 <= seq; DELETE FROM ending WHERE 5 <= decision;
+         DELETE FROM seal WHERE 4 < size; DELETE FROM sequence",
+    )
+    .unwrap();
+    let shorter = Kit::reopened(folder, Durability::Commit, 16);
+    let (sums, found) = shorter.verified(&SealEvidence::default());
+    assert_eq!((sums.mismatches + sums.missing, found), (0, vec![]));
+    let found = shorter.verified(&evidence).1;
+    assert_eq!(found[0], "5 to 8: no such rows");
+    assert!(
+        found[1].starts_with("head (head of 8 entries): the record ends at 4"),
+        "{found:?}"
+    );
+    // Changed before it, with heads that fit.
+    kit.sql(&format!("{OTHER_LEAF} DELETE FROM seal"));
+    let found = kit.verified(&evidence).1;
+    let changed = "head (head of 8 entries): the first 8 entries are not those";
+    assert!(
+        found.iter().any(|finding| finding.starts_with(changed)),
+        "{found:?}"
+    );
+    // Missing before it.
+    kit.sql("DELETE FROM decision WHERE seq = 1");
+    let found = kit.verified(&evidence).1;
+    let missing = "head (head of 8 entries): entries up to 8 are missing";
+    assert!(
+        found.iter().any(|finding| finding.starts_with(missing)),
+        "{found:?}"
+    );
+    // Another record altogether.
+    let other = three_heads().await;
+    let found = other.verified(&outside(&third)).1;
+    assert!(
+        found[0].starts_with("head (head of 10 entries): is that of another record"),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn heads_are_held_against_keys_from_outside() {
+    let kit = three_heads().await;
+    let name = kit.reader().record_name().unwrap();
+    let own: NoteKey = kit.heads()[0].vkey.parse().unwrap();
+    let other = NoteSigner::from_pkcs8(&name, &NoteSigner::generate().unwrap()).unwrap();
+    let exported = outside(&kit.heads()[0]);
+    let with_key = |key: &NoteKey| {
+        let evidence = SealEvidence {
+            keys: vec![key.clone()],
+            ..exported.clone()
+        };
+        kit.verified(&evidence).1
+    };
+    assert_eq!(with_key(&own), Vec::<String>::new());
+    let found = with_key(other.key());
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert!(
+        found
+            .iter()
+            .all(|finding| finding.ends_with("is not signed by a key that --key names"))
+    );
+    // Signed anew by whoever may write to the folder, it holds by itself.
+    let forged = head(&kit.heads()[0]);
+    let note = other.sign(&forged.text());
+    kit.sql(&format!(
+        "DELETE FROM seal; INSERT INTO seal VALUES (4, '{note}', '{}')",
+        other.key()
+    ));
+    assert_eq!(
+        kit.verified(&SealEvidence::default()).1,
+        Vec::<String>::new()
+    );
+    // So does the head that was exported before, which is signed by the own key.
+    let found = "the head of 4 entries in the table seal is not signed by a key that --key names";
+    assert_eq!(with_key(&own), [found]);
+}
+
+#[tokio::test]
+async fn the_key_is_made_once_and_kept_for_its_owner() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let kit = kit_with_heads(2);
+    let path = kit.path().with_file_name("seal.key");
+    let made = fs::read(&path).unwrap();
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    assert_eq!(fs::read(&path).unwrap(), made);
+    let folder = kit.closed().await;
+    let start = |options: &Options| {
+        let opened = AuditLog::open(options, Arc::new(Metrics::default()), &TaskTracker::new());
+        opened.map(drop).unwrap_err()
+    };
+    let mut own = options(folder.path(), Durability::Commit, 16);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o620)).unwrap();
+    assert!(matches!(start(&own), AuditError::Writable { .. }));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&path, "no key").unwrap();
+    assert!(matches!(start(&own), AuditError::SealKey(..)));
+    own.seal.key = Some(folder.path().join("keys/own.key"));
+    let kit = Kit::with(folder, &own);
+    assert!(kit.folder.path().join("keys/own.key").exists());
+    kit.record_slowly(1).await;
+    let rows = TreeReader::new(&Connection::open(kit.path()).unwrap()).newest_seal();
+    assert_eq!(rows.unwrap(), None);
+}

@@ -1,0 +1,258 @@
+//! Rows of the tree over the sequence: the leaf of each number, the roots of parts
+//! (`subtree`), the heads that were signed (`seal`); and the hashes of proofs.
+//!
+//! Endings are not indexed by their numbers. Those of a part belong to its
+//! decisions, or to earlier ones that its roll-up names (`rollup`), or, until it is
+//! rolled up, `late_ending`.
+//!
+//! Does not know whether what it reads is as it was written: `verify` does.
+
+use std::ops::Range;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::columns::{ColumnReader, read_digest, signed};
+use super::merkle::{CompactRange, Subtree, leaf_hash};
+use super::pages::NumberedTable;
+use super::part_tree::PartRoot;
+use super::parts::{PART_LEVEL, numbers_of, part_of};
+use super::rollup::late_parts;
+use crate::decision::digest::Digest;
+
+/// All heads, for [`StoredSeal::read`].
+pub(super) const SEALS: NumberedTable = NumberedTable {
+    name: "seal",
+    select: "SELECT size, note, vkey FROM seal",
+    key: "size",
+    number: "size",
+};
+
+const DECISION_LEAVES: &str = "SELECT seq, leaf FROM decision WHERE ? <= seq AND seq < ?";
+const EVENT_LEAVES: &str = "SELECT seq, leaf FROM event WHERE ? <= seq AND seq < ?";
+
+/// Leaves of the endings of some decisions.
+const ENDING_LEAVES: &str = "SELECT seq, leaf FROM ending WHERE ? <= decision AND decision < ?";
+
+const LATE_LEAVES: &str = "
+SELECT e.seq, e.leaf FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
+WHERE ? <= e.seq AND e.seq < ?";
+
+const LOST_LEAVES: &str = "
+SELECT first, last, digest FROM lost_range WHERE ? <= last AND first < ?";
+
+/// A signed head as the table has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSeal {
+    /// Number of entries, as the key of the row.
+    pub size: i64,
+    /// The note, with its signature.
+    pub note: String,
+    /// The public key that it was signed for.
+    pub vkey: String,
+}
+
+impl StoredSeal {
+    /// Reads a row of [`SEALS`].
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let size = row.get(0)?;
+        let mut columns = ColumnReader::new(row);
+        columns.skip();
+        Ok(Self {
+            size,
+            note: columns.word()?,
+            vkey: columns.word()?,
+        })
+    }
+
+    /// Writes the row.
+    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO seal (size, note, vkey) VALUES (?, ?, ?)";
+        let values = params![self.size, self.note, self.vkey];
+        connection.prepare_cached(sql)?.insert(values).map(drop)
+    }
+}
+
+/// Writes the root of a part.
+pub(super) fn write_subtree(connection: &Connection, part: &PartRoot) -> rusqlite::Result<()> {
+    let sql = "REPLACE INTO subtree (part, hash) VALUES (?, ?)";
+    let values = params![part.part, part.root.as_bytes().as_slice()];
+    connection.prepare_cached(sql)?.insert(values).map(drop)
+}
+
+/// Leaves of the numbers of one part.
+#[derive(Debug)]
+pub struct PartLeaves {
+    numbers: Range<i64>,
+    leaves: Vec<Option<Digest>>,
+}
+
+impl PartLeaves {
+    /// Returns the leaf of a number; `None` if it is in another part, or has no
+    /// entry.
+    pub fn get(&self, number: i64) -> Option<Digest> {
+        let place = usize::try_from(number.checked_sub(self.numbers.start)?).ok()?;
+        self.leaves.get(place).copied().flatten()
+    }
+
+    fn set(&mut self, number: i64, leaf: Option<Digest>) {
+        // Endings of a part's decisions may have numbers of later ones.
+        if let Some(place) = number.checked_sub(self.numbers.start)
+            && let Ok(place) = usize::try_from(place)
+            && let Some(known) = self.leaves.get_mut(place)
+        {
+            *known = leaf;
+        }
+    }
+}
+
+/// Reader of the rows of the tree.
+#[derive(Debug, Clone, Copy)]
+pub struct TreeReader<'a> {
+    connection: &'a Connection,
+}
+
+impl<'a> TreeReader<'a> {
+    /// Makes a reader.
+    pub(super) fn new(connection: &'a Connection) -> Self {
+        Self { connection }
+    }
+
+    /// Reads the root of a part that is over and sealed.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite, as of all functions here.
+    pub fn subtree(&self, part: i64) -> rusqlite::Result<Option<Digest>> {
+        let sql = "SELECT hash FROM subtree WHERE part = ?";
+        let read = |row: &Row<'_>| {
+            let hash = row.get_ref(0)?.as_blob().unwrap_or_default();
+            Ok(read_digest(hash))
+        };
+        let mut statement = self.connection.prepare_cached(sql)?;
+        Ok(statement.query_row([part], read).optional()?.flatten())
+    }
+
+    /// Reads the newest head, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn newest_seal(&self) -> rusqlite::Result<Option<StoredSeal>> {
+        let sql = format!("{} ORDER BY size DESC LIMIT 1", SEALS.select);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        statement.query_row([], StoredSeal::read).optional()
+    }
+
+    /// Reads the leaf of a number; `None` if it has no entry.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn leaf(&self, number: u64) -> rusqlite::Result<Option<Digest>> {
+        let number = signed(number);
+        Ok(self.part(part_of(number))?.get(number))
+    }
+
+    /// Reads the leaves of a part.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn part(&self, part: i64) -> rusqlite::Result<PartLeaves> {
+        let numbers = numbers_of(part);
+        let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
+        let mut leaves = PartLeaves {
+            numbers: numbers.clone(),
+            leaves: vec![None; count],
+        };
+        // One look at each table: all of a part together take some milliseconds.
+        for sql in [DECISION_LEAVES, ENDING_LEAVES, EVENT_LEAVES, LATE_LEAVES] {
+            self.add_leaves(sql, &numbers, &mut leaves)?;
+        }
+        for earlier in late_parts(self.connection, part)? {
+            self.add_leaves(ENDING_LEAVES, &numbers_of(earlier), &mut leaves)?;
+        }
+        let mut statement = self.connection.prepare_cached(LOST_LEAVES)?;
+        let mut lost = statement.query([numbers.start, numbers.end])?;
+        while let Some(row) = lost.next()? {
+            let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
+            let leaf = read_digest(row.get_ref(2)?.as_blob().unwrap_or_default());
+            let own = first.max(numbers.start)..numbers.end.min(last.saturating_add(1));
+            own.for_each(|number| leaves.set(number, leaf));
+        }
+        Ok(leaves)
+    }
+
+    fn add_leaves(
+        &self,
+        sql: &str,
+        range: &Range<i64>,
+        leaves: &mut PartLeaves,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([range.start, range.end])?;
+        while let Some(row) = rows.next()? {
+            let leaf = read_digest(row.get_ref(1)?.as_blob().unwrap_or_default());
+            leaves.set(row.get(0)?, leaf);
+        }
+        Ok(())
+    }
+
+    /// Computes the roots over ranges of leaves, as `merkle` wants them for a proof:
+    /// leaf 0 is that of number 1. `None` if a number in one of them has no entry.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn roots(&self, ranges: &[Range<u64>]) -> rusqlite::Result<Option<Vec<Digest>>> {
+        let mut last_read = None;
+        let mut roots = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match self.root(range, &mut last_read)? {
+                Some(root) => roots.push(root),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(roots))
+    }
+
+    /// Computes the root over `range`. `last_read` is the part that was read last:
+    /// the ranges of a proof lie side by side.
+    fn root(
+        &self,
+        range: &Range<u64>,
+        last_read: &mut Option<PartLeaves>,
+    ) -> rusqlite::Result<Option<Digest>> {
+        let mut number = signed(range.start).saturating_add(1);
+        let end = signed(range.end).saturating_add(1);
+        let mut over = CompactRange::default();
+        while number < end {
+            let part = part_of(number);
+            let numbers = numbers_of(part);
+            if number == numbers.start
+                && numbers.end <= end
+                && let Some(root) = self.subtree(part)?
+            {
+                over.push_subtree(Subtree {
+                    level: PART_LEVEL,
+                    root,
+                });
+                number = numbers.end;
+                continue;
+            }
+            let leaves = match last_read.take() {
+                Some(leaves) if leaves.numbers == numbers => leaves,
+                _ => self.part(part)?,
+            };
+            for number in number..end.min(numbers.end) {
+                let Some(leaf) = leaves.get(number) else {
+                    return Ok(None);
+                };
+                over.push(leaf_hash(leaf.as_bytes()));
+            }
+            number = end.min(numbers.end);
+            *last_read = Some(leaves);
+        }
+        Ok(Some(over.root()))
+    }
+}

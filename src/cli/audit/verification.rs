@@ -1,0 +1,149 @@
+//! `audit verify`: what is found, and the sums.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::arguments::DecisionArguments;
+use super::heads::{outside_heads, public_keys};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::audit::seal_check::{SealEvidence, SealSums};
+use crate::audit::verify::{Verification, verify_with};
+use crate::cli::inert::inert;
+use crate::cli::output::{Exit, OutputForm, Usage};
+
+/// Arguments of `audit verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    which: DecisionArguments,
+    /// A public key that must have signed the heads, or a file with one a line; from
+    /// `politesse audit key`.
+    #[arg(long, value_name = "KEY|FILE")]
+    key: Vec<String>,
+    /// A file with heads that were exported.
+    #[arg(long, value_name = "FILE")]
+    head: Vec<PathBuf>,
+    /// One JSON object instead of sentences.
+    #[arg(long)]
+    json: bool,
+}
+
+impl VerifyArguments {
+    /// Reads what the arguments name.
+    fn evidence(&self) -> anyhow::Result<SealEvidence> {
+        let mut evidence = SealEvidence::default();
+        for key in &self.key {
+            evidence.keys.extend(public_keys(key)?);
+        }
+        for file in &self.head {
+            evidence.heads.extend(outside_heads(file)?);
+        }
+        Ok(evidence)
+    }
+}
+
+/// Verifies the record, and prints what was found.
+pub(super) fn print_verification(
+    reader: &AuditReader,
+    asked: &VerifyArguments,
+) -> anyhow::Result<Exit> {
+    let filter = DecisionFilter::try_from(&asked.which)?;
+    let evidence = asked.evidence()?;
+    let is_compared = !evidence.keys.is_empty() || !evidence.heads.is_empty();
+    if is_compared && !filter.is_open() {
+        let text = "heads are of the whole record: --key and --head go with no filter";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
+    let form = OutputForm::from(asked.json);
+    let mut out = BufWriter::new(io::stdout().lock());
+    if form == OutputForm::Json {
+        out.write_all(b"{\"findings\":[")?;
+    }
+    let mut separator = "";
+    // A closed stdout is found out by the last line.
+    let sums = verify_with(reader, &filter, &evidence, |finding| match form {
+        OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
+        OutputForm::Json => {
+            drop(write!(out, "{separator}{}", Value::from(finding)));
+            separator = ",";
+        }
+    })?;
+    match form {
+        OutputForm::Json => {
+            let text = sums_json(&sums).to_string();
+            writeln!(out, "],{}", text.trim_start_matches('{'))?;
+        }
+        OutputForm::Columns => {
+            writeln!(out, "{}", summary(&sums))?;
+            if filter.is_open() {
+                writeln!(out, "{}", inert(&seal_summary(&sums.seals, &evidence)))?;
+            }
+        }
+    }
+    out.flush()?;
+    // The proxy never removes a row: a missing one was removed by somebody.
+    Ok(match sums.mismatches + sums.missing {
+        0 => Exit::Done,
+        _ => Exit::Not,
+    })
+}
+
+fn sums_json(sums: &Verification) -> Value {
+    json!({
+        "decided": sums.decided,
+        "other_revision": sums.other_revision,
+        "form_only": sums.form_only,
+        "mismatches": sums.mismatches,
+        "missing": sums.missing,
+        "lost": sums.lost,
+        "unrecorded": sums.unrecorded,
+        "unknown_ends": sums.unknown_ends,
+        "kept": sums.kept,
+        "events": sums.events,
+        "back_offs": sums.back_offs,
+        "heads": sums.seals.heads,
+        "sealed": sums.seals.sealed,
+        "signer": sums.seals.signer,
+        "exported_heads": sums.seals.outside,
+    })
+}
+
+fn summary(sums: &Verification) -> String {
+    let some = |count: u64, what: &str| match count {
+        0 => String::new(),
+        count => format!(", {count} {what}"),
+    };
+    [
+        format!(
+            "{} decided again, {} checked for form, {} mismatches, {} missing",
+            sums.decided, sums.form_only, sums.mismatches, sums.missing
+        ),
+        some(sums.other_revision, "decided otherwise by another revision"),
+        some(sums.lost, "numbers lost in a crash or given up"),
+        some(sums.unrecorded, "sent and not on record"),
+    ]
+    .concat()
+}
+
+/// Says how far the record is sealed, and what is not proved without more.
+fn seal_summary(seals: &SealSums, evidence: &SealEvidence) -> String {
+    let heads = match (seals.heads, seals.sealed) {
+        (0, _) => "not sealed yet".to_owned(),
+        (heads, 0) => format!("sealed: nothing ({heads} heads, none holds)"),
+        (heads, sealed) => format!("sealed: entries 1 to {sealed} ({heads} heads)"),
+    };
+    let signer = match &seals.signer {
+        None => String::new(),
+        Some(_) if !evidence.keys.is_empty() => "; signed by a key of --key".to_owned(),
+        Some(signer) => format!("; signer not checked (--key): {signer}"),
+    };
+    let exported = match (evidence.heads.len(), seals.outside) {
+        (0, _) => "; no exported head to compare with (--head)".to_owned(),
+        (all, held) => format!("; {held} of {all} exported heads hold"),
+    };
+    [heads, signer, exported].concat()
+}

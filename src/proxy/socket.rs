@@ -140,9 +140,7 @@ impl AsyncRead for Socket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let Self { read, budget, .. } = self.get_mut();
-        budget.poll_read(cx, buffer, |cx, buffer| {
-            Pin::new(read).poll_read(cx, buffer)
-        })
+        budget.poll_read(cx, read, buffer)
     }
 }
 

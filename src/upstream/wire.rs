@@ -127,9 +127,7 @@ impl AsyncRead for Wire {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let before = buffer.filled().len();
-        let stream = Pin::new(&mut this.stream);
-        let budget = &mut this.budget;
-        let mut polled = budget.poll_read(cx, buffer, |cx, buffer| stream.poll_read(cx, buffer));
+        let mut polled = this.budget.poll_read(cx, &mut this.stream, buffer);
         let bytes = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
         received.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(heads) = &mut this.heads

@@ -2,16 +2,20 @@
 //!
 //! Connections of crawlers and to origins leave the reserve alone, so that
 //! `/readyz` and `/metrics` still answer when crawlers hold all other
-//! descriptors.
+//! descriptors. A robots.txt may be fetched over one of the reserve.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 /// Descriptors that connections of crawlers and to origins leave free, in three
 /// parts: for connections that are told so, for as many as the admin listener
-/// serves, and for lookups of names and files, those of the record among them.
+/// serves, and for lookups of names, files (those of the record among them) and
+/// one robots.txt.
 pub const RESERVED: u64 = 192;
 
 /// Parts of the reserve.
@@ -26,6 +30,25 @@ static RESERVE: DescriptorReserve = DescriptorReserve(AtomicU64::new(UNREAD));
 
 /// Value of a [`DescriptorReserve`] whose limit has not been read yet.
 const UNREAD: u64 = 0;
+
+/// Place of the one socket of the reserve that a robots.txt is fetched over.
+static ROBOTS_PLACE: Semaphore = Semaphore::const_new(1);
+
+/// Leave to use a descriptor of the reserve for the fetch of a robots.txt. Kept as
+/// long as the descriptor.
+#[derive(Debug)]
+pub struct ReservePlace {
+    _permit: SemaphorePermit<'static>,
+}
+
+impl ReservePlace {
+    /// Takes the place as soon as it is free, in the order of the calls. `None` if
+    /// that takes longer than `longest`.
+    pub async fn take_within(longest: Duration) -> Option<Self> {
+        let permit = timeout(longest, ROBOTS_PLACE.acquire()).await.ok()?.ok()?;
+        Some(Self { _permit: permit })
+    }
+}
 
 /// Reserve of descriptors: the lowest number that belongs to it.
 ///
@@ -127,6 +150,15 @@ mod tests {
             assert!(!reserve.contains(highest), "{limit:?}");
             assert!(reserve.contains(highest + 1), "{limit:?}");
         }
+    }
+
+    // Ours.
+    #[tokio::test]
+    async fn the_place_of_a_robots_txt_is_taken_once_at_a_time() {
+        let place = ReservePlace::take_within(Duration::ZERO).await.unwrap();
+        assert!(ReservePlace::take_within(Duration::ZERO).await.is_none());
+        drop(place);
+        assert!(ReservePlace::take_within(Duration::ZERO).await.is_some());
     }
 
     #[test]

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::body::{Lease, ResponseBody};
-use super::connect::{Connection, Connector, Sender};
+use super::connect::{Connection, Connector, Purpose, Sender, WantedConnection};
 use super::egress::{Egress, NextHop};
-use super::exchange::{Exchange, FailedExchange, Purpose, RequestMessage, Retry};
+use super::exchange::{Exchange, FailedExchange, RequestMessage, Retry};
 use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
 use super::tls::client_config;
@@ -231,7 +231,7 @@ impl Upstream {
         let is_reused = idle.is_some();
         let connection = match idle {
             Some(connection) => connection,
-            None => self.connect(origin, turns.client().cloned()).await?,
+            None => self.connect(message, turns.client().cloned()).await?,
         };
         self.count_sent(message, turns);
         let failed = match self.exchange(connection, message, body).await {
@@ -247,7 +247,7 @@ impl Upstream {
         // Once more and no more: a connection that breaks although it is new
         // does not break for its age.
         self.metrics.upstream_retries.inc();
-        let connection = self.connect(origin, turns.client().cloned()).await?;
+        let connection = self.connect(message, turns.client().cloned()).await?;
         self.count_sent(message, turns);
         let sent = Box::pin(self.exchange(connection, message, body)).await;
         sent.map_err(|failed| failed.error)
@@ -290,16 +290,21 @@ impl Upstream {
 
     async fn connect(
         &self,
-        origin: &Origin,
+        message: &RequestMessage<'_>,
         client: Option<Arc<Client>>,
     ) -> Result<Connection, UpstreamError> {
+        let wanted = WantedConnection {
+            origin: &message.target.origin,
+            purpose: message.purpose,
+            client: client.as_ref(),
+        };
         // Boxed, as is all that most requests do not do: the future of an exchange
         // is moved, and a handshake has many times the size of the rest.
-        let connection = Box::pin(self.connector.connect(origin, client.as_ref())).await?;
+        let connection = Box::pin(self.connector.connect(wanted)).await?;
         // In the pool from the first exchange on, so that requests that come
         // meanwhile share the connection and open none.
         if let Some(shared) = connection.shared() {
-            self.pool.put(origin.clone(), shared);
+            self.pool.put(wanted.origin.clone(), shared);
         }
         Ok(connection)
     }

@@ -29,7 +29,7 @@ use super::wire::{ReceivedBytes, Wire};
 use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::access::NoConnection;
-use crate::descriptors;
+use crate::descriptors::{self, ReservePlace};
 use crate::tasks::Tasks;
 use crate::throttle::REPEATING;
 use politesse_robots::origin::{Host, Origin, Scheme};
@@ -46,6 +46,10 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 const SEND_BUFFER: usize = 64 * 1024;
+/// Longest wait for the descriptor of the reserve that a robots.txt is fetched over.
+/// The redirect of one waits for the connection before it to be closed; a file of
+/// kilobytes takes hardly longer.
+const RESERVE_WAIT: Duration = Duration::from_secs(2);
 
 /// Sending half of a connection.
 #[derive(Debug)]
@@ -56,6 +60,24 @@ pub(super) enum Sender {
     Http2(http2::SendRequest<Upload>),
 }
 
+/// Purpose of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It is that of a crawler, and has a decision of its own.
+    Page,
+    /// It is ours, for the rules by which decisions are made.
+    Rules,
+}
+
+/// Connection that a request wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WantedConnection<'a> {
+    pub(super) origin: &'a Origin,
+    pub(super) purpose: Purpose,
+    /// Client that a look-up of the origin's name is counted for.
+    pub(super) client: Option<&'a Arc<Client>>,
+}
+
 /// Open connection, with the bytes that it has received.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -64,6 +86,8 @@ pub(super) struct Connection {
     pub(super) sender: Sender,
     pub(super) received: ReceivedBytes,
     pub(super) timer: WaitTimer,
+    /// Whether its descriptor is of the reserve.
+    pub(super) is_of_reserve: bool,
 }
 
 /// Timer for the waits of one exchange after the other. It stays with its
@@ -113,6 +137,7 @@ impl Connection {
                 sender: Sender::Http2(sender.clone()),
                 received: self.received.clone(),
                 timer: WaitTimer::default(),
+                is_of_reserve: self.is_of_reserve,
             }),
         }
     }
@@ -131,51 +156,70 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Connects to `origin`, if it may be dialled. A look-up of its name is
-    /// counted for `client`.
+    /// Connects to the origin, if it may be dialled.
+    ///
+    /// Where crawlers hold all descriptors, a robots.txt is fetched over one of
+    /// the reserve, one at a time: what is known of a host decides many requests,
+    /// and most of them need no connection then.
     pub(super) async fn connect(
         &self,
-        origin: &Origin,
-        client: Option<&Arc<Client>>,
+        wanted: WantedConnection<'_>,
     ) -> Result<Connection, DialError> {
-        let admitted = self.egress.admits(origin, client).await?;
-        self.open(origin, &admitted)
-            .await
-            .map_err(DialError::NoConnection)
+        let origin = wanted.origin;
+        let admitted = self.egress.admits(origin, wanted.client).await?;
+        let opened = match self.open(origin, &admitted, None).await {
+            Err(NoConnection::NoSocket) if wanted.purpose == Purpose::Rules => {
+                match ReservePlace::take_within(RESERVE_WAIT).await {
+                    Some(place) => self.open(origin, &admitted, Some(place)).await,
+                    None => Err(NoConnection::NoSocket),
+                }
+            }
+            opened => opened,
+        };
+        opened.map_err(DialError::NoConnection)
     }
 
+    /// Opens a connection, over a descriptor of the reserve where none other is
+    /// left and a `place` is given.
     async fn open(
         &self,
         origin: &Origin,
         admitted: &DialTarget,
+        place: Option<ReservePlace>,
     ) -> Result<Connection, NoConnection> {
         // One deadline for TCP, tunnel and TLS: with one for each, a slow
         // origin would take the time three times.
         let deadline = clock::instant() + self.connect_timeout;
-        let stream = dial(&admitted.addresses, deadline).await?;
+        let stream = dial(&admitted.addresses, deadline, place.as_ref()).await?;
+        let is_of_reserve = place.is_some();
         let connecting = async {
-            match (origin.scheme(), admitted.hop) {
-                (Scheme::Http, reader) => self.agree(Wire::from(stream), reader).await,
-                (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await,
+            let wire = match (origin.scheme(), admitted.hop) {
+                (Scheme::Http, _) => Wire::from(stream),
+                (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await?,
                 (Scheme::Https, NextHop::Parent) => {
                     let credentials = self.credentials.as_ref();
                     let stream = tunnel(stream, origin, credentials, &self.tasks).await?;
-                    self.secured(origin, stream).await
+                    self.secured(origin, stream).await?
                 }
-            }
+            };
+            // A parent sees nothing of what goes through a tunnel.
+            let reader = match origin.scheme() {
+                Scheme::Http => admitted.hop,
+                Scheme::Https => NextHop::Origin,
+            };
+            let connection = self.agree(wire.keeping(place), reader).await?;
+            Ok(Connection {
+                is_of_reserve,
+                ..connection
+            })
         };
         timeout_at(deadline, connecting)
             .await
             .map_err(|_| NoConnection::Timeout)?
     }
 
-    /// Makes a TLS session with the origin, then agrees on HTTP. A parent sees
-    /// none of it.
-    async fn secured(
-        &self,
-        origin: &Origin,
-        stream: TcpStream,
-    ) -> Result<Connection, NoConnection> {
+    /// Makes a TLS session with the origin.
+    async fn secured(&self, origin: &Origin, stream: TcpStream) -> Result<Wire, NoConnection> {
         let name = match origin.host() {
             Host::Address(address) => ServerName::from(*address),
             Host::Name(name) => {
@@ -183,8 +227,8 @@ impl Connector {
             }
         };
         let secured = self.tls.connect(name, ReadAhead::new(stream)).await;
-        let wire = secured.map_err(|error| handshake_failure(&error))?;
-        self.agree(Wire::from(wire), NextHop::Origin).await
+        let stream = secured.map_err(|error| handshake_failure(&error))?;
+        Ok(Wire::from(stream))
     }
 
     /// Starts HTTP on a stream; the connection is driven by a tracked task.
@@ -200,6 +244,7 @@ impl Connector {
             sender: started.map_err(|_| NoConnection::Unroutable)?,
             received,
             timer: WaitTimer::default(),
+            is_of_reserve: false,
         })
     }
 
@@ -243,13 +288,18 @@ impl Connector {
 
 /// Connects to the first address that answers. Each gets an equal part of what
 /// is left of the time, so that a dead one does not use it up for the others.
-async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, NoConnection> {
+/// The descriptor may be of the reserve if there is a `place`.
+async fn dial(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+    place: Option<&ReservePlace>,
+) -> Result<TcpStream, NoConnection> {
     let mut failure = NoConnection::Dns;
     let counts = (1..=u32::try_from(addresses.len()).unwrap_or(u32::MAX)).rev();
     for (address, left) in addresses.iter().zip(counts) {
         let now = clock::instant();
         let part = deadline.saturating_duration_since(now) / left;
-        match timeout_at(now + part, connect_to(*address)).await {
+        match timeout_at(now + part, connect_to(*address, place)).await {
             Ok(Ok(stream)) => {
                 // Nagle's algorithm costs small requests 40 ms. Where it cannot
                 // be switched off, that is all it costs.
@@ -263,14 +313,14 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     Err(failure)
 }
 
-/// Connects to `address`, unless the descriptors that are left are reserved for
-/// clients.
-async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to `address`, unless the descriptors that are left are reserved and
+/// there is no `place` in the reserve.
+async fn connect_to(address: SocketAddr, place: Option<&ReservePlace>) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    if descriptors::is_reserved(&socket) {
+    if place.is_none() && descriptors::is_reserved(&socket) {
         return Err(Errno::MFILE.into());
     }
     socket.connect(address).await

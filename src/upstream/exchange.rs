@@ -15,7 +15,7 @@ use hyper::body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
-use super::connect::{Connection, Sender, WaitTimer};
+use super::connect::{Connection, Purpose, Sender, WaitTimer};
 use super::egress::NextHop;
 use super::head::{OutgoingHead, check_response, http1_request, http2_request, to_parent};
 use super::parent::{Credentials, asks_for_credentials};
@@ -30,15 +30,6 @@ pub(super) struct RequestMessage<'a> {
     pub(super) target: &'a Target,
     pub(super) head: &'a OutgoingHead,
     pub(super) purpose: Purpose,
-}
-
-/// Purpose of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// It is that of a crawler, and has a decision of its own.
-    Page,
-    /// It is ours, for the rules by which decisions are made.
-    Rules,
 }
 
 /// Exchange that brought no response.
@@ -133,6 +124,7 @@ impl Exchange<'_> {
             timer,
             received,
             reader,
+            is_of_reserve: _,
         } = self.connection;
         let wait = HeadWait {
             upload: &upload,

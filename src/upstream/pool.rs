@@ -78,7 +78,13 @@ impl Pool {
     }
 
     /// Puts a connection in; the oldest are closed where there are too many.
+    ///
+    /// One over a descriptor of the reserve is closed: another robots.txt may wait
+    /// for that descriptor, and the requests of crawlers must not have it.
     pub(super) fn put(self: &Arc<Self>, origin: Origin, connection: Connection) {
+        if connection.is_of_reserve {
+            return;
+        }
         let mut free = self.free();
         free.add(origin, connection, self.limits);
         // A body may be dropped where no runtime is, at the end of a process.

@@ -18,6 +18,7 @@ use tokio_util::either::Either;
 
 use super::read_ahead::ReadAhead;
 use super::response_heads::{INTERIM_RESPONSES_MAX, ResponseHeads};
+use crate::descriptors::ReservePlace;
 use crate::tasks::ReadBudget;
 
 /// Stream to an origin.
@@ -29,6 +30,8 @@ pub(super) struct Wire {
     budget: ReadBudget,
     /// Counts response heads, if this is an HTTP/2 connection.
     heads: Option<ResponseHeads>,
+    /// Leave to use a descriptor of the reserve, if it is one of those.
+    _place: Option<ReservePlace>,
 }
 
 /// Bytes that a wire has received, after decryption.
@@ -88,6 +91,7 @@ impl From<TcpStream> for Wire {
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: None,
+            _place: None,
         }
     }
 }
@@ -100,11 +104,20 @@ impl From<TlsStream<ReadAhead<TcpStream>>> for Wire {
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: speaks_http2.then(ResponseHeads::default),
+            _place: None,
         }
     }
 }
 
 impl Wire {
+    /// Keeps `place` as long as the stream.
+    pub(super) fn keeping(self, place: Option<ReservePlace>) -> Self {
+        Self {
+            _place: place,
+            ..self
+        }
+    }
+
     pub(super) fn received(&self) -> ReceivedBytes {
         self.received.clone()
     }

@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::kit::client::{Crawler, metrics};
-use crate::kit::origin::Script;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::{Gate, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::tenant::take_descriptors;
@@ -154,5 +155,104 @@ fn some_descriptors_are_kept_for_the_admin_listener() {
             (reply.status() == 200).then_some(())
         })
         .await;
+    });
+}
+
+/// Proxy of few descriptors, none of which is left for crawlers.
+struct Exhausted {
+    proxy: Proxy,
+    /// Connections of crawlers that were there before.
+    crawlers: [Crawler; 2],
+    _held: Vec<TcpStream>,
+}
+
+impl Exhausted {
+    async fn start(origins: &[(&str, &Origin)]) -> Self {
+        let known = Script::robots("User-agent: *\nDisallow: /\n").start().await;
+        let mut config = resolve("known.test", known.address())
+            .set("proxy.header_timeout = \"1h\"")
+            .set("proxy.max_connections = 1000");
+        for (name, origin) in origins {
+            config = config.resolve(name, origin.address());
+        }
+        let proxy = start_with_descriptors(Place::with(&config), 120).await;
+        let mut crawlers = [
+            Crawler::from(&proxy, 2).await,
+            Crawler::from(&proxy, 2).await,
+        ];
+        for crawler in &mut crawlers {
+            crawler.send(&request("known.test", "/")).await;
+            assert_eq!(crawler.reply_to("GET").await.status(), 403);
+        }
+        let held = burst(proxy.address(), 200).await;
+        until("connections refused", async || {
+            let refused = "connections_refused_total{result=\"descriptors\"}";
+            metrics(&proxy).await.contains(refused).then_some(())
+        })
+        .await;
+        Self {
+            proxy,
+            crawlers,
+            _held: held,
+        }
+    }
+}
+
+fn request(host: &str, path: &str) -> Vec<u8> {
+    format!("GET http://{host}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+}
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /no\n";
+
+// Ours: the rules of a new host are known all the same, also after a redirect of its
+// robots.txt, and nothing of a crawler's goes that way.
+#[test]
+fn a_descriptor_is_kept_for_a_robots_txt() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let moved = Page::redirect("http://o.test/robots.txt");
+        let moved = Script::robots_page(moved).start().await;
+        let origins = [("o.test", &origin), ("p.test", &origin), ("q.test", &moved)];
+        let mut exhausted = Exhausted::start(&origins).await;
+        let [crawler, _] = &mut exhausted.crawlers;
+        for (host, _) in origins {
+            for (path, status) in [("/no", 403), ("/yes", 502)] {
+                crawler.send(&request(host, path)).await;
+                let reply = crawler.reply_to("GET").await;
+                assert_eq!(reply.status(), status, "{host}{path}: {}", reply.text());
+            }
+        }
+        assert_eq!((origin.robots_fetches(), moved.robots_fetches()), (3, 1));
+        origin.assert_only_robots_fetched();
+        moved.assert_only_robots_fetched();
+    });
+}
+
+// Ours: no more of the reserve than one descriptor, and whoever waits for it has not
+// failed to be reached.
+#[test]
+fn one_robots_txt_at_a_time_has_a_descriptor_that_is_kept() {
+    run(async {
+        let gate = Gate::shut();
+        let late = Page::text(ROBOTS).after(&gate);
+        let slow = Script::robots_page(late).start().await;
+        let origin = Script::robots(ROBOTS).start().await;
+        let origins = [("slow.test", &slow), ("o.test", &origin)];
+        let mut exhausted = Exhausted::start(&origins).await;
+        let [first, second] = &mut exhausted.crawlers;
+        first.send(&request("slow.test", "/no")).await;
+        slow.arrival("/robots.txt").await;
+        second.send(&request("o.test", "/no")).await;
+        let refused = second.reply_to("GET").await;
+        assert_eq!(refused.status(), 502, "{}", refused.text());
+        assert_eq!(origin.robots_fetches(), 0);
+        gate.open(1);
+        assert_eq!(first.reply_to("GET").await.status(), 403);
+        until("the other robots.txt", async || {
+            second.send(&request("o.test", "/no")).await;
+            (second.reply_to("GET").await.status() == 403).then_some(())
+        })
+        .await;
+        assert!(!exhausted.proxy.log().contains("cannot accept"));
     });
 }

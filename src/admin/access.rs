@@ -87,9 +87,10 @@ fn digest(token: &str) -> Digest {
 /// not.
 pub(super) async fn require_token(
     State(access): State<Arc<Access>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    hide_token(request.headers_mut());
     let mut response = if access.admits(request.headers()) {
         next.run(request).await
     } else {
@@ -101,6 +102,13 @@ pub(super) async fn require_token(
     };
     response.headers_mut().extend(PRIVATE);
     response
+}
+
+/// Keeps the token out of what is ever shown of a request.
+fn hide_token(fields: &mut HeaderMap) {
+    if let header::Entry::Occupied(mut field) = fields.entry(header::AUTHORIZATION) {
+        field.iter_mut().for_each(|value| value.set_sensitive(true));
+    }
 }
 
 /// Reads the token that a request carries: as a bearer token, or as the password
@@ -201,6 +209,22 @@ mod tests {
             fields.append(header::AUTHORIZATION, value.parse().unwrap());
         }
         sent_token(&fields)
+    }
+
+    // Ours: whatever prints a request later.
+    #[test]
+    fn the_token_of_a_request_is_not_shown() {
+        let mut fields = HeaderMap::new();
+        for value in ["Bearer secret", "Basic c2VjcmV0"] {
+            fields.append(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        hide_token(&mut fields);
+        let text = format!("{fields:?}");
+        assert!(
+            !text.contains("secret") && !text.contains("c2VjcmV0"),
+            "{text}"
+        );
+        assert!(text.contains("authorization"), "{text}");
     }
 
     // RFC 7617, section 2; RFC 6750, section 2.1; RFC 9110, section 11.1.

@@ -146,7 +146,8 @@ fn message(address: &str, request: &ApiRequest, token: &str) -> Request<Empty<By
     *message.uri_mut() = request.target.parse().unwrap_or_default();
     let fields = message.headers_mut();
     for (name, text) in [(header::HOST, address), (header::AUTHORIZATION, &basic)] {
-        if let Ok(value) = HeaderValue::from_str(text) {
+        if let Ok(mut value) = HeaderValue::from_str(text) {
+            value.set_sensitive(name == header::AUTHORIZATION);
             fields.insert(name, value);
         }
     }

@@ -104,15 +104,35 @@ pub(super) fn inline(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The value as a message shows it: one that fills the screen is cut.
+/// The value as a message shows it: one that fills the screen is cut, and what may
+/// be a token is left out.
 pub(super) fn excerpt(value: &DeValue<'_>) -> String {
     // A line of a terminal; the file and the line number lead to the rest.
     const CHARS: usize = 80;
-    let text = inline(value);
+    let text = without_tokens(&inline(value));
     match text.char_indices().nth(CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
+}
+
+/// Returns `text` with `…` for each run of as many hexadecimal digits as a token of
+/// the proxy has. Such a token is a mistake in a configuration, where its digest
+/// belongs, and messages about it go into the log.
+fn without_tokens(text: &str) -> String {
+    const DIGITS: usize = 64;
+    let is_digit = |byte: char| byte.is_ascii_hexdigit();
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(is_digit) {
+        let run = &rest[start..];
+        let end = run.find(|letter| !is_digit(letter)).unwrap_or(run.len());
+        let is_token = DIGITS <= end;
+        shown.push_str(&rest[..start]);
+        shown.push_str(if is_token { "…" } else { &run[..end] });
+        rest = &run[end..];
+    }
+    shown + rest
 }
 
 /// A name on the left of `=`, quoted unless TOML takes it bare.

@@ -362,8 +362,8 @@ impl ResolvesServerCert for FixedCertificate {
     }
 }
 
-/// A stream whose first bytes are checked while they are read.
-#[derive(Debug)]
+/// A stream whose first bytes are checked while they are read. Has no `Debug`, which
+/// would show them.
 struct CheckedStream<S> {
     /// Bytes that were read to tell TLS from HTTP, still to be passed on.
     peeked: BytesMut,

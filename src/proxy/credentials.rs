@@ -371,6 +371,27 @@ mod tests {
         assert_eq!(colon, Ok(Some("a:b".to_owned())));
     }
 
+    // Ours: nothing that has seen a token shows it, or the digits of its digest.
+    #[test]
+    fn nothing_that_holds_a_credential_shows_it() {
+        let credentials = credentials(AuthMode::Required);
+        let last = LastCredential::default();
+        let field = basic(&format!("FooBot:{TOKEN}"));
+        let right = fields(&[&field]);
+        let verified = credentials.verify(&right, &last).unwrap().unwrap();
+        assert!(last.of(&right[PROXY_AUTHORIZATION]).is_some());
+        let wrong = credentials.verify(&fields(&[&basic(TOKEN)]), &last);
+        let error = wrong.unwrap_err();
+        let shown = format!("{credentials:?} {last:?} {verified:?} {error:?} {error}");
+        let encoded = field.trim_start_matches("Basic ");
+        // A list of bytes would show the token as numbers.
+        let numbers = format!("{:?}", TOKEN.as_bytes());
+        for secret in [TOKEN, encoded, numbers.trim_matches(['[', ']'])] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert!(shown.contains("FooBot"), "{shown}");
+    }
+
     // Ours.
     #[test]
     fn whatever_else_is_sent_is_wrong() {

@@ -6,6 +6,7 @@
 //! hold its connection until `proxy.header_timeout`. Does not know how the
 //! protocols are read.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -40,7 +41,9 @@ const METHOD_BYTES_MAX: usize = 32;
 const START_BYTES_MAX: usize = 1024;
 
 /// Check of the bytes that a connection begins with, while they come.
-#[derive(Debug)]
+///
+/// `Debug` does not show them: they may be the head of a request, credentials and
+/// all.
 pub struct FirstBytes {
     expected: ExpectedStart,
     /// Bytes so far; empty again once they are accepted.
@@ -67,6 +70,15 @@ enum StartMatch {
     Incomplete,
     Right,
     Wrong,
+}
+
+impl fmt::Debug for FirstBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirstBytes")
+            .field("expected", &self.expected)
+            .field("refusal", &self.refusal)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FirstBytes {
@@ -200,6 +212,16 @@ mod tests {
     fn refused_after(mut first: FirstBytes, bytes: &[u8]) -> Option<usize> {
         let at = bytes.iter().position(|byte| first.check(&[*byte]).is_err());
         at.map(|at| at + 1)
+    }
+
+    // Ours.
+    #[test]
+    fn the_bytes_of_a_client_are_not_shown() {
+        let mut first = FirstBytes::http1();
+        first.check(b"sssss").unwrap();
+        let shown = format!("{first:?}");
+        assert!(!shown.contains("115, 115"), "{shown}");
+        assert!(shown.contains("Http1"), "{shown}");
     }
 
     // RFC 8446, section 5.1.

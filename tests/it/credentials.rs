@@ -342,6 +342,38 @@ fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {
     });
 }
 
+/// Returns what comes of requests with `field` that end as an error: malformed ones,
+/// a CONNECT, and what comes inside one and is no request, or not whole.
+async fn answers_to_broken_heads(proxy: &Proxy, field: &str) -> String {
+    let token = field.rsplit(' ').next().unwrap();
+    let mut answers = String::new();
+    for head in [
+        format!("GET /f HTTP/1.1\r\nHost: o.test\r\n{field}\r\n\r\n"),
+        format!("GET http://o.test/f HTTP/1.1\r\nHost: {token}\r\n{field}\r\n\r\n"),
+        format!("GET http://o.test/f HTTP/1.1\r\nHost: o.test\r\n{field}\x01\r\n\r\n"),
+        format!("GET http://o.test/f HTTP/7.7\r\nHost: o.test\r\n{field}\r\n\r\n"),
+    ] {
+        let mut crawler = Crawler::plain(proxy).await;
+        crawler.send(head.as_bytes()).await;
+        let reply = crawler.try_reply_to("GET").await;
+        answers += &format!("{:?}", reply.map(|reply| (reply.text(), reply.head)));
+    }
+    let mut refused = Crawler::plain(proxy).await;
+    let head = refused.ask_to_connect("o.test:443", &[field]).await;
+    assert_eq!(head.status, 407);
+    for begin in [
+        format!("{field}\r\n\r\n"),
+        format!("GET /f HTTP/1.1\r\n{field}\r\n"),
+    ] {
+        let mut inside = Crawler::connect(proxy, "o.test:80").await;
+        inside.send(begin.as_bytes()).await;
+        inside.finish_sending().await;
+        let reply = inside.try_reply_to("GET").await;
+        answers += &format!("{:?}", reply.map(|reply| (reply.text(), reply.head)));
+    }
+    answers + &format!("{head:?}")
+}
+
 #[test]
 fn no_token_is_shown_anywhere() {
     run(async {
@@ -350,15 +382,18 @@ fn no_token_is_shown_anywhere() {
         let mut crawler = Crawler::plain(&proxy).await;
         let wrong = "0123456789".repeat(6);
         let (right, other) = (basic("FooBot", FOO), basic("FooBot", &wrong));
+        let bearer = format!("Proxy-Authorization: Bearer {wrong}");
         let mut answers = String::new();
-        for field in [
-            &right,
-            &other,
-            &format!("Proxy-Authorization: Bearer {wrong}"),
+        for fields in [
+            &[right.as_str()][..],
+            &[&other],
+            &[&bearer],
+            &[&right, &right],
         ] {
-            let reply = ask(&mut crawler, "/f", "a/1", &[field]).await;
+            let reply = ask(&mut crawler, "/f", "a/1", fields).await;
             answers += &format!("{:?} {}", reply.head, reply.text());
         }
+        answers += &answers_to_broken_heads(&proxy, &other).await;
         answers += &metrics(&proxy).await;
         answers += &proxy.log();
         let place = proxy.stop().await;

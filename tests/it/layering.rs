@@ -133,6 +133,73 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
     assert_eq!(spawning.collect::<BTreeSet<_>>(), listed);
 }
 
+/// Types of the proxy and the admin side that show bytes of a message by a derived
+/// `Debug`. None of them has a credential of a client.
+const SHOWN: [&str; 14] = [
+    // Of a response of an origin, or of our own.
+    "AheadBuffer",
+    "AnnotatedResponse",
+    "HeldBody",
+    "PageValidators",
+    "ProxyBody",
+    // `Accept`, `From` and `User-Agent`, and names of the configuration.
+    "AnswerForm",
+    "Asker",
+    "CrawlerNames",
+    "Options",
+    "ProtectedNames",
+    // Heads that a credential for this proxy was taken out of, and a body that does
+    // not show itself.
+    "ConditionalRequest",
+    "OutgoingHead",
+    "StreamingUpload",
+    // A value that is marked as sensitive.
+    "Credentials",
+];
+
+// Ours: a credential is in no log and no error, whatever is printed later.
+#[test]
+fn what_may_hold_a_credential_is_shown_by_no_derived_debug() {
+    let raw = [
+        "Vec<u8>",
+        "Bytes",
+        "BytesMut",
+        "Box<[u8]>",
+        "HeaderMap",
+        "HeaderValue",
+        "Request<",
+    ];
+    let mut shown = BTreeSet::new();
+    for (name, text) in sources() {
+        if !["proxy", "admin", "upstream"].contains(&first_segment(&name)) {
+            continue;
+        }
+        for part in text.split("#[derive(").skip(1) {
+            let (traits, definition) = part.split_once(")]").unwrap();
+            let end = definition.find("\n}").unwrap_or(definition.len());
+            let end = definition
+                .find(";\n")
+                .map_or(end, |semicolon| semicolon.min(end));
+            let body = &definition[..end];
+            let is_type = |word: &&str| ["struct", "enum"].contains(word);
+            let names = |letter: char| letter.is_whitespace() || "(<{".contains(letter);
+            let mut words = body.split(names).skip_while(|word| !is_type(word));
+            if traits.contains("Debug") && raw.iter().any(|raw| has_word(body, raw)) {
+                shown.insert(words.nth(1).unwrap_or_default().to_owned());
+            }
+        }
+    }
+    let listed = SHOWN.map(str::to_owned);
+    assert_eq!(shown, BTreeSet::from(listed));
+}
+
+/// Reports whether `word` is in `text`, and not as the end of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_')
+    })
+}
+
 #[test]
 fn nobody_below_the_command_line_reads_the_environment() {
     for (name, text) in sources() {

@@ -89,6 +89,25 @@ max_wait = "2h"
     assert!(told[4].ends_with("is not a key"), "{}", told[4]);
 }
 
+// Ours: somebody writes the token where its digest belongs, and the log of a reload
+// is read by others.
+#[test]
+fn a_token_in_the_place_of_its_digest_is_not_shown() {
+    let token = "f0".repeat(32);
+    let places = [
+        format!("[[crawler]]\ntoken = \"FooBot\"\ncredential = \"{token}\"\n"),
+        format!("[[crawler]]\ntokens = \"FooBot\"\ncredential = \"{token}\"\n"),
+        format!("[[crawler]]\ntoken = \"FooBot\"\ncredential = \"sha256:{token}0\"\n"),
+        format!("crawler = [\"FooBot:{token}\"]\n"),
+        format!("[admin]\nlisten = \"{token}\"\n"),
+    ];
+    for text in places {
+        let told = problems(file(&text));
+        assert!(told.iter().any(|told| told.contains('…')), "{told:?}");
+        assert!(!format!("{told:?}").contains(&token), "{told:?}");
+    }
+}
+
 #[test]
 fn what_is_no_list_of_tables_is_told() {
     let wanted = "a list of 0 to 10000, each a table with `token`";

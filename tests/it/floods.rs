@@ -17,6 +17,7 @@ use crate::frames::{
 use crate::kit::certificates;
 use crate::kit::client::{Crawler, Duplex};
 use crate::kit::origin::Script;
+use crate::kit::paced::ONE_FILE;
 use crate::kit::page::{Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::run;
@@ -26,8 +27,7 @@ use crate::kit::tenant::{Crowd, GOOD, bad, crawl, take_descriptors};
 const TIME: Duration = Duration::from_secs(4);
 /// Longest life of one connection of a flood.
 const FLOOD: Duration = Duration::from_secs(2);
-/// Connections of a flood of work at the same time. Slow readers are among them: the
-/// buffers of each connection take megabytes before it is slow.
+/// Connections of a flood of work at the same time.
 const FEW: usize = 4;
 /// Connections of a flood of slowness at the same time.
 const MANY: usize = 1000;
@@ -50,11 +50,21 @@ async fn beside<F: Future<Output = ()> + Send + 'static>(
     flood: fn(Arc<Proxy>) -> F,
 ) {
     take_descriptors();
-    let endless = Page::stream(1 << 30, Length::Announced);
-    let origin = Script::robots("").page("/endless", endless).start().await;
-    let proxy = Arc::new(resolve("o.test", origin.address()).start().await);
-    let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     let mut crowd = Crowd::default();
+    let endless = Page::stream(1 << 30, Length::Announced);
+    let endless = Script::robots("").page("/endless", endless);
+    // Of the crowd, so that the page of the client that behaves has an origin with
+    // nothing else to do.
+    let plain = crowd.origin(endless.clone().start()).await;
+    let secure = crowd.origin(endless.start_tls()).await;
+    let origin = Script::robots("").start().await;
+    let config = resolve("o.test:80", origin.address())
+        .resolve("o.test:443", secure.address())
+        .resolve("endless.test", plain.address())
+        .set(ONE_FILE)
+        .set("pace.origin = { in_flight = 10000 }");
+    let proxy = Arc::new(config.start().await);
+    let alone = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
     for _ in 0..connections {
         crowd.repeat(&proxy, move |proxy| async move {
             // One that the proxy ends at once must not become a loop.
@@ -225,7 +235,7 @@ async fn slow_reads(proxy: Arc<Proxy>) {
     let Some(mut crawler) = Crawler::at(bad(0), &proxy).await else {
         return;
     };
-    let request = "GET http://o.test/endless HTTP/1.1\r\nHost: o.test\r\n\r\n";
+    let request = "GET http://endless.test/endless HTTP/1.1\r\nHost: endless.test\r\n\r\n";
     let _ = crawler.try_send(request.as_bytes()).await;
     let mut stream = crawler.into_stream();
     while stream.read_u8().await.is_ok() {
@@ -278,7 +288,7 @@ floods! {
     streams_without_a_window_slow_nobody_else: FEW of window_zero;
     slow_heads_slow_nobody_else: MANY of slow_heads;
     slow_bodies_slow_nobody_else: MANY of slow_bodies;
-    slow_readers_slow_nobody_else: FEW of slow_reads;
+    slow_readers_slow_nobody_else: MANY of slow_reads;
     silent_connections_slow_nobody_else: FEW of silence;
     half_handshakes_slow_nobody_else: MANY of half_handshakes;
     heads_of_a_mebibyte_slow_nobody_else: FEW of large_heads;

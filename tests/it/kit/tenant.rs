@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::client::Crawler;
+use super::origin::Origin;
 use super::proxy::Proxy;
 
 /// Address of the client that behaves; the others have higher ones.
@@ -217,6 +218,15 @@ impl Drop for Crowd {
 }
 
 impl Crowd {
+    /// Waits for the `start` of an origin whose tasks are of this crowd.
+    pub(crate) async fn origin(
+        &self,
+        start: impl Future<Output = Origin> + Send + 'static,
+    ) -> Origin {
+        let runtime = self.runtime.as_ref().unwrap().handle();
+        runtime.spawn(start).await.unwrap()
+    }
+
     /// Repeats what `act` does for as long as this lives.
     pub(crate) fn repeat<F: Future<Output = ()> + Send>(
         &mut self,

@@ -45,6 +45,7 @@ impl ReservePlace {
     /// Takes the place as soon as it is free, in the order of the calls. `None` if
     /// that takes longer than `longest`.
     pub async fn take_within(longest: Duration) -> Option<Self> {
+        // Fair, so that a host that is asked for often does not keep another out.
         let permit = timeout(longest, ROBOTS_PLACE.acquire()).await.ok()?.ok()?;
         Some(Self { _permit: permit })
     }

@@ -127,6 +127,7 @@ fn without_tokens(text: &str) -> String {
     while let Some(start) = rest.find(is_digit) {
         let run = &rest[start..];
         let end = run.find(|letter| !is_digit(letter)).unwrap_or(run.len());
+        // Longer ones, too: a digit too many is a mistake that people make.
         let is_token = DIGITS <= end;
         shown.push_str(&rest[..start]);
         shown.push_str(if is_token { "…" } else { &run[..end] });

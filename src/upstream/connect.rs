@@ -169,6 +169,7 @@ impl Connector {
         let admitted = self.egress.admits(origin, wanted.client).await?;
         let opened = match self.open(origin, &admitted, None).await {
             Err(NoConnection::NoSocket) if wanted.purpose == Purpose::Rules => {
+                // Only now: a descriptor that is free does not keep others waiting.
                 match ReservePlace::take_within(RESERVE_WAIT).await {
                     Some(place) => self.open(origin, &admitted, Some(place)).await,
                     None => Err(NoConnection::NoSocket),

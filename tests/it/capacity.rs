@@ -184,6 +184,8 @@ impl Exhausted {
             crawler.send(&request("known.test", "/")).await;
             assert_eq!(crawler.reply_to("GET").await.status(), 403);
         }
+        // Of another client, which holds more: none of them takes the place of a
+        // crawler.
         let held = burst(proxy.address(), 200).await;
         until("connections refused", async || {
             let refused = "connections_refused_total{result=\"descriptors\"}";
@@ -246,6 +248,8 @@ fn one_robots_txt_at_a_time_has_a_descriptor_that_is_kept() {
         let refused = second.reply_to("GET").await;
         assert_eq!(refused.status(), 502, "{}", refused.text());
         assert_eq!(origin.robots_fetches(), 0);
+        // The place is free once the connection has been closed, a moment after the
+        // answer.
         gate.open(1);
         assert_eq!(first.reply_to("GET").await.status(), 403);
         until("the other robots.txt", async || {

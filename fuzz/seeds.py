@@ -80,6 +80,39 @@ def spellings():
             yield f"{path}\n{case['robots']}".encode()
 
 
+def archives():
+    """What `archives` reads: a form and a size of pieces, then a WARC file of two
+    records."""
+    crlf = "\r\n"
+    records = [
+        ("request", "http://h.test/a", f"GET /a HTTP/1.1{crlf}User-Agent: Foo{crlf}{crlf}"),
+        ("response", "http://h.test/robots.txt", f"HTTP/1.1 200 OK{crlf}{crlf}User-agent: *"),
+        ("warcinfo", "", f"http-header-user-agent: Foo{crlf}"),
+        ("revisit", "http://h.test/robots.txt", f"HTTP/1.1 304 No{crlf}{crlf}"),
+    ]
+    written = []
+    for kind, url, text in records:
+        lines = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Date: 2026-01-02T03:04:05Z"]
+        lines += [f"WARC-Target-URI: {url}", f"Content-Length: {len(text)}", "", text, "", ""]
+        written.append(crlf.join(lines).encode())
+    yield b"\x00\x05" + b"".join(written)
+    yield b"\x01\x05" + b"".join(gzip.compress(record, mtime=0) for record in written)
+    yield b"\x01\x05" + gzip.compress(b"".join(written), mtime=0)
+    yield b"\x02\x05" + b"\xff".join(written)
+
+
+def logs():
+    """Lines of each form of a log."""
+    time = "[10/Oct/2000:13:55:36 -0700]"
+    yield f'c - - {time} "GET /a HTTP/1.1" 200 1 "-" "Foo/1"\n'.encode()
+    yield f'h.test:443 c - - {time} "GET /a HTTP/1.1" 200 1\n'.encode()
+    yield b"x [scrapy.core.engine] DEBUG: Crawled (200) <GET https://h.test/a> (referer: None)\n"
+    yield b"{'USER_AGENT': 'Foo'}\nDEBUG: Redirecting (301) to <GET http://h/b> from <GET http://h/a>\n"
+    start = "20240102030405678+321"
+    line = f"2024-01-02T03:04:06.000Z 200 1 https://h.test/a L - text/html #1 {start} sha1:A - -\n"
+    yield line.encode()
+
+
 def inputs(target):
     files = [case for case in cases("robots.jsonl") if len(body(case)) < 65536]
     match target:
@@ -97,6 +130,10 @@ def inputs(target):
             return map(fields, directives())
         case "readings":
             return spellings()
+        case "archives":
+            return archives()
+        case "logs":
+            return logs()
     return ()
 
 

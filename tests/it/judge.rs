@@ -473,6 +473,32 @@ fn an_archive_within_an_archive_is_not_read() {
     });
 }
 
+// RFC 1952 has members of any length: a file that was compressed in blocks has
+// records that begin in the middle of one.
+#[test]
+fn members_that_are_not_of_records_are_read() {
+    run(async {
+        let mut plain = Warc::plain();
+        plain.robots("2026-01-02T00:00:00Z", NONE);
+        let filler = "x".repeat(50_000);
+        for page in 0..200 {
+            let url = format!("https://h.test/{page}");
+            plain.exchange("2026-01-02T00:00:01Z", &url, ok(&filler));
+        }
+        let blocks = plain.bytes.chunks(100_000).flat_map(|block| {
+            let mut member = GzEncoder::new(Vec::new(), Compression::none());
+            member.write_all(block).unwrap();
+            member.finish().unwrap()
+        });
+        let mut in_blocks = Warc::plain();
+        in_blocks.bytes = blocks.collect();
+        assert!(in_blocks.bytes.len() > 8 * 1024 * 1024);
+        let report = judged(&in_blocks, &["--json"]).await.json_lines().remove(0);
+        assert_eq!(report["disallowed"], 200, "{report}");
+        assert_eq!(report["unread"], 0, "{report}");
+    });
+}
+
 // Ours: what a crawl has fetched does not act on who reads of it.
 #[test]
 fn hostile_archives_print_nothing_that_acts() {

@@ -45,6 +45,7 @@ mod framing_cases;
 mod identity;
 mod intercept;
 mod judge;
+mod judge_logs;
 mod layering;
 mod limits;
 mod listener_tls;

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::http_head::{HttpHead, UnframedBody, status};
-use super::input::RecordSource;
+use super::input::{RecordPlace, RecordSource};
 use super::warc::{ArchiveError, RecordHeader, WarcKind, WarcReader};
 
 /// Longest User-Agent that is kept, in bytes. Product tokens stand at its
@@ -116,12 +116,12 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         Self { is_wanted, ..self }
     }
 
-    /// Returns the place where the next record begins; `None` at the end.
+    /// Returns the place of the next record; `None` at the end.
     ///
     /// # Errors
     ///
     /// As [`next_message`](Self::next_message).
-    pub fn next_place(&mut self) -> Result<Option<u64>, ArchiveError> {
+    pub fn next_place(&mut self) -> Result<Option<RecordPlace>, ArchiveError> {
         self.records.next_place()
     }
 

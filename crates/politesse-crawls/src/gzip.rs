@@ -8,7 +8,9 @@ use std::io::{self, BufRead, Read};
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
-use super::input::{InputWindow, LINE_BEGINS, RecordSource, find_record, read_buffered};
+use super::input::{
+    InputWindow, LINE_BEGINS, RecordPlace, RecordSource, find_record, read_buffered,
+};
 
 /// Longest header of a member. Names and comments in it are short, and the field
 /// that WARC writers add has 12 bytes.
@@ -59,11 +61,14 @@ impl<R: Read> BufRead for GzipMembers<R> {
 }
 
 impl<R: Read> RecordSource for GzipMembers<R> {
-    fn begin_record(&mut self) -> u64 {
+    fn begin_record(&mut self) -> RecordPlace {
         let begins_at = self.decoded.place();
         let inflater = self.decoded.input_mut();
         self.record_began_member = begins_at == inflater.decoded_before;
-        inflater.member_place
+        RecordPlace {
+            byte: inflater.member_place,
+            is_first: self.record_began_member,
+        }
     }
 
     fn recover(&mut self) -> io::Result<bool> {

@@ -9,10 +9,8 @@ const WINDOW_BYTES: usize = 256 * 1024;
 
 /// Bytes in which records are found, and the places in the file where they begin.
 pub trait RecordSource: BufRead {
-    /// Notes that a record begins with the next byte, and returns its place in the
-    /// file. In a compressed file that is where the member begins that has the
-    /// byte.
-    fn begin_record(&mut self) -> u64;
+    /// Notes that a record begins with the next byte, and returns its place.
+    fn begin_record(&mut self) -> RecordPlace;
 
     /// Goes on after a damaged record: drops bytes until a record may begin.
     /// Returns `false` if none does.
@@ -21,6 +19,17 @@ pub trait RecordSource: BufRead {
     ///
     /// Those of the file, but none for damaged bytes.
     fn recover(&mut self) -> io::Result<bool>;
+}
+
+/// Place of a record in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// Byte of the file from which on it is read: where it begins, or the gzip
+    /// member that its first byte is in.
+    pub byte: u64,
+    /// Whether reading from there on begins with this record. In a compressed file
+    /// the member may have other records before it.
+    pub is_first: bool,
 }
 
 /// Buffer over a file that can be looked into further than the next byte.
@@ -118,8 +127,11 @@ impl<R: Read> BufRead for PlainFile<R> {
 }
 
 impl<R: Read> RecordSource for PlainFile<R> {
-    fn begin_record(&mut self) -> u64 {
-        self.0.place()
+    fn begin_record(&mut self) -> RecordPlace {
+        RecordPlace {
+            byte: self.0.place(),
+            is_first: true,
+        }
     }
 
     fn recover(&mut self) -> io::Result<bool> {

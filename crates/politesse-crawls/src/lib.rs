@@ -30,7 +30,7 @@ pub use archive::{
     ArchiveReader, ArchivedMessage, ArchivedRobots, BodyEnd, MessageSide, MessageWanted,
 };
 pub use gzip::{GzipMembers, MEMBER_BYTES_SEEN, find_record_member};
-pub use input::{PlainFile, RecordSource};
+pub use input::{PlainFile, RecordPlace, RecordSource};
 pub use log::{
     CrawlLogEntry, CrawlLogFormat, CrawlLogReader, LoggedAgent, LoggedRequest, LoggedUrl,
     UnknownCrawlLogFormat,

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::gzip::is_damage;
-use super::input::{LINE_BEGINS, RecordSource, read_buffered};
+use super::input::{LINE_BEGINS, RecordPlace, RecordSource, read_buffered};
 
 /// Longest header of a record, in bytes: room for a URL of eight times the
 /// length that RFC 9110, section 4.1, wants to be taken.
@@ -214,13 +214,12 @@ impl<S: RecordSource> WarcReader<S> {
         }
     }
 
-    /// Returns the place where the next record begins, or the gzip member that it
-    /// is in; `None` at the end of the file.
+    /// Returns the place of the next record; `None` at the end of the file.
     ///
     /// # Errors
     ///
     /// As [`next_header`](Self::next_header).
-    pub fn next_place(&mut self) -> Result<Option<u64>, ArchiveError> {
+    pub fn next_place(&mut self) -> Result<Option<RecordPlace>, ArchiveError> {
         self.skip_body()?;
         if self.is_damaged {
             self.is_damaged = false;
@@ -236,13 +235,14 @@ impl<S: RecordSource> WarcReader<S> {
                 Ok([b'\r' | b'\n', ..]) => self.source.consume(1),
                 Ok(_) => break,
                 Err(error) => {
-                    self.place = self.source.begin_record();
+                    self.place = self.source.begin_record().byte;
                     return Err(self.error(error));
                 }
             }
         }
-        self.place = self.source.begin_record();
-        Ok(Some(self.place))
+        let place = self.source.begin_record();
+        self.place = place.byte;
+        Ok(Some(place))
     }
 
     /// Reads the header of the next record; `None` at the end of the file. What is

@@ -302,9 +302,13 @@ impl ArchiveScan<'_> {
         loop {
             let item = match archive.next_place() {
                 Ok(None) => return Ok(None),
-                Ok(Some(next)) if range.end <= next => return Ok(Some(next)),
+                // Members need not be those of records. A record that begins within
+                // one cannot be the first of the next range.
+                Ok(Some(next)) if range.end <= next.byte && next.is_first => {
+                    return Ok(Some(next.byte));
+                }
                 Ok(Some(next)) => {
-                    place = next;
+                    place = next.byte;
                     archive.message().transpose()
                 }
                 Err(error) => Some(Err(error)),

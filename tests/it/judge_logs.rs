@@ -1,0 +1,176 @@
+//! `judge --log`: requests in the logs of servers, proxies and crawlers, by saved
+//! robots.txt files.
+
+use tempfile::TempDir;
+
+use crate::kit::program::{Outcome, finish, politesse, run_in};
+use crate::kit::run;
+
+const ROBOTS: &str = "User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /star\n";
+
+/// A folder with the log `a.log`, and the robots.txt of `h.test` in `saved`.
+fn folder(log: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("a.log"), log).unwrap();
+    std::fs::create_dir(folder.path().join("saved")).unwrap();
+    std::fs::write(folder.path().join("saved/h.test"), ROBOTS).unwrap();
+    folder
+}
+
+/// `judge --log a.log --robots saved` with these arguments.
+async fn judged(log: &str, arguments: &[&str]) -> Outcome {
+    let judge = ["judge", "--log", "a.log", "--robots", "saved"];
+    run_in(folder(log).path(), &[&judge[..], arguments].concat()).await
+}
+
+/// Returns line, URL, verdict and reason of each request.
+async fn verdicts(log: &str, arguments: &[&str]) -> Vec<String> {
+    let arguments = [&["--requests", "--json"], arguments].concat();
+    let rows = judged(log, &arguments).await.json_lines().into_iter();
+    rows.map(|row| {
+        let text = |name: &str| row[name].as_str().unwrap().to_owned();
+        let (url, verdict, reason) = (text("url"), text("verdict"), text("reason"));
+        format!("{} {url} {verdict} {reason}", row["place"])
+    })
+    .collect()
+}
+
+const TIME: &str = "[02/Jan/2026:10:00:05 +0000]";
+
+// Apache, mod_log_config; ours for what each form leaves open.
+#[test]
+fn the_log_of_a_server_is_judged_at_its_site() {
+    let log = format!(
+        "c - - {TIME} \"GET /foo?a=b HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
+         c - - {TIME} \"GET /foo HTTP/1.1\" 200 1 \"-\" \"BarBot/2\"\n\
+         c - - {TIME} \"GET /star HTTP/1.1\" 200 1 \"-\" \"-\"\n\
+         c - - {TIME} \"GET /foo HTTP/1.1\" 200 1\n\
+         c - - {TIME} \"GET /robots.txt HTTP/1.1\" 200 1\n"
+    );
+    run(async {
+        let site = ["--origin", "https://h.test"];
+        let mut wanted = [
+            "1 https://h.test/foo?a=b disallow rule",
+            "2 https://h.test/foo allow no_rule",
+            "3 https://h.test/star disallow rule",
+            "4 https://h.test/foo unknown no_agent",
+            "5 https://h.test/robots.txt allow robots_txt",
+        ];
+        assert_eq!(verdicts(&log, &site).await, wanted);
+        wanted[3] = "4 https://h.test/foo disallow rule";
+        let named = [&site[..], &["--agent", "FooBot"]].concat();
+        assert_eq!(verdicts(&log, &named).await, wanted);
+
+        let outcome = judged(&log, &[]).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("a.log, line 1: "), "{outcome:?}");
+        assert!(outcome.stderr.contains("--origin"), "{outcome:?}");
+        let outcome = judged(&log, &["--origin", "https://h.test/a"]).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    });
+}
+
+// Ours: a forward proxy's log has whole URLs, and tunnels in which there is none.
+#[test]
+fn the_log_of_a_proxy_is_judged_as_far_as_it_was_seen() {
+    let log = format!(
+        "c - - {TIME} \"GET http://h.test/foo HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
+         c - - {TIME} \"CONNECT h.test:443 HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
+         h.test:443 c - - {TIME} \"GET /foo HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
+         c - - {TIME} \"GET http://other.test/ HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n\
+         c - - {TIME} \"GET http://u@h.test/ HTTP/1.1\" 200 1 \"-\" \"FooBot/2\"\n"
+    );
+    run(async {
+        let wanted = [
+            "1 http://h.test/foo disallow rule",
+            "2 https://h.test:443/ unknown tunnel",
+            "3 https://h.test/foo disallow rule",
+            "4 http://other.test/ unknown no_robots",
+            "5 http://u@h.test/ unknown no_url",
+        ];
+        assert_eq!(verdicts(&log, &[]).await, wanted);
+    });
+}
+
+// Scrapy 2.13 and Heritrix 3.
+#[test]
+fn the_logs_of_crawlers_are_judged_by_their_names() {
+    let scrapy = "\
+2026-01-02 10:00:00 [scrapy.utils.log] INFO: Scrapy 2.13 started (bot: shop)
+2026-01-02 10:00:00 [scrapy.crawler] INFO: Overridden settings:
+{'BOT_NAME': 'shop', 'USER_AGENT': 'other'}
+ 'USER_AGENT': 'FooBot (+https://foo.test)'}
+2026-01-02 10:00:01 [scrapy.core.engine] DEBUG: Crawled (200) <GET https://h.test/robots.txt> (referer: None)
+2026-01-02 10:00:01 [scrapy.core.engine] DEBUG: Crawled (200) <GET https://h.test/foo> (referer: None)
+2026-01-02 10:00:02 [scrapy.downloadermiddlewares.robotstxt] DEBUG: Forbidden by robots.txt: <GET https://h.test/star>
+";
+    let heritrix = "\
+2026-01-02T10:00:06.000Z     1     52 dns:h.test P https://h.test/ text/dns #001 20260102100005678+10 sha1:A - -
+2026-01-02T10:00:06.000Z   200   1234 https://h.test/foo L https://h.test/ text/html #001 20260102100005678+10 sha1:A - -
+2026-01-02T10:00:06.000Z -9998      - https://h.test/star L https://h.test/ unknown #001 - - - -
+";
+    run(async {
+        let robots = "5 https://h.test/robots.txt allow robots_txt";
+        let wanted = [robots, "6 https://h.test/foo disallow rule"];
+        assert_eq!(verdicts(scrapy, &[]).await, wanted);
+        let agent = ["--agent", "FooBot"];
+        assert_eq!(
+            verdicts(heritrix, &agent).await,
+            ["2 https://h.test/foo disallow rule"]
+        );
+        assert_eq!(
+            verdicts(heritrix, &[]).await,
+            ["2 https://h.test/foo unknown no_agent"]
+        );
+        assert_eq!(judged(heritrix, &[]).await.code, Some(3));
+    });
+}
+
+// Ours: lines that are of no form are counted, with their numbers.
+#[test]
+fn a_line_that_is_not_understood_costs_itself() {
+    let good = format!("c - - {TIME} \"GET http://h.test/ HTTP/1.1\" 200 1 \"-\" \"FooBot\"\n");
+    let long = format!("{}\n", "x".repeat(70_000));
+    let log = format!("{good}no line of a log \u{1b}[2J\n{long}{good}");
+    run(async {
+        let outcome = judged(&log, &["--json"]).await;
+        let report = outcome.json_lines().remove(0);
+        assert_eq!(report["requests"], 2, "{report}");
+        assert_eq!(report["unread"], 2, "{report}");
+        assert_eq!(report["unread_parts"][0]["place"], 2, "{report}");
+        assert_eq!(report["unread_parts"][1]["place"], 3, "{report}");
+        assert_eq!(outcome.code, Some(3));
+
+        let outcome = judged("no log\nat all\n", &[]).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("--format"), "{outcome:?}");
+        let outcome = judged("no log\nat all\n", &["--format", "heritrix"]).await;
+        assert_eq!(outcome.code, Some(3), "{outcome:?}");
+        let outcome = judged(&good, &["--format", "squid"]).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    });
+}
+
+// Ours: logs are read from standard input and several at a time.
+#[test]
+fn logs_are_read_from_standard_input_and_one_after_the_other() {
+    let line = |path: &str| {
+        format!("c - - {TIME} \"GET http://h.test{path} HTTP/1.1\" 200 1 \"-\" \"FooBot\"\n")
+    };
+    run(async {
+        let folder = folder(&line("/foo"));
+        let mut command = politesse(folder.path());
+        command.args([
+            "judge", "--robots", "saved", "--json", "--log", "a.log", "-",
+        ]);
+        let many = line("/b").repeat(20_000);
+        let report = finish(command, many.as_bytes())
+            .await
+            .json_lines()
+            .remove(0);
+        assert_eq!(report["files"], 2);
+        assert_eq!(report["requests"], 20_001);
+        assert_eq!(report["disallowed"], 1);
+        assert_eq!(report["samples"][0]["url"], "http://h.test/foo");
+    });
+}

@@ -199,6 +199,8 @@ metrics! {
     audit_events: Family<ResultLabel, Counter>;
     /// Heads of the record (`audit.seal_entries`): `made` or `failed`.
     audit_seals: Family<ResultLabel, Counter>;
+    /// Heads given to targets of `audit.seal_to`: `sent`, or an attempt `failed`.
+    audit_seals_exported: Family<ResultLabel, Counter>;
     /// Entries of the record that no head covers yet.
     audit_unsealed: Gauge;
 

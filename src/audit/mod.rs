@@ -79,7 +79,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -96,7 +96,7 @@ pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader_pool::ReaderPool;
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
-pub use self::sealing::SealOptions;
+pub use self::sealing::{SealOptions, SealTarget};
 use self::store::AuditStore;
 use self::tasks::{
     CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, ResultCount,
@@ -130,6 +130,8 @@ pub struct AuditLog {
     failing: Arc<AtomicBool>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
+    /// The newest head.
+    heads: watch::Receiver<Option<Arc<str>>>,
     folder: PathBuf,
     metrics: Arc<Metrics>,
 }
@@ -174,6 +176,8 @@ impl AuditLog {
         let (queue, entries) = EntryQueue::new(mode, metrics.audit_queue.clone());
         let failing = Arc::new(AtomicBool::new(false));
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
+        // One of the previous process may not have been delivered.
+        let (newest, heads) = watch::channel(store.newest_head()?.map(Arc::from));
         let writer = AuditWriter {
             store,
             entries,
@@ -185,6 +189,7 @@ impl AuditLog {
             prune_at: clock::instant(),
             pruned: PrunedRows::default(),
             event_slots: Arc::clone(&event_slots),
+            heads: newest,
         };
         tracker.spawn_blocking(move || writer.run());
         Ok(Self {
@@ -195,6 +200,7 @@ impl AuditLog {
             failing,
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
+            heads,
             folder,
             metrics,
         })
@@ -204,6 +210,12 @@ impl AuditLog {
     /// links: two names of one database are one record.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Returns a receiver of the newest head, which is on disk. It is closed when the
+    /// record is, after the last head.
+    pub fn heads(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.heads.clone()
     }
 
     /// Writes a decision down. When this returns it is on disk, or queued if

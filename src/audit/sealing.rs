@@ -29,6 +29,7 @@ use super::parts::{numbers_of, part_of};
 use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
 use crate::clock;
 use crate::decision::digest::Digest;
+use politesse_robots::origin::Target;
 
 /// Time after which a head that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -43,6 +44,30 @@ pub struct SealOptions {
     pub entries: NonZeroUsize,
     /// Time after which an entry is covered by a head (`audit.seal_interval`).
     pub interval: Duration,
+    /// Where heads are exported to (`audit.seal_to`).
+    pub to: Vec<SealTarget>,
+}
+
+/// Target of an export of heads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SealTarget {
+    /// Heads are appended to this file.
+    File(PathBuf),
+    /// A shell runs this command with a head on its standard input.
+    Command(String),
+    /// A head is posted to this URL.
+    Url(Target),
+}
+
+impl SealTarget {
+    /// Returns the word for what it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Command(_) => "command",
+            Self::Url(_) => "URL",
+        }
+    }
 }
 
 impl Default for SealOptions {
@@ -51,6 +76,7 @@ impl Default for SealOptions {
             key: None,
             entries: NonZeroUsize::MIN.saturating_add(65_535),
             interval: Duration::from_secs(10 * 60),
+            to: Vec::new(),
         }
     }
 }

@@ -28,6 +28,7 @@ use super::seal_key::{key_path, open_key};
 use super::sealing::Sealer;
 use super::sequence::{Sequence, block_of};
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
+use super::tree_rows::TreeReader;
 use super::wal::Wal;
 use crate::clock;
 use crate::metrics::Metrics;
@@ -234,6 +235,12 @@ impl AuditStore {
     /// Returns how many entries no head covers.
     pub(super) fn unsealed(&self) -> u64 {
         count(self.sequence.last).saturating_sub(self.sealer.sealed())
+    }
+
+    /// Reads the note of the newest head.
+    pub(super) fn newest_head(&self) -> rusqlite::Result<Option<String>> {
+        let seal = TreeReader::new(&self.connection).newest_seal()?;
+        Ok(seal.map(|seal| seal.note))
     }
 
     /// Returns the time until a head is due; `None` if none will be.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::columns::count;
@@ -71,6 +71,8 @@ pub(super) struct AuditWriter {
     pub(super) pruned: PrunedRows,
     /// Places in the queue for events.
     pub(super) event_slots: Arc<Semaphore>,
+    /// The newest head, for those who export it.
+    pub(super) heads: watch::Sender<Option<Arc<str>>>,
 }
 
 /// Number of rows of saved state that were removed.
@@ -148,7 +150,10 @@ impl AuditWriter {
     fn seal(&mut self) {
         let result = match self.store.seal() {
             Ok(None) => return,
-            Ok(Some(_)) => "made",
+            Ok(Some(note)) => {
+                self.heads.send_replace(Some(note.into()));
+                "made"
+            }
             Err(error) => {
                 tracing::warn!(target: REPEATING, %error, "a head of the record could not be written");
                 "failed"

@@ -19,13 +19,13 @@ use super::kinds::{
 use super::layers::{Key, Layers, Section};
 use super::network::{
     ALLOW, CONTACT, DENY, FIELD_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE,
-    PortRange, ROOTS, ResolveTable, STORE, TOKEN, USER_AGENT,
+    PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE};
-use crate::audit::Durability;
 use crate::audit::privacy::{ClientAddresses, QueryStrings};
+use crate::audit::{Durability, SealTarget};
 use crate::clients::client::ClientLimits;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
@@ -586,6 +586,11 @@ keys! {
         seal_entries: NonZeroUsize = "65536", count(1..=1_048_576);
         /// How long an entry may wait for a head that covers it.
         seal_interval: Duration = r#""10m""#, Span(Duration::from_secs(1)..=DAY);
+        /// Where each head goes, out of reach of whoever could change the record: a file
+        /// that it is appended to, "exec:COMMAND" for a command of the shell that reads it
+        /// on standard input, or a URL that it is posted to.
+        // Each has a task, and all get the newest head alone.
+        seal_to: Vec<SealTarget> = "[]", List { of: SEAL_TARGET, len: 0..=16 };
     }
 
     /// The listener for people and monitoring.

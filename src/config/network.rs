@@ -14,6 +14,7 @@ use toml::de::DeValue;
 use super::kinds::{Kind, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
+use crate::audit::SealTarget;
 use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -223,6 +224,21 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     parse: |text| match text {
         "none" => Some(None),
         _ => path(text).map(Some),
+    },
+};
+
+/// Target of an export of heads.
+pub(super) const SEAL_TARGET: Text<SealTarget> = Text {
+    wanted: "a path without ~, \"exec:\" and a command, or a URL",
+    parse: |text| {
+        if let Some(command) = text.strip_prefix("exec:") {
+            let is_command = !command.trim().is_empty() && !command.contains('\0');
+            return is_command.then(|| SealTarget::Command(command.to_owned()));
+        }
+        match text.contains("://") {
+            true => text.parse().ok().map(SealTarget::Url),
+            false => path(text).map(SealTarget::File),
+        }
     },
 };
 

@@ -12,6 +12,7 @@ use super::keys::{
 };
 use super::layers::Folders;
 use super::print::Values;
+use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
 use crate::clients::client::ClientLimits;
 use crate::clients::directory::{self, NetworkLimits};
@@ -186,6 +187,14 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
             key: audit.seal_key.map(|path| data.join(path)),
             entries: audit.seal_entries,
             interval: audit.seal_interval,
+            to: audit
+                .seal_to
+                .into_iter()
+                .map(|target| match target {
+                    SealTarget::File(path) => SealTarget::File(data.join(path)),
+                    SealTarget::Command(_) | SealTarget::Url(_) => target,
+                })
+                .collect(),
         },
         new_record: false,
     }

@@ -540,6 +540,8 @@ bounds! {
     audit_seal_key: "audit.seal_key" refuses ["" "~/seal.key"] takes ["none" "seal.key"];
     audit_seal_entries: "audit.seal_entries" refuses ["0" "1048577"] takes ["1" "1048576"];
     audit_seal_interval: "audit.seal_interval" refuses ["999ms" "86401s"] takes ["1s" "24h"];
+    audit_seal_to: "audit.seal_to" refuses ["none" "['']" "['~/a']" "['exec: ']" "['ftp://a.test/']" "['http://']"]
+        takes ["[]" "['heads.txt', 'exec:cat > /dev/null', 'https://a.test/heads?token=1']"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];

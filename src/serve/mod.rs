@@ -7,6 +7,7 @@
 pub mod capacity;
 pub mod commands;
 pub mod control;
+mod head_export;
 mod lifecycle;
 mod parts;
 mod reload;
@@ -96,11 +97,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let tls = parts::listener_tls(settings)?;
     let metrics = Arc::new(Metrics::default());
     let audit_tracker = TaskTracker::new();
-    let audit = Arc::new(AuditLog::open(
-        &settings.audit,
-        Arc::clone(&metrics),
-        &audit_tracker,
-    )?);
+    let audit = open_record(settings, &metrics, &audit_tracker)?;
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);
@@ -148,6 +145,17 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         listener::listen(&running.server, listener, Arc::clone(&group));
     }
     Ok(running)
+}
+
+/// Opens the record, and exports its heads.
+fn open_record(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    tracker: &TaskTracker,
+) -> anyhow::Result<Arc<AuditLog>> {
+    let audit = AuditLog::open(&settings.audit, Arc::clone(metrics), tracker)?;
+    head_export::start(settings, &audit.heads(), metrics, tracker)?;
+    Ok(Arc::new(audit))
 }
 
 /// Makes the directory of clients, with the limits set for them.

@@ -26,7 +26,6 @@ use super::egress::{Egress, NextHop};
 use super::exchange::{Exchange, FailedExchange, RequestMessage, Retry};
 use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
-use super::tls::client_config;
 use super::upload::Upload;
 use crate::clients::client::Client;
 use crate::decision::access::NoConnection;
@@ -37,7 +36,7 @@ use crate::tasks::Tasks;
 use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};
-pub use super::tls::{Roots, UpstreamSetupError, crypto_provider};
+pub use super::tls::{Roots, UpstreamSetupError, client_config, crypto_provider};
 pub use crate::upstream::error::UpstreamError;
 
 /// Number of times that one request is handed to a connection, at most.

@@ -98,8 +98,12 @@ fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// Creates the configuration for all origins, without protocols to offer.
-pub(super) fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
+/// Creates a configuration that trusts `roots`, without protocols to offer.
+///
+/// # Errors
+///
+/// [`UpstreamSetupError`] but for the credentials.
+pub fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
     let builder = ClientConfig::builder_with_provider(crypto_provider())
         .with_protocol_versions(&[&TLS13, &TLS12])?;
     let trusting = match roots {

@@ -4,11 +4,13 @@
 use std::fs;
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
-use crate::kit::client::get;
+use crate::kit::client::{get, metrics};
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Place, resolve};
-use crate::kit::run;
+use crate::kit::{run, until};
 
 /// Returns the folder of a proxy that refused a request, and has stopped.
 async fn crawled() -> Place {
@@ -122,5 +124,81 @@ fn a_head_of_another_record_and_wrong_arguments_are_told() {
         place.database().execute("DELETE FROM seal", []).unwrap();
         let none = place.run(&["audit", "head"]).await;
         assert_eq!((none.code, &*none.stdout), (Some(1), ""));
+    });
+}
+
+/// Answers requests at `listener`, the first with 503. Returns the second one whole.
+async fn second_post(listener: TcpListener) -> String {
+    let mut answers = ["503 Service Unavailable", "204 No Content"].iter();
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = String::new();
+        while !request.ends_with("=\n") {
+            let mut piece = [0; 4096];
+            let count = stream.read(&mut piece).await.unwrap();
+            request.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+        }
+        let answer = answers.next().unwrap();
+        let head = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        if answers.len() == 0 {
+            return request;
+        }
+    }
+}
+
+// Ours: heads are where whoever changes the record cannot reach them.
+#[test]
+fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let posted = tokio::spawn(second_post(listener));
+        let config = resolve("o.test", origin.address()).set("audit.seal_interval = \"1s\"");
+        let place = Place::with(&config);
+        let command = place.path("by-command");
+        place.configure(&config.set(&format!(
+            "audit.seal_to = [\"heads.txt\", \"exec:cat > {}\", \"exec:exit 3\", \
+             \"http://{address}/heads?token=secret\"]",
+            command.display()
+        )));
+        let proxy = place.start().await;
+        get(&proxy, "http://o.test/a").await;
+        let request = posted.await.unwrap();
+        assert!(
+            request.starts_with("POST /heads?token=secret HTTP/1.1\r\n"),
+            "{request}"
+        );
+        assert!(
+            request.contains(&format!("host: {address}\r\n")),
+            "{request}"
+        );
+        assert!(request.contains("\r\n\r\npolitesse/"), "{request}");
+        let page = until("failed exports", async || {
+            let page = metrics(&proxy).await;
+            page.contains("seals_exported_total{result=\"failed\"}")
+                .then_some(page)
+        });
+        assert!(page.await.contains("seals_exported_total{result=\"sent\"}"));
+        assert!(!proxy.log().contains("secret"), "{}", proxy.log());
+        let place = proxy.stop().await;
+        // The last head, which was made at the stop, is there as well.
+        let newest = place.run(&["audit", "head"]).await.stdout;
+        let file = place.path("heads.txt");
+        let heads = fs::read_to_string(&file).unwrap();
+        assert!(heads.ends_with(&newest), "{heads}");
+        assert_eq!(fs::read_to_string(&command).unwrap(), newest);
+        // After a start that made no head it is there once.
+        let place = place.start().await.stop().await;
+        let again = fs::read_to_string(&file).unwrap();
+        assert_eq!(again.matches(&newest).count(), 1, "{again}");
+        let file = file.to_str().unwrap();
+        let verified = place.run(&["audit", "verify", "--head", file]).await;
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+        assert!(
+            verified.stdout.contains("exported heads hold"),
+            "{verified:?}"
+        );
     });
 }

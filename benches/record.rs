@@ -1,5 +1,5 @@
 //! What the record costs for a decision with its ending: CPU time of the writer,
-//! bytes on disk, and how fast the record is read and verified again.
+//! bytes on disk, and how fast the record is read, verified again and bundled.
 //!
 //! `cargo bench --bench record`, or with `ROWS=5000000` for the searches of a long
 //! record. The writer runs on a thread of its own, whose CPU time the system
@@ -7,6 +7,8 @@
 
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::ops::{ControlFlow, Range};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use politesse::audit::bundle::{verify_bundle, write_bundle};
 use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
 use politesse::audit::stats::{StatKey, StatOrder, stats};
@@ -228,6 +231,7 @@ fn read(path: &Path) {
     let decided = sums.expect("it can be read").decided as f64;
     let rate = decided / clock::instant().duration_since(start).as_secs_f64();
     println!("\nverify: {rate:.0} decisions a second");
+    bundle(&reader, &path.with_file_name("bundle.zip"));
     count(&reader);
     let middle = middle(&reader);
     let host = |host: &str| DecisionFilter {
@@ -269,6 +273,27 @@ fn read(path: &Path) {
             clock::instant().duration_since(start)
         );
     }
+}
+
+/// Makes a bundle of all decisions, verifies it, and prints how long it takes.
+fn bundle(reader: &AuditReader, path: &Path) {
+    let start = clock::instant();
+    let file = File::create(path).expect("a file");
+    let made = write_bundle(reader, &DecisionFilter::default(), BufWriter::new(&file));
+    println!(
+        "bundle: {} decisions in {:.2?}, {} bytes",
+        made.expect("a head").decisions,
+        clock::instant().duration_since(start),
+        file.metadata().expect("a file").len()
+    );
+    let start_again = clock::instant();
+    let file = File::open(path).expect("a file");
+    let sums = verify_bundle(file, &[], |finding| panic!("{finding}"));
+    println!(
+        "bundle verified: {} decisions in {:.2?}",
+        sums.expect("a bundle").decided,
+        clock::instant().duration_since(start_again)
+    );
 }
 
 /// Counts the decisions by different keys, and prints how long it takes.

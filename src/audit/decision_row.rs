@@ -204,6 +204,25 @@ impl<'a> DecisionReader<'a> {
         })
     }
 
+    /// Computes the leaves that a row and its ending must have; `None` if one of them
+    /// refers to what is not there, or was changed.
+    pub(super) fn leaves(&mut self, row: &Row<'_>) -> rusqlite::Result<Option<Vec<LeafRun>>> {
+        let parts = self.parts(row)?;
+        let seq = row.get(0)?;
+        let mut leaves = Vec::new();
+        match parts.leaf(&mut self.joint, &mut self.bytes)? {
+            Ok(leaf) => leaves.push(LeafRun::of_entry(seq, leaf)),
+            Err(Altered) => return Ok(None),
+        }
+        if let Some(ending) = &parts.ending {
+            match ending.leaf(seq, &mut self.joint, &mut self.bytes) {
+                Ok(leaf) => leaves.push(LeafRun::of_entry(ending.seq, leaf)),
+                Err(Altered) => return Ok(None),
+            }
+        }
+        Ok(Some(leaves))
+    }
+
     fn parts<'r>(&mut self, row: &'r Row<'r>) -> rusqlite::Result<DecisionParts<'r>> {
         let (values, connection) = (&mut self.values, self.connection);
         let ending = if row.get_ref(ENDING_AT)? == ValueRef::Null {

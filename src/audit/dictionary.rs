@@ -152,6 +152,19 @@ impl DictionaryTable {
         bytes.begin(self.kind.as_slice());
     }
 
+    /// Returns the types of the columns.
+    pub(super) fn columns(&self) -> &'static [ColumnKind] {
+        self.columns
+    }
+
+    /// Makes the statement that inserts the columns, the digest and the number.
+    pub(super) fn insert_with_id(&self) -> String {
+        let names = self.select.trim_start_matches("SELECT ");
+        let (names, _) = names.split_once(" FROM ").unwrap_or_default();
+        let places = vec!["?"; self.width() + 2].join(", ");
+        format!("INSERT INTO {} ({names}) VALUES ({places})", self.name)
+    }
+
     /// Returns how many columns a value has. Behind them stands the digest.
     pub(super) fn width(&self) -> usize {
         self.columns.len()
@@ -179,6 +192,9 @@ impl DictionaryTable {
 
     /// Computes the digest of a value by its columns.
     pub(super) fn digest_of(&self, values: &[Value], bytes: &mut CanonicalBytes) -> Digest {
+        if let (None, Some(Value::Text(text))) = (self.kind, values.first()) {
+            return Digest::of(text.as_bytes());
+        }
         self.begin(bytes);
         for (column, value) in self.columns.iter().zip(values) {
             column.encode(value.into(), bytes);

@@ -17,6 +17,7 @@
 //! A module uses only those of the groups below its own:
 
 pub mod backup;
+pub mod bundle;
 mod reader_pool;
 pub mod robots_history;
 pub mod stats;

@@ -75,6 +75,15 @@ impl AuditReader {
         })
     }
 
+    /// Makes a reader of a database in memory, as of the record `record`.
+    pub(super) fn in_memory(connection: Connection, record: &str) -> Self {
+        Self {
+            connection,
+            record_id: RecordId::parse(record),
+            last_in_marker: 0,
+        }
+    }
+
     /// Reads the id of the record; empty if it has none yet.
     ///
     /// # Errors

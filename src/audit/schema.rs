@@ -262,6 +262,16 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     Ok(connection)
 }
 
+/// Makes an empty database in memory, for rows that come from elsewhere.
+pub(super) fn open_in_memory() -> rusqlite::Result<Connection> {
+    let connection = Connection::open_in_memory()?;
+    connection.execute_batch(TABLES)?;
+    // Rows come before what they refer to, or without it.
+    connection.execute_batch("PRAGMA foreign_keys = OFF;")?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
 /// Opens the database at `path` for reading.
 ///
 /// # Errors

@@ -1,3 +1,5 @@
+mod bundles;
+
 mod counts;
 
 mod events;

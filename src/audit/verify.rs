@@ -453,7 +453,7 @@ impl CheckedBody {
 }
 
 /// Makes one line of a ruling.
-fn ruling_line(ruling: &StoredRuling) -> String {
+pub(super) fn ruling_line(ruling: &StoredRuling) -> String {
     let crawler = ruling.crawler.as_deref().unwrap_or("*");
     let mut line = format!("{} {} for {crawler}", ruling.verdict, ruling.reason);
     if let (Some(number), Some(rule)) = (ruling.line, &ruling.rule) {

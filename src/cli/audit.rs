@@ -1,6 +1,7 @@
 //! `audit`: shows and counts decisions and events of the record, and verifies it.
 
 mod arguments;
+mod bundle;
 mod details;
 mod ecs;
 mod export;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
+use self::bundle::BundleArguments;
 use self::details::{DecisionDetails, of_url};
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
@@ -160,6 +162,17 @@ record is compressed alone. FILE must not be there yet.
 
 {FILTERS_HELP}"))]
     Export(ExportArguments),
+    /// Decisions with the proof that they are on record, in one file to hand over.
+    #[command(after_help = "\
+Examples:
+  politesse audit bundle --from 2026-11-22 --until 2026-11-23 -o day.zip
+  politesse audit bundle --host site.example -o site.zip
+
+The zip archive has the rows, each robots.txt, the newest head, one proof for all rows,
+a report and instructions. `politesse audit verify FILE.zip --key KEY` checks it on
+another machine. Decisions that no head covers yet are left out. FILE.zip must not be
+there yet.")]
+    Bundle(BundleArguments),
     /// Copies the record to a file, while a proxy writes to it.
     #[command(after_help = "\
 Example: politesse audit backup /backups/audit-2026-11-22.db
@@ -187,12 +200,16 @@ codes: 0 restored, 1 not.")]
 Examples:
   politesse audit verify --from 2026-11-01
   politesse audit verify --key politesse.key --head heads.txt
+  politesse audit verify site.zip --key politesse.key
 
 {FILTERS_HELP}
 
 Without a filter the whole record is looked at, gaps, robots.txt bodies and heads
 included. --head compares it with heads that were exported (`audit head`,
-`audit.seal_to`) and are kept where whoever can write to the record cannot."))]
+`audit.seal_to`) and are kept where whoever can write to the record cannot.
+
+A bundle is verified without the record. Exit codes: 0 nothing was found, 1 something
+does not fit, 3 a bundle fits and nobody has said whose key it is (--key)."))]
     Verify(VerifyArguments),
     /// The public key by which heads of the record are signed.
     #[command(after_help = "\
@@ -232,7 +249,8 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
         AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
         AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
         AuditCommand::Export(asked) => export::export(&reader()?, asked),
-        AuditCommand::Verify(asked) => verification::print_verification(&reader()?, asked),
+        AuditCommand::Bundle(asked) => bundle::bundle(&reader()?, asked),
+        AuditCommand::Verify(asked) => verification::print_verification(reader, asked),
         AuditCommand::Key => heads::print_key(&reader()?, &settings.audit),
         AuditCommand::Head => heads::print_head(&reader()?),
         AuditCommand::Backup { file } => back_up(path, file),

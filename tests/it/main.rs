@@ -18,6 +18,7 @@ mod annotate_codings;
 mod annotate_record;
 mod audit;
 mod audit_backup;
+mod audit_bundle;
 mod audit_export;
 mod audit_list;
 mod audit_show;

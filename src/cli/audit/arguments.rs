@@ -89,6 +89,20 @@ impl CommonArguments {
     }
 }
 
+impl TryFrom<&CommonArguments> for DecisionFilter {
+    type Error = Usage;
+
+    fn try_from(which: &CommonArguments) -> Result<Self, Usage> {
+        which.check()?;
+        Ok(Self {
+            from: which.from,
+            until: which.until,
+            host: which.host.clone(),
+            ..Self::default()
+        })
+    }
+}
+
 impl TryFrom<&EventArguments> for EventFilter {
     type Error = Usage;
 

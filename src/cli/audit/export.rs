@@ -159,6 +159,7 @@ fn decision_json(decision: &StoredRecord, record: &str) -> Value {
     let mut members = Map::new();
     members.insert("version".to_owned(), json!(LINE_VERSION));
     members.insert("record".to_owned(), json!(record));
+    // Behind the version, by which a program knows what follows.
     if let Value::Object(row) = row_json(decision) {
         members.extend(row);
     }

@@ -7,7 +7,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::arguments::DecisionArguments;
+use super::bundle::print_bundle;
 use super::heads::{outside_heads, public_keys};
+use crate::audit::AuditError;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::seal_check::{SealEvidence, SealSums};
@@ -18,6 +20,13 @@ use crate::cli::output::{Exit, OutputForm, Usage};
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
+    /// A bundle in place of the record (`politesse audit bundle`).
+    #[arg(
+        value_name = "BUNDLE.zip",
+        conflicts_with_all = ["from", "until", "host", "url", "rule", "crawler", "verdict",
+                              "reason", "effect", "head"]
+    )]
+    bundle: Option<PathBuf>,
     #[command(flatten)]
     which: DecisionArguments,
     /// A public key that must have signed the heads, or a file with one a line; from
@@ -46,13 +55,26 @@ impl VerifyArguments {
     }
 }
 
-/// Verifies the record, and prints what was found.
+/// Verifies the record, or the bundle that is named, and prints what was found.
 pub(super) fn print_verification(
-    reader: &AuditReader,
+    open: impl FnOnce() -> Result<AuditReader, AuditError>,
     asked: &VerifyArguments,
 ) -> anyhow::Result<Exit> {
-    let filter = DecisionFilter::try_from(&asked.which)?;
     let evidence = asked.evidence()?;
+    let form = OutputForm::from(asked.json);
+    match &asked.bundle {
+        // Where a bundle is verified there is no record.
+        Some(bundle) => print_bundle(bundle, &evidence.keys, form),
+        None => print_record(&open()?, asked, &evidence),
+    }
+}
+
+fn print_record(
+    reader: &AuditReader,
+    asked: &VerifyArguments,
+    evidence: &SealEvidence,
+) -> anyhow::Result<Exit> {
+    let filter = DecisionFilter::try_from(&asked.which)?;
     let is_compared = !evidence.keys.is_empty() || !evidence.heads.is_empty();
     if is_compared && !filter.is_open() {
         let text = "heads are of the whole record: --key and --head go with no filter";
@@ -65,7 +87,7 @@ pub(super) fn print_verification(
     }
     let mut separator = "";
     // A closed stdout is found out by the last line.
-    let sums = verify_with(reader, &filter, &evidence, |finding| match form {
+    let sums = verify_with(reader, &filter, evidence, |finding| match form {
         OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
         OutputForm::Json => {
             drop(write!(out, "{separator}{}", Value::from(finding)));
@@ -80,7 +102,7 @@ pub(super) fn print_verification(
         OutputForm::Columns => {
             writeln!(out, "{}", summary(&sums))?;
             if filter.is_open() {
-                writeln!(out, "{}", inert(&seal_summary(&sums.seals, &evidence)))?;
+                writeln!(out, "{}", inert(&seal_summary(&sums.seals, evidence)))?;
             }
         }
     }

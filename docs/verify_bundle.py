@@ -1,0 +1,150 @@
+"""Verifies a bundle of `politesse audit bundle` without politesse.
+
+    python3 verify_bundle.py BUNDLE.zip [KEY]
+
+KEY is the public key of the record, from somebody you trust. Exit codes: 0 all is proved, 1
+something does not fit, 3 all fits and nobody has said whose key it is. Makes the leaf of each
+row again (decision 020, Leaves), leads them to the root of the head (RFC 9162, section 2.1),
+verifies its signature (RFC 8032, C2SP signed-note). `politesse audit verify` decides again, too.
+"""
+import base64, hashlib, json, sys, zipfile
+from bisect import bisect_left
+
+# Tables: first byte of a value, and its columns (text, integer, blob; capital: or null).
+KINDS = {
+    "client": (b"c", "tT"), "crawler": (b"a", "tT"), "origin": (b"o", "tt"), "term": (b"t", "t"),
+    "ruling": (b"r", "tttITtT"), "directives": (b"d", "tT"), "policy": (None, "t"),
+    "snapshot": (b"s", "tTtIiitTBT")}
+
+def check(holds, otherwise):
+    if not holds:
+        raise ValueError(otherwise)
+
+def sha(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+def number(value):
+    return value.to_bytes(8, "big", signed=True)
+
+def short(value):
+    size = (value if value >= 0 else ~value).bit_length() // 8 + 1
+    return bytes([size]) + value.to_bytes(size, "big", signed=True)
+
+def text(value):
+    return len(value.encode()).to_bytes(4, "big") + value.encode()
+
+def blob(value):
+    return (len(value) // 2).to_bytes(4, "big") + bytes.fromhex(value)
+
+def optional(value, encode=bytes):
+    return b"\0" if value is None else b"\1" + encode(value)
+
+def value_digest(kind, columns):
+    first, types = KINDS[kind]
+    check(len(columns) == len(types), "a value has other columns")
+    if kind == "policy":
+        return sha(columns[0].encode())
+    encode = {"t": text, "i": number, "b": blob}
+    encode |= {key.upper(): lambda value, e=e: optional(value, e) for key, e in encode.items()}
+    return sha(first, *(encode[type](value) for type, value in zip(types, columns)))
+
+def leaves(row, digest, record):
+    commitment = salt = bytes.fromhex(row["salt"])
+    if len(salt) != 32:  # of 32 bytes it is the commitment to what was redacted
+        commitment = sha(salt, digest(row["client"]), digest(row["origin"]),
+                         text(row["path"]), optional(row["reading"], text))
+    shared = [digest(row[name]) for name in ("crawler", "method", "ruling", "policy")]
+    numbers = b"".join(short(row[name]) for name in ("seq", "time_us", "wait_ms"))
+    context, snapshot = sha(b"C", record, *shared), optional(digest(row["snapshot"]))
+    yield row["seq"], sha(b"D", numbers, commitment, context, snapshot)
+    if end := row["ending"]:
+        outcome = sha(b"O", record, optional(end["status"], number), number(end["sent"]),
+                      optional(digest(end["directives"])), optional(digest(end["error"])))
+        numbers = short(row["seq"]) + short(end["seq"]) + short(end["bytes"])
+        yield end["seq"], sha(b"E", numbers, outcome)
+
+def root(chosen, places, start, end, proof):
+    if bisect_left(places, start) == bisect_left(places, end):
+        return next(proof)
+    if end - start == 1:
+        return sha(b"\0", chosen[start])
+    middle = start + (1 << (end - start - 1).bit_length() - 1)
+    left = root(chosen, places, start, middle, proof)
+    return sha(b"\1", left, root(chosen, places, middle, end, proof))
+
+P = 2**255 - 19  # Ed25519 in affine coordinates, which is slow and short
+D = -121665 * pow(121666, -1, P) % P
+
+def add(one, two):
+    (x1, y1), (x2, y2) = one, two
+    c = D * x1 * x2 * y1 * y2
+    return (x1 * y2 + x2 * y1) * pow(1 + c, -1, P) % P, (y1 * y2 + x1 * x2) * pow(1 - c, -1, P) % P
+
+def times(factor, point):
+    result = (0, 1)
+    for bit in bin(factor)[2:]:
+        result = add(result, result)
+        result = add(result, point) if bit == "1" else result
+    return result
+
+def point(data):
+    sign, y = divmod(int.from_bytes(data, "little"), 1 << 255)
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    x = x if x * x % P == square else x * pow(2, (P - 1) // 4, P) % P
+    check(x * x % P == square and y < P, "the key or the signature is no point")
+    return (P - x if x & 1 != sign else x), y
+
+def is_signed(key, message, signature):
+    order, base = 2**252 + 27742317777372353535851937790883648493, 4 * pow(5, -1, P) % P
+    scalar = int.from_bytes(signature[32:], "little")
+    challenge = hashlib.sha512(signature[:32] + key + message).digest()
+    right = times(int.from_bytes(challenge, "little") % order, point(key))
+    left = times(scalar, point(base.to_bytes(32, "little")))
+    return scalar < order and left == add(point(signature[:32]), right)
+
+def signed_lines(note, key):
+    message, _, below = note.rpartition("\n\n")
+    name, _, encoded = key.split("+", 2)
+    public = base64.b64decode(encoded)
+    line = next(line for line in below.split("\n") if line.startswith(f"\u2014 {name} "))
+    value = base64.b64decode(line.rsplit(" ", 1)[1])
+    is_own = public[0] == 1 and value[:4] == sha(name.encode(), b"\n", public)[:4]
+    check(is_own and is_signed(public[1:], f"{message}\n".encode(), value[4:]), "another signer")
+    return message.split("\n")
+
+def main(path, key=None):
+    archive, digests, chosen, bodies = zipfile.ZipFile(path), [], {}, set()
+    check(len(set(archive.namelist())) == len(archive.namelist()), "two files have one name")
+    head = archive.read("head.txt").decode()
+    lines = signed_lines(head, key or archive.read("key.txt").decode().strip())
+    rows = map(json.loads, archive.open("rows.jsonl"))
+    record = next(rows)["record"]
+    check(lines[0] == f"politesse/{record}", "the head is that of another record")
+    digest = lambda value: digests[value - 1] if value else None if value is None else b""
+    for row in rows:
+        if "value" in row:
+            digests.append(value_digest(row["kind"], row["columns"]))
+            check(row["value"] == len(digests), "a value has another number")
+            bodies.update(filter(None, row["columns"][8:9]))  # of a snapshot
+            continue
+        for entry, leaf in leaves(row, digest, bytes.fromhex(record)):
+            check(0 < entry and entry - 1 not in chosen, "two rows have one number")
+            chosen[entry - 1] = leaf
+    proof = iter([bytes.fromhex(line) for line in archive.read("proof.txt").decode().split()])
+    size, expected = int(lines[1]), base64.b64decode(lines[2])
+    found = chosen and root(chosen, sorted(chosen), 0, size, proof)
+    is_all = found == expected and max(chosen) < size and next(proof, None) is None
+    check(is_all, "a row, a value or proof.txt is not as it was")
+    is_own = (sha(archive.read(f"robots/{body}")).hex() == body for body in bodies)
+    check(all(is_own), "a robots.txt is another")
+    signer = "signed by the key" if key else "signer unknown: pass the public key"
+    print(f"{len(chosen)} of {size} entries are on record as they stand here; {signer}; {lines[3]}")
+    return 0 if key else 3
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(*sys.argv[1:3]))
+    except (LookupError, TypeError, ValueError, StopIteration, OSError, zipfile.error) as error:
+        print(f"does not fit: {error!r}")
+        sys.exit(1)

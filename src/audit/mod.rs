@@ -19,7 +19,9 @@
 pub mod backup;
 pub mod bundle;
 mod reader_pool;
+pub mod replay;
 pub mod robots_history;
+pub mod robots_versions;
 pub mod stats;
 pub mod verify;
 mod writer;

@@ -102,7 +102,10 @@ pub fn first_robots(
 }
 
 /// Finds the origins of `owner` that have snapshots.
-fn origins(connection: &Connection, owner: &RobotsOwner) -> rusqlite::Result<Vec<String>> {
+pub(super) fn origins(
+    connection: &Connection,
+    owner: &RobotsOwner,
+) -> rusqlite::Result<Vec<String>> {
     let host = match owner {
         RobotsOwner::Host(host) => normal_host(host),
         RobotsOwner::Origin(origin) => return Ok(vec![origin.to_string()]),

@@ -6,13 +6,16 @@ mod details;
 mod ecs;
 mod export;
 mod heads;
+mod line_diff;
 mod listing;
+mod replay;
 mod robots;
 pub(super) mod rows;
 mod sections;
 mod stats;
 mod tail;
 mod verification;
+mod versions;
 mod warc;
 mod why;
 
@@ -27,18 +30,19 @@ use self::bundle::BundleArguments;
 use self::details::{DecisionDetails, of_url};
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
+use self::replay::ReplayArguments;
 use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
 use self::stats::{StatsArguments, TopArguments};
 use self::tail::TailArguments;
 use self::verification::VerifyArguments;
 use self::why::WhyArguments;
+use super::configuration::ConfigurationRequest;
 use super::output::{Exit, OutputForm};
 use crate::audit::backup;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
 use crate::audit::{CheckedRecord, Direction, row_json};
-use crate::config::Settings;
 
 /// Commands that read the record.
 #[derive(Debug, Subcommand)]
@@ -83,11 +87,15 @@ Examples:
   politesse audit robots site.example
   politesse audit robots site.example --at 2026-11-22T10:00:00Z > robots.txt
   politesse audit robots https://site.example:8443 --crawler FooBot
+  politesse audit robots site.example --history
 
 The bytes of the file go to stdout, and nothing else; where it is from goes to stderr.
 Where several origins or crawlers of the host had different files, they are listed,
 and one has to be asked for (exit code 2). Files are on record from the first decision
-that rests on them. Exit codes: 0 printed, 1 there was no file, or none is on record.")]
+that rests on them. Exit codes: 0 printed, 1 there was no file, or none is on record.
+
+--history tells of each version of the file: when it was first and last fetched, its
+SHA-256, the lines that changed, and how many requests each of its rules decided.")]
     Robots(RobotsArguments),
     /// When sites asked for less (429, 503) and were asked again, and what the proxy
     /// did: started, stopped, changed its configuration. The newest first.
@@ -139,6 +147,22 @@ report mode let through, then of requests.
 
 {FILTERS_HELP}"))]
     Top(TopArguments),
+    /// Which past decisions another configuration would change.
+    #[command(after_help = format!("\
+Examples:
+  politesse audit replay --config new.toml --from 7d
+  politesse --set enforcement.mode=report audit replay --host site.example --csv
+
+Each decision is made again from what is on record, with the policy (overrides, report
+mode, dialect, readings, candidates, 401 and 403) and the names of crawlers of the
+configuration that --config and --set give. The record is that of the configuration in
+force without --config; --set audit.store names another. Pace and egress are not
+replayed: what was put off counts by the rule that let it through, what rests on no
+robots.txt is counted as not decided again. Exit codes: 0 nothing changes, 1 something
+does, 3 nothing does of what can be decided again, and some cannot.
+
+{FILTERS_HELP}"))]
+    Replay(ReplayArguments),
     /// Decisions as they are made, until it is interrupted.
     #[command(after_help = format!("\
 Example: politesse audit tail --host site.example --verdict disallow
@@ -229,7 +253,11 @@ there is none yet.")]
 }
 
 /// Answers `command` from the record.
-pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Result<Exit> {
+pub(super) fn audit(
+    command: &AuditCommand,
+    configuration: ConfigurationRequest<'_>,
+) -> anyhow::Result<Exit> {
+    let settings = &configuration.settings()?;
     let path = &settings.audit.path;
     // Not before it is needed: `restore` is for a record that cannot be read.
     let reader = || AuditReader::open(path);
@@ -247,6 +275,10 @@ pub(super) fn audit(command: &AuditCommand, settings: &Settings) -> anyhow::Resu
         AuditCommand::Stats(asked) => stats::print_stats(&reader()?, asked),
         AuditCommand::Top(asked) => stats::print_top(&reader()?, asked),
         AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
+        AuditCommand::Replay(asked) => {
+            let path = replay::record_path(configuration, settings)?;
+            replay::replay(&AuditReader::open(&path)?, asked, settings)
+        }
         AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
         AuditCommand::Export(asked) => export::export(&reader()?, asked),
         AuditCommand::Bundle(asked) => bundle::bundle(&reader()?, asked),

@@ -10,6 +10,7 @@ pub(super) mod context;
 mod explanation;
 pub(super) mod json;
 mod list;
+mod recorded;
 pub(super) mod saved;
 mod sentences;
 
@@ -26,15 +27,17 @@ use serde_json::Value;
 
 pub(super) use self::context::CheckArguments;
 use self::context::{CheckContext, exit_of, target};
-use self::explanation::DecisionExplanation;
+use self::explanation::{DecisionExplanation, FileAge};
 use self::json::ExplanationJson;
 use self::saved::SavedAnswer;
 use self::sentences::sentences;
 use super::configuration::ConfigurationRequest;
 use super::inert::append_json;
 use super::lines::open;
-use super::output::Exit;
+use super::output::{Exit, OutputForm};
+
 use super::process::runtime;
+use crate::audit::reader::AuditReader;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{Decision, Inquiry, decide};
@@ -54,6 +57,11 @@ pub(super) fn check(
     arguments: &CheckArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
+    if let Some(seq) = arguments.decision {
+        let settings = configuration.settings()?;
+        let reader = AuditReader::open(&settings.audit.path)?;
+        return recorded::explain(&reader, seq, OutputForm::from(arguments.json));
+    }
     let offline = || CheckContext::offline(&arguments.terms, configuration);
     if let Some(file) = &arguments.batch {
         return batch::batch(&offline()?, open(file)?);
@@ -72,13 +80,14 @@ pub(super) fn check(
             &context,
             inquiries(arguments, &context, targets),
         );
-        return print(arguments, &context, decisions, None);
+        return print(arguments, &context, decisions, FileAge::Saved);
     }
     let settings = arguments.terms.settings(configuration)?;
     let context = CheckContext::configured(&arguments.terms, &settings);
     let inquiries = inquiries(arguments, &context, targets);
     let decisions = decide_by_fetching(arguments, &settings, &context, inquiries)?;
-    print(arguments, &context, decisions, Some(clock::now()))
+    let age = FileAge::Now(clock::now());
+    print(arguments, &context, decisions, age)
 }
 
 /// A URL that was never asked for, and who might ask at what time.
@@ -108,7 +117,7 @@ pub(super) fn answer_by_snapshot(
     let context = CheckContext::of_proxy(settings, question.at);
     let inquiry = Arc::new(context.inquiry(question.agent, question.target));
     let decision = decide(&inquiry, snapshot, &context.policy, context.at);
-    let explanation = DecisionExplanation::new(&decision, &context, None);
+    let explanation = DecisionExplanation::new(&decision, &context, FileAge::Saved);
     Ok(CheckAnswer {
         json: serde_json::to_value(ExplanationJson::new(&explanation))?,
         sentences: sentences(&explanation, None),
@@ -179,18 +188,18 @@ fn decide_by_fetching(
     })
 }
 
-/// Prints the decisions; the files were fetched if there is a `now`.
+/// Prints the decisions.
 fn print(
     arguments: &CheckArguments,
     context: &CheckContext,
     decisions: Vec<Decision>,
-    now: Option<Timestamp>,
+    age: FileAge,
 ) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     let mut exit = Exit::Done;
     let mut previous: Option<Arc<Snapshot>> = None;
     for decision in decisions {
-        let explanation = DecisionExplanation::new(&decision, context, now);
+        let explanation = DecisionExplanation::new(&decision, context, age);
         if arguments.json {
             let mut line = Vec::new();
             append_json(&mut line, &ExplanationJson::new(&explanation))?;

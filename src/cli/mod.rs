@@ -94,8 +94,11 @@ DIR/site.example.txt or DIR/site.example/robots.txt, and that of another port th
 the scheme's from DIR/site.example:8080 or DIR/site.example_8080, with the same two
 endings. Names are in lower case. Out come JSON Lines, one a URL and in order.
 
+--decision explains a decision of the record, by the robots.txt and the policy of then.
+
 Exit codes: 0 all allowed, 1 something disallowed or not understood, 3 something
-could not be found out: robots.txt is unreachable, or DIR has none.")]
+could not be found out: robots.txt is unreachable, DIR has none, or the record does not
+have what --decision asks for.")]
     Check(check::CheckArguments),
     /// Decides the requests of a past crawl by the robots.txt files of its archive.
     #[command(after_help = "\
@@ -278,7 +281,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Run(arguments) => run::run(arguments, request),
         #[cfg(target_os = "linux")]
         Command::EnterSeal(arguments) => run::seal::enter::enter(arguments),
-        Command::Audit(command) => audit::audit(command, &request.settings()?),
+        Command::Audit(command) => audit::audit(command, request),
         Command::Crawler(command) => crawler::crawler(command, request),
         Command::Pace(command) => pace::pace(command, &request.settings()?),
         Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),

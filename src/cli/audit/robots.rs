@@ -1,6 +1,7 @@
 //! `audit robots`: the robots.txt of a host that was in force at a time.
 //!
-//! The bytes of the file go to stdout, alone; what they are goes to stderr.
+//! The bytes of the file go to stdout, alone; what they are goes to stderr. With
+//! `--history` there is a report instead, which `versions` prints.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -9,6 +10,8 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::arguments::{robots_owner, time};
+use super::rows::{FormArguments, RowForm};
+use super::versions::print_history;
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 use crate::cli::inert::{inert, shell_word};
@@ -31,10 +34,23 @@ pub(crate) struct RobotsArguments {
     /// way.
     #[arg(long, value_name = "TOKEN")]
     crawler: Option<String>,
+    /// All versions on record, what changed between them, and what each decided.
+    #[arg(long, conflicts_with = "at")]
+    history: bool,
+    #[command(flatten)]
+    form: FormArguments,
 }
 
 /// Prints the file that was in force.
 pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::Result<Exit> {
+    if asked.history {
+        let crawler = asked.crawler.as_deref();
+        return print_history(reader, &asked.host, crawler, asked.form.form());
+    }
+    if asked.form.form() != RowForm::Columns {
+        let text = "--json and --csv are for --history; without it the file itself is printed";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
     let at = asked.at.unwrap_or_else(clock::now);
     let mut all = robots_at(reader, &asked.host, at)?;
     if let Some(wanted) = &asked.crawler {

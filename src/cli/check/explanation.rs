@@ -24,8 +24,18 @@ pub(super) struct DecisionExplanation {
     proxy_policy: Arc<Policy>,
     /// Groups by which it was made; absent without a file.
     binding: Option<Binding>,
-    /// Time of printing, if the file was fetched and not saved before.
-    now: Option<Timestamp>,
+    age: FileAge,
+}
+
+/// Time by which the age of a file is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FileAge {
+    /// None: the file was saved, and is as old as it may be.
+    Saved,
+    /// The time of printing.
+    Now(Timestamp),
+    /// The time of the decision, which is on record.
+    AtDecision,
 }
 
 /// Name by which a group binds a crawler.
@@ -46,9 +56,8 @@ pub(super) struct CompetingRule<'a> {
 }
 
 impl DecisionExplanation {
-    /// Derives the explanation of `decision`; its file was fetched if there is a
-    /// `now`.
-    pub(super) fn new(decision: &Decision, context: &CheckContext, now: Option<Timestamp>) -> Self {
+    /// Derives the explanation of `decision`.
+    pub(super) fn new(decision: &Decision, context: &CheckContext, age: FileAge) -> Self {
         let evidence = Arc::clone(decision.evidence());
         // With `enforcement.candidates` the token that decided may be another
         // than the first.
@@ -62,7 +71,7 @@ impl DecisionExplanation {
                 with_served_forms(file.robots.binding(crawler), readings)
             }),
             proxy_policy: Arc::clone(&context.proxy_policy),
-            now,
+            age,
             evidence,
         }
     }
@@ -201,8 +210,18 @@ impl DecisionExplanation {
     /// Returns the seconds since the file was fetched, if it was.
     pub(super) fn age(&self) -> Option<i64> {
         let fetched_at = self.snapshot()?.fetched_at;
-        let age = self.now?.as_second() - fetched_at.as_second();
+        let now = match self.age {
+            FileAge::Saved => return None,
+            FileAge::Now(now) => now,
+            FileAge::AtDecision => self.evidence.at,
+        };
+        let age = now.as_second() - fetched_at.as_second();
         Some(age.max(0))
+    }
+
+    /// Reports whether the decision is one of the record.
+    pub(super) fn is_recorded(&self) -> bool {
+        matches!(self.age, FileAge::AtDecision)
     }
 
     /// Returns the path as it was judged.

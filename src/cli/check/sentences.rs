@@ -321,8 +321,13 @@ fn source(explanation: &DecisionExplanation) -> Option<String> {
     };
     let answer = status(explanation);
     let url = cut(&snapshot.url);
+    let then = if explanation.is_recorded() {
+        "earlier"
+    } else {
+        "ago"
+    };
     Some(format!(
-        "robots.txt: {url}, {answer}{redirects}, asked for {age} s ago"
+        "robots.txt: {url}, {answer}{redirects}, asked for {age} s {then}"
     ))
 }
 

@@ -1,0 +1,205 @@
+//! Versions of a host's robots.txt: when each was seen, and what was decided by it.
+//!
+//! Fetches that gave the same answer one after the other are one version. An answer
+//! that comes back after another is a version of its own. Does not know how two
+//! versions differ.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rusqlite::{Row, params};
+
+use super::columns::ColumnReader;
+use super::decision_row::DECISIONS;
+use super::dictionary_cache::DictionaryValues;
+use super::error::AuditError;
+use super::filter::DecisionFilter;
+use super::pages::NumberedTable;
+use super::reader::AuditReader;
+use super::robots_history::{RobotsOwner, origins};
+use super::snapshot_row::{SNAPSHOT_COLUMNS, read_snapshot};
+use crate::decision::record::{RecordedSnapshot, StoredRuling};
+
+/// Snapshots read in one transaction.
+const PAGE: usize = 1024;
+
+/// Column of the time of the fetch in [`SNAPSHOTS_AFTER`].
+const FETCHED_AT: usize = 4;
+
+const SNAPSHOTS_AFTER: &str = "
+SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops, id
+FROM snapshot WHERE origin = ? AND (fetched_us, id) > (?, ?)
+ORDER BY fetched_us, id LIMIT 1024";
+
+/// Snapshot and ruling of each decision.
+const RULED: NumberedTable = NumberedTable {
+    select: "SELECT d.seq, d.snapshot, d.ruling FROM decision AS d",
+    ..DECISIONS
+};
+
+/// Version of the robots.txt of an origin.
+#[derive(Debug, Clone)]
+pub struct RobotsVersion {
+    /// The origin.
+    pub origin: String,
+    /// The answer, as it was at the first fetch.
+    pub snapshot: RecordedSnapshot,
+    /// When it was last fetched.
+    pub last_seen: Timestamp,
+    /// Fetches that decisions rest on.
+    pub fetches: u64,
+    /// Decisions that rest on it, the most frequent ruling first.
+    pub decided: Vec<RulingCount>,
+}
+
+/// Number of decisions with the same ruling.
+#[derive(Debug, Clone)]
+pub struct RulingCount {
+    /// The ruling.
+    pub ruling: Arc<StoredRuling>,
+    /// Decisions.
+    pub requests: u64,
+}
+
+/// Finds all versions of the robots.txt of `owner`, by origin and then by time.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn robots_versions(
+    reader: &AuditReader,
+    owner: &RobotsOwner,
+) -> Result<Vec<RobotsVersion>, AuditError> {
+    let mut history = RobotsHistory::default();
+    for origin in origins(&reader.connection, owner)? {
+        history.add_origin(reader, &origin)?;
+    }
+    history.add_decisions(reader, owner)?;
+    Ok(history.versions)
+}
+
+/// Versions that were found so far.
+#[derive(Debug, Default)]
+struct RobotsHistory {
+    versions: Vec<RobotsVersion>,
+    /// Positions of the versions that snapshots belong to, by the row of each.
+    by_row: HashMap<i64, usize>,
+}
+
+impl RobotsHistory {
+    fn add_origin(&mut self, reader: &AuditReader, origin: &str) -> rusqlite::Result<()> {
+        let mut newest: BTreeMap<Option<String>, usize> = BTreeMap::new();
+        let mut place = (i64::MIN, i64::MIN);
+        loop {
+            // A page in each transaction, so that the WAL can be reused
+            // (docs/decisions/012-reading-the-record.md).
+            let mut statement = reader.connection.prepare_cached(SNAPSHOTS_AFTER)?;
+            let read = |row: &Row<'_>| {
+                let place: (i64, i64) = (row.get(FETCHED_AT)?, row.get(SNAPSHOT_COLUMNS)?);
+                Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
+            };
+            let page = statement
+                .query_map(params![origin, place.0, place.1], read)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let count = page.len();
+            for (found, snapshot) in page {
+                place = found;
+                let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
+                let at = self.add_snapshot(newest.get(&token).copied(), origin, snapshot);
+                newest.insert(token, at);
+                self.by_row.insert(place.1, at);
+            }
+            if count < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds a snapshot to the version before it, if it is the same answer, else as a
+    /// new version. Returns the position of its version.
+    fn add_snapshot(
+        &mut self,
+        previous: Option<usize>,
+        origin: &str,
+        snapshot: RecordedSnapshot,
+    ) -> usize {
+        if let Some(at) = previous
+            && let Some(version) = self.versions.get_mut(at)
+            && is_same_answer(&version.snapshot, &snapshot)
+        {
+            version.last_seen = snapshot.fetched_at;
+            version.fetches += 1;
+            return at;
+        }
+        self.versions.push(RobotsVersion {
+            origin: origin.to_owned(),
+            last_seen: snapshot.fetched_at,
+            snapshot,
+            fetches: 1,
+            decided: Vec::new(),
+        });
+        self.versions.len() - 1
+    }
+
+    fn add_decisions(
+        &mut self,
+        reader: &AuditReader,
+        owner: &RobotsOwner,
+    ) -> Result<(), AuditError> {
+        let host = match owner {
+            RobotsOwner::Host(host) => host.clone(),
+            RobotsOwner::Origin(origin) => origin.host().to_string(),
+        };
+        let filter = DecisionFilter {
+            host: Some(host),
+            ..DecisionFilter::default()
+        };
+        let mut counts: HashMap<(usize, i64), u64> = HashMap::new();
+        let mut scan = reader.narrow_scan(RULED, &filter)?;
+        let read = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(1)?, row.get::<_, i64>(2)?));
+        while let Some(page) = scan.next_page(read)? {
+            for (snapshot, ruling) in page {
+                let version = snapshot.and_then(|snapshot| self.by_row.get(&snapshot));
+                if let Some(version) = version {
+                    *counts.entry((*version, ruling)).or_default() += 1;
+                }
+            }
+        }
+        let mut values = DictionaryValues::default();
+        for ((version, ruling), requests) in counts {
+            let found = values.ruling(&reader.connection, ruling)?;
+            // One that somebody took away has no values.
+            let ruling = found.map(|found| found.value).unwrap_or_default();
+            if let Some(version) = self.versions.get_mut(version) {
+                version.decided.push(RulingCount { ruling, requests });
+            }
+        }
+        for version in &mut self.versions {
+            version.decided.sort_by(|one, other| {
+                let by_line = || one.ruling.line.cmp(&other.ruling.line);
+                let by_words = || {
+                    let words = |count: &RulingCount| {
+                        let ruling = &count.ruling;
+                        [&ruling.verdict, &ruling.reason, &ruling.effect].map(String::clone)
+                    };
+                    words(one).cmp(&words(other))
+                };
+                let by_count = other.requests.cmp(&one.requests);
+                by_count.then_with(by_line).then_with(by_words)
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Reports whether two fetches gave the same answer. A file is compared by its
+/// bytes, however it was come by: while a site cannot be reached its earlier file
+/// stays in force.
+fn is_same_answer(one: &RecordedSnapshot, other: &RecordedSnapshot) -> bool {
+    let kind = |snapshot: &RecordedSnapshot| match snapshot.sha256 {
+        Some(_) => None,
+        None => Some((snapshot.status, snapshot.cause.clone())),
+    };
+    (&one.result, one.sha256, kind(one)) == (&other.result, other.sha256, kind(other))
+}

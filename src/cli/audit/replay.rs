@@ -1,0 +1,517 @@
+//! `audit replay`: which past decisions another configuration would change, by host
+//! and rule.
+//!
+//! Does not know how a decision is made again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::arguments::DecisionArguments;
+use super::listing::{Screen, cut};
+use super::rows::{FormArguments, RowForm, write_json};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::audit::replay::{ReplayObstacle, ReplayOutcome, ReplayTerms, replay as replay_all};
+use crate::cli::configuration::ConfigurationRequest;
+use crate::cli::inert::{csv_line, inert};
+use crate::cli::output::{Exit, columns, print_notice};
+use crate::config::Settings;
+use crate::decision::inquiry::Identities;
+use crate::decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
+use crate::proxy::crawler_table::{CrawlerTable, RequestSender};
+use crate::proxy::credentials::AuthMode;
+use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::origin::Target;
+
+/// Characters of a ruling or a URL that are shown on a terminal.
+const TEXT_MAX: usize = 48;
+
+/// Senders whose names are remembered.
+const SENDERS_MAX: usize = 16_384;
+
+/// Columns of CSV.
+const COLUMNS: [&str; 13] = [
+    "host",
+    "change",
+    "before_verdict",
+    "before_effect",
+    "before_reason",
+    "before_rule",
+    "after_verdict",
+    "after_effect",
+    "after_reason",
+    "after_rule",
+    "requests",
+    "sample_seq",
+    "sample_url",
+];
+
+/// Arguments of `audit replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArguments {
+    #[command(flatten)]
+    which: DecisionArguments,
+    /// Decisions that are named of each change.
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    samples: usize,
+    /// How many changes are shown; 0 means all.
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// Finds the record: that of the configuration in force without `--config`, which
+/// names the other one. If there is none, that of the other one.
+///
+/// # Errors
+///
+/// Those of the configuration in force.
+pub(super) fn record_path(
+    configuration: ConfigurationRequest<'_>,
+    replayed: &Settings,
+) -> anyhow::Result<PathBuf> {
+    let in_force = ConfigurationRequest {
+        file: None,
+        ..configuration
+    };
+    let path = in_force.settings()?.audit.path;
+    if path.exists() || !replayed.audit.path.exists() {
+        return Ok(path);
+    }
+    print_notice(&format!(
+        "the record is that of the other configuration, {}: {} is not there",
+        replayed.audit.path.display(),
+        path.display()
+    ));
+    Ok(replayed.audit.path.clone())
+}
+
+/// Decides the requests that are asked for again by `settings`, and prints what
+/// changes.
+pub(super) fn replay(
+    reader: &AuditReader,
+    asked: &ReplayArguments,
+    settings: &Settings,
+) -> anyhow::Result<Exit> {
+    let filter = DecisionFilter::try_from(&asked.which)?;
+    let mut senders = Senders::new(settings);
+    let mut summary = ReplaySummary::default();
+    let terms = ReplayTerms {
+        policy: settings.policy.clone(),
+        crawler: |record: &StoredRecord| senders.crawler(record),
+    };
+    replay_all(reader, &filter, terms, |record, outcome| {
+        summary.add(record, outcome, asked.samples);
+    })?;
+    summary.print(asked)?;
+    Ok(summary.exit())
+}
+
+/// Names of crawlers by the other configuration.
+struct Senders {
+    table: CrawlerTable,
+    identities: Identities,
+    auth: AuthMode,
+    /// Names by the addresses of the stored crawler and client, which are held here
+    /// so that no other value gets one.
+    known: HashMap<(usize, usize), KnownSender>,
+}
+
+struct KnownSender {
+    _stored: (Arc<StoredCrawler>, Arc<StoredClient>),
+    crawler: Option<Arc<StoredCrawler>>,
+}
+
+impl Senders {
+    fn new(settings: &Settings) -> Self {
+        let options = &settings.exchange.request;
+        Self {
+            table: CrawlerTable::new(options.auth, &options.identities, Arc::default()),
+            identities: options.identities.clone(),
+            auth: options.auth,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Returns the names of the crawler that sent a request; `None` if they cannot be
+    /// told, or if the request would be answered with 407.
+    fn crawler(&mut self, record: &StoredRecord) -> Option<Arc<StoredCrawler>> {
+        let stored = (Arc::clone(&record.crawler), Arc::clone(&record.client));
+        let key = (Arc::as_ptr(&stored.0).addr(), Arc::as_ptr(&stored.1).addr());
+        if let Some(known) = self.known.get(&key) {
+            return known.crawler.clone();
+        }
+        let crawler = self.identify(record).map(|crawler| {
+            let names = |tokens: &[ProductToken]| tokens.iter().map(ToString::to_string).collect();
+            let found = StoredCrawler {
+                candidates: names(crawler.candidates()),
+                unlisted: names(crawler.unlisted()),
+                user_agent: stored.0.user_agent.clone(),
+            };
+            // The stored one, if it is the same, so that it is restored once.
+            if found == *stored.0 {
+                Arc::clone(&stored.0)
+            } else {
+                Arc::new(found)
+            }
+        });
+        if SENDERS_MAX <= self.known.len() {
+            self.known.clear();
+        }
+        let known = KnownSender {
+            _stored: stored,
+            crawler: crawler.clone(),
+        };
+        self.known.insert(key, known);
+        crawler
+    }
+
+    fn identify(&self, record: &StoredRecord) -> Option<Crawler> {
+        let user_agent = record.crawler.user_agent.as_deref().map(str::as_bytes);
+        let mut entries = self.identities.entries().iter();
+        let address: Option<IpAddr> = record.client.address.parse().ok();
+        // The record may have a part of the address alone. That matters if an entry
+        // asks for it.
+        let client = match address {
+            Some(address) => address,
+            None if entries.any(|entry| entry.clients.is_some()) => return None,
+            None => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        let Some(name) = record.client.credential.as_deref() else {
+            let sender = RequestSender {
+                user_agent,
+                client,
+                credential: None,
+            };
+            return Some(self.table.identify(&sender).ok()?.crawler);
+        };
+        // The token that was shown is not on record. Its name stands for it.
+        let mut guarded = self.identities.entries().iter().filter(|entry| {
+            let is_named = entry
+                .tokens
+                .first()
+                .is_some_and(|token| token.as_str() == name);
+            is_named && entry.credential.is_some() && self.auth != AuthMode::Off
+        });
+        let entry = guarded.find(|entry| entry.fits(user_agent, Some(client)))?;
+        let by_user_agent = Crawler::from_user_agent(user_agent);
+        Some(Crawler::vouched_for(&entry.tokens, &by_user_agent))
+    }
+}
+
+/// Treatment of a request, whatever its reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Treatment {
+    Sent,
+    Refused,
+    PutOff,
+}
+
+impl Treatment {
+    fn of(ruling: &StoredRuling) -> Self {
+        match (ruling.verdict.as_str(), ruling.effect.as_str()) {
+            ("later", _) => Self::PutOff,
+            ("allow", _) | (_, "reported" | "overridden") => Self::Sent,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// Kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum ChangeKind {
+    /// What was let through would be refused.
+    Refused,
+    /// What was refused would be let through.
+    Sent,
+    /// The request would be treated as it was, for another reason.
+    Reason,
+}
+
+impl ChangeKind {
+    fn of(before: &StoredRuling, after: &StoredRuling) -> Self {
+        let (before, after) = (Treatment::of(before), Treatment::of(after));
+        match after {
+            _ if before == after => Self::Reason,
+            Treatment::Refused => Self::Refused,
+            Treatment::Sent | Treatment::PutOff => Self::Sent,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Sent => "sent",
+            Self::Reason => "reason",
+        }
+    }
+}
+
+/// Part of a ruling that changes are told apart by. The line of a rule is not: it
+/// moves with every line that a site adds above it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct ReplayedRuling {
+    verdict: String,
+    effect: String,
+    reason: String,
+    rule: Option<String>,
+}
+
+impl From<&StoredRuling> for ReplayedRuling {
+    fn from(ruling: &StoredRuling) -> Self {
+        Self {
+            verdict: ruling.verdict.clone(),
+            effect: ruling.effect.clone(),
+            reason: ruling.reason.clone(),
+            rule: ruling.rule.clone(),
+        }
+    }
+}
+
+impl ReplayedRuling {
+    fn json(&self) -> Value {
+        json!({
+            "verdict": self.verdict,
+            "effect": self.effect,
+            "reason": self.reason,
+            "rule": self.rule,
+        })
+    }
+
+    fn cells(&self) -> [String; 4] {
+        [
+            self.verdict.clone(),
+            self.effect.clone(),
+            self.reason.clone(),
+            self.rule.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn text(&self) -> String {
+        let effect = match self.effect.as_str() {
+            "reported" | "overridden" => format!(" ({})", self.effect),
+            _ => String::new(),
+        };
+        let because = self.rule.as_ref().unwrap_or(&self.reason);
+        format!("{}{effect} {because}", self.verdict)
+    }
+}
+
+/// Change that many decisions at one host have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct ReplayChange {
+    host: String,
+    kind: ChangeKind,
+    before: ReplayedRuling,
+    after: ReplayedRuling,
+}
+
+/// Decision that is named of a change.
+#[derive(Debug)]
+struct ReplaySample {
+    seq: u64,
+    time: String,
+    url: String,
+}
+
+#[derive(Debug, Default)]
+struct ChangeCount {
+    requests: u64,
+    samples: Vec<ReplaySample>,
+}
+
+/// Sums of a replay.
+#[derive(Debug, Default)]
+struct ReplaySummary {
+    same: u64,
+    /// Decisions under another name than the one their robots.txt was fetched for:
+    /// the site may have said something else.
+    other_name: u64,
+    changes: HashMap<ReplayChange, ChangeCount>,
+    unknown: BTreeMap<ReplayObstacle, u64>,
+}
+
+impl ReplaySummary {
+    fn add(&mut self, record: &StoredRecord, outcome: ReplayOutcome, samples_max: usize) {
+        let after = match outcome {
+            ReplayOutcome::Same => {
+                self.same += 1;
+                return;
+            }
+            ReplayOutcome::Unknown(obstacle) => {
+                *self.unknown.entry(obstacle).or_default() += 1;
+                return;
+            }
+            ReplayOutcome::Changed(after) => after,
+        };
+        if after.crawler != record.ruling.crawler
+            && record
+                .snapshot
+                .as_ref()
+                .is_some_and(|snapshot| snapshot.token.is_some())
+        {
+            self.other_name += 1;
+        }
+        let host = record.url.parse::<Target>();
+        let change = ReplayChange {
+            host: host.map_or_else(|_| String::new(), |url| url.origin.host().to_string()),
+            kind: ChangeKind::of(&record.ruling, &after),
+            before: (&*record.ruling).into(),
+            after: (&*after).into(),
+        };
+        let count = self.changes.entry(change).or_default();
+        count.requests += 1;
+        if count.samples.len() < samples_max {
+            count.samples.push(ReplaySample {
+                seq: record.seq,
+                time: record.at.to_string(),
+                url: record.url.clone(),
+            });
+        }
+    }
+
+    fn changed(&self, kind: ChangeKind) -> u64 {
+        let changes = self.changes.iter();
+        let of_kind = changes.filter(|(change, _)| change.kind == kind);
+        of_kind.map(|(_, count)| count.requests).sum()
+    }
+
+    fn exit(&self) -> Exit {
+        if !self.changes.is_empty() {
+            Exit::Not
+        } else if !self.unknown.is_empty() {
+            Exit::Unknown
+        } else {
+            Exit::Done
+        }
+    }
+
+    fn print(&self, asked: &ReplayArguments) -> io::Result<()> {
+        let mut changes: Vec<_> = self.changes.iter().collect();
+        // Those with most requests first; where they are equal, in a fixed order.
+        changes.sort_by(|(one, of_one), (other, of_other)| {
+            let by_count = of_other.requests.cmp(&of_one.requests);
+            by_count.then_with(|| one.cmp(other))
+        });
+        let shown = match asked.limit {
+            0 => changes.len(),
+            limit => limit.min(changes.len()),
+        };
+        let (shown, left) = changes.split_at(shown);
+        let mut out = io::stdout().lock();
+        match asked.form.form() {
+            RowForm::Json => write_json(&mut out, &self.json(shown))?,
+            RowForm::Csv => {
+                out.write_all(csv_line(COLUMNS).as_bytes())?;
+                for (change, count) in shown {
+                    out.write_all(csv_row(change, count).as_bytes())?;
+                }
+                print_notice(&self.sentence());
+            }
+            RowForm::Columns => {
+                if !shown.is_empty() {
+                    out.write_all(table(shown).as_bytes())?;
+                    writeln!(out)?;
+                }
+                writeln!(out, "{}", self.sentence())?;
+                for (obstacle, requests) in &self.unknown {
+                    writeln!(out, "not decided again: {requests} {}", obstacle.meaning())?;
+                }
+                if 0 < self.other_name {
+                    writeln!(
+                        out,
+                        "{} of these are under another name than their robots.txt was fetched \
+                         for: the site may have sent that name another file",
+                        self.other_name
+                    )?;
+                }
+            }
+        }
+        if !left.is_empty() {
+            let requests: u64 = left.iter().map(|(_, count)| count.requests).sum();
+            print_notice(&format!(
+                "left out: {} changes with {requests} requests; --limit 0 shows all",
+                left.len()
+            ));
+        }
+        Ok(())
+    }
+
+    fn sentence(&self) -> String {
+        format!(
+            "{} stay as they are; {} would be refused, {} would be sent, {} have another reason; \
+             {} cannot be decided again",
+            self.same,
+            self.changed(ChangeKind::Refused),
+            self.changed(ChangeKind::Sent),
+            self.changed(ChangeKind::Reason),
+            self.unknown.values().sum::<u64>(),
+        )
+    }
+
+    fn json(&self, shown: &[(&ReplayChange, &ChangeCount)]) -> Value {
+        let sample = |sample: &ReplaySample| json!({ "seq": sample.seq, "time": sample.time, "url": sample.url });
+        let changes = shown.iter().map(|(change, count)| {
+            json!({
+                "host": change.host,
+                "change": change.kind.as_str(),
+                "before": change.before.json(),
+                "after": change.after.json(),
+                "requests": count.requests,
+                "samples": count.samples.iter().map(sample).collect::<Vec<_>>(),
+            })
+        });
+        let unknown = ReplayObstacle::ALL.map(|obstacle| {
+            let requests = self.unknown.get(&obstacle).copied().unwrap_or_default();
+            (obstacle.as_str().to_owned(), json!(requests))
+        });
+        json!({
+            "same": self.same,
+            "refused": self.changed(ChangeKind::Refused),
+            "sent": self.changed(ChangeKind::Sent),
+            "reason": self.changed(ChangeKind::Reason),
+            "other_name": self.other_name,
+            "undecided": serde_json::Map::from_iter(unknown),
+            "changes": changes.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn csv_row(change: &ReplayChange, count: &ChangeCount) -> String {
+    let sample = count.samples.first();
+    let mut cells = vec![change.host.clone(), change.kind.as_str().to_owned()];
+    cells.extend(change.before.cells());
+    cells.extend(change.after.cells());
+    cells.push(count.requests.to_string());
+    cells.push(sample.map_or_else(String::new, |sample| sample.seq.to_string()));
+    cells.push(sample.map_or_else(String::new, |sample| sample.url.clone()));
+    csv_line(cells.iter().map(String::as_str))
+}
+
+/// Lays the changes out in columns, the further samples below each.
+fn table(shown: &[(&ReplayChange, &ChangeCount)]) -> String {
+    let text_max = Screen::of_stdout().columns.map(|_| TEXT_MAX);
+    let text = |text: &str| cut(&inert(text), text_max);
+    let mut rows = Vec::new();
+    for (change, count) in shown {
+        let sample = |sample: &ReplaySample| format!("{} {}", sample.seq, text(&sample.url));
+        let mut samples = count.samples.iter().map(sample);
+        rows.push([
+            count.requests.to_string(),
+            text(&change.host),
+            text(&change.before.text()),
+            text(&change.after.text()),
+            samples.next().unwrap_or_default(),
+        ]);
+        let empty = String::new;
+        rows.extend(samples.map(|sample| [empty(), empty(), empty(), empty(), sample]));
+    }
+    columns(["REQUESTS", "HOST", "WAS", "WOULD BE", "SAMPLES"], &rows)
+}

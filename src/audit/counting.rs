@@ -20,8 +20,8 @@ use super::pages::TableScan;
 use super::parts::numbers_of;
 use super::reader::AuditReader;
 use super::rollup::{
-    COUNTED, CountedDecision, EntrySums, RollupEntry, RollupKey, RollupReader, TimeSpan,
-    last_rolled_up, late_endings, read_span,
+    COUNTED, CountedDecision, EntrySums, OriginEntry, RollupEntries, RollupKey, RollupReader,
+    TimeSpan, last_rolled_up, late_endings, read_span,
 };
 
 /// Sums that are kept apart at a time, of some hundred bytes each. A question
@@ -65,15 +65,111 @@ impl Hasher for ReferenceHasher {
     }
 }
 
+/// Map whose keys are numbers of rows.
+type ReferenceMap<K, V> = HashMap<K, V, BuildHasherDefault<ReferenceHasher>>;
+
 /// Sums by hour, origin and ruling, as far as they are to be told apart.
 #[derive(Debug, Default)]
 pub(super) struct SumsByReference {
-    pub(super) is_by_hour: bool,
-    pub(super) is_by_origin: bool,
-    pub(super) sums: HashMap<SumReferences, EntrySums, BuildHasherDefault<ReferenceHasher>>,
+    apart: SumsApart,
+    sections: ReferenceMap<SectionReferences, OriginSums>,
+    /// Room that the sums take, in sums of a map.
+    room: usize,
+}
+
+/// References that are told apart beside rulings.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SumsApart {
+    pub(super) by_hour: bool,
+    pub(super) by_origin: bool,
+}
+
+/// Hour and ruling of sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct SectionReferences {
+    hour: i64,
+    ruling: i64,
+}
+
+/// Sums of one hour and ruling by origin.
+///
+/// Where there are many origins, they have the low numbers of rows, and a list is
+/// three times as fast as a map.
+#[derive(Debug, Default)]
+struct OriginSums {
+    /// Sums of the origins with the numbers from 0 on.
+    listed: Vec<EntrySums>,
+    /// Sums of the others.
+    others: ReferenceMap<i64, EntrySums>,
+    /// Number of others at which a longer list is tried next.
+    settle_at: usize,
+}
+
+impl OriginSums {
+    /// Others from which on the list is made longer.
+    const OTHERS_MIN: usize = 256;
+    /// Length of the list for each sum in it, at most: a list of few origins among
+    /// many would take more room than a map.
+    const SPARSE_MAX: usize = 4;
+
+    fn add(&mut self, origin: i64, sums: &EntrySums) {
+        let place = usize::try_from(origin).ok();
+        if let Some(found) = place.and_then(|place| self.listed.get_mut(place)) {
+            found.add(sums);
+            return;
+        }
+        self.others.entry(origin).or_default().add(sums);
+    }
+
+    /// Moves sums to the list, if it would have few gaps.
+    fn settle(&mut self) {
+        if self.others.len() < self.settle_at.max(Self::OTHERS_MIN) {
+            return;
+        }
+        // Twice as many next time: to look at all of them each time would take longer
+        // than a map.
+        self.settle_at = self.others.len() * 2;
+        let last = self.others.keys().max().copied().unwrap_or_default();
+        let is_own = |origin: &&i64| 0 <= **origin;
+        let count = self.others.keys().filter(is_own).count();
+        let Some(length) = usize::try_from(last)
+            .ok()
+            .and_then(|last| last.checked_add(1))
+        else {
+            return;
+        };
+        let longest = (self.listed.len() + count).saturating_mul(Self::SPARSE_MAX);
+        if length <= longest {
+            self.listed.resize(length, EntrySums::default());
+            let others = std::mem::take(&mut self.others);
+            for (origin, sums) in others {
+                self.add(origin, &sums);
+            }
+            self.settle_at = length / Self::SPARSE_MAX;
+        }
+    }
+
+    /// Returns the room it takes: four sums of a list take that of one in a map.
+    fn room(&self) -> usize {
+        self.listed.len() / 4 + self.others.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (i64, &EntrySums)> {
+        let is_used = |(_, sums): &(i64, &EntrySums)| **sums != EntrySums::default();
+        let listed = (0..).zip(&self.listed).filter(is_used);
+        listed.chain(self.others.iter().map(|(origin, sums)| (*origin, sums)))
+    }
 }
 
 impl SumsByReference {
+    /// Begins without a decision.
+    pub(super) fn new(apart: SumsApart) -> Self {
+        Self {
+            apart,
+            ..Self::default()
+        }
+    }
+
     /// Adds the decisions that meet `filter`, as far as it does not depend on the
     /// ruling: that is compared once for each sum.
     ///
@@ -114,38 +210,62 @@ impl SumsByReference {
     /// Returns the references of a key, without what is not to be told apart.
     fn key(&self, of: RollupKey) -> SumReferences {
         SumReferences {
-            hour: if self.is_by_hour { of.hour } else { 0 },
-            origin: if self.is_by_origin { of.origin } else { 0 },
+            hour: if self.apart.by_hour { of.hour } else { 0 },
+            origin: if self.apart.by_origin { of.origin } else { 0 },
             ruling: of.ruling,
         }
     }
 
+    /// Returns the sums, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SumReferences, &EntrySums)> {
+        self.sections.iter().flat_map(|(section, origins)| {
+            origins.iter().map(|(origin, sums)| {
+                let references = SumReferences {
+                    hour: section.hour,
+                    origin,
+                    ruling: section.ruling,
+                };
+                (references, sums)
+            })
+        })
+    }
+
     fn add(&mut self, key: SumReferences, sums: &EntrySums) -> Result<(), AuditError> {
-        self.sums.entry(key).or_default().add(sums);
-        if SUMS_MAX < self.sums.len() {
+        self.add_section(key, [(key.origin, *sums)])
+    }
+
+    /// Adds the sums of origins with the hour and the ruling of `key`.
+    fn add_section(
+        &mut self,
+        key: SumReferences,
+        origins: impl IntoIterator<Item = (i64, EntrySums)>,
+    ) -> Result<(), AuditError> {
+        let SumReferences { hour, ruling, .. } = key;
+        let section = self
+            .sections
+            .entry(SectionReferences { hour, ruling })
+            .or_default();
+        let before = section.room();
+        for (origin, sums) in origins {
+            section.add(origin, &sums);
+        }
+        section.settle();
+        self.room = self.room - before + section.room();
+        if SUMS_MAX < self.room {
             return Err(AuditError::TooManySums(SUMS_MAX));
         }
         Ok(())
     }
 
-    /// Adds entries, of which neighbours mostly have the same key.
-    fn add_entries<'e>(
-        &mut self,
-        entries: impl IntoIterator<Item = &'e RollupEntry>,
-    ) -> Result<(), AuditError> {
-        let mut run: Option<SumReferences> = None;
-        let mut run_sums = EntrySums::default();
-        for RollupEntry { key, sums } in entries {
-            let key = self.key(*key);
-            if let Some(last) = run
-                && last != key
-            {
-                self.add(last, &std::mem::take(&mut run_sums))?;
-            }
-            run = Some(key);
-            run_sums.add(sums);
+    /// Adds the entries of a section, which have one hour and ruling.
+    fn add_entries(&mut self, key: RollupKey, entries: &[OriginEntry]) -> Result<(), AuditError> {
+        if self.apart.by_origin {
+            let entries = entries.iter().map(|entry| (entry.origin, entry.sums));
+            return self.add_section(self.key(key), entries);
         }
-        run.map_or(Ok(()), |last| self.add(last, &run_sums))
+        let mut all = EntrySums::default();
+        entries.iter().for_each(|entry| all.add(&entry.sums));
+        self.add(self.key(key), &all)
     }
 }
 
@@ -208,13 +328,14 @@ impl RolledUp {
             has_whole: false,
             rest: Vec::new(),
             next: i64::MIN,
-            entries: Vec::new(),
+            entries: RollupEntries::default(),
+            wanted: Vec::new(),
         };
         let mut after = i64::MIN;
         while let Some(page_end) = scan.next_page(connection, after..last, sums)? {
             after = page_end;
         }
-        sums.add_entries(late.iter().filter(|entry| scan.is_counted(entry)))?;
+        scan.add(&late, sums)?;
         let end = DECISIONS.end(connection)?;
         scan.rest.push(scan.next..end.max(scan.next));
         Ok(Some(Self { rest: scan.rest }))
@@ -231,7 +352,9 @@ struct RollupScan {
     rest: Vec<Range<i64>>,
     /// Number behind the last part that was read.
     next: i64,
-    entries: Vec<RollupEntry>,
+    entries: RollupEntries,
+    /// Entries of the wanted origins in one section.
+    wanted: Vec<OriginEntry>,
 }
 
 impl RollupScan {
@@ -250,10 +373,34 @@ impl RollupScan {
             let part = row.get(0)?;
             last = Some(part);
             self.take(part, row)?;
-            let counted = self.entries.iter().filter(|entry| self.is_counted(entry));
-            sums.add_entries(counted)?;
+            let entries = std::mem::take(&mut self.entries);
+            self.add(&entries, sums)?;
+            self.entries = entries;
         }
         Ok(last)
+    }
+
+    /// Adds the entries of wanted origins, and of parts that are counted by roll-ups:
+    /// the rows of others have their late endings.
+    fn add(&mut self, read: &RollupEntries, sums: &mut SumsByReference) -> Result<(), AuditError> {
+        for (key, entries) in read.iter() {
+            // Once for each section: there are nearly as many entries as requests.
+            if self.uses.get(&key.part) != Some(&PartUse::Whole) {
+                continue;
+            }
+            let Some(origins) = &self.origins else {
+                sums.add_entries(key, entries)?;
+                continue;
+            };
+            let is_wanted = |entry: &&OriginEntry| origins.binary_search(&entry.origin).is_ok();
+            self.wanted.clear();
+            self.wanted.extend(entries.iter().filter(is_wanted));
+            // No sums are not sums of none: they would be a row of a table.
+            if !self.wanted.is_empty() {
+                sums.add_entries(key, &self.wanted)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes in the row of `part`: its entries are those of `self` afterwards.
@@ -283,14 +430,5 @@ impl RollupScan {
         }
         self.next = self.next.max(numbers.end);
         Ok(())
-    }
-
-    /// Reports whether an entry is of a wanted origin, and of a part that is
-    /// counted by roll-ups: the rows of others have their late endings.
-    fn is_counted(&self, entry: &RollupEntry) -> bool {
-        let key = entry.key;
-        let is_wanted = |origins: &Vec<i64>| origins.binary_search(&key.origin).is_ok();
-        self.uses.get(&key.part) == Some(&PartUse::Whole)
-            && self.origins.as_ref().is_none_or(is_wanted)
     }
 }

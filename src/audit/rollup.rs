@@ -83,11 +83,37 @@ impl EntrySums {
     }
 }
 
-/// Sums of one key.
+/// Sums of one origin in a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RollupEntry {
-    pub(super) key: RollupKey,
+pub(super) struct OriginEntry {
+    pub(super) origin: i64,
     pub(super) sums: EntrySums,
+}
+
+/// Sums that were read, by sections of one part, hour and ruling.
+#[derive(Debug, Default)]
+pub(super) struct RollupEntries {
+    /// Keys of the sections, without an origin, and where the entries of each end.
+    sections: Vec<(RollupKey, usize)>,
+    entries: Vec<OriginEntry>,
+}
+
+impl RollupEntries {
+    /// Returns the sections with their entries.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RollupKey, &[OriginEntry])> {
+        let mut begin = 0;
+        self.sections.iter().map(move |(key, end)| {
+            let entries = self.entries.get(begin..*end).unwrap_or_default();
+            begin = *end;
+            (*key, entries)
+        })
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        self.sections.clear();
+        self.entries.clear();
+    }
 }
 
 /// A decision as it is counted, with its ending.
@@ -319,21 +345,24 @@ impl<'a> RollupReader<'a> {
         Self { bytes, part }
     }
 
-    /// Appends the entries to `entries`: all of them, or the late endings alone.
+    /// Appends the entries to `read`: all of them, or the late endings alone.
     /// Returns `None` if somebody has changed the bytes into what is no roll-up.
-    pub(super) fn read(mut self, is_late_only: bool, entries: &mut Vec<RollupEntry>) -> Option<()> {
+    pub(super) fn read(mut self, is_late_only: bool, read: &mut RollupEntries) -> Option<()> {
         while !self.bytes.is_empty() {
             let back = self.number()?.cast_signed();
             // They come first.
             if is_late_only && back == 0 {
                 return Some(());
             }
-            let mut key = RollupKey {
+            let key = RollupKey {
                 part: self.part.wrapping_sub(back),
                 hour: self.number()?.cast_signed(),
                 ruling: self.number()?.cast_signed(),
                 origin: 0,
             };
+            // Before its entries: the key is known though they cannot be read.
+            read.sections.push((key, read.entries.len()));
+            let mut origin: i64 = 0;
             for _ in 0..self.number()? {
                 let [tag, rest @ ..] = self.bytes else {
                     return None;
@@ -344,14 +373,17 @@ impl<'a> RollupReader<'a> {
                     NEAR_MAX => NEAR_MAX.wrapping_add(self.number()?),
                     near => near,
                 };
-                key.origin = key.origin.wrapping_add(distance.cast_signed());
+                origin = origin.wrapping_add(distance.cast_signed());
                 let sums = EntrySums {
                     requests: self.value(*tag, HAS_REQUESTS, 1)?,
                     wait_ms: self.value(*tag, HAS_WAIT, 0)?,
                     bytes: self.value(*tag, HAS_BYTES, 0)?,
                     errors: self.value(*tag, HAS_ERRORS, 0)?,
                 };
-                entries.push(RollupEntry { key, sums });
+                read.entries.push(OriginEntry { origin, sums });
+            }
+            if let Some((_, end)) = read.sections.last_mut() {
+                *end = read.entries.len();
             }
         }
         Some(())
@@ -393,15 +425,16 @@ pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
 pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result<BTreeSet<i64>> {
     let sql = "SELECT sums FROM rollup WHERE part = ?";
     let read = |row: &Row<'_>| {
-        let mut entries = Vec::new();
+        let mut entries = RollupEntries::default();
         let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
         // Of what somebody has changed, as much as can be read.
         let read = RollupReader::new(bytes, part).read(true, &mut entries);
         Ok((entries, read).0)
     };
     let mut statement = connection.prepare_cached(sql)?;
-    let entries = statement.query_row([part], read).optional()?;
-    let parts = entries.into_iter().flatten().map(|entry| entry.key.part);
+    let found = statement.query_row([part], read).optional()?;
+    let entries = found.unwrap_or_default();
+    let parts = entries.sections.iter().map(|(key, _)| key.part);
     Ok(parts.collect())
 }
 
@@ -413,16 +446,20 @@ pub(super) fn last_rolled_up(connection: &Connection) -> rusqlite::Result<Option
 
 /// Reads the endings that are in no row of `rollup` yet, although their decisions
 /// are.
-pub(super) fn late_endings(connection: &Connection) -> rusqlite::Result<Vec<RollupEntry>> {
+pub(super) fn late_endings(connection: &Connection) -> rusqlite::Result<RollupEntries> {
     let mut statement: CachedStatement<'_> = connection.prepare_cached(LATE_ENDINGS)?;
-    let rows = statement.query_map([], |row| {
+    let mut rows = statement.query([])?;
+    let mut late = RollupEntries::default();
+    while let Some(row) = rows.next()? {
         let counted = CountedDecision::read(row)?;
-        Ok(RollupEntry {
-            key: counted.key(),
+        let key = counted.key();
+        late.entries.push(OriginEntry {
+            origin: key.origin,
             sums: counted.ending_sums(),
-        })
-    })?;
-    rows.collect()
+        });
+        late.sections.push((key, late.entries.len()));
+    }
+    Ok(late)
 }
 
 /// Part that is being written.

@@ -20,6 +20,7 @@ pub mod backup;
 pub mod bundle;
 mod reader_pool;
 pub mod replay;
+pub mod report;
 pub mod robots_history;
 pub mod robots_versions;
 pub mod stats;

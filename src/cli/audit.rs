@@ -9,6 +9,7 @@ mod heads;
 mod line_diff;
 mod listing;
 mod replay;
+mod report;
 mod robots;
 pub(super) mod rows;
 mod sections;
@@ -31,6 +32,7 @@ use self::details::{DecisionDetails, of_url};
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
 use self::replay::ReplayArguments;
+use self::report::ReportArguments;
 use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
 use self::stats::{StatsArguments, TopArguments};
@@ -163,6 +165,18 @@ does, 3 nothing does of what can be decided again, and some cannot.
 
 {FILTERS_HELP}"))]
     Replay(ReplayArguments),
+    /// A page about a time, for people: HTML without scripts, that prints on A4.
+    #[command(after_help = "\
+Examples:
+  politesse audit report --from 2026-11-01 --until 2026-12-01 -o november.html
+  politesse audit report --for-site site.example --from 7d -o site.html
+
+What was asked, what was refused and by whose rule, how fast hosts were asked, who asked
+for less, what could not be known, and how all of it can be checked. --for-site is the
+page for the owner of a site who asks who came: it has nothing of other hosts and no
+address of a client. Its decisions are verified meanwhile. FILE must not be there yet.
+Exit codes: 0 written, 1 written, and the record does not bear it out.")]
+    Report(ReportArguments),
     /// Decisions as they are made, until it is interrupted.
     #[command(after_help = format!("\
 Example: politesse audit tail --host site.example --verdict disallow
@@ -279,6 +293,7 @@ pub(super) fn audit(
             let path = replay::record_path(configuration, settings)?;
             replay::replay(&AuditReader::open(&path)?, asked, settings)
         }
+        AuditCommand::Report(asked) => report::print_report(&reader()?, asked, settings),
         AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
         AuditCommand::Export(asked) => export::export(&reader()?, asked),
         AuditCommand::Bundle(asked) => bundle::bundle(&reader()?, asked),

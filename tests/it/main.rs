@@ -22,6 +22,7 @@ mod audit_bundle;
 mod audit_export;
 mod audit_list;
 mod audit_replay;
+mod audit_report;
 mod audit_show;
 mod audit_stats;
 mod book;

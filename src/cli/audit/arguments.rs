@@ -155,7 +155,7 @@ pub(super) fn time(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Reads the name of a host, or an address.
-fn host(text: &str) -> Result<String, String> {
+pub(super) fn host(text: &str) -> Result<String, String> {
     if text.contains("://") {
         return Err(format!(
             "the name of a host alone is wanted, as in site.example; for the URLs of an origin \

@@ -1,0 +1,387 @@
+//! Facts for a report: decisions summed by time and by host and ruling, the speed at
+//! which hosts were asked, who asked, and a digest of all rows that were looked at.
+//!
+//! Does not know how a report is laid out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use jiff::Timestamp;
+use rusqlite::Row;
+
+use super::columns::count;
+use super::counting::{SumsApart, SumsByReference};
+use super::decision_row::DECISIONS;
+use super::dictionary_cache::DictionaryValues;
+use super::error::AuditError;
+use super::filter::DecisionFilter;
+use super::pages::NumberedTable;
+use super::reader::AuditReader;
+use super::rollup::HOUR_US;
+use super::stats::{DecisionSums, KeyTexts};
+use crate::decision::digest::Digest;
+use crate::decision::record::{StoredCrawler, StoredRuling};
+
+/// Microseconds of a minute.
+const MINUTE_US: i64 = 60_000_000;
+
+/// Times, origins and leaves of decisions with their endings.
+const TIMED: NumberedTable = NumberedTable {
+    select: "
+SELECT d.seq, d.time_us, d.origin, d.crawler, d.leaf, e.sent, e.leaf
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
+    ..DECISIONS
+};
+
+/// Facts about the decisions of a report.
+#[derive(Debug)]
+pub struct ReportFacts {
+    /// Sums by hour, the earliest first; hours without a decision are not among
+    /// them.
+    pub hours: Vec<HourSums>,
+    /// Sums by host and ruling.
+    pub rulings: Vec<RulingSums>,
+    /// Speed by host, those with most requests sent first. Hosts that nothing was
+    /// sent to are not among them.
+    pub speeds: Vec<HostSpeed>,
+    /// Crawlers, those with most requests first.
+    pub crawlers: Vec<CrawlerCount>,
+    /// Time of the first and of the last decision.
+    pub span: Option<ReportSpan>,
+    /// SHA-256 of the leaves of all decisions and endings, in the order of the
+    /// decisions.
+    pub digest: Digest,
+}
+
+/// Times between which decisions were made.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportSpan {
+    /// The earliest.
+    pub first: Timestamp,
+    /// The latest.
+    pub last: Timestamp,
+}
+
+/// Sums of an hour.
+#[derive(Debug, Clone)]
+pub struct HourSums {
+    /// Hours since 1970.
+    pub hour: i64,
+    /// The sums.
+    pub sums: DecisionSums,
+}
+
+/// Sums of the decisions at one host with the same ruling.
+#[derive(Debug, Clone)]
+pub struct RulingSums {
+    /// The host.
+    pub host: Arc<str>,
+    /// The ruling.
+    pub ruling: Arc<StoredRuling>,
+    /// The sums.
+    pub sums: DecisionSums,
+}
+
+/// Decisions about requests of one crawler, as it calls itself.
+#[derive(Debug, Clone)]
+pub struct CrawlerCount {
+    /// The crawler.
+    pub crawler: Arc<StoredCrawler>,
+    /// Decisions.
+    pub requests: u64,
+}
+
+/// Speed at which a host was asked.
+#[derive(Debug, Clone)]
+pub struct HostSpeed {
+    /// The host.
+    pub host: Arc<str>,
+    /// Requests that were sent, repeats included.
+    pub sent: u64,
+    /// Most requests within one minute of the clock.
+    pub busiest_minute: u64,
+    /// Pause between a request and the next that is in the middle of all pauses, in
+    /// microseconds, as exactly as an eighth part of it; `None` for one request.
+    pub usual_pause_us: Option<u64>,
+}
+
+/// Gathers the facts about the decisions that meet `filter`, of which times and host
+/// count and nothing else.
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub fn report_facts(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+) -> Result<ReportFacts, AuditError> {
+    let filter = DecisionFilter {
+        from: filter.from,
+        until: filter.until,
+        host: filter.host.clone(),
+        ..DecisionFilter::default()
+    };
+    let mut texts = KeyTexts::new(&reader.connection);
+    let mut timed = TimedDecisions::new();
+    timed.read(reader, &filter)?;
+    Ok(ReportFacts {
+        hours: hours(reader, &filter, &mut texts)?,
+        rulings: rulings(reader, &filter, &mut texts)?,
+        speeds: timed.speeds(&mut texts)?,
+        crawlers: timed.crawlers(reader)?,
+        span: timed.span(),
+        digest: timed.digest(),
+    })
+}
+
+fn hours(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    texts: &mut KeyTexts<'_>,
+) -> Result<Vec<HourSums>, AuditError> {
+    let mut sums = SumsByReference::new(SumsApart {
+        by_hour: true,
+        by_origin: false,
+    });
+    sums.add_decisions(reader, filter)?;
+    let mut hours: HashMap<i64, DecisionSums> = HashMap::new();
+    for (references, entry) in sums.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        let hour = hours.entry(references.hour).or_default();
+        hour.add(&DecisionSums::ruled(entry, &ruling));
+    }
+    let mut hours: Vec<_> = hours
+        .into_iter()
+        .map(|(hour, sums)| HourSums { hour, sums })
+        .collect();
+    hours.sort_by_key(|entry| entry.hour);
+    Ok(hours)
+}
+
+fn rulings(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    texts: &mut KeyTexts<'_>,
+) -> Result<Vec<RulingSums>, AuditError> {
+    let mut sums = SumsByReference::new(SumsApart {
+        by_hour: false,
+        by_origin: true,
+    });
+    sums.add_decisions(reader, filter)?;
+    let mut rulings: HashMap<(Arc<str>, i64), RulingSums> = HashMap::new();
+    for (references, entry) in sums.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        let host = texts.host(references.origin)?;
+        // Two origins of one host are one.
+        let key = (Arc::clone(&host), references.ruling);
+        let found = rulings.entry(key).or_insert_with(|| RulingSums {
+            host,
+            ruling: Arc::clone(&ruling),
+            sums: DecisionSums::default(),
+        });
+        found.sums.add(&DecisionSums::ruled(entry, &ruling));
+    }
+    Ok(rulings.into_values().collect())
+}
+
+/// Decisions as they are read one by one.
+struct TimedDecisions {
+    origins: HashMap<i64, PauseCounts>,
+    crawlers: HashMap<i64, u64>,
+    first_us: i64,
+    last_us: i64,
+    leaves: Context,
+}
+
+impl TimedDecisions {
+    fn new() -> Self {
+        Self {
+            origins: HashMap::new(),
+            crawlers: HashMap::new(),
+            first_us: i64::MAX,
+            last_us: i64::MIN,
+            leaves: Context::new(&SHA256),
+        }
+    }
+
+    fn read(&mut self, reader: &AuditReader, filter: &DecisionFilter) -> rusqlite::Result<()> {
+        let mut scan = reader.narrow_scan(TIMED, filter)?;
+        while let Some(page) = scan.next_page(|row| self.add(row))? {
+            drop(page);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let at: i64 = row.get(1)?;
+        self.first_us = self.first_us.min(at);
+        self.last_us = self.last_us.max(at);
+        *self.crawlers.entry(row.get(3)?).or_default() += 1;
+        for column in [4, 6] {
+            // What somebody changed may be no bytes: then the digest is another, too.
+            let leaf = row.get_ref(column)?.as_blob_or_null();
+            self.leaves.update(leaf.ok().flatten().unwrap_or_default());
+        }
+        let sent = count(row.get::<_, Option<i64>>(5)?.unwrap_or_default());
+        if 0 < sent {
+            self.origins.entry(row.get(2)?).or_default().add(at, sent);
+        }
+        Ok(())
+    }
+
+    fn span(&self) -> Option<ReportSpan> {
+        Some(ReportSpan {
+            first: Timestamp::from_microsecond(self.first_us).ok()?,
+            last: Timestamp::from_microsecond(self.last_us).ok()?,
+        })
+    }
+
+    /// Returns the speeds of hosts: of the busiest origin of each, since pauses of
+    /// several origins are not to be added.
+    fn speeds(&self, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HostSpeed>> {
+        let mut speeds: HashMap<Arc<str>, HostSpeed> = HashMap::new();
+        for (origin, pauses) in &self.origins {
+            let host = texts.host(*origin)?;
+            let found = speeds.entry(Arc::clone(&host)).or_insert(HostSpeed {
+                host,
+                sent: 0,
+                busiest_minute: 0,
+                usual_pause_us: None,
+            });
+            found.sent = found.sent.saturating_add(pauses.sent);
+            found.busiest_minute = found.busiest_minute.max(pauses.busiest_minute);
+            let shortest = found.usual_pause_us.into_iter().chain(pauses.median_us());
+            found.usual_pause_us = shortest.min();
+        }
+        let mut speeds: Vec<_> = speeds.into_values().collect();
+        speeds.sort_by(|one, other| {
+            let by_count = other.sent.cmp(&one.sent);
+            by_count.then_with(|| one.host.cmp(&other.host))
+        });
+        Ok(speeds)
+    }
+
+    fn crawlers(&self, reader: &AuditReader) -> rusqlite::Result<Vec<CrawlerCount>> {
+        let mut values = DictionaryValues::default();
+        let mut crawlers = Vec::with_capacity(self.crawlers.len());
+        for (id, requests) in &self.crawlers {
+            let found = values.crawler(&reader.connection, *id)?;
+            crawlers.push(CrawlerCount {
+                crawler: found.map(|found| found.value).unwrap_or_default(),
+                requests: *requests,
+            });
+        }
+        crawlers.sort_by(|one, other| {
+            let by_count = other.requests.cmp(&one.requests);
+            by_count.then_with(|| one.crawler.user_agent.cmp(&other.crawler.user_agent))
+        });
+        Ok(crawlers)
+    }
+
+    fn digest(self) -> Digest {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.leaves.finish().as_ref());
+        bytes.into()
+    }
+}
+
+/// Pauses between requests to one origin, counted by their length.
+#[derive(Debug, Default)]
+struct PauseCounts {
+    sent: u64,
+    last_us: Option<i64>,
+    /// Counts by [`pause_class`].
+    counts: Vec<u32>,
+    minute: i64,
+    in_minute: u64,
+    busiest_minute: u64,
+}
+
+impl PauseCounts {
+    fn add(&mut self, at: i64, sent: u64) {
+        self.sent = self.sent.saturating_add(sent);
+        let minute = at.div_euclid(MINUTE_US);
+        // Concurrent requests are not quite in the order of their times; such a one
+        // counts for the later minute.
+        if self.minute < minute {
+            (self.minute, self.in_minute) = (minute, 0);
+        }
+        self.in_minute = self.in_minute.saturating_add(sent);
+        self.busiest_minute = self.busiest_minute.max(self.in_minute);
+        if let Some(last) = self.last_us {
+            let class = pause_class(count(at.saturating_sub(last).max(0)));
+            if self.counts.len() <= class {
+                self.counts.resize(class + 1, 0);
+            }
+            if let Some(found) = self.counts.get_mut(class) {
+                *found = found.saturating_add(1);
+            }
+        }
+        self.last_us = self.last_us.max(Some(at));
+    }
+
+    fn median_us(&self) -> Option<u64> {
+        let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
+        let mut left = all.div_ceil(2);
+        for (class, count) in self.counts.iter().enumerate() {
+            let count = u64::from(*count);
+            if 0 < count && left <= count {
+                return Some(pause_of(class));
+            }
+            left -= count.min(left);
+        }
+        None
+    }
+}
+
+/// Returns the class of a pause: eight for each power of two.
+fn pause_class(pause_us: u64) -> usize {
+    let pause = pause_us.max(8);
+    let power = pause.ilog2();
+    let eighth = (pause >> (power - 3)) & 7;
+    8 * power as usize + eighth as usize
+}
+
+/// Returns the pause in the middle of a class.
+fn pause_of(class: usize) -> u64 {
+    let (power, eighth) = (class / 8, class as u64 % 8);
+    let begin = (8 + eighth) << power;
+    // The bounds are those of an eighth part of the power.
+    (begin + (1 << power) / 2) >> 3
+}
+
+/// Returns the beginning of an hour.
+pub fn hour_begin(hour: i64) -> Timestamp {
+    let begin = Timestamp::from_microsecond(hour.saturating_mul(HOUR_US));
+    begin.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: a pause is told as exactly as an eighth part of it.
+    #[test]
+    fn a_pause_is_told_nearly_as_it_was() {
+        for pause in [8, 100, 999, 1_000_000, 5_000_000, 3_600_000_000_u64] {
+            let told = pause_of(pause_class(pause));
+            assert!(pause.abs_diff(told) <= pause / 16 + 1, "{pause}: {told}");
+        }
+    }
+
+    // Ours.
+    #[test]
+    fn the_usual_pause_is_the_one_in_the_middle() {
+        let mut pauses = PauseCounts::default();
+        assert_eq!(pauses.median_us(), None);
+        let mut at = 0;
+        for pause in [0, 1, 1, 1, 60, 60] {
+            at += pause * 1_000_000;
+            pauses.add(at, 1);
+        }
+        let usual = pauses.median_us().unwrap();
+        assert!((940_000..1_070_000).contains(&usual), "{usual}");
+        assert_eq!((pauses.sent, pauses.busiest_minute), (6, 4));
+    }
+}

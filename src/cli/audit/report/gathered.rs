@@ -1,0 +1,296 @@
+//! All that a report is about, gathered from the record.
+//!
+//! Does not know how it is shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::audit::events::EventRow;
+use crate::audit::filter::{DecisionFilter, EventFilter};
+use crate::audit::reader::AuditReader;
+use crate::audit::report::{ReportFacts, RulingSums, report_facts};
+use crate::audit::robots_history::RobotsOwner;
+use crate::audit::robots_versions::{RobotsVersion, robots_versions};
+use crate::audit::stats::DecisionSums;
+use crate::audit::verify::{Verification, verify};
+use crate::clock;
+use crate::decision::record::StoredRuling;
+
+/// Findings of the verification that a report shows; the others are counted.
+const FINDINGS_MAX: usize = 10;
+
+/// Events that a report may be made from. A record with more has hosts that ask for
+/// less all the time, and shows those of the latest time.
+const EVENTS_MAX: usize = 10_000;
+
+/// Decisions that a report is about.
+#[derive(Debug)]
+pub(super) struct ReportScope {
+    /// Times and host.
+    pub(super) filter: DecisionFilter,
+    /// When it is made.
+    pub(super) made_at: Timestamp,
+}
+
+impl ReportScope {
+    /// Returns the scope of what `filter` chooses. Without an end it ends now, so
+    /// that the same report can be made again.
+    pub(super) fn new(filter: &DecisionFilter) -> Self {
+        let made_at = clock::now();
+        Self {
+            filter: DecisionFilter {
+                until: filter.until.or(Some(made_at)),
+                ..filter.clone()
+            },
+            made_at,
+        }
+    }
+
+    /// Returns the host that the report is about, if it is one.
+    pub(super) fn host(&self) -> Option<&str> {
+        self.filter.host.as_deref()
+    }
+
+    /// Returns the arguments by which the same decisions are chosen.
+    pub(super) fn arguments(&self) -> String {
+        let mut text = String::new();
+        if let Some(from) = self.filter.from {
+            text.push_str(&format!(" --from {from}"));
+        }
+        if let Some(until) = self.filter.until {
+            text.push_str(&format!(" --until {until}"));
+        }
+        if let Some(host) = self.host() {
+            text.push_str(&format!(" --host {host}"));
+        }
+        text
+    }
+}
+
+/// All that a report is about.
+#[derive(Debug)]
+pub(super) struct ReportData {
+    pub(super) scope: ReportScope,
+    pub(super) facts: ReportFacts,
+    pub(super) totals: ReportTotals,
+    /// Back-offs that began or ended, the earliest first.
+    pub(super) back_offs: Vec<EventRow>,
+    /// Versions of the robots.txt, of a report about one host.
+    pub(super) versions: Vec<RobotsVersion>,
+    pub(super) check: ReportCheck,
+    /// Id of the record.
+    pub(super) record: String,
+    /// Contact for questions (`proxy.contact`).
+    pub(super) contact: Option<String>,
+}
+
+/// Sums over all that a report is about.
+#[derive(Debug, Default)]
+pub(super) struct ReportTotals {
+    pub(super) sums: DecisionSums,
+    /// What was sent although robots.txt disallows it, by an override.
+    pub(super) overridden: u64,
+    /// What was refused by a rule of a robots.txt.
+    pub(super) by_rules: u64,
+    /// Bytes of what report mode let through.
+    pub(super) reported_bytes: u64,
+    pub(super) hosts: u64,
+    pub(super) crawlers: u64,
+}
+
+impl ReportTotals {
+    fn of(facts: &ReportFacts) -> Self {
+        let mut totals = Self::default();
+        let (mut hosts, mut crawlers) = (BTreeSet::new(), BTreeSet::new());
+        for RulingSums { host, ruling, sums } in &facts.rulings {
+            totals.sums.add(sums);
+            hosts.insert(host);
+            crawlers.insert(ruling.crawler.as_deref());
+            if ruling.effect == "overridden" {
+                totals.overridden += sums.requests;
+            }
+            if ruling.reason == "rule" {
+                totals.by_rules += sums.refusals;
+            }
+            if 0 < sums.reported {
+                totals.reported_bytes += sums.bytes;
+            }
+        }
+        totals.hosts = hosts.len() as u64;
+        totals.crawlers = crawlers.len() as u64;
+        totals
+    }
+
+    /// Returns what was neither refused nor put off.
+    pub(super) fn let_through(&self) -> u64 {
+        let DecisionSums {
+            requests,
+            refusals,
+            later,
+            ..
+        } = self.sums;
+        requests.saturating_sub(refusals).saturating_sub(later)
+    }
+}
+
+/// What verifying the decisions of a report found.
+#[derive(Debug)]
+pub(super) struct ReportCheck {
+    pub(super) sums: Verification,
+    pub(super) findings: Vec<String>,
+    /// Findings that are left out.
+    pub(super) more_findings: u64,
+    /// The newest signed head of the record.
+    pub(super) head: Option<String>,
+}
+
+impl ReportCheck {
+    fn of(reader: &AuditReader, filter: &DecisionFilter) -> anyhow::Result<Self> {
+        let (mut findings, mut more_findings) = (Vec::new(), 0);
+        let sums = verify(reader, filter, |finding| {
+            if findings.len() < FINDINGS_MAX {
+                findings.push(finding);
+            } else {
+                more_findings += 1;
+            }
+        })?;
+        let seal = reader.tree().newest_seal()?;
+        Ok(Self {
+            sums,
+            findings,
+            more_findings,
+            head: seal.map(|seal| seal.note),
+        })
+    }
+
+    /// Reports whether nothing contradicts the record.
+    pub(super) fn is_good(&self) -> bool {
+        self.sums.mismatches == 0 && self.sums.missing == 0
+    }
+}
+
+impl ReportData {
+    /// Gathers the facts, and verifies the decisions that they are about.
+    ///
+    /// # Errors
+    ///
+    /// An error if the record cannot be read.
+    pub(super) fn gather(
+        reader: &AuditReader,
+        scope: ReportScope,
+        contact: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let facts = report_facts(reader, &scope.filter)?;
+        let versions = match scope.host() {
+            Some(host) => versions_within(reader, host, &scope)?,
+            None => Vec::new(),
+        };
+        Ok(Self {
+            totals: ReportTotals::of(&facts),
+            back_offs: back_offs(reader, &scope)?,
+            versions,
+            check: ReportCheck::of(reader, &scope.filter)?,
+            record: reader.record_id()?,
+            contact: contact.map(str::to_owned),
+            facts,
+            scope,
+        })
+    }
+
+    /// Returns the sums by ruling whose requests `count` counts, those with most
+    /// first. Rulings of one host with the same rule are one, whoever they bind.
+    pub(super) fn ranked(&self, count: impl Fn(&RulingSums) -> u64) -> Vec<RankedRule> {
+        let mut rules: BTreeMap<RuleKey, u64> = BTreeMap::new();
+        for sums in &self.facts.rulings {
+            let requests = count(sums);
+            if 0 < requests {
+                *rules.entry(RuleKey::of(sums)).or_default() += requests;
+            }
+        }
+        let mut ranked: Vec<_> = rules
+            .into_iter()
+            .map(|(rule, requests)| RankedRule { rule, requests })
+            .collect();
+        // Stable: those with as many stay in the order of host and line.
+        ranked.sort_by_key(|rule| std::cmp::Reverse(rule.requests));
+        ranked
+    }
+}
+
+/// Rule of a host, or the reason of what no rule decided.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RuleKey {
+    pub(super) host: Arc<str>,
+    pub(super) line: Option<u32>,
+    pub(super) rule: Option<String>,
+    pub(super) group: Vec<String>,
+    pub(super) reason: String,
+}
+
+impl RuleKey {
+    fn of(sums: &RulingSums) -> Self {
+        let StoredRuling {
+            line,
+            rule,
+            group,
+            reason,
+            ..
+        } = &*sums.ruling;
+        Self {
+            host: Arc::clone(&sums.host),
+            line: *line,
+            rule: rule.clone(),
+            group: group.clone(),
+            reason: reason.clone(),
+        }
+    }
+}
+
+/// Rule with the requests that it decided.
+#[derive(Debug)]
+pub(super) struct RankedRule {
+    pub(super) rule: RuleKey,
+    pub(super) requests: u64,
+}
+
+/// Finds the versions of the robots.txt that were in force in the time.
+fn versions_within(
+    reader: &AuditReader,
+    host: &str,
+    scope: &ReportScope,
+) -> anyhow::Result<Vec<RobotsVersion>> {
+    let mut versions = robots_versions(reader, &RobotsOwner::Host(host.to_owned()))?;
+    let DecisionFilter { from, until, .. } = scope.filter;
+    versions.retain(|version| {
+        let ends_before =
+            from.is_some_and(|from| version.snapshot.expires_at < from && version.last_seen < from);
+        let begins_after = until.is_some_and(|until| until <= version.snapshot.fetched_at);
+        !ends_before && !begins_after
+    });
+    Ok(versions)
+}
+
+fn back_offs(reader: &AuditReader, scope: &ReportScope) -> anyhow::Result<Vec<EventRow>> {
+    let filter = EventFilter {
+        from: scope.filter.from,
+        until: scope.filter.until,
+        host: scope.filter.host.clone(),
+        kind: None,
+    };
+    let mut events = Vec::new();
+    reader.visit_events(&filter, |event| {
+        if event.kind.starts_with("backoff_") {
+            events.push(event);
+        }
+        if events.len() < EVENTS_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    events.reverse();
+    Ok(events)
+}

@@ -1,0 +1,181 @@
+//! The report about a time, for auditors and for whoever answers for a crawl.
+
+use maud::{Markup, html};
+
+use super::gathered::ReportData;
+use super::page::{Figure, figures, how_to_check, over_time, page, robots_box};
+use super::tables::{
+    RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
+};
+use super::words::{bytes, code, counted, duration, number, percent, shown};
+
+/// Makes the whole document.
+pub(super) fn document(data: &ReportData) -> Markup {
+    let title = match data.scope.host() {
+        Some(host) => format!("What was asked of {}", shown(host, 80)),
+        None => "What our crawlers asked for".to_owned(),
+    };
+    page(data, &title, &sections(data))
+}
+
+/// Makes the sections.
+fn sections(data: &ReportData) -> Markup {
+    html! {
+        (brief(data))
+        (robots_box())
+        (over_time(data))
+        (who_asked(data))
+        (refusals(data))
+        (report_mode(data))
+        (overrides(data))
+        (pace(data))
+        (left_alone(data))
+        h2 { "What could not be known" }
+        (unknown(data))
+        (how_to_check(data))
+        (glossary())
+    }
+}
+
+fn brief(data: &ReportData) -> Markup {
+    let totals = &data.totals;
+    html! {
+        p class="lead" {
+            (counted(totals.crawlers, "crawler")) " made "
+            (counted(totals.sums.requests, "request"))
+            @if data.scope.host().is_none() { " to " (counted(totals.hosts, "website")) }
+            ". All of their requests pass through one program, politesse. Before it sends a \
+             request it reads the robots.txt of the website and obeys it."
+        }
+        (figures(&[
+            Figure { class: "", count: totals.sums.requests, text: "requests by crawlers" },
+            Figure { class: "sent", count: totals.let_through(), text: "let through" },
+            Figure { class: "refused", count: totals.sums.refusals, text: "refused, and not sent" },
+            Figure { class: "later", count: totals.sums.later, text: "put off, to ask again later" },
+        ]))
+    }
+}
+
+fn who_asked(data: &ReportData) -> Markup {
+    html! {
+        h2 { "Who asked" }
+        p { "Crawlers by the name that a robots.txt would call them." }
+        (crawlers(data))
+    }
+}
+
+fn refusals(data: &ReportData) -> Markup {
+    let totals = &data.totals;
+    let ranked = data.ranked(|entry| match entry.ruling.reason.as_str() {
+        "rule" => entry.sums.refusals,
+        _ => 0,
+    });
+    html! {
+        h2 { "What was refused, and by whose rule" }
+        @if ranked.is_empty() {
+            p { "No request was refused by a rule of a robots.txt." }
+        } @else {
+            p {
+                (counted(totals.by_rules, "request")) " (" (percent(totals.by_rules, totals.sums.requests))
+                " of all) " @if totals.by_rules == 1 { "was" } @else { "were" }
+                " not sent because the owner of the website disallows it. The line is that of \
+                 the file as it was then."
+            }
+            (rules(&ranked, RuleColumns { count: "Refused", has_host: data.scope.host().is_none() }))
+        }
+        (other_reasons(data))
+    }
+}
+
+fn report_mode(data: &ReportData) -> Markup {
+    let totals = &data.totals;
+    let reported = totals.sums.reported;
+    let ranked = data.ranked(|entry| entry.sums.reported);
+    html! {
+        @if 0 < reported {
+            h2 { "What enforcing would have cost" }
+            p {
+                "The program was in report mode: it let requests through that it refuses \
+                 otherwise, and noted them. Enforcing would have kept "
+                (counted(reported, "request")) " from being sent, "
+                (percent(reported, totals.let_through()))
+                " of all that was let through, and " (bytes(totals.reported_bytes)) " from being received."
+            }
+            (rules(&ranked, RuleColumns { count: "Let through", has_host: data.scope.host().is_none() }))
+        }
+    }
+}
+
+fn overrides(data: &ReportData) -> Markup {
+    let ranked = data.ranked(|entry| match entry.ruling.effect.as_str() {
+        "overridden" => entry.sums.requests,
+        _ => 0,
+    });
+    html! {
+        @if !ranked.is_empty() {
+            h2 { "What the operator allowed against a robots.txt" }
+            p {
+                "The operator set rules aside for " (counted(data.totals.overridden, "request"))
+                ". The setting (" code { "robots.override" } ") states a reason and an end, and is \
+                 on record with each decision."
+            }
+            (rules(&ranked, RuleColumns { count: "Let through", has_host: data.scope.host().is_none() }))
+        }
+    }
+}
+
+fn pace(data: &ReportData) -> Markup {
+    let sums = &data.totals.sums;
+    html! {
+        h2 { "How fast websites were asked" }
+        @if data.facts.speeds.is_empty() {
+            p { "Nothing was sent." }
+        } @else {
+            p {
+                "So that no website has too much to do, requests wait for their turn: they waited "
+                (duration(sums.wait_ms.saturating_mul(1000))) " in all, and "
+                (number(sums.later)) " were put off. The usual pause is the one in the middle, \
+                 if all pauses between two requests are put in order."
+            }
+            @if data.scope.host().is_none() { (speed_chart(&data.facts.speeds)) }
+            (speeds(data))
+        }
+    }
+}
+
+fn left_alone(data: &ReportData) -> Markup {
+    html! {
+        h2 { "Which websites asked for less" }
+        p {
+            "A website that has too much to do answers with 429 or 503 (\u{201c}too many requests\u{201d}, \
+             \u{201c}service unavailable\u{201d}). It is then left alone for a time, longer each time in a row."
+        }
+        @if data.back_offs.iter().any(|event| event.kind == "backoff_entered") {
+            (back_offs(data))
+        } @else {
+            p { "None did." }
+        }
+    }
+}
+
+fn glossary() -> Markup {
+    html! {
+        h2 { "Words" }
+        dl {
+            dt { "crawler" }
+            dd { "a program that fetches pages of the web by itself" }
+            dt { "let through" }
+            dd { "allowed; most of it was sent to the website, the rest answered from a copy of its robots.txt, or given up by the crawler" }
+            dt { "refused" }
+            dd { "answered with an error by politesse; the website never saw it" }
+            dt { "put off" }
+            dd { "not refused, but too early: the crawler was told when to ask again" }
+            dt { "SHA-256" }
+            dd { "a number made from data, which is another one if anything in them changes" }
+        }
+        p class="small" {
+            "One decision in full: " (code("politesse audit show NUMBER")) ". A table: "
+            (code("politesse audit stats --by host,rule --csv")) "."
+        }
+    }
+}

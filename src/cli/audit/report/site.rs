@@ -1,0 +1,146 @@
+//! The page for the owner of a site who asks who came: nothing of other hosts, and
+//! no address of a client.
+
+use maud::{Markup, html};
+
+use super::gathered::ReportData;
+use super::page::{Figure, figures, how_to_check, over_time, page};
+use super::tables::{
+    RuleColumns, back_offs, crawlers, other_reasons, rules, unknown, user_agents, versions,
+};
+use super::words::{bytes, code, counted, duration, foreign, number, shown};
+
+/// Makes the whole document.
+pub(super) fn document(data: &ReportData) -> Markup {
+    let host = data.scope.host().unwrap_or_default();
+    let title = format!("Who came to {}", shown(host, 80));
+    let body = html! {
+        (brief(data, host))
+        (over_time(data))
+        h2 { "Who came" }
+        p {
+            "The names are those by which your robots.txt can address these crawlers, in a line "
+            code { "User-agent:" } "."
+        }
+        (crawlers(data))
+        (user_agents(data))
+        (pace(data))
+        (refusals(data))
+        (against_rules(data))
+        h2 { "Your robots.txt, as we read it" }
+        (versions(data))
+        (left_alone(data))
+        h2 { "What could not be known" }
+        (unknown(data))
+        (what_to_do(data))
+        (how_to_check(data))
+    };
+    page(data, &title, &body)
+}
+
+fn brief(data: &ReportData, host: &str) -> Markup {
+    let totals = &data.totals;
+    let received = totals.sums.bytes;
+    html! {
+        p class="lead" {
+            "This page is for the owner of " (foreign(host)) ". It says which of our crawlers \
+             asked for its pages, when, how often and how fast. All of their requests pass \
+             through one program, politesse, which reads your robots.txt first and obeys it. \
+             Other websites are not part of this page."
+        }
+        (figures(&[
+            Figure { class: "", count: totals.sums.requests, text: "requests by our crawlers" },
+            Figure { class: "sent", count: totals.let_through(), text: "let through to you" },
+            Figure { class: "refused", count: totals.sums.refusals, text: "refused: you never saw them" },
+            Figure { class: "later", count: totals.sums.later, text: "put off, so as not to hurry you" },
+        ]))
+        p { "You sent " (bytes(received)) " in reply, without the heads of the answers." }
+    }
+}
+
+fn pace(data: &ReportData) -> Markup {
+    html! {
+        h2 { "How fast" }
+        @match data.facts.speeds.first() {
+            None => p { "Nothing was sent to you." },
+            Some(speed) => p {
+                (counted(speed.sent, "request")) " were sent to you"
+                @if let Some(pause) = speed.usual_pause_us {
+                    ", usually " (duration(pause)) " after the one before"
+                }
+                ". In the busiest minute there were " (number(speed.busiest_minute))
+                ". Requests for your robots.txt come on top."
+            },
+        }
+    }
+}
+
+fn refusals(data: &ReportData) -> Markup {
+    let ranked = data.ranked(|entry| match entry.ruling.reason.as_str() {
+        "rule" => entry.sums.refusals,
+        _ => 0,
+    });
+    html! {
+        h2 { "What your rules refused" }
+        @if ranked.is_empty() {
+            p { "Our crawlers asked for nothing that your robots.txt disallows." }
+        } @else {
+            p { "These requests were stopped on our side by a line of your robots.txt." }
+            (rules(&ranked, RuleColumns { count: "Refused", has_host: false }))
+        }
+        (other_reasons(data))
+    }
+}
+
+/// Says what was sent although a rule disallows it: whoever asks is told.
+fn against_rules(data: &ReportData) -> Markup {
+    let ranked = data.ranked(|entry| match entry.ruling.effect.as_str() {
+        "overridden" => entry.sums.requests,
+        _ => entry.sums.reported,
+    });
+    html! {
+        @if !ranked.is_empty() {
+            h2 { "What was sent although your rules disallow it" }
+            p {
+                (counted(data.totals.overridden, "request")) " by an exception that our operator \
+                 made, and " (counted(data.totals.sums.reported, "request"))
+                " while the program noted such requests and did not stop them (report mode)."
+            }
+            (rules(&ranked, RuleColumns { count: "Sent", has_host: false }))
+        }
+    }
+}
+
+fn left_alone(data: &ReportData) -> Markup {
+    html! {
+        h2 { "When you asked for less" }
+        @if data.back_offs.iter().any(|event| event.kind == "backoff_entered") {
+            p { "You answered with 429 or 503, and were left alone for a time." }
+            (back_offs(data))
+        } @else {
+            p {
+                "You did not answer with 429 or 503. If you do, you are left alone for a time: as \
+                 long as " code { "Retry-After" } " says, or longer each time in a row."
+            }
+        }
+    }
+}
+
+fn what_to_do(data: &ReportData) -> Markup {
+    let mut names = data.facts.rulings.iter();
+    let first = names.find_map(|entry| entry.ruling.crawler.as_deref());
+    let name = shown(first.unwrap_or("*"), 40);
+    html! {
+        h2 { "What you can do" }
+        p { "To be asked more slowly, or not at all, add lines to your robots.txt, such as:" }
+        pre { "User-agent: " bdi { (name) } "\nCrawl-delay: 10\nDisallow: /private\n" }
+        p {
+            "It is read again within a day or so. " code { "Disallow: /" } " alone keeps a crawler \
+             away from all of your site."
+        }
+        @match &data.contact {
+            Some(contact) => p { "Questions reach us here: " (code(contact)) },
+            None => p { "For questions, answer whoever sent you this page." },
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Words and numbers of a report, for people. All text from outside passes through
+//! [`shown`].
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::cli::inert::inert;
+
+/// Characters of a text from outside that are shown.
+const TEXT_MAX: usize = 160;
+
+/// Returns a text from outside with at most `max` characters, the ones that control
+/// anything as escapes.
+pub(super) fn shown(text: &str, max: usize) -> String {
+    let text = inert(text);
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+/// Shows a text from outside. Its direction does not change that of what is around
+/// it.
+pub(super) fn foreign(text: &str) -> Markup {
+    html! { bdi { (shown(text, TEXT_MAX)) } }
+}
+
+/// Shows a line of a robots.txt, a name of a program or a command.
+pub(super) fn code(text: &str) -> Markup {
+    html! { code { bdi { (shown(text, TEXT_MAX)) } } }
+}
+
+/// Writes a number with a comma between thousands.
+pub(super) fn number(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at != 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a number with a noun: in the plural, but for one.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{} {noun}s", number(count)),
+    }
+}
+
+/// Writes a share of a whole in percent; nothing of nothing is none.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return "0 %".to_owned();
+    }
+    let tenths = u128::from(part) * 1000 / u128::from(whole);
+    match tenths {
+        0 => "less than 0.1 %".to_owned(),
+        1..100 => format!("{}.{} %", tenths / 10, tenths % 10),
+        _ => format!("{} %", tenths / 10),
+    }
+}
+
+/// Writes a number of bytes.
+pub(super) fn bytes(count: u64) -> String {
+    let units = [
+        ("TB", 1_000_000_000_000),
+        ("GB", 1_000_000_000),
+        ("MB", 1_000_000),
+        ("kB", 1_000_u64),
+    ];
+    let unit = units.into_iter().find(|(_, size)| *size <= count);
+    match unit {
+        Some((name, size)) if count / size < 10 => {
+            format!("{}.{} {name}", count / size, count % size * 10 / size)
+        }
+        Some((name, size)) => format!("{} {name}", number(count / size)),
+        None => counted(count, "byte"),
+    }
+}
+
+/// Writes a time that passes, in microseconds.
+pub(super) fn duration(micros: u64) -> String {
+    let tenths = micros / 100_000;
+    match tenths {
+        0 => format!("{} ms", micros / 1000),
+        1..100 => format!("{}.{} s", tenths / 10, tenths % 10),
+        100..1200 => format!("{} s", tenths / 10),
+        1200..72_000 => format!("{} min", tenths / 600),
+        72_000..1_728_000 => format!("{} h", tenths / 36_000),
+        _ => format!("{} days", tenths / 864_000),
+    }
+}
+
+/// Writes a time of a clock, to the minute.
+pub(super) fn minute(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn numbers_are_those_that_people_read() {
+        for (count, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(number(count), text);
+        }
+        for (part, whole, text) in [
+            (0, 0, "0 %"),
+            (1, 1_000_000, "less than 0.1 %"),
+            (1, 30, "3.3 %"),
+            (2, 3, "66 %"),
+        ] {
+            assert_eq!(percent(part, whole), text);
+        }
+        for (count, text) in [
+            (1, "1 byte"),
+            (999, "999 bytes"),
+            (1_540, "1.5 kB"),
+            (12_000_000, "12 MB"),
+        ] {
+            assert_eq!(bytes(count), text);
+        }
+        for (micros, text) in [
+            (7_000, "7 ms"),
+            (5_040_000, "5.0 s"),
+            (60_000_000, "60 s"),
+            (300_000_000, "5 min"),
+            (10_800_000_000, "3 h"),
+            (864_000_000_000, "10 days"),
+        ] {
+            assert_eq!(duration(micros), text);
+        }
+        assert_eq!(
+            (counted(1, "host"), counted(2, "host")),
+            ("1 host".to_owned(), "2 hosts".to_owned())
+        );
+    }
+
+    // Ours.
+    #[test]
+    fn text_from_outside_is_inert() {
+        let hostile = "<script>alert(1)</script>\u{1b}[2J\u{202e}&\"'";
+        let markup = foreign(hostile).0 + &code(hostile).0;
+        assert!(!markup.contains("<script"), "{markup}");
+        assert!(!markup.contains(['\u{1b}', '\u{202e}']), "{markup}");
+        assert_eq!(shown(&"a".repeat(500), 10), "aaaaaaaaaa…");
+    }
+}

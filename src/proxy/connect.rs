@@ -428,8 +428,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CheckedStream<S> {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::num::NonZeroUsize;
 
     use super::*;
+    use crate::clients::client::Resource;
+    use crate::clients::directory::ClientDirectory;
+    use crate::clients::shares::DisplacementOrder;
 
     // Ours: the check sees every byte, in whatever pieces it is read.
     #[tokio::test]
@@ -450,6 +454,38 @@ mod tests {
             }
             assert_eq!(received, b"GET / HTTP/1.1\r\n", "{part}");
         }
+    }
+
+    // Ours: certificates are signed for one client after the other, whatever number
+    // of them one of the clients wants; one that is kept is signed for nobody.
+    #[tokio::test]
+    async fn a_certificate_that_has_to_be_made_waits_for_a_share_of_its_client() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = super::super::ca::Options {
+            cert: folder.path().join("ca.pem"),
+            key: folder.path().join("ca.key"),
+            leaf_cache: NonZeroUsize::MIN,
+        };
+        let ca = Arc::new(Ca::open(&options).unwrap());
+        let interceptor = Interceptor::new(ca, Duration::from_secs(10)).unwrap();
+        let (resource, newest) = (Resource::Leaves, DisplacementOrder::NewestFirst);
+        let shares = Shares::new(resource, 1, newest, Arc::default());
+        let directory = ClientDirectory::default();
+        let [client, other] = [1, 2].map(|last| directory.at([127, 0, 0, last].into()));
+        let leaves = LeafShares {
+            shares: &shares,
+            client: &client,
+        };
+        let host = Origin::new(Scheme::Https, "o.test").unwrap().host().clone();
+        let held = shares.take_now(&other).unwrap();
+        let mut made = Box::pin(interceptor.config(&host, leaves));
+        let moment = Duration::from_millis(10);
+        assert!(tokio::time::timeout(moment, made.as_mut()).await.is_err());
+        assert_eq!((client.held(resource), other.held(resource)), (0, 1));
+        drop(held);
+        assert!(made.await.is_ok());
+        let _held = shares.take_now(&other).unwrap();
+        assert!(interceptor.config(&host, leaves).await.is_ok());
     }
 
     // Ours: `https.handshake_timeout` is the limit of each step.

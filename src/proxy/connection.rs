@@ -113,6 +113,8 @@ struct Handshake {
     origin: Origin,
     /// Credential that came with the CONNECT.
     credential: Option<VerifiedCredential>,
+    /// Client whose shares count for it.
+    sharer: Arc<Client>,
     share: Share,
 }
 
@@ -477,6 +479,7 @@ impl ClientConnection {
             interceptor: Arc::clone(interceptor),
             origin,
             credential,
+            sharer,
             share,
         })
     }
@@ -507,7 +510,7 @@ impl ClientConnection {
             // holds less need wait.
             let leaves = LeafShares {
                 shares: &outer.slot.server.entry.leaves,
-                client: &outer.info.sharer,
+                client: &handshake.sharer,
             };
             let interceptor = handshake.interceptor;
             let opened = tokio::select! {

@@ -232,3 +232,112 @@ pub(crate) fn unknown_sentence(reason: &str) -> &'static str {
     let mut named = causes.filter(|cause| cause.as_str() == reason);
     named.next().map_or("", UnknownReason::sentence)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use politesse_robots::crawler::Crawler;
+
+    use super::super::outcome::JudgedRuling;
+    use super::super::past_request::{PastAgent, PastRequest};
+    use super::*;
+    use crate::decision::access::Cause;
+    use crate::decision::decide::{Inquiry, Policy, Unauthorized, ruling};
+    use crate::decision::snapshot::{CacheKey, Snapshot};
+
+    const NOON: &str = "2026-01-02T12:00:00Z";
+
+    /// A request at noon, of whose robots.txt nothing was learnt at `robots_at`; of
+    /// one without a time nothing is known.
+    fn judged(url: &str, robots_at: Option<&str>) -> JudgedRequest {
+        let target: politesse_robots::origin::Target = url.parse().unwrap();
+        let crawler = Crawler::from_user_agent([&b"Foo"[..]]);
+        let key = CacheKey {
+            origin: target.origin.clone(),
+            token: None,
+        };
+        let noon: Timestamp = NOON.parse().unwrap();
+        let snapshot = Snapshot::unreachable(key, Cause::Status, noon);
+        let inquiry = Inquiry {
+            crawler: crawler.clone(),
+            target: target.clone(),
+            method: "GET".to_owned(),
+        };
+        let policy = Policy::new(Unauthorized::Allow);
+        let outcome = robots_at.map(|at| JudgedRuling {
+            ruling: ruling(&inquiry, &snapshot, &policy, noon),
+            snapshot: Arc::new(snapshot),
+            robots_at: at.parse().ok(),
+        });
+        JudgedRequest {
+            request: PastRequest {
+                file: 0,
+                place: 0,
+                at: Some(noon),
+                url: url.to_owned(),
+                agent: PastAgent::Named("Foo".to_owned()),
+                status: None,
+                is_tunnel: false,
+            },
+            target: Some(target),
+            crawler: Some(crawler),
+            outcome: outcome.ok_or(UnknownReason::NoRobots),
+        }
+    }
+
+    // RFC 9309, section 2.4: more than 24 hours.
+    #[test]
+    fn requests_by_an_old_robots_txt_are_counted() {
+        let mut counts = JudgeCounts::default();
+        for (robots_at, old) in [
+            ("2026-01-02T12:00:00Z", 0),
+            ("2026-01-01T12:00:00Z", 0),
+            ("2026-01-01T11:59:59Z", 1),
+        ] {
+            counts.add(&judged("http://h.test/", Some(robots_at)));
+            assert_eq!(counts.old_robots, old, "{robots_at}");
+        }
+    }
+
+    // Ours: most disallowed first, and all that is known of each value.
+    #[test]
+    fn groups_are_summed_by_what_is_asked_for() {
+        let mut counts = JudgeCounts::default();
+        counts.add(&judged("http://a.test/", None));
+        counts.add(&judged("http://b.test/1", Some(NOON)));
+        counts.add(&judged("http://b.test/2", Some(NOON)));
+        counts.add(&judged("http://b.test/robots.txt", Some(NOON)));
+        let hosts = counts.by(|group| group.host.clone());
+        let hosts: Vec<_> = hosts
+            .iter()
+            .map(|row| (&*row.key, row.counts.disallowed, row.counts.all()))
+            .collect();
+        assert_eq!(hosts, [("b.test", 2, 3), ("a.test", 0, 1)]);
+        assert_eq!(counts.totals.all(), 4);
+        assert_eq!(counts.samples.len(), 2);
+    }
+
+    // Ours: memory does not grow with the hosts that an archive names.
+    #[test]
+    fn groups_beyond_the_bound_are_in_the_totals_alone() {
+        let mut counts = JudgeCounts::default();
+        counts.add(&judged("http://a.test/", Some(NOON)));
+        counts.group_bytes = GROUP_BYTES_MAX;
+        counts.add(&judged("http://a.test/", Some(NOON)));
+        counts.add(&judged("http://b.test/", Some(NOON)));
+        assert_eq!(counts.groups.values().sum::<u64>(), 2);
+        assert_eq!(counts.ungrouped.disallowed, 1);
+        assert_eq!(counts.totals.disallowed, 3);
+        for number in 0..100 {
+            let part = UnreadPart {
+                file: String::new(),
+                place: number,
+                cause: String::new(),
+            };
+            counts.add_unread(part);
+        }
+        let kept = counts.unread_parts.len();
+        assert_eq!((counts.unread, kept), (100, DAMAGES_MAX));
+    }
+}

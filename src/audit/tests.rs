@@ -2,6 +2,8 @@ mod bundles;
 
 mod counts;
 
+mod damage;
+
 mod events;
 
 mod faults;

@@ -215,6 +215,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
 
     /// Looks at what concerns the record as a whole.
     fn check_whole(&mut self) -> Result<(), AuditError> {
+        self.check_indexes()?;
         for table in DICTIONARIES {
             self.check_dictionary(table)?;
         }
@@ -338,6 +339,26 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         if !has_own_numbers {
             self.add_mismatch("the record's highest number is not as it was written".to_owned());
         }
+        Ok(())
+    }
+
+    /// Checks that tables are found by their indexes: what is looked up by host, time
+    /// or digest would be missed otherwise. Decisions and endings have no index.
+    fn check_indexes(&mut self) -> rusqlite::Result<()> {
+        let connection = &self.reader.connection;
+        let dictionaries = DICTIONARIES.iter().map(|table| table.name);
+        let mut damaged = Vec::new();
+        for table in dictionaries.chain(["body", "event", "kept", "back_off"]) {
+            let sql = format!("PRAGMA integrity_check({table})");
+            let result: String = connection.query_row(&sql, [], |row| row.get(0))?;
+            if result != "ok" {
+                let line = result.lines().next_back().unwrap_or_default();
+                damaged.push(format!("the table {table} is damaged: {line}"));
+            }
+        }
+        damaged
+            .into_iter()
+            .for_each(|finding| self.add_mismatch(finding));
         Ok(())
     }
 

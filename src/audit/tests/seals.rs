@@ -23,7 +23,7 @@ use crate::metrics::ResultLabel;
 const ALL_FILES: [&str; 4] = ["audit.db", "audit.db-wal", "record", "seal.key"];
 
 /// Returns options by which a head is made after `entries`.
-fn sealed_every(folder: &Path, entries: usize) -> Options {
+pub(super) fn sealed_every(folder: &Path, entries: usize) -> Options {
     let mut options = options(folder, Durability::Commit, 64);
     options.seal.entries = NonZeroUsize::new(entries).unwrap();
     options
@@ -75,7 +75,7 @@ impl Kit {
     }
 }
 
-fn heads_of(connection: &Connection) -> Vec<StoredSeal> {
+pub(super) fn heads_of(connection: &Connection) -> Vec<StoredSeal> {
     let ranges = std::iter::once(i64::MIN..i64::MAX).collect();
     let mut scan = TableScan::new(connection, SEALS, SqlConditions::default(), ranges);
     let mut heads = Vec::new();
@@ -85,12 +85,12 @@ fn heads_of(connection: &Connection) -> Vec<StoredSeal> {
     heads
 }
 
-fn head(seal: &StoredSeal) -> RecordHead {
+pub(super) fn head(seal: &StoredSeal) -> RecordHead {
     let note: SignedNote = seal.note.parse().unwrap();
     note.text().parse().unwrap()
 }
 
-fn outside(seal: &StoredSeal) -> SealEvidence {
+pub(super) fn outside(seal: &StoredSeal) -> SealEvidence {
     SealEvidence {
         keys: Vec::new(),
         heads: vec![OutsideHead {

@@ -17,10 +17,10 @@ const DECISIONS: u64 = 9000;
 const OPEN_MAX: usize = 300;
 
 /// Draws numbers that are the same in each run.
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         // The constants of Knuth's MMIX; the upper bits are the better ones.
         self.0 = self
             .0
@@ -32,7 +32,7 @@ impl Draws {
 
 /// Draws a decision at a time: of any verdict and effect, for some crawlers, hosts
 /// and rules.
-fn drawn(draws: &mut Draws, at: Timestamp) -> Record {
+pub(super) fn drawn(draws: &mut Draws, at: Timestamp) -> Record {
     let robots = RobotsFile::new(Bytes::from_static(
         b"User-agent: FooBot\nDisallow: /private\nUser-agent: *\nDisallow: /x\nDisallow: /=y\n",
     ));

@@ -106,7 +106,7 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
             "3 crawlers made 6 requests to 2 websites.",
             "6requests by crawlers 2let through 4refused, and not sent 0put off",
             "Requests each hour",
-            "4 requests (66 %) were not sent because the owner of the website disallows it.",
+            "4 requests (66 % of all) were not sent because the owner of the website disallows it.",
             "o.test5: Disallow: /privateall crawlers2",
             "other.test5: Disallow: /privateall crawlers1",
             "o.test4: Disallow: /&lt;script&gt;alert(1)&lt;/script&gt;",

@@ -119,6 +119,7 @@ fn sums_json(sums: &Verification) -> Value {
         "decided": sums.decided,
         "other_revision": sums.other_revision,
         "form_only": sums.form_only,
+        "query_withheld": sums.query_withheld,
         "mismatches": sums.mismatches,
         "missing": sums.missing,
         "lost": sums.lost,
@@ -145,6 +146,10 @@ fn summary(sums: &Verification) -> String {
             sums.decided, sums.form_only, sums.mismatches, sums.missing
         ),
         some(sums.other_revision, "decided otherwise by another revision"),
+        some(
+            sums.query_withheld,
+            "by query strings that are not on record",
+        ),
         some(sums.lost, "numbers lost in a crash or given up"),
         some(sums.unrecorded, "sent and not on record"),
     ]

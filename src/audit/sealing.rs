@@ -214,6 +214,7 @@ impl Sealer {
             if numbers.end - 1 <= sealed
                 && let Some(root) = rows.subtree(part)?
             {
+                // A start reads a root for each part, and leaves of the last one alone.
                 tree.push_part(root);
                 if !holds(&tree) {
                     return Ok(Err(SealFault::Changed(newest.size)));
@@ -231,6 +232,7 @@ impl Sealer {
                 }
             }
         }
+        // A head covers what is not there: rows were taken off the end.
         let is_cut = tree.size() < newest.size;
         Ok(if is_cut {
             Err(SealFault::Missing(last.saturating_add(1)))
@@ -240,6 +242,7 @@ impl Sealer {
     }
 
     fn take_tree(&mut self, tree: SequenceTree) {
+        // What an earlier process has left is covered as soon as what comes next.
         if self.newest.size < tree.size() {
             self.unsealed_since = Some(clock::instant());
         }
@@ -255,6 +258,7 @@ impl Sealer {
         );
         self.tree = Err(fault);
         self.unsealed_since = None;
+        // No roots without a head: they would not be covered by one.
         self.parts.clear();
     }
 
@@ -308,6 +312,7 @@ impl Sealer {
             true => since + self.options.interval,
             false => now,
         };
+        // A disk that is full is not tried at each batch.
         let at = self.retry_at.map_or(due, |retry_at| due.max(retry_at));
         Some(at.saturating_duration_since(now))
     }

@@ -82,6 +82,7 @@ pub(super) fn record_path(
         ..configuration
     };
     let path = in_force.settings()?.audit.path;
+    // The other configuration is a draft as a rule: its record may be anywhere.
     if path.exists() || !replayed.audit.path.exists() {
         return Ok(path);
     }
@@ -162,6 +163,7 @@ impl Senders {
                 Arc::new(found)
             }
         });
+        // All at once: what is asked for next is seldom what was asked for first.
         if SENDERS_MAX <= self.known.len() {
             self.known.clear();
         }
@@ -239,6 +241,7 @@ impl ChangeKind {
     fn of(before: &StoredRuling, after: &StoredRuling) -> Self {
         let (before, after) = (Treatment::of(before), Treatment::of(after));
         match after {
+            // Sent as before, and refused as before, by another rule: worth a line, not an alarm.
             _ if before == after => Self::Reason,
             Treatment::Refused => Self::Refused,
             Treatment::Sent | Treatment::PutOff => Self::Sent,

@@ -49,6 +49,7 @@ pub(super) fn print_history(
     if let Some(crawler) = crawler {
         versions.retain(|version| {
             let token = version.snapshot.token.as_deref();
+            // A file without a token serves every crawler.
             token.is_none_or(|token| token.eq_ignore_ascii_case(crawler))
         });
     }
@@ -61,6 +62,7 @@ pub(super) fn print_history(
         out.write_all(csv_line(COLUMNS).as_bytes())?;
     }
     for (at, version) in versions.iter().enumerate() {
+        // What a version changed is told against the one before it of the same crawler.
         let earlier = versions.get(..at).unwrap_or_default();
         let shown = ShownVersion::of(reader, version, earlier)?;
         match form {
@@ -89,6 +91,7 @@ impl<'a> ShownVersion<'a> {
         version: &'a RobotsVersion,
         earlier: &[RobotsVersion],
     ) -> anyhow::Result<Self> {
+        // Product tokens are compared in any case (RFC 9309, section 2.2.1).
         let token = |version: &RobotsVersion| {
             let token = version.snapshot.token.as_deref();
             token.map(str::to_ascii_lowercase)
@@ -160,6 +163,7 @@ impl<'a> ShownVersion<'a> {
         let mut row = self.json();
         let decided = row["decided"].take();
         let rulings = decided.as_array().map_or(&[][..], Vec::as_slice);
+        // A version on which no decision rests has a row all the same.
         if rulings.is_empty() {
             return out.write_all(csv_row(&row, &COLUMNS).as_bytes());
         }

@@ -169,6 +169,7 @@ fn rule_table(counts: &JudgeCounts, limit: usize) -> String {
     if rules.is_empty() {
         return String::new();
     }
+    // By host and line: the same rule of two hosts is two rules.
     let cells: Vec<_> = shown(&rules, limit)
         .iter()
         .map(|row| {
@@ -190,6 +191,7 @@ fn rule_text(rule: &RuleLine) -> String {
 }
 
 fn unknown_lines(counts: &JudgeCounts) -> String {
+    // Each cause has a sentence, since what to do differs.
     let causes = counts.by(|group| (group.verdict == PastVerdict::Unknown).then_some(group.reason));
     let lines = causes.iter().map(|row| {
         let (number, reason) = (row.counts.unknown, row.key);

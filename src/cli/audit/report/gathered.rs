@@ -42,6 +42,7 @@ impl ReportScope {
         let made_at = clock::now();
         Self {
             filter: DecisionFilter {
+                // Without an end a second report of the same time would have other numbers.
                 until: filter.until.or(Some(made_at)),
                 ..filter.clone()
             },
@@ -115,6 +116,7 @@ impl ReportTotals {
             if ruling.reason == "rule" {
                 totals.by_rules += sums.refusals;
             }
+            // A ruling is reported as a whole, or not at all: these bytes are all of it.
             if 0 < sums.reported {
                 totals.reported_bytes += sums.bytes;
             }
@@ -151,6 +153,7 @@ impl ReportCheck {
     fn of(reader: &AuditReader, filter: &DecisionFilter) -> anyhow::Result<Self> {
         let (mut findings, mut more_findings) = (Vec::new(), 0);
         let sums = verify(reader, filter, |finding| {
+            // A page of thousands would hide that there are any.
             if findings.len() < FINDINGS_MAX {
                 findings.push(finding);
             } else {
@@ -184,6 +187,7 @@ impl ReportData {
         contact: Option<&str>,
     ) -> anyhow::Result<Self> {
         let facts = report_facts(reader, &scope.filter)?;
+        // Of many hosts the versions would be a book of their own.
         let versions = match scope.host() {
             Some(host) => versions_within(reader, host, &scope)?,
             None => Vec::new(),

@@ -66,6 +66,7 @@ fn who_asked(data: &ReportData) -> Markup {
 
 fn refusals(data: &ReportData) -> Markup {
     let totals = &data.totals;
+    // Refusals without a rule have a table of their own.
     let ranked = data.ranked(|entry| match entry.ruling.reason.as_str() {
         "rule" => entry.sums.refusals,
         _ => 0,
@@ -89,6 +90,7 @@ fn refusals(data: &ReportData) -> Markup {
 
 fn report_mode(data: &ReportData) -> Markup {
     let totals = &data.totals;
+    // Absent where everything is enforced, so that nobody takes it for a cost that was.
     let reported = totals.sums.reported;
     let ranked = data.ranked(|entry| entry.sums.reported);
     html! {

@@ -52,6 +52,7 @@ pub(super) fn page(data: &ReportData, title: &str, body: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width";
+                // The page may be put on a server: links that are followed from it tell no one.
                 meta name="referrer" content="no-referrer";
                 meta name="robots" content="noindex";
                 title { (title) }
@@ -125,21 +126,25 @@ pub(super) fn over_time(data: &ReportData) -> Markup {
     };
     let span = last.hour - first.hour + 1;
     let fits = |hours: &&i64| span <= BARS_MAX * **hours;
+    // The shortest step with which all bars fit on a page.
     let step = BAR_HOURS
         .iter()
         .find(fits)
         .copied()
         .unwrap_or(span / BARS_MAX + 1);
+    // Bars begin at round times, so that two reports can be compared.
     let begin = first.hour - first.hour.rem_euclid(step);
     let mut bars: Vec<TimeBar> = Vec::new();
     let mut rest = hours.as_slice();
     for at in 0..=(last.hour - begin) / step {
         let end = begin + (at + 1) * step;
+        // Hours are in order, so each is looked at once.
         let (within, behind) = rest.split_at(rest.partition_point(|entry| entry.hour < end));
         rest = behind;
         let mut sums = DecisionSums::default();
         within.iter().for_each(|entry| sums.add(&entry.sums));
         let time = hour_begin(begin + at * step);
+        // A bar of a day or more has no hour of its own.
         let form = if step < 24 { "%m-%d %H:%M" } else { "%Y-%m-%d" };
         bars.push(TimeBar {
             label: time.strftime(form).to_string(),
@@ -163,6 +168,7 @@ pub(super) fn over_time(data: &ReportData) -> Markup {
 
 /// Returns the counts of the parts of a bar.
 fn counts(sums: &DecisionSums) -> [u64; 4] {
+    // These exclude each other; what is left was let through.
     let other = sums.refusals + sums.later + sums.reported;
     let through = sums.requests.saturating_sub(other);
     [through, sums.reported, sums.later, sums.refusals]

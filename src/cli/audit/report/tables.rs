@@ -33,6 +33,8 @@ pub(super) fn crawlers(data: &ReportData) -> Markup {
         names.entry(name).or_default().add(&entry.sums);
     }
     let mut names: Vec<_> = names.into_iter().collect();
+    // Stable, over a sorted map: equal counts stay in the order of their names, and a
+    // report made twice is the same.
     names.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.requests));
     html! {
         table {
@@ -64,6 +66,7 @@ pub(super) fn user_agents(data: &ReportData) -> Markup {
         *agents.entry(agent).or_default() += entry.requests;
     }
     let mut agents: Vec<_> = agents.into_iter().collect();
+    // As above: the same record gives the same page.
     agents.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
     html! {
         table {
@@ -135,6 +138,7 @@ pub(super) fn other_reasons(data: &ReportData) -> Markup {
             found.1.push(&entry.host);
         }
     }
+    // Most reports have none: a title above nothing would puzzle their readers.
     if reasons.is_empty() {
         return html! {};
     }
@@ -180,6 +184,7 @@ fn reason(word: &str) -> &'static str {
 /// Draws how many requests each host got in its busiest minute.
 pub(super) fn speed_chart(speeds: &[HostSpeed]) -> Markup {
     let mut fastest: Vec<_> = speeds.iter().collect();
+    // By the busiest minute, not by requests: a site is hurt by what comes at once.
     fastest.sort_by_key(|speed| std::cmp::Reverse(speed.busiest_minute));
     let bar = |speed: &&HostSpeed| NamedBar {
         name: speed.host.to_string(),
@@ -232,6 +237,7 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
             .iter()
             .filter(move |event| event.kind == kind)
     };
+    // Their ends are left out: each row says until when.
     let begun: Vec<_> = events("backoff_entered").collect();
     let released = events("backoff_released").count() as u64;
     html! {
@@ -261,6 +267,7 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
 
 /// Tells what is not known, and how much of it there is.
 pub(super) fn unknown(data: &ReportData) -> Markup {
+    // The other reasons are known ones: somebody has said so.
     let is_unknown = |word: &str| matches!(word, "unreachable" | "undecided");
     let ranked = data.ranked(|entry| {
         let DecisionSums { requests, .. } = entry.sums;
@@ -295,6 +302,7 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
             "requests were refused for the address they would connect to; there is nothing to decide once more",
         ),
     ] {
+        // A fact that did not happen is no news.
         if 0 < count {
             facts.push(format!("{} {text}.", number(count)));
         }

@@ -110,7 +110,8 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
             "o.test5: Disallow: /privateall crawlers2",
             "other.test5: Disallow: /privateall crawlers1",
             "o.test4: Disallow: /&lt;script&gt;alert(1)&lt;/script&gt;",
-            "o.test21",
+            // Two requests, mostly within one minute.
+            "o.test2",
             "o.test429",
             "Every robots.txt could be read, and every request is on record",
             "6 decisions were made once more from what is on record: all came out the same.",

@@ -2,16 +2,14 @@
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit record can be written)
 //! and `/metrics` are open to every client of the listener, so they name no
-//! host, URL or crawler. `/api/v1/pace` names hosts,
-//! `/api/v1/clients` clients; both want the token. Does
-//! not know how requests are paced and recorded.
+//! host, URL or crawler. `/api/v1/pace` names hosts, `/api/v1/clients` clients;
+//! both want the token. Does not know how requests are paced and recorded.
 
 mod access;
 mod api;
-mod clients;
-mod pace;
 mod places;
 mod release;
+mod state_pages;
 mod token;
 
 use std::net::SocketAddr;
@@ -38,11 +36,11 @@ use tokio_util::task::TaskTracker;
 pub use self::access::Access;
 use self::access::{require_own_host, require_token};
 pub use self::api::ROWS_SHOWN;
-pub use self::pace::PaceSource;
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
 use self::release::AdminClient;
 pub use self::release::BackOffRelease;
+pub use self::state_pages::PaceSource;
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -106,11 +104,11 @@ pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: C
 fn pages(admin: Admin) -> Router {
     let guard = from_fn_with_state(Arc::clone(&admin.access), require_token);
     let guarded = Router::new()
-        .route("/api/v1/pace", get(pace::pace))
+        .route("/api/v1/pace", get(state_pages::pace))
         .with_state(admin.pace.clone())
         .route("/api/v1/pace/{host}", delete(release::release))
         .with_state(admin.release.clone())
-        .route("/api/v1/clients", get(clients::clients))
+        .route("/api/v1/clients", get(state_pages::clients))
         .with_state(Arc::clone(&admin.clients))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);

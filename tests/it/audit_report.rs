@@ -124,11 +124,10 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
         let digest = text.split_once("SHA-256 ").unwrap().1;
         let (digest, rest) = digest.split_at(64);
         let arguments: Vec<_> = rest
-            .trim()
-            .split(" and verifies")
+            .split("and verifies")
             .next()
             .unwrap()
-            .split(' ')
+            .split_whitespace()
             .collect();
         assert_eq!(arguments[..3], ["politesse", "audit", "report"]);
         let again = place.run(&arguments[1..]).await;

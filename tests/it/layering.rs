@@ -105,7 +105,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "audit/mod.rs",
         "audit/reader_pool.rs",
         "admin/mod.rs",
-        "admin/pace.rs",
+        "admin/state_pages.rs",
         "tasks.rs",
     ];
     // A command of `run` is a process, what the store executes is SQL, the demo's

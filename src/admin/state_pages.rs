@@ -1,7 +1,9 @@
-//! Page `/api/v1/pace`: hosts with their requests in flight and in the queue, and
-//! the time of the next start.
+//! Pages of what goes on now: `/api/v1/pace`, the hosts with their requests in
+//! flight and in the queue, and the time of the next start; `/api/v1/clients`, what
+//! each client holds, waits for, was refused and has lost to others.
 //!
-//! Does not know the scheduler: `serve` hands over a [`PaceSource`].
+//! Does not know the scheduler, for `serve` hands over a [`PaceSource`], nor how
+//! shares are given out; `clients` does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use axum::response::{IntoResponse, Response};
 use tokio::task::spawn_blocking;
 
 use super::api::{ApiQuery, json};
+use crate::clients::directory::ClientDirectory;
+use crate::clients::snapshot::ClientSnapshots;
 use crate::pace::host_pace::{HostPace, HostPaces};
 
 /// Source of the page: returns the pace of all hosts. It waits for no turn, but
@@ -41,4 +45,12 @@ pub(super) async fn pace(State(source): State<PaceSource>, uri: Uri) -> Response
     });
     let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
     answer.await.unwrap_or_else(failed)
+}
+
+/// Answers with the clients, as JSON.
+pub(super) async fn clients(State(directory): State<Arc<ClientDirectory>>, uri: Uri) -> Response {
+    match ApiQuery::parse(uri.query().unwrap_or_default(), &["limit"]) {
+        Ok(query) => json(&ClientSnapshots::first(directory.snapshot(), query.limit)),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
 }

@@ -42,6 +42,9 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\nCrawl-delay: 1\n";
 /// Decisions of a row, unless `ROWS` says otherwise.
 const ROWS: usize = 300_000;
 
+/// Decisions from one refusal to the next.
+const REFUSED_EVERY: usize = 5_000;
+
 /// Connections that wait for their commits at the same time.
 const CONNECTIONS: usize = 32;
 
@@ -154,15 +157,24 @@ impl Work {
             let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
             let record = Record::of(&decision, client, Duration::ZERO);
             let (_, ending) = log.record(record).await.expect("a receipt");
-            ending.complete(ExchangeEnd {
-                status: Some(200),
-                sent: 1,
-                seen: Some(Seen {
-                    directives: "*=();state=complete".to_owned(),
-                    said: None,
-                }),
-                bytes: 10_240,
-                error: None,
+            ending.complete(match number % REFUSED_EVERY {
+                0 => ExchangeEnd {
+                    status: Some(403),
+                    sent: 0,
+                    seen: None,
+                    bytes: 512,
+                    error: None,
+                },
+                _ => ExchangeEnd {
+                    status: Some(200),
+                    sent: 1,
+                    seen: Some(Seen {
+                        directives: "*=();state=complete".to_owned(),
+                        said: None,
+                    }),
+                    bytes: 10_240,
+                    error: None,
+                },
             });
         }
         path_bytes
@@ -171,8 +183,13 @@ impl Work {
     fn decision(&self, number: usize) -> Decision {
         // A stride that is prime to the hosts: neighbours are of other hosts.
         let snapshot = &self.snapshots[number * 7919 % self.snapshots.len()];
+        // One refusal in 5,000 requests: those who look for the newest pass many others.
+        let folder = match number % REFUSED_EVERY {
+            0 => "private",
+            _ => "catalog",
+        };
         let path = format!(
-            "/catalog/category-{}/page?id={number}&sort=asc",
+            "/{folder}/category-{}/page?id={number}&sort=asc",
             number % 977
         );
         let inquiry = Arc::new(Inquiry {
@@ -238,6 +255,10 @@ fn read(path: &Path) {
         host: Some(host.to_owned()),
         ..DecisionFilter::default()
     };
+    let verdict = |verdict: &str| DecisionFilter {
+        verdict: Some(verdict.to_owned()),
+        ..DecisionFilter::default()
+    };
     for (name, filter) in [
         ("newest", DecisionFilter::default()),
         ("by host", host("host-17.example.test")),
@@ -249,13 +270,8 @@ fn read(path: &Path) {
                 ..DecisionFilter::default()
             },
         ),
-        (
-            "by verdict",
-            DecisionFilter {
-                verdict: Some("later".to_owned()),
-                ..DecisionFilter::default()
-            },
-        ),
+        ("refusals", verdict("disallow")),
+        ("by unknown verdict", verdict("later")),
     ] {
         let start = clock::instant();
         let mut found = 0;

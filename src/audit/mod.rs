@@ -16,8 +16,9 @@
 //!
 //! A module uses only those of the groups below its own:
 
-pub mod backup;
 pub mod bundle;
+
+pub mod backup;
 mod reader_pool;
 pub mod replay;
 pub mod report;

@@ -51,8 +51,10 @@ const HASHES_MAX: u64 = 8 << 20;
 /// Longest text of the other files.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// Decisions in memory at a time.
+/// Decisions in memory at a time, and the bytes of their lines from which on there
+/// are fewer.
 const BATCH: usize = 512;
+const BATCH_BYTES: usize = 8 << 20;
 
 /// Position of the index of the body in the columns of a snapshot.
 const BODY_AT: usize = 8;
@@ -261,6 +263,8 @@ struct RowsCheck<'a, F> {
     findings: &'a mut Findings<F>,
     evidence: EvidenceCache,
     batch: Vec<DecisionLine>,
+    /// Bytes of the lines of the batch.
+    batch_bytes: usize,
     /// Bytes of the lines of values.
     value_bytes: usize,
     bytes: CanonicalBytes,
@@ -278,6 +282,7 @@ impl<'a, F: FnMut(String)> RowsCheck<'a, F> {
             findings,
             evidence: EvidenceCache::default(),
             batch: Vec::new(),
+            batch_bytes: 0,
             value_bytes: 0,
             bytes: CanonicalBytes::default(),
             sums: RowSums::default(),
@@ -308,10 +313,11 @@ impl<'a, F: FnMut(String)> RowsCheck<'a, F> {
                 self.last = decision.seq;
                 self.mark_used(&decision);
                 self.batch.push(*decision);
-                match self.batch.len() {
-                    BATCH => self.flush(),
-                    _ => Ok(()),
+                self.batch_bytes += line.len();
+                if self.batch.len() < BATCH && self.batch_bytes < BATCH_BYTES {
+                    return Ok(());
                 }
+                self.flush()
             }
         }
     }
@@ -359,8 +365,11 @@ impl<'a, F: FnMut(String)> RowsCheck<'a, F> {
             line.policy,
         ];
         for number in always.into_iter().chain(optional.into_iter().flatten()) {
-            let place = usize::try_from(number - 1).ok();
-            if let Some(used) = place.and_then(|place| self.sums.used.get_mut(place)) {
+            // A number may be any: somebody wrote it.
+            let place = number.checked_sub(1).map(usize::try_from);
+            if let Some(Ok(place)) = place
+                && let Some(used) = self.sums.used.get_mut(place)
+            {
                 *used = true;
             }
         }
@@ -369,6 +378,7 @@ impl<'a, F: FnMut(String)> RowsCheck<'a, F> {
     /// Checks the decisions that have come in.
     fn flush(&mut self) -> Result<(), BundleError> {
         let batch = mem::take(&mut self.batch);
+        self.batch_bytes = 0;
         let connection = self.connection;
         // In one transaction, which takes a fraction of the time of many.
         let transaction = connection.unchecked_transaction()?;

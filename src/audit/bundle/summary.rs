@@ -18,6 +18,9 @@ use politesse_robots::origin::path_of;
 /// Lines of each table of the report.
 const LINES_MAX: usize = 40;
 
+/// Bytes of the longest origin: `https://`, a name, a port.
+const ORIGIN_BYTES_MAX: usize = 8 + 255 + 6;
+
 /// Characters of a value that are shown in a table.
 const VALUE_MAX: usize = 120;
 
@@ -113,7 +116,9 @@ impl BundleSummary {
         self.times = Some([first.min(decision.at), last.max(decision.at)]);
         // Cheaper than reading the URL, of which nothing else is wanted.
         let url = decision.url.as_str();
-        let site = url.strip_suffix(path_of(url)).unwrap_or(url);
+        let origin = url.strip_suffix(path_of(url)).unwrap_or(url);
+        // No origin is longer. In a bundle of a stranger anything may be.
+        let (site, _) = origin.split_at(origin.floor_char_boundary(ORIGIN_BYTES_MAX));
         count(&mut self.sites, site, is_refused);
         let crawler = ruling.crawler.as_deref().unwrap_or("*");
         count(&mut self.crawlers, crawler, is_refused);

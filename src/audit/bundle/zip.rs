@@ -8,7 +8,7 @@
 //!
 //! Does not know what the files are.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -252,6 +252,9 @@ impl<W: Write + Seek> Write for ZipFile<'_, W> {
 pub(in crate::audit) struct ZipReader {
     file: File,
     entries: Vec<ZipEntry>,
+    /// Places in the entries by name: there may be tens of thousands of files, and
+    /// each is looked for.
+    places: HashMap<String, usize>,
 }
 
 impl ZipReader {
@@ -282,7 +285,17 @@ impl ZipReader {
             return Err(ZipError::Form("its files are not as many as it says"));
         }
         check_places(&file, &entries, start.into())?;
-        Ok(Self { file, entries })
+        let named = entries.iter().enumerate();
+        let places: HashMap<_, _> = named.map(|(at, entry)| (entry.name.clone(), at)).collect();
+        // Some programs would read the first, others the last.
+        if places.len() != entries.len() {
+            return Err(ZipError::Form("two files have one name"));
+        }
+        Ok(Self {
+            file,
+            entries,
+            places,
+        })
     }
 
     /// Returns the names of the files, in their order.
@@ -296,7 +309,8 @@ impl ZipReader {
     ///
     /// [`ZipError::Missing`], [`ZipError::Long`].
     pub(super) fn content(&self, name: &str, bytes_max: u64) -> Result<ZipContent<'_>, ZipError> {
-        let found = self.entries.iter().find(|entry| entry.name == name);
+        let place = self.places.get(name);
+        let found = place.and_then(|place| self.entries.get(*place));
         let entry = found.ok_or_else(|| ZipError::Missing(name.to_owned()))?;
         // Before a byte is unpacked: some bytes of an archive can stand for gigabytes.
         if bytes_max < entry.bytes.into() {
@@ -329,7 +343,6 @@ impl ZipReader {
 /// Reads the entries of a directory.
 fn read_directory(mut rest: &[u8]) -> Result<Vec<ZipEntry>, ZipError> {
     let mut entries = Vec::new();
-    let mut names = HashSet::new();
     while !rest.is_empty() {
         let word = |at| Ok::<_, ZipError>(u32::from_le_bytes(part(rest, at)?));
         let name_bytes = usize::from(u16::from_le_bytes(part(rest, 28)?));
@@ -353,10 +366,6 @@ fn read_directory(mut rest: &[u8]) -> Result<Vec<ZipEntry>, ZipError> {
         rest = rest
             .strip_prefix(&central[..])
             .ok_or(ZipError::Form("its directory has an entry of another form"))?;
-        // Some programs would read the first, others the last.
-        if !names.insert(entry.name.clone()) {
-            return Err(ZipError::Form("two files have one name"));
-        }
         entries.push(entry);
     }
     Ok(entries)

@@ -266,5 +266,11 @@ changes! {
         let place = place_of(files, "rows.jsonl");
         files[place].1.pop();
     } => "it is too long, or has no end";
+    a_reference_to_nothing_is_found: |files| {
+        replace_in_rows(files, "\"client\":1,", "\"client\":-9223372036854775808,");
+    } => "the row refers to what is not there";
+    a_number_of_no_entry_is_found: |files| {
+        replace_in_rows(files, "\"ending\":{\"seq\":", "\"ending\":{\"seq\":-");
+    } => "do not lead to the root";
     a_later_form_is_refused: |files| replace_in_rows(files, "{\"bundle\":1", "{\"bundle\":2") => "newer";
 }

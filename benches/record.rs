@@ -42,6 +42,9 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\nCrawl-delay: 1\n";
 /// Decisions of a row, unless `ROWS` says otherwise.
 const ROWS: usize = 300_000;
 
+/// Decisions of a bundle at most: a day of a crawl of 12 requests a second.
+const BUNDLED: u64 = 1_000_000;
+
 /// Decisions from one refusal to the next.
 const REFUSED_EVERY: usize = 5_000;
 
@@ -291,11 +294,17 @@ fn read(path: &Path) {
     }
 }
 
-/// Makes a bundle of all decisions, verifies it, and prints how long it takes.
+/// Makes a bundle of the newest decisions, verifies it, and prints how long it takes.
 fn bundle(reader: &AuditReader, path: &Path) {
+    let range = reader.seq_range().expect("it can be read");
+    let last = range.expect("it has decisions").last;
+    let newest = DecisionFilter {
+        from: Some(time_of(reader, last.saturating_sub(BUNDLED).max(1))),
+        ..DecisionFilter::default()
+    };
     let start = clock::instant();
     let file = File::create(path).expect("a file");
-    let made = write_bundle(reader, &DecisionFilter::default(), BufWriter::new(&file));
+    let made = write_bundle(reader, &newest, BufWriter::new(&file));
     println!(
         "bundle: {} decisions in {:.2?}, {} bytes",
         made.expect("a head").decisions,
@@ -346,7 +355,11 @@ fn count(reader: &AuditReader) {
 fn middle(reader: &AuditReader) -> jiff::Timestamp {
     let range = reader.seq_range().expect("it can be read");
     let range = range.expect("it has decisions");
-    let mut number = range.last.midpoint(range.first);
+    time_of(reader, range.last.midpoint(range.first))
+}
+
+/// Returns the time of the first decision that has this number or a later one.
+fn time_of(reader: &AuditReader, mut number: u64) -> jiff::Timestamp {
     loop {
         if let Some(row) = reader.record(number).expect("it can be read") {
             return row.record.at;

@@ -24,9 +24,12 @@ pub mod replay;
 pub mod report;
 pub mod robots_history;
 pub mod robots_versions;
-pub mod stats;
 pub mod verify;
 mod writer;
+
+pub mod speed;
+
+pub mod stats;
 
 mod counting;
 mod number_check;

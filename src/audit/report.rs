@@ -19,12 +19,10 @@ use super::filter::DecisionFilter;
 use super::pages::NumberedTable;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
+use super::speed::PauseCounts;
 use super::stats::{DecisionSums, KeyTexts};
 use crate::decision::digest::Digest;
 use crate::decision::record::{StoredCrawler, StoredRuling};
-
-/// Microseconds of a minute.
-const MINUTE_US: i64 = 60_000_000;
 
 /// Times, origins and leaves of decisions with their endings.
 const TIMED: NumberedTable = NumberedTable {
@@ -286,102 +284,8 @@ impl TimedDecisions {
     }
 }
 
-/// Pauses between requests to one origin, counted by their length.
-#[derive(Debug, Default)]
-struct PauseCounts {
-    sent: u64,
-    last_us: Option<i64>,
-    /// Counts by [`pause_class`].
-    counts: Vec<u32>,
-    minute: i64,
-    in_minute: u64,
-    busiest_minute: u64,
-}
-
-impl PauseCounts {
-    fn add(&mut self, at: i64, sent: u64) {
-        self.sent = self.sent.saturating_add(sent);
-        let minute = at.div_euclid(MINUTE_US);
-        // Concurrent requests are not quite in the order of their times; such a one
-        // counts for the later minute.
-        if self.minute < minute {
-            (self.minute, self.in_minute) = (minute, 0);
-        }
-        self.in_minute = self.in_minute.saturating_add(sent);
-        self.busiest_minute = self.busiest_minute.max(self.in_minute);
-        if let Some(last) = self.last_us {
-            let class = pause_class(count(at.saturating_sub(last).max(0)));
-            if self.counts.len() <= class {
-                self.counts.resize(class + 1, 0);
-            }
-            if let Some(found) = self.counts.get_mut(class) {
-                *found = found.saturating_add(1);
-            }
-        }
-        self.last_us = self.last_us.max(Some(at));
-    }
-
-    fn median_us(&self) -> Option<u64> {
-        let all: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
-        let mut left = all.div_ceil(2);
-        for (class, count) in self.counts.iter().enumerate() {
-            let count = u64::from(*count);
-            if 0 < count && left <= count {
-                return Some(pause_of(class));
-            }
-            left -= count.min(left);
-        }
-        None
-    }
-}
-
-/// Returns the class of a pause: eight for each power of two.
-fn pause_class(pause_us: u64) -> usize {
-    let pause = pause_us.max(8);
-    let power = pause.ilog2();
-    let eighth = (pause >> (power - 3)) & 7;
-    8 * power as usize + eighth as usize
-}
-
-/// Returns the pause in the middle of a class.
-fn pause_of(class: usize) -> u64 {
-    let (power, eighth) = (class / 8, class as u64 % 8);
-    let begin = (8 + eighth) << power;
-    // The bounds are those of an eighth part of the power.
-    (begin + (1 << power) / 2) >> 3
-}
-
 /// Returns the beginning of an hour.
 pub fn hour_begin(hour: i64) -> Timestamp {
     let begin = Timestamp::from_microsecond(hour.saturating_mul(HOUR_US));
     begin.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Ours: a pause is told as exactly as an eighth part of it.
-    #[test]
-    fn a_pause_is_told_nearly_as_it_was() {
-        for pause in [8, 100, 999, 1_000_000, 5_000_000, 3_600_000_000_u64] {
-            let told = pause_of(pause_class(pause));
-            assert!(pause.abs_diff(told) <= pause / 16 + 1, "{pause}: {told}");
-        }
-    }
-
-    // Ours.
-    #[test]
-    fn the_usual_pause_is_the_one_in_the_middle() {
-        let mut pauses = PauseCounts::default();
-        assert_eq!(pauses.median_us(), None);
-        let mut at = 0;
-        for pause in [0, 1, 1, 1, 60, 60] {
-            at += pause * 1_000_000;
-            pauses.add(at, 1);
-        }
-        let usual = pauses.median_us().unwrap();
-        assert!((940_000..1_070_000).contains(&usual), "{usual}");
-        assert_eq!((pauses.sent, pauses.busiest_minute), (6, 4));
-    }
 }

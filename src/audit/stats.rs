@@ -1,30 +1,36 @@
-//! Statistics: decisions counted by host, crawler, rule, reason and hour.
+//! Statistics: decisions counted by host, URL, crawler, rule, reason and hour.
 //!
 //! Decisions are summed by the numbers of their dictionary rows; the texts are
-//! looked up once for each sum. Does not know how the sums are shown.
+//! looked up once for each sum. URLs are no dictionary: by URL they are counted row by
+//! row. Does not know how the sums are shown.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
 
-use super::counting::{SumsApart, SumsByReference};
+use super::counting::{SUMS_MAX, SumsApart, SumsByReference};
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
+use super::order::Direction;
 use super::reader::AuditReader;
 use super::rollup::{EntrySums, HOUR_US};
-use crate::decision::record::StoredRuling;
+use crate::decision::record::{StoredRecord, StoredRuling};
+use politesse_robots::origin::Target;
 
 /// Property by which decisions are counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatKey {
     /// Host of the URL, on every port.
     Host,
+    /// Whole URL.
+    Url,
     /// Token that was bound.
     Crawler,
     /// Text of the rule that decided.
@@ -37,8 +43,9 @@ pub enum StatKey {
 
 impl StatKey {
     /// All keys.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Host,
+        Self::Url,
         Self::Crawler,
         Self::Rule,
         Self::Reason,
@@ -49,6 +56,7 @@ impl StatKey {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Host => "host",
+            Self::Url => "url",
             Self::Crawler => "crawler",
             Self::Rule => "rule",
             Self::Reason => "reason",
@@ -168,12 +176,16 @@ pub fn stats(
     keys: &[StatKey],
     order: StatOrder,
 ) -> Result<Vec<StatGroup>, AuditError> {
-    let mut sums = SumsByReference::new(SumsApart {
-        by_hour: keys.contains(&StatKey::Hour),
-        by_origin: keys.contains(&StatKey::Host),
-    });
-    sums.add_decisions(reader, filter)?;
-    let mut groups = groups(&sums, reader, filter, keys)?;
+    let mut groups = if keys.contains(&StatKey::Url) {
+        groups_by_url(reader, filter, keys)?
+    } else {
+        let mut sums = SumsByReference::new(SumsApart {
+            by_hour: keys.contains(&StatKey::Hour),
+            by_origin: keys.contains(&StatKey::Host),
+        });
+        sums.add_decisions(reader, filter)?;
+        groups(&sums, reader, filter, keys)?
+    };
     // By their values where the counts are equal: the same question has the same
     // answer each time.
     groups.sort_by(|one, other| {
@@ -216,21 +228,69 @@ fn groups(
             StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
             StatKey::Hour => Ok(Some(texts.hour(references.hour))),
+            // Counted elsewhere: no sum knows its URLs.
+            StatKey::Url => Ok(None),
         });
         let group = groups
             .entry(values.collect::<rusqlite::Result<_>>()?)
             .or_default();
         group.add(&DecisionSums::ruled(sums, &ruling));
     }
+    Ok(listed(groups))
+}
+
+/// Counts row by row, where `keys` has the URL.
+fn groups_by_url(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    keys: &[StatKey],
+) -> Result<Vec<StatGroup>, AuditError> {
+    let mut texts = KeyTexts::new(&reader.connection);
+    let mut groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums> = HashMap::new();
+    let mut room = 0;
+    reader.visit_decisions(filter, Direction::OldestFirst, |record| {
+        let values: Vec<_> = keys
+            .iter()
+            .map(|key| texts.of_record(*key, &record))
+            .collect();
+        let entries = EntrySums {
+            requests: 1,
+            wait_ms: record.wait_ms,
+            bytes: record.bytes.unwrap_or_default(),
+            errors: u64::from(record.error.is_some()),
+        };
+        // A URL may be as long as thousands of other sums.
+        let bytes: usize = values.iter().flatten().map(|value| value.len()).sum();
+        let group = groups.entry(values).or_insert_with(|| {
+            room += 1 + bytes / SUM_BYTES;
+            DecisionSums::default()
+        });
+        group.add(&DecisionSums::ruled(&entries, &record.ruling));
+        if SUMS_MAX < room {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    if SUMS_MAX < room {
+        return Err(AuditError::TooManySums(SUMS_MAX));
+    }
+    Ok(listed(groups))
+}
+
+fn listed(groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums>) -> Vec<StatGroup> {
     let groups = groups.into_iter();
-    Ok(groups
+    groups
         .map(|(values, sums)| StatGroup { values, sums })
-        .collect())
+        .collect()
 }
 
 fn shared(text: Option<&str>) -> Option<Arc<str>> {
     text.map(Arc::from)
 }
+
+/// Bytes that a sum takes, approximately.
+const SUM_BYTES: usize = 128;
 
 /// Hosts that are read at a time.
 const HOSTS_READ: i64 = 1024;
@@ -250,6 +310,24 @@ impl<'a> KeyTexts<'a> {
             values: DictionaryValues::default(),
             hosts: HashMap::new(),
             hours: HashMap::new(),
+        }
+    }
+
+    /// Returns the value of a decision for `key`.
+    fn of_record(&mut self, key: StatKey, record: &StoredRecord) -> Option<Arc<str>> {
+        let ruling = &record.ruling;
+        match key {
+            StatKey::Url => shared(Some(&record.url)),
+            StatKey::Host => {
+                let target = record.url.parse::<Target>().ok();
+                // Of an origin that somebody changed, as in `host`: no letters.
+                let host = target.map(|target| target.origin.host().to_string());
+                shared(Some(&host.unwrap_or_default()))
+            }
+            StatKey::Crawler => shared(ruling.crawler.as_deref()),
+            StatKey::Rule => shared(ruling.rule.as_deref()),
+            StatKey::Reason => shared(Some(&ruling.reason)),
+            StatKey::Hour => Some(self.hour(record.at.as_microsecond().div_euclid(HOUR_US))),
         }
     }
 

@@ -13,6 +13,7 @@ mod report;
 mod robots;
 pub(super) mod rows;
 mod sections;
+mod speed;
 mod stats;
 mod tail;
 mod verification;
@@ -35,6 +36,7 @@ use self::replay::ReplayArguments;
 use self::report::ReportArguments;
 use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
+use self::speed::SpeedArguments;
 use self::stats::{StatsArguments, TopArguments};
 use self::tail::TailArguments;
 use self::verification::VerifyArguments;
@@ -124,11 +126,12 @@ Of a URL that was never asked for, it says so, and what the proxy would decide b
 configuration and the robots.txt on record. --csv has a line for each fact. Exit codes:
 0 there is a decision, 1 there is none.")]
     Why(WhyArguments),
-    /// Decisions counted by host, crawler, rule, reason and hour, those with most
+    /// Decisions counted by host, URL, crawler, rule, reason and hour, those with most
     /// requests first.
     #[command(after_help = format!("\
 Examples:
   politesse audit stats --by host,crawler --from 1d
+  politesse audit stats --by url,rule,crawler --host site.example --verdict disallow --from 1h
   politesse audit stats --by hour --host site.example --limit 0 --csv
 
 Without --by all decisions are counted together. Columns: requests; refusals, which
@@ -149,6 +152,18 @@ report mode let through, then of requests.
 
 {FILTERS_HELP}"))]
     Top(TopArguments),
+    /// How fast crawlers asked, the fastest first, and which hosts asked for less.
+    #[command(after_help = "\
+Examples:
+  politesse audit speed --from 1h
+  politesse audit speed --by crawler --from 1d
+  politesse audit speed --by host --host site.example --csv
+
+Columns: requests that were sent, repeats included; the most within a minute of the
+clock; the usual pause between two, which is the one in the middle if all are put in
+order; how often the host asked for less (429, 503) in the time, whoever asked; until
+when it was to be left alone the last time. Requests for robots.txt are not counted.")]
+    Speed(SpeedArguments),
     /// Which past decisions another configuration would change.
     #[command(after_help = format!("\
 Examples:
@@ -287,6 +302,7 @@ pub(super) fn audit(
             out.end()
         }
         AuditCommand::Stats(asked) => stats::print_stats(&reader()?, asked),
+        AuditCommand::Speed(asked) => speed::print_speeds(&reader()?, asked),
         AuditCommand::Top(asked) => stats::print_top(&reader()?, asked),
         AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
         AuditCommand::Replay(asked) => {

@@ -128,6 +128,8 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
             .next()
             .unwrap()
             .split_whitespace()
+            // The command goes on in the next line.
+            .filter(|word| *word != "\\")
             .collect();
         assert_eq!(arguments[..3], ["politesse", "audit", "report"]);
         let again = place.run(&arguments[1..]).await;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::run;
@@ -116,7 +117,7 @@ fn a_limit_says_what_it_leaves_out() {
         for (arguments, told) in [
             (
                 ["stats", "--by", "day"],
-                "host, crawler, rule, reason, hour",
+                "host, url, crawler, rule, reason, hour",
             ),
             (["stats", "--by", "host,host"], "host twice"),
             (["tail", "--until", "1h"], "audit list"),
@@ -128,6 +129,106 @@ fn a_limit_says_what_it_leaves_out() {
             assert_eq!(outcome.code, Some(2), "{outcome:?}");
             assert!(outcome.stderr.contains(told), "{outcome:?}");
         }
+    });
+}
+
+// Ours: which URLs were refused, by which rule, how often and for whom, in one table.
+#[test]
+fn urls_are_counted_apart_from_each_other() {
+    run(async {
+        let (_origin, place) = recorded().await;
+        let refused = [
+            "audit",
+            "stats",
+            "--by",
+            "url,rule,crawler",
+            "--verdict",
+            "disallow",
+            "--csv",
+        ];
+        let table = place.run(&refused).await.stdout;
+        let row = "http://o.test/private/x,Disallow: /private,FooBot,1,1,0,0,";
+        assert!(table.contains(row), "{table}");
+        assert_eq!(table.lines().count(), 3, "{table}");
+        let hosts = ["audit", "stats", "--by", "url,host,hour", "--json"];
+        let rows = place.run(&hosts).await.json_lines();
+        let requests: Vec<_> = rows
+            .iter()
+            .map(|row| json!([row["url"], row["host"], row["requests"]]))
+            .collect();
+        assert_eq!(
+            requests,
+            [
+                json!(["http://o.test/private/x", "o.test", 2]),
+                json!(["http://o.test/a", "o.test", 1]),
+                json!(["http://o.test/b", "o.test", 1]),
+                json!(["http://p.test/a", "p.test", 1]),
+            ]
+        );
+    });
+}
+
+// Ours; RFC 9110, section 10.2.3 for what asks for less.
+#[test]
+fn the_speed_is_that_of_what_was_sent_and_names_who_asked_for_less() {
+    run(async {
+        let origin = Script::robots(ROBOTS)
+            .page("/busy", Page::status(429).field("Retry-After", "3600"))
+            .start()
+            .await;
+        let config = resolve("o.test", origin.address()).resolve("p.test", origin.address());
+        let proxy = config.start().await;
+        get_as(&proxy, "FooBot/1", "http://o.test/a").await;
+        get_as(&proxy, "FooBot/1", "http://o.test/private/x").await;
+        get_as(&proxy, "FooBot/1", "http://o.test/b").await;
+        get_as(&proxy, "BarBot/1", "http://p.test/busy").await;
+        proxy.place().completed(4).await;
+        let place = proxy.stop().await;
+        let speeds = |by: &'static str| {
+            let place = &place;
+            async move {
+                let asked = ["audit", "speed", "--by", by, "--json"];
+                place.run(&asked).await.json_lines()
+            }
+        };
+        let rows = speeds("crawler,host").await;
+        let told: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!([
+                    row["crawler"],
+                    row["host"],
+                    row["sent"],
+                    row["back_offs"],
+                    row["back_off_status"]
+                ])
+            })
+            .collect();
+        // What was refused was not sent.
+        assert_eq!(
+            told,
+            [
+                json!(["FooBot", "o.test", 2, 0, null]),
+                json!(["BarBot", "p.test", 1, 1, 429]),
+            ]
+        );
+        assert!(rows[0]["usual_pause_ms"].is_u64(), "{rows:?}");
+        assert!(rows[1]["usual_pause_ms"].is_null(), "{rows:?}");
+        let crawlers = speeds("crawler").await;
+        assert_eq!(crawlers[0]["crawler"], "FooBot");
+        assert_eq!(crawlers[0].get("back_offs"), None);
+        assert_eq!(speeds("host").await[1]["host"], "p.test");
+        let cut = place.run(&["audit", "speed", "--limit", "1"]).await;
+        assert!(cut.stdout.contains("BUSIEST MINUTE"), "{cut:?}");
+        let told = "left out: 1 slower rows, 1 of them of hosts that asked for less";
+        assert!(cut.stderr.contains(told), "{cut:?}");
+        let csv = place
+            .run(&["audit", "speed", "--host", "p.test", "--csv"])
+            .await;
+        assert!(
+            csv.stdout.contains("\r\nBarBot,p.test,1,1,,1,429,"),
+            "{csv:?}"
+        );
     });
 }
 

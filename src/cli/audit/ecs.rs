@@ -1,18 +1,20 @@
 //! Decisions in the names of the Elastic Common Schema (ECS), which security
 //! information systems read.
 //!
-//! Names and values are those of ECS 8.17 (elastic.co/guide/en/ecs). What it has no
-//! name for stands in an object of our own, `politesse`, as its guidelines say.
+//! Names and values are those of ECS 8.11 (elastic.co/guide/en/ecs), which are the same
+//! in 9.4. What it has no name for stands in an object of our own, `politesse`, as its
+//! guidelines say.
 
 use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
+use crate::decision::again::WITHHELD;
 use crate::decision::record::StoredRecord;
 use politesse_robots::origin::Target;
 
 /// Version of the schema.
-const ECS_VERSION: &str = "8.17.0";
+const ECS_VERSION: &str = "8.11.0";
 
 /// Makes the object of a decision of the record `record`.
 pub(super) fn ecs_json(decision: &StoredRecord, record: &str) -> Value {
@@ -117,6 +119,8 @@ fn url(text: &str) -> Value {
     let path_and_query = target.path_and_query();
     let parts = path_and_query.split_once('?');
     let (path, query) = parts.map_or((path_and_query, None), |(path, query)| (path, Some(query)));
+    // An empty query says that there was none behind the `?`, which is not known here.
+    let query = query.filter(|_| !text.contains(WITHHELD));
     let origin = &target.origin;
     object([
         ("original", json!(text)),

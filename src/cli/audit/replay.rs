@@ -87,9 +87,9 @@ pub(super) fn record_path(
         return Ok(path);
     }
     print_notice(&format!(
-        "the record is that of the other configuration, {}: {} is not there",
-        replayed.audit.path.display(),
-        path.display()
+        "there is no record at {}; this is the one of the configuration that is replayed, {}",
+        path.display(),
+        replayed.audit.path.display()
     ));
     Ok(replayed.audit.path.clone())
 }

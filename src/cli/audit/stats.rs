@@ -27,7 +27,8 @@ const SUM_NAMES: [&str; 7] = [
 /// Arguments of `audit stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Keys that are counted apart: host, crawler, rule, reason, hour, with commas between them.
+    /// Keys that are counted apart: host, url, crawler, rule, reason, hour, with commas between
+    /// them.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<StatKey>,
     #[command(flatten)]

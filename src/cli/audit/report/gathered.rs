@@ -55,17 +55,18 @@ impl ReportScope {
         self.filter.host.as_deref()
     }
 
-    /// Returns the arguments by which the same decisions are chosen.
+    /// Returns the arguments by which the same decisions are chosen, a line each, so
+    /// that a page does not break them within a time.
     pub(super) fn arguments(&self) -> String {
         let mut text = String::new();
         if let Some(from) = self.filter.from {
-            text.push_str(&format!(" --from {from}"));
+            text.push_str(&format!(" \\\n  --from {from}"));
         }
         if let Some(until) = self.filter.until {
-            text.push_str(&format!(" --until {until}"));
+            text.push_str(&format!(" \\\n  --until {until}"));
         }
         if let Some(host) = self.host() {
-            text.push_str(&format!(" --host {host}"));
+            text.push_str(&format!(" \\\n  --host {host}"));
         }
         text
     }

@@ -136,7 +136,7 @@ fn pace(data: &ReportData) -> Markup {
             p {
                 "So that no website has too much to do, requests wait for their turn: they waited "
                 (duration(sums.wait_ms.saturating_mul(1000))) " in all, and "
-                (number(sums.later)) " were put off. The usual pause is the one in the middle, \
+                (number(sums.later)) @if sums.later == 1 { " was" } @else { " were" } " put off. The usual pause is the one in the middle, \
                  if all pauses between two requests are put in order."
             }
             @if data.scope.host().is_none() { (speed_chart(&data.facts.speeds)) }
@@ -150,7 +150,8 @@ fn left_alone(data: &ReportData) -> Markup {
         h2 { "Which websites asked for less" }
         p {
             "A website that has too much to do answers with 429 or 503 (\u{201c}too many requests\u{201d}, \
-             \u{201c}service unavailable\u{201d}). It is then left alone for a time, longer each time in a row."
+             \u{201c}service unavailable\u{201d}). It is then left alone: as long as it asks, or, if it \
+             does not say, longer each time in a row."
         }
         @if data.back_offs.iter().any(|event| event.kind == "backoff_entered") {
             (back_offs(data))

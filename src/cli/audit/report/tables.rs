@@ -244,7 +244,7 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
         table {
             thead { tr {
                 th { "When" } th { "Website" } th { "Answer" }
-                th { "Left alone until" } th class="n" { "Times in a row" }
+                th { "Left alone until" } th { "How long" }
             } }
             tbody {
                 @for event in begun.iter().rev().take(ROWS_MAX) {
@@ -253,7 +253,14 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
                         td { (foreign(&event.host)) }
                         td { (event.status.map_or("–".to_owned(), |status| status.to_string())) }
                         td class="t" { (minute(event.until)) }
-                        td class="n" { (number(event.incidents)) }
+                        td {
+                            @match event.incidents {
+                                // Counted are those alone that say no time.
+                                0 => "as long as it asked",
+                                1 => "by our own rule",
+                                times => { "by our own rule, time " (number(times)) " in a row" }
+                            }
+                        }
                     }
                 }
             }

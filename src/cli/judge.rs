@@ -60,7 +60,7 @@ pub(super) struct JudgeArguments {
     /// The crawler of requests of which the files name none: a product token or a User-Agent.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// The site of a server's log, such as https://site.example.
+    /// The site of a server's log, such as `https://site.example`.
     #[arg(long, value_name = "URL", requires = "log", value_parser = origin)]
     origin: Option<Origin>,
     /// The form of the logs, if it is not to be found out: common, combined, scrapy, heritrix.

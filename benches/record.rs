@@ -105,6 +105,7 @@ impl Work {
             durability: self.durability,
             queue: NonZeroUsize::new(16_384).expect("it is not 0"),
             wal_max: 1 << 30,
+            retention: None,
             privacy: Default::default(),
             seal: SealOptions::default(),
             new_record: false,

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::audit::AuditError;
 use politesse_robots::origin::Host;
 
 /// Default of the parameter `limit`: rows in an answer.
@@ -42,6 +43,18 @@ pub(super) fn json(page: &impl Serialize) -> Response {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Makes the answer that the record cannot be written.
+pub(super) fn unavailable(error: &AuditError) -> Response {
+    // The cause names the file or the bound, which is what can be mended.
+    let cause = std::error::Error::source(error);
+    let because = cause.map_or(String::new(), |cause| format!(": {cause}"));
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("{error}{because}\n"),
+    )
+        .into_response()
 }
 
 impl ApiQuery {

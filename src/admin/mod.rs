@@ -8,6 +8,7 @@
 mod access;
 mod api;
 mod places;
+mod prune;
 mod release;
 mod state_pages;
 mod token;
@@ -22,7 +23,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -110,6 +111,8 @@ fn pages(admin: Admin) -> Router {
         .with_state(admin.release.clone())
         .route("/api/v1/clients", get(state_pages::clients))
         .with_state(Arc::clone(&admin.clients))
+        .route("/api/v1/audit/prune", post(prune::prune))
+        .with_state(Arc::clone(&admin.audit))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);
     Router::new()
@@ -194,14 +197,7 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     }
     match admin.audit.probe().await {
         Ok(()) => "ready\n".into_response(),
-        Err(error) => {
-            // The cause names the file or the bound, which is what can be
-            // mended.
-            let cause = std::error::Error::source(&error);
-            let because = cause.map_or(String::new(), |cause| format!(": {cause}"));
-            let text = format!("{error}{because}\n");
-            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
-        }
+        Err(error) => api::unavailable(&error),
     }
 }
 

@@ -45,6 +45,7 @@ impl Kit {
             durability: audit::Durability::Queue,
             queue: std::num::NonZeroUsize::MIN,
             wal_max: 1 << 28,
+            retention: None,
             privacy: Default::default(),
             seal: audit::SealOptions::default(),
             new_record: false,

@@ -152,6 +152,11 @@ pub enum WriteError {
          that program has ended (`fuser -v` on the database names it)"
     )]
     Locked(#[source] rusqlite::Error),
+    /// An entry that is to be removed is missing, or its part has no root.
+    #[error(
+        "the record is not whole, and nothing is removed from it: `politesse audit verify` tells what is missing"
+    )]
+    Tree,
     /// The WAL has reached its bound.
     #[error(transparent)]
     Wal(#[from] WalFull),

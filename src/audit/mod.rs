@@ -44,6 +44,7 @@ mod opening;
 mod transaction;
 
 pub mod seal_key;
+mod seal_paths;
 mod sealing;
 
 mod folder;
@@ -52,6 +53,7 @@ mod tasks;
 pub mod tree_rows;
 
 mod record_id;
+mod retention;
 mod rollup;
 mod schema;
 mod start_check;
@@ -61,6 +63,7 @@ mod error;
 pub mod events;
 mod interning;
 mod sequence;
+mod used_values;
 
 mod dictionary_cache;
 mod files;
@@ -68,10 +71,12 @@ mod joint_digests;
 mod pages;
 mod wal;
 
+mod ballast;
 mod dictionary;
 pub mod head;
 mod part_tree;
 mod parts;
+mod pruned;
 mod snapshot_row;
 
 pub mod privacy;
@@ -85,7 +90,9 @@ mod order;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
@@ -100,15 +107,18 @@ pub use self::files::{FileChange, FileFault};
 pub use self::opening::{Durability, Options};
 pub use self::order::Direction;
 use self::pages::KeyScan;
+use self::pruned::PrunedEnd;
 pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader_pool::ReaderPool;
+use self::retention::{Retention, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 pub use self::sealing::{SealOptions, SealTarget};
 use self::store::AuditStore;
+pub use self::tasks::PrunedNumbers;
 use self::tasks::{
-    CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, ResultCount,
-    WriterTask,
+    CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, PruneOrder,
+    ResultCount, WriterTask,
 };
 pub use self::wal::WalFull;
 use self::writer::{AuditWriter, PrunedRows};
@@ -124,6 +134,9 @@ use politesse_robots::Dialect;
 /// Events that may wait for the writer. They have a queue of their own: what
 /// fills that of the decisions may well be what makes a site ask for less.
 const EVENTS_WAITING_MAX: usize = 4096;
+
+/// Time between two looks at whether all is removed.
+const PRUNED_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Way into the record, for any number of exchanges at once.
 #[derive(Debug)]
@@ -182,6 +195,8 @@ impl AuditLog {
             }
         };
         let (queue, entries) = EntryQueue::new(mode, metrics.audit_queue.clone());
+        // Longer ages than there are mean that entries stay.
+        let retention = options.retention.and_then(|age| age.try_into().ok());
         let failing = Arc::new(AtomicBool::new(false));
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
         // One of the previous process may not have been delivered.
@@ -196,6 +211,7 @@ impl AuditLog {
             lost: Vec::new(),
             prune_at: clock::instant(),
             pruned: PrunedRows::default(),
+            retention: Retention::new(retention),
             event_slots: Arc::clone(&event_slots),
             heads: newest,
         };
@@ -281,6 +297,45 @@ impl AuditLog {
         timeout(PROBE_WAIT, probe)
             .await
             .map_err(|_| AuditError::Stalled)?
+    }
+
+    /// Begins to remove the entries of all parts that are from before `before`, by
+    /// order of `by`, and returns their numbers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`AuditLog::record`], and [`AuditError::Stalled`] after five
+    /// seconds.
+    pub async fn prune(&self, before: Timestamp, by: String) -> Result<PrunedNumbers, AuditError> {
+        let prune = async {
+            let slot = self.slots(1).await?;
+            let (ack, pruned) = oneshot::channel();
+            let order = PruneOrder {
+                order: RetentionOrder { before, by },
+                ack,
+            };
+            self.queue.send(WriterTask::Prune(order), slot)?;
+            let pruned = pruned.await.map_err(|_| AuditError::Closed)?;
+            pruned.map_err(AuditError::Write)
+        };
+        timeout(PROBE_WAIT, prune)
+            .await
+            .map_err(|_| AuditError::Stalled)?
+    }
+
+    /// Waits until all is removed that [`AuditLog::prune`] has begun with.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`], and [`AuditError::Closed`].
+    pub async fn pruned(&self) -> Result<(), AuditError> {
+        loop {
+            let end = self.readers.read(PrunedEnd::read).await?;
+            if end.last == 0 || end.is_removed {
+                return Ok(());
+            }
+            tokio::time::sleep(PRUNED_LOOK_EVERY).await;
+        }
     }
 
     /// Takes no more entries; the writer writes those it has, moves the WAL

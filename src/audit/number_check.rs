@@ -20,6 +20,7 @@ use super::leaf::{LeafRun, LostRange};
 use super::order::all_below;
 use super::pages::{NumberedTable, SqlConditions, TableScan};
 use super::parts::{PartKey, PartSums, last_part, part_of};
+use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::rollup::RollupCheck;
 use super::seal_check::{SealCheck, SealFinding, SealSums};
@@ -106,6 +107,9 @@ pub(super) struct NumberCheck<'a> {
     ahead: BinaryHeap<Reverse<LeafRun>>,
     /// Lowest number that nothing is known of.
     expected: i64,
+    /// Highest number whose entries were removed because they were old. There may be
+    /// decisions below it, with later endings.
+    pruned: PrunedEnd,
     /// Highest number when the check began. A proxy may be writing: of numbers
     /// above it, some entries are seen and others are not.
     last: i64,
@@ -126,13 +130,15 @@ impl<'a> NumberCheck<'a> {
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
         let last_part = last_part(connection)?;
+        let pruned = PrunedEnd::read(connection)?;
         Ok(Self {
             reader,
             events: RowFeed::new(connection, EVENT_NUMBERS, SqlConditions::default())?,
             lost: RowFeed::new(connection, LOST_RANGES, SqlConditions::default())?,
             orphans: RowFeed::new(connection, ORPHANS, is_orphan)?,
             ahead: BinaryHeap::new(),
-            expected: 1,
+            expected: pruned.last + 1,
+            pruned,
             // The marker and the heads know of rows that were taken off the end
             // together with the row of the sequence.
             last: sequence
@@ -141,7 +147,7 @@ impl<'a> NumberCheck<'a> {
             seals,
             sums: PartSums::new(0),
             last_part: last_part.unwrap_or(-1),
-            rollups: RollupCheck::new(connection)?,
+            rollups: RollupCheck::new(connection, pruned)?,
         })
     }
 
@@ -153,12 +159,22 @@ impl<'a> NumberCheck<'a> {
     ) -> rusqlite::Result<()> {
         let seq = signed(row.record.seq);
         self.gather_below(seq, &mut report)?;
-        self.ahead.push(Reverse(row.leaf));
-        self.ahead.extend(row.ending.map(Reverse));
+        self.add_ahead(row.leaf);
+        if let Some(ending) = row.ending {
+            self.add_ahead(ending);
+        }
         self.settle(seq, &mut report)?;
         let wrong = |part| report(NumberFinding::WrongRollup(part));
         self.rollups.add(row, wrong)?;
         self.sum_up(seq, row, &mut report)
+    }
+
+    /// Puts numbers ahead, but for those of entries that are removed by and by.
+    fn add_ahead(&mut self, run: LeafRun) {
+        if self.pruned.last < run.last {
+            let first = run.first.max(self.pruned.last + 1);
+            self.ahead.push(Reverse(LeafRun { first, ..run }));
+        }
     }
 
     /// Ends behind the last number that was given. Returns what is sealed.
@@ -187,7 +203,7 @@ impl<'a> NumberCheck<'a> {
     ) -> rusqlite::Result<()> {
         let read = |row: &Row<'_>| Ok(LeafRun::of_entry(row.get(0)?, read_leaf(row, 1)?));
         while let Some(event) = self.events.next_if(read, |event| event.first < seq)? {
-            self.ahead.push(Reverse(event));
+            self.add_ahead(event);
         }
         let record = self.reader.record_id;
         let read = |row: &Row<'_>| Ok((CheckedRange::read(row, record)?, read_leaf(row, 3)?));
@@ -195,11 +211,11 @@ impl<'a> NumberCheck<'a> {
         while let Some((lost, leaf)) = self.lost.next_if(read, is_below)? {
             let (range, is_own) = (lost.range, lost.is_as_written);
             report(NumberFinding::Lost { range, is_own });
-            self.ahead.push(Reverse(LeafRun {
+            self.add_ahead(LeafRun {
                 first: range.first,
                 last: range.last,
                 leaf,
-            }));
+            });
         }
         let read = |row: &Row<'_>| {
             Ok(Orphan {
@@ -208,7 +224,7 @@ impl<'a> NumberCheck<'a> {
             })
         };
         while let Some(orphan) = self.orphans.next_if(read, |orphan| orphan.decision < seq)? {
-            self.ahead.push(Reverse(orphan.leaf));
+            self.add_ahead(orphan.leaf);
         }
         Ok(())
     }
@@ -268,7 +284,11 @@ impl<'a> NumberCheck<'a> {
 
     fn check_sums(&self, report: &mut impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
         let part = self.sums.part();
-        if part <= self.last_part && !self.sums.are_in(&self.reader.connection)? {
+        // The summary of a part goes with its entries.
+        if self.pruned.part() < part
+            && part <= self.last_part
+            && !self.sums.are_in(&self.reader.connection)?
+        {
             report(NumberFinding::Unsummed(part));
         }
         Ok(())

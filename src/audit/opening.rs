@@ -7,6 +7,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode};
@@ -37,6 +38,8 @@ pub struct Options {
     /// Bytes of SQLite's write-ahead log above which nothing is written until
     /// it could be started again (`audit.wal_max`). One batch may go beyond it.
     pub wal_max: u64,
+    /// Age from which on entries are removed; `None`: they stay (`audit.retention`).
+    pub retention: Option<Duration>,
     /// What is written of personal data.
     pub privacy: PrivacyOptions,
     /// Heads of the record.

@@ -66,7 +66,10 @@ impl NumberRange {
             // The numbers of these are told to nobody. One that a crash takes
             // may be given again.
             WriterTask::Complete { .. } | WriterTask::Process(_) => 0,
-            WriterTask::Record { .. } | WriterTask::SaveSnapshot(_) | WriterTask::Probe { .. } => 1,
+            WriterTask::Record { .. }
+            | WriterTask::SaveSnapshot(_)
+            | WriterTask::Prune(_)
+            | WriterTask::Probe { .. } => 1,
         };
         if left < wanted {
             return None;

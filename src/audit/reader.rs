@@ -19,6 +19,7 @@ use super::head::key_name;
 use super::leaf::RecordId;
 use super::order::{self, Direction, TimeRange};
 use super::pages::{NumberedTable, TableScan};
+use super::pruned::PrunedEnd;
 use super::record_id::{RecordMarker, read_id};
 use super::schema;
 use super::tree_rows::TreeReader;
@@ -206,6 +207,16 @@ impl AuditReader {
         let mut statement = self.connection.prepare_cached(sql)?;
         let body = statement.query_row([blob(sha256)], |row| row.get(0));
         Ok(body.optional()?)
+    }
+
+    /// Finds the highest number whose entry was removed because it was old; 0 if there
+    /// is none.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn pruned_until(&self) -> Result<u64, AuditError> {
+        Ok(count(PrunedEnd::read(&self.connection)?.last))
     }
 
     /// Finds the lowest and the highest number of a decision, if there are any.

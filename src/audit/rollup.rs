@@ -18,6 +18,7 @@ use super::columns::{count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS};
 use super::pages::NumberedTable;
 use super::parts::{numbers_of, part_of};
+use super::pruned::PrunedEnd;
 
 /// Microseconds of an hour.
 pub(super) const HOUR_US: i64 = 3_600_000_000;
@@ -519,6 +520,8 @@ impl OpenRollup {
 #[derive(Debug)]
 pub(super) struct RollupCheck<'a> {
     connection: &'a Connection,
+    /// Last part whose entries were removed, and its row with them.
+    pruned: i64,
     /// Last part that was rolled up when the check began.
     last: i64,
     /// Rows that there are up to that part, and that were compared.
@@ -530,12 +533,16 @@ pub(super) struct RollupCheck<'a> {
 }
 
 impl<'a> RollupCheck<'a> {
-    /// Begins before the first decision.
-    pub(super) fn new(connection: &'a Connection) -> rusqlite::Result<Self> {
+    /// Begins before the first decision; what is up to `pruned` was removed, or is
+    /// being removed.
+    pub(super) fn new(connection: &'a Connection, pruned: PrunedEnd) -> rusqlite::Result<Self> {
         let last = last_rolled_up(connection)?.unwrap_or(i64::MIN);
-        let sql = "SELECT count(*) FROM rollup WHERE part <= ?";
+        let sql = "SELECT count(*) FROM rollup WHERE ? < part AND part <= ?";
+        let is_removing = 0 < pruned.last && !pruned.is_removed;
+        let below = if is_removing { pruned.part() } else { i64::MIN };
         Ok(Self {
-            rows: connection.query_row(sql, [last], |row| row.get(0))?,
+            rows: connection.query_row(sql, [below, last], |row| row.get(0))?,
+            pruned: pruned.part(),
             compared: 0,
             open: BTreeMap::new(),
             connection,
@@ -587,7 +594,7 @@ impl<'a> RollupCheck<'a> {
             && *entry.key() < end
         {
             let (part, rollup) = entry.remove_entry();
-            if self.last < part {
+            if part <= self.pruned || self.last < part {
                 continue;
             }
             self.compared += 1;

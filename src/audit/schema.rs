@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 10 are older than the first release and are not read.
+//! read. Versions 1 to 11 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -13,16 +13,17 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 11;
+const SCHEMA_VERSION: i64 = 12;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
 
 /// Tables, as docs/decisions/020-thin-record.md explains them.
 ///
-/// What is written for each request is numbers and the path. References of
-/// `decision` and `ending` are not declared: SQLite would look each of them up
-/// again, and `verify` finds those that lead nowhere. The token in `kept` is ''
+/// What is written for each request is numbers and the path. References are not
+/// declared: SQLite would look each of them up again, and search whole tables when
+/// something is removed; `verify` finds those that lead nowhere. `AUTOINCREMENT`: the
+/// number of a value that was removed is never given to another. The token in `kept` is ''
 /// where one snapshot serves every crawler: two nulls would be two rows. `NOCASE`
 /// folds what [`ProductToken`] folds.
 ///
@@ -41,6 +42,14 @@ CREATE TABLE sequence (
   reserved INTEGER NOT NULL,
   digest BLOB NOT NULL
 ) STRICT;
+CREATE TABLE pruned (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last INTEGER NOT NULL,
+  time_us INTEGER NOT NULL,
+  is_removed INTEGER NOT NULL,
+  note TEXT NOT NULL,
+  vkey TEXT NOT NULL
+) STRICT;
 CREATE TABLE lost_range (
   first INTEGER PRIMARY KEY,
   last INTEGER NOT NULL,
@@ -52,12 +61,12 @@ CREATE TABLE body (
   body BLOB NOT NULL
 ) STRICT;
 CREATE TABLE policy (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   json TEXT NOT NULL,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE TABLE snapshot (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   origin TEXT NOT NULL,
   token TEXT,
   url TEXT NOT NULL,
@@ -66,32 +75,32 @@ CREATE TABLE snapshot (
   expires_us INTEGER NOT NULL,
   result TEXT NOT NULL,
   cause TEXT,
-  body BLOB REFERENCES body,
+  body BLOB,
   hops TEXT,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
 CREATE TABLE client (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   address TEXT NOT NULL,
   credential TEXT,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE TABLE crawler (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   candidates TEXT NOT NULL,
   user_agent TEXT,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE TABLE origin (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   origin TEXT NOT NULL,
   host TEXT NOT NULL,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE INDEX origin_host ON origin (host);
 CREATE TABLE ruling (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   verdict TEXT NOT NULL,
   reason TEXT NOT NULL,
   effect TEXT NOT NULL,
@@ -102,13 +111,13 @@ CREATE TABLE ruling (
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE TABLE directives (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   value TEXT NOT NULL,
   said TEXT,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE TABLE term (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
   text TEXT NOT NULL,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
@@ -161,7 +170,8 @@ CREATE TABLE subtree (
 CREATE TABLE seal (
   size INTEGER PRIMARY KEY,
   note TEXT NOT NULL,
-  vkey TEXT NOT NULL
+  vkey TEXT NOT NULL,
+  path BLOB
 ) STRICT;
 CREATE TABLE kept (
   origin TEXT NOT NULL,
@@ -172,7 +182,7 @@ CREATE TABLE kept (
   expires_us INTEGER NOT NULL,
   result TEXT NOT NULL,
   cause TEXT,
-  body BLOB REFERENCES body,
+  body BLOB,
   hops TEXT,
   whole INTEGER,
   content_type TEXT,
@@ -228,11 +238,12 @@ LEFT JOIN term AS t ON t.id = e.error;
 /// Settings of a connection that writes.
 ///
 /// With WAL and `synchronous=FULL` a commit outlasts a power failure. The size
-/// limit keeps the WAL from holding the disk space of its worst hour.
+/// limit keeps the WAL from holding the disk space of its worst hour. What is
+/// deleted is overwritten: entries are removed because they are not to be kept.
 const DURABLE: &str = "
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
-PRAGMA foreign_keys = ON;
+PRAGMA secure_delete = ON;
 PRAGMA journal_size_limit = 67108864;";
 
 /// Opens the database at `path` for writing. Makes the tables if it is empty.
@@ -253,7 +264,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     let prepare = || {
         if is_new {
             connection.execute_batch(&format!(
-                "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                "PRAGMA auto_vacuum = INCREMENTAL; BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             ))?;
         }
         connection.execute_batch(DURABLE)

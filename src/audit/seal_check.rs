@@ -21,6 +21,8 @@ use super::note::{NoteKey, SignedNote};
 use super::order::all_below;
 use super::pages::{SqlConditions, TableScan};
 use super::parts::{PART_LEVEL, numbers_of, part_of, part_text};
+use super::pruned::{PrunedEnd, PrunedSeal};
+use super::seal_paths::SealPath;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
 use crate::decision::digest::Digest;
 
@@ -49,6 +51,8 @@ pub(super) enum SealFinding {
     Part(i64),
     #[error("{}: the table subtree has no root of these entries", part_text(*.0))]
     NoPart(i64),
+    #[error("{0}: these entries were removed, and no note of the key of the record says so")]
+    Pruned(u64),
     #[error("the table subtree has roots of entries that are not there, or are not sealed")]
     Parts,
     #[error("{first} to {size}: these entries are not those of the head of {size} entries")]
@@ -178,7 +182,56 @@ impl<'a> SealCheck<'a> {
         }
         let heads = check.heads.make_contiguous();
         heads.sort_by_key(|head| head.tree.size);
+        check.pass_pruned(connection, &rows.origin, &evidence.keys, &mut report)?;
         Ok(check)
+    }
+
+    /// Passes over the parts whose entries were removed: the table has their roots.
+    fn pass_pruned(
+        &mut self,
+        connection: &Connection,
+        origin: &str,
+        keys: &[NoteKey],
+        report: &mut impl FnMut(SealFinding),
+    ) -> rusqlite::Result<()> {
+        let pruned = PrunedEnd::read(connection)?;
+        for part in 0..=pruned.part() {
+            let root = self.rows.subtree(part)?;
+            self.seen += u64::from(root.is_some());
+            if root.is_none() {
+                report(SealFinding::NoPart(part));
+            }
+            let end = count(numbers_of(part).end - 1);
+            while let Some(head) = self.heads.pop_front_if(|head| head.tree.size < end) {
+                // The leaves are gone; what is left is the way to the root of the part.
+                let path = SealPath::read(connection, head.tree.size)?
+                    .filter(|path| Some(path.root) == root);
+                self.open = path.map(|path| path.covered);
+                self.size = head.tree.size;
+                self.compare(head, report);
+            }
+            self.open = Some(CompactRange::default());
+            push_part(&mut self.own, root);
+            push_part(&mut self.tabled, root);
+            self.size = end;
+            while let Some(head) = self.heads.pop_front_if(|head| head.tree.size == end) {
+                self.compare(head, report);
+            }
+        }
+        // Without a note whoever can write to the tables could remove what is sealed.
+        if let Some(note) = PrunedSeal::read(connection)? {
+            let root = self.own.as_ref().map(CompactRange::root);
+            let tree = root.map(|root| TreeHead {
+                size: self.size,
+                root,
+            });
+            let is_signed = tree.is_some_and(|tree| note.holds(&tree, origin, keys));
+            let is_same = count(pruned.last) == self.size;
+            if !is_signed || !is_same {
+                report(SealFinding::Pruned(count(pruned.last)));
+            }
+        }
+        Ok(())
     }
 
     /// Takes in a head from outside.

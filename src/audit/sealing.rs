@@ -26,6 +26,7 @@ use super::merkle::TreeHead;
 use super::note::{NoteSigner, SignedNote};
 use super::part_tree::{PartRoot, SequenceTree};
 use super::parts::{numbers_of, part_of};
+use super::pruned::{PrunedSeal, pruned_origin};
 use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
 use crate::clock;
 use crate::decision::digest::Digest;
@@ -344,6 +345,21 @@ impl Sealer {
             },
             head: head.tree,
         })
+    }
+
+    /// Signs at `now` that the entries which `tree` is over were removed.
+    pub(super) fn sign_pruned(&self, tree: TreeHead, now: Timestamp) -> PrunedSeal {
+        let name = self.signer.key().name();
+        let head = RecordHead {
+            origin: pruned_origin(name),
+            tree,
+            time: now,
+            previous: None,
+        };
+        PrunedSeal {
+            note: self.signer.sign(&head.text()).to_string(),
+            vkey: self.signer.key().to_string(),
+        }
     }
 
     /// Notes that `seal` is on disk.

@@ -24,6 +24,7 @@ use super::columns::{count, signed};
 use super::decision_row::CheckedRecord;
 use super::events::{EventRow, ProcessEventKind};
 use super::filter::EventFilter;
+use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use crate::decision::reason::Verdict;
 use crate::decision::record::{Effect, StoredRuling};
@@ -66,6 +67,8 @@ impl CountEvent {
 /// One process, as far as its decisions have come.
 #[derive(Debug, Default)]
 struct ProcessCount {
+    /// Its count at the event with which it begins here: 0 at its start.
+    base: i64,
     /// Requests of its decisions: the sum of what their endings say.
     recorded: i64,
     /// Requests that decisions without an ending may have sent.
@@ -91,6 +94,19 @@ impl ProcessCount {
             doubtful: VecDeque::from([(seq, 0)]),
             last_event: seq,
             ..Self::default()
+        }
+    }
+
+    /// Begins at the first count of a process whose start was removed because it
+    /// was old. What was under way then may be counted by then, or later.
+    fn resumed(before: &Self, event: &CountEvent) -> Self {
+        Self {
+            base: event.sent,
+            is_stopped: event.is(ProcessEventKind::Stopped),
+            // Each may be handed over again after the count.
+            open: before.under_way.len().try_into().unwrap_or(i64::MAX) * i64::from(SENDS_MAX)
+                + before.open,
+            ..Self::started(event.seq)
         }
     }
 
@@ -123,7 +139,7 @@ impl ProcessCount {
     fn compare(&mut self, event: &CountEvent, mut report: impl FnMut(SentFinding)) {
         self.advance(event.seq);
         // Each difference is told once: what was told before is set off here.
-        let counted = event.sent + self.uncounted;
+        let counted = event.sent - self.base + self.uncounted;
         let counts = |after| CountRange {
             after,
             until: event.seq,
@@ -165,6 +181,8 @@ pub(super) struct SentCheck {
     events: VecDeque<CountEvent>,
     /// The process of the decisions; absent before the first start.
     process: Option<ProcessCount>,
+    /// The process before that, if its start was removed.
+    unstarted: Option<ProcessCount>,
 }
 
 impl SentCheck {
@@ -172,6 +190,7 @@ impl SentCheck {
     /// them are read.
     pub(super) fn new(reader: &AuditReader) -> rusqlite::Result<Self> {
         let mut events = VecDeque::new();
+        let pruned = PrunedEnd::read(&reader.connection)?;
         let mut scan = reader.event_scan(&EventFilter::default())?;
         let read = |row: &Row<'_>| {
             let event = EventRow::read(row)?;
@@ -180,6 +199,7 @@ impl SentCheck {
                 kind: event.kind,
                 sent: signed(sent),
             }))
+            .map(|event| event.filter(|event| pruned.last < event.seq))
         };
         while let Some(page) = scan.next_page(read)? {
             events.extend(page.into_iter().flatten());
@@ -187,6 +207,7 @@ impl SentCheck {
         Ok(Self {
             events,
             process: None,
+            unstarted: (0 < pruned.last).then(ProcessCount::default),
         })
     }
 
@@ -197,7 +218,7 @@ impl SentCheck {
         if row.record.sent.is_some_and(|sent| 0 < sent) && !lets_through(&row.record.ruling) {
             report(SentFinding::WithoutPermit(row.record.seq));
         }
-        if let Some(process) = &mut self.process {
+        if let Some(process) = self.process.as_mut().or(self.unstarted.as_mut()) {
             process.add(seq, row);
         }
     }
@@ -217,7 +238,11 @@ impl SentCheck {
                     let after = before.last_event;
                     report(SentFinding::Unknown { after });
                 }
+                self.unstarted = None;
                 self.process = Some(ProcessCount::started(event.seq));
+            } else if let Some(mut before) = self.unstarted.take() {
+                before.advance(event.seq);
+                self.process = Some(ProcessCount::resumed(&before, &event));
             // Without a start there is nothing to count from; that it is gone is a
             // finding about numbers.
             } else if let Some(process) = &mut self.process {

@@ -14,6 +14,8 @@ use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension, Params};
 
+use super::pruned::PrunedEnd;
+
 /// Numbers that are looked at below a checkpoint. The leaves of a table that the
 /// checkpoint has written last hold some 80 entries each, and numbers go to two
 /// tables in turn.
@@ -63,7 +65,8 @@ pub(super) fn find_missing(
     checkpoint: i64,
     last: i64,
 ) -> rusqlite::Result<Option<String>> {
-    let below = |number: i64| number.saturating_sub(BELOW_CHECKPOINT - 1).max(1);
+    let first = PrunedEnd::read(connection)?.last + 1;
+    let below = |number: i64| number.saturating_sub(BELOW_CHECKPOINT - 1).max(first);
     let behind = checkpoint.saturating_add(BEHIND_CHECKPOINT).min(last);
     for numbers in [
         below(checkpoint)..behind.saturating_add(1),

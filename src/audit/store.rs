@@ -14,19 +14,25 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::time::Instant;
 
+use super::ballast::Ballast;
 use super::columns::count;
 use super::error::{AuditError, WriteError};
 use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
 use super::head::key_name;
 use super::leaf::RecordId;
+use super::merkle::TreeHead;
 use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
+use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
+use super::retention::{Retention, StepEffect};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
+use super::seal_paths::write_paths;
 use super::sealing::Sealer;
 use super::sequence::{Sequence, block_of};
+use super::tasks::PrunedNumbers;
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::tree_rows::TreeReader;
 use super::wal::Wal;
@@ -82,6 +88,7 @@ pub(super) struct AuditStore {
     must_sync: bool,
     /// Time of the first commit that may not be on disk.
     unsynced_since: Option<Instant>,
+    ballast: Ballast,
     /// Locked for as long as the store is open.
     pub(super) folder: LockedFolder,
 }
@@ -133,6 +140,7 @@ impl AuditStore {
             sync: CommitSync::Full,
             must_sync: false,
             unsynced_since: None,
+            ballast: Ballast::new(folder.path()),
             folder,
         };
         // What a crash has left in the WAL is moved now, so that the marker
@@ -300,7 +308,7 @@ impl AuditStore {
     fn note_failure(&mut self, error: &WriteError) {
         match error {
             WriteError::Sqlite(error) => self.wal.note_failure(error),
-            WriteError::Wal(_) | WriteError::Locked(_) => {}
+            WriteError::Wal(_) | WriteError::Locked(_) | WriteError::Tree => {}
             WriteError::Files(_) | WriteError::FilesAfterCommit(_) => {
                 if let Err(fault) = self.check_files() {
                     self.note_fault(fault);
@@ -408,6 +416,81 @@ impl AuditStore {
         if self.is_upkeep_failing {
             tracing::warn!("the record was closed with decisions in its WAL file");
         }
+    }
+
+    /// Notes that the entries of all parts from before `before` are removed. Returns
+    /// their numbers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`AuditStore::write`].
+    pub(super) fn begin_to_prune(
+        &mut self,
+        before: Timestamp,
+    ) -> Result<PrunedNumbers, WriteError> {
+        let pruned = PrunedEnd::read(&self.connection)?;
+        let due = pruned.due(&self.connection, before)?;
+        let last = pruned.next_end(due);
+        if pruned.last < last {
+            let now = clock::now();
+            let all = 0..count(last);
+            let roots = TreeReader::new(&self.connection).roots(std::array::from_ref(&all))?;
+            let Some(root) = roots.and_then(|roots| roots.first().copied()) else {
+                return Err(WriteError::Tree);
+            };
+            let size = count(last);
+            let seal = self.sealer.sign_pruned(TreeHead { size, root }, now);
+            let end = PrunedEnd {
+                last,
+                time_us: now.as_microsecond(),
+                is_removed: false,
+            };
+            // With the row: a head without its path could not be compared any more.
+            self.write(|transaction| {
+                write_paths(transaction.connection(), pruned.last, last)?;
+                transaction.write_pruned(end, &seal)
+            })?;
+        }
+        Ok(PrunedNumbers {
+            first: count(pruned.last + 1),
+            last: count(due),
+        })
+    }
+
+    /// Takes up the room of the ballast, if there is enough again.
+    pub(super) fn take_up_ballast(&mut self) {
+        self.ballast.take_up();
+    }
+
+    /// Gives the room of the ballast away. Returns whether there was some.
+    pub(super) fn drop_ballast(&mut self) -> bool {
+        self.ballast.drop_it()
+    }
+
+    /// Returns the end of the entries that were removed.
+    pub(super) fn pruned_end(&self) -> rusqlite::Result<PrunedEnd> {
+        PrunedEnd::read(&self.connection)
+    }
+
+    /// Takes a step of `retention`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`AuditStore::write`].
+    pub(super) fn retain(&mut self, retention: &mut Retention) -> Result<(), WriteError> {
+        let mut effect = StepEffect::Unseen;
+        self.write(|transaction| {
+            effect = retention.step(transaction.connection())?;
+            Ok(())
+        })?;
+        if !retention.is_active() {
+            self.ballast.take_up();
+        }
+        // Their numbers are in memory, by value.
+        if effect == StepEffect::ValuesRemoved {
+            self.memory = WriterMemory::default();
+        }
+        Ok(())
     }
 
     /// Removes at most `most` saved snapshots that expired before `before`, and

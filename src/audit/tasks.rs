@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::error::WriteError;
 use super::events::ProcessEvent;
+use super::retention::RetentionOrder;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
@@ -42,8 +44,27 @@ pub(super) enum WriterTask {
     /// Write an event of the proxy itself. It is tried until it is written: the
     /// counts in them are compared with each other.
     Process(PendingProcessEvent),
+    /// Remove entries that are from before a moment.
+    Prune(PruneOrder),
     /// Find out whether a decision could be written.
     Probe { ack: oneshot::Sender<CommitResult> },
+}
+
+/// Order to remove entries.
+#[derive(Debug)]
+pub(super) struct PruneOrder {
+    pub(super) order: RetentionOrder,
+    /// Answer: which numbers go.
+    pub(super) ack: oneshot::Sender<Result<PrunedNumbers, Arc<WriteError>>>,
+}
+
+/// Numbers whose entries are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrunedNumbers {
+    /// First of them.
+    pub first: u64,
+    /// Last of them; `first - 1` if there are none.
+    pub last: u64,
 }
 
 impl WriterTask {
@@ -56,6 +77,7 @@ impl WriterTask {
             | Self::SaveSnapshot(_)
             | Self::Event(_)
             | Self::Process(_)
+            | Self::Prune(_)
             | Self::Probe { .. } => true,
         }
     }
@@ -65,13 +87,16 @@ impl WriterTask {
         match self {
             Self::Record { .. } | Self::Event(_) | Self::Process(_) => true,
             Self::Complete { .. } => self.has_row(),
-            Self::SaveSnapshot(_) | Self::Probe { .. } => false,
+            Self::SaveSnapshot(_) | Self::Prune(_) | Self::Probe { .. } => false,
         }
     }
 
     /// Reports whether somebody waits for the commit.
     pub(super) fn is_awaited(&self) -> bool {
-        matches!(self, Self::Record { ack: Some(_), .. } | Self::Probe { .. })
+        matches!(
+            self,
+            Self::Record { ack: Some(_), .. } | Self::Prune(_) | Self::Probe { .. }
+        )
     }
 
     /// Reports whether the task may be given up so that decisions are written.
@@ -104,6 +129,7 @@ impl WriterTask {
             | Self::Complete { .. }
             | Self::SaveSnapshot(_)
             | Self::Event(_)
+            | Self::Prune(_)
             | Self::Process(_) => {}
         }
     }

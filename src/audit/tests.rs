@@ -22,6 +22,8 @@ mod pages;
 
 mod parts;
 
+mod retention;
+
 mod revision;
 
 mod seals;
@@ -158,6 +160,7 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
         durability,
         queue,
         wal_max: 1 << 28,
+        retention: None,
         privacy: Default::default(),
         seal: SealOptions::default(),
         new_record: false,
@@ -504,14 +507,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 12");
+    kit.sql("PRAGMA user_version = 13");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 12,
-                known: 11,
+                found: 13,
+                known: 12,
                 ..
             }
         )
@@ -625,6 +628,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         mismatches: 0,
         missing: 0,
         lost: 0,
+        pruned: 0,
         unrecorded: 0,
         unknown_ends: 0,
         kept: 0,

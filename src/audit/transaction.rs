@@ -20,6 +20,7 @@ use super::leaf::{DecisionValues, EndingValues, LeafRun, LostRange, RecordId, SA
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
+use super::pruned::{PrunedEnd, PrunedSeal};
 use super::rollup::OpenRollup;
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sealing::NewSeal;
@@ -236,6 +237,16 @@ impl<'a> AuditTransaction<'a> {
         self.memory
             .rollup
             .note_ending(&self.transaction, decision, seq)
+    }
+
+    /// Notes that the entries up to a number are removed, by later transactions.
+    pub(super) fn write_pruned(&self, end: PrunedEnd, seal: &PrunedSeal) -> rusqlite::Result<()> {
+        end.write(&self.transaction, seal)
+    }
+
+    /// Returns the connection, which is in this transaction.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.transaction
     }
 
     /// Notes that the numbers from `first` to `last` have no entry.

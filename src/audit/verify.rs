@@ -24,6 +24,7 @@ use super::number_check::{NumberCheck, NumberFinding};
 use super::order::OrderCheck;
 use super::pages::{KeyScan, KeyedTable};
 use super::parts::part_text;
+use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
@@ -58,6 +59,9 @@ pub struct Verification {
     /// Numbers that the proxy itself has noted to have no entry: those that were
     /// reserved at a crash, and events that were given up. They are no mismatches.
     pub lost: u64,
+    /// Highest number whose entries were removed because they were old; 0 if there is
+    /// none. They are no findings.
+    pub pruned: u64,
     /// Requests that were counted as sent and are not on record. They are findings.
     pub unrecorded: u64,
     /// Processes that ended without a word: whether all that each of them sent after
@@ -111,6 +115,7 @@ pub fn verify_with(
         order: OrderCheck::new(&reader.connection)?,
     };
     if filter.is_open() {
+        run.sums.pruned = count(PrunedEnd::read(&reader.connection)?.last);
         run.check_whole()?;
     } else {
         // With any filter: every decision rests on a policy.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde_json::json;
+use rusqlite::ErrorCode;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -20,8 +21,9 @@ use super::error::WriteError;
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::leaf::LostRange;
 use super::queue::{EntryReceiver, WriterEntry};
+use super::retention::{Retention, RetentionOrder};
 use super::store::AuditStore;
-use super::tasks::{PendingProcessEvent, WriterTask};
+use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers, WriterTask};
 use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
 use crate::clock;
 use crate::metrics::{Metrics, ResultLabel};
@@ -69,6 +71,8 @@ pub(super) struct AuditWriter {
     pub(super) prune_at: Instant,
     /// Rows that were removed and are in no event yet.
     pub(super) pruned: PrunedRows,
+    /// Removal of entries that are old enough.
+    pub(super) retention: Retention,
     /// Places in the queue for events.
     pub(super) event_slots: Arc<Semaphore>,
     /// The newest head, for those who export it.
@@ -85,6 +89,7 @@ pub(super) struct PrunedRows {
 impl AuditWriter {
     /// Writes what comes until the queue is closed, then all that is left.
     pub(super) fn run(mut self) {
+        self.resume_retention();
         while self.receive() {
             self.take_turn();
         }
@@ -109,10 +114,11 @@ impl AuditWriter {
 
     fn receive(&mut self) -> bool {
         let is_waiting = !self.batch.is_empty() || self.store.is_unsynced();
-        let patience = match is_waiting {
+        let retry = match is_waiting {
             true => Some(RETRY_TIME),
             false => self.store.seal_due_in(),
         };
+        let patience = [retry, self.retention.due_in()].into_iter().flatten().min();
         self.entries.receive(&mut self.batch, patience)
     }
 
@@ -120,6 +126,7 @@ impl AuditWriter {
     /// left in it.
     fn take_turn(&mut self) {
         let taken = self.batch.len();
+        let orders = self.take_orders();
         self.batch.retain(|entry| entry.task.has_row());
         if !self.batch.is_empty() || self.store.is_sync_due() {
             match self.commit_what_can_be() {
@@ -143,6 +150,14 @@ impl AuditWriter {
         }
         let unsealed = i64::try_from(self.store.unsealed()).unwrap_or(i64::MAX);
         self.metrics.audit_unsealed.set(unsealed);
+        for order in orders {
+            // Only what is sealed can go.
+            self.seal();
+            let pruned = self.remove_entries(order.order).map_err(Arc::new);
+            // Whoever asked may be gone: it is done all the same.
+            order.ack.send(pruned).unwrap_or_default();
+        }
+        self.apply_retention();
     }
 
     /// Makes a head of all that is committed. Where that fails, it is tried again,
@@ -161,6 +176,77 @@ impl AuditWriter {
         };
         let seals = &self.metrics.audit_seals;
         seals.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// Takes orders to remove entries out of the batch: they are no entries.
+    fn take_orders(&mut self) -> Vec<PruneOrder> {
+        let is_order = |entry: &mut WriterEntry| matches!(entry.task, WriterTask::Prune(_));
+        let mut orders = Vec::new();
+        for entry in self.batch.extract_if(.., is_order) {
+            if let WriterTask::Prune(order) = entry.task {
+                orders.push(order);
+            }
+        }
+        orders
+    }
+
+    /// Begins to remove what `order` is about, and records that.
+    fn remove_entries(&mut self, order: RetentionOrder) -> Result<PrunedNumbers, WriteError> {
+        let before = order.before;
+        let pruned = match self.store.begin_to_prune(before) {
+            Err(error) if self.makes_room_for(&error) => self.store.begin_to_prune(before)?,
+            begun => begun?,
+        };
+        let end = self.store.pruned_end()?;
+        if pruned.first <= pruned.last {
+            self.record_pruned(json!({
+                "entries_until": end.last,
+                "before": before.to_string(),
+                "by": order.by,
+            }));
+            let (first, last) = (pruned.first, end.last);
+            tracing::info!(first, last, %before, "old entries of the record are removed");
+            self.retention.begin(end);
+            self.retention.keep_order(order);
+        }
+        Ok(pruned)
+    }
+
+    /// Goes on with a removal that an earlier process has begun.
+    fn resume_retention(&mut self) {
+        match self.store.pruned_end() {
+            Ok(end) if 0 < end.last && !end.is_removed => self.retention.begin(end),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "how far old entries were removed cannot be read");
+            }
+        }
+    }
+
+    /// Gives the room of the ballast away if `error` says that the disk is full.
+    /// Returns whether there is more room now.
+    fn makes_room_for(&mut self, error: &WriteError) -> bool {
+        let is_full = matches!(error, WriteError::Sqlite(error)
+            if error.sqlite_error_code() == Some(ErrorCode::DiskFull));
+        is_full && self.store.drop_ballast()
+    }
+
+    /// Takes a step in the removal of old entries, if one is due.
+    fn apply_retention(&mut self) {
+        // Before the values: they are looked for once, when all entries are gone.
+        let rest = self.retention.take_rest();
+        let done = match rest.or_else(|| self.retention.search()) {
+            Some(order) => self.remove_entries(order).map(drop),
+            None if self.retention.is_active() => self.store.retain(&mut self.retention),
+            None => return,
+        };
+        if let Err(error) = done {
+            if self.makes_room_for(&error) {
+                return;
+            }
+            self.retention.fail();
+            tracing::warn!(target: REPEATING, %error, "old entries of the record cannot be removed");
+        }
     }
 
     /// Commits the batch; if that fails, without snapshots and events: what no
@@ -246,10 +332,12 @@ impl AuditWriter {
         }
     }
 
-    fn note_failure(&self, error: WriteError) -> Arc<WriteError> {
+    fn note_failure(&mut self, error: WriteError) -> Arc<WriteError> {
         self.metrics.audit_failures.inc();
         if !self.failing.swap(true, Ordering::AcqRel) {
             tracing::error!(%error, "the audit log cannot be written: every request is refused");
+            // On a full disk, what is old may make room.
+            self.retention.search_now();
         }
         Arc::new(error)
     }
@@ -261,6 +349,7 @@ impl AuditWriter {
         if now < self.prune_at {
             return;
         }
+        self.store.take_up_ballast();
         let wall_now = clock::now();
         let store = &self.store;
         let snapshots = store.prune_snapshots(wall_now - SNAPSHOT_KEPT, PRUNED_MAX);
@@ -278,14 +367,14 @@ impl AuditWriter {
         add(snapshots, &mut self.pruned.snapshots);
         add(back_offs, &mut self.pruned.back_offs);
         if is_done {
-            self.record_pruned();
+            self.record_saved_state_pruned();
         }
         self.prune_at = now + if is_done { PRUNE_EVERY } else { PRUNE_AGAIN };
     }
 
     /// Writes an event with the rows that were removed, if any were: one for a
     /// search, however many steps it took.
-    fn record_pruned(&mut self) {
+    fn record_saved_state_pruned(&mut self) {
         let PrunedRows {
             snapshots,
             back_offs,
@@ -293,7 +382,10 @@ impl AuditWriter {
         if snapshots + back_offs == 0 {
             return;
         }
-        let detail = json!({ "robots": snapshots, "back_offs": back_offs });
+        self.record_pruned(json!({ "robots": snapshots, "back_offs": back_offs }));
+    }
+
+    fn record_pruned(&self, detail: Value) {
         let event = ProcessEvent::now(ProcessEventKind::Pruned, detail);
         let pending = PendingProcessEvent::new(event, &self.metrics);
         // Without a place, or when the queue is closed, the event is counted as
@@ -353,6 +445,8 @@ fn write(
         WriterTask::Event(pending) => transaction.write_event(number(), &pending.event),
         WriterTask::Process(pending) => transaction.write_process_event(number(), pending),
         WriterTask::SaveSnapshot(save) => transaction.save_snapshot(&save.snapshot),
+        // Taken out of the batch before.
+        WriterTask::Prune(_) => Ok(()),
         WriterTask::Probe { .. } => transaction.probe(),
     }
 }

@@ -8,6 +8,7 @@ mod export;
 mod heads;
 mod line_diff;
 mod listing;
+mod prune;
 mod replay;
 mod report;
 mod robots;
@@ -32,6 +33,7 @@ use self::bundle::BundleArguments;
 use self::details::{DecisionDetails, of_url};
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
+use self::prune::PruneArguments;
 use self::replay::ReplayArguments;
 use self::report::ReportArguments;
 use self::robots::RobotsArguments;
@@ -226,6 +228,15 @@ a report and instructions. `politesse audit verify FILE.zip --key KEY` checks it
 another machine. Decisions that no head covers yet are left out. FILE.zip must not be
 there yet.")]
     Bundle(BundleArguments),
+    /// Removes entries that are old.
+    #[command(after_help = "\
+Example: politesse audit prune --before 400d
+
+Entries go by parts of 8,192 numbers, each when all of it is from before that time, and
+with them what they alone referred to. An event says who did it, and `verify` tells what
+was removed from what is missing. The proxy that runs does it bit by bit; without one
+the command does it itself. Each day by itself: audit.retention.")]
+    Prune(PruneArguments),
     /// Copies the record to a file, while a proxy writes to it.
     #[command(after_help = "\
 Example: politesse audit backup /backups/audit-2026-11-22.db
@@ -316,6 +327,7 @@ pub(super) fn audit(
         AuditCommand::Verify(asked) => verification::print_verification(reader, asked),
         AuditCommand::Key => heads::print_key(&reader()?, &settings.audit),
         AuditCommand::Head => heads::print_head(&reader()?),
+        AuditCommand::Prune(asked) => prune::prune(asked, settings),
         AuditCommand::Backup { file } => back_up(path, file),
         AuditCommand::Restore { file } => restore(path, file),
     }
@@ -416,6 +428,12 @@ fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Re
         stderr,
         "politesse: there is no decision {wanted} on record; {range}"
     )?;
+    if let last @ 1.. = reader.pruned_until()? {
+        writeln!(
+            stderr,
+            "  entries up to {last} were removed, since they were old"
+        )?;
+    }
     if let DecisionSubject::Url(target) = subject {
         let beginning = &target.origin;
         writeln!(stderr, "  try: politesse audit list --url '{beginning}/*'")?;

@@ -14,7 +14,8 @@ use tracing::Level;
 
 use super::clients::{ADMITTED, AdmittedNetworks, CLIENT_LIMITS};
 use super::kinds::{
-    Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, WAIT, count, few, places, up_to,
+    Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, SpanOrNone, WAIT, count, few,
+    places, up_to,
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
@@ -49,6 +50,8 @@ const MIB: usize = 1 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// As long as anything is to be kept.
+const CENTURY: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 const THIRTY_DAYS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Form of a log event.
@@ -568,6 +571,9 @@ keys! {
         // One batch may go beyond the bound, so it has to be longer than a few
         // of them.
         wal_max: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
+        /// How old entries become before they are removed, with what they alone refer to:
+        /// 8,192 at a time, when the youngest of them is older. "none": they stay.
+        retention: Option<Duration> = r#""none""#, SpanOrNone(Span(Duration::from_secs(1)..=CENTURY));
         /// What is written of the query string of a URL: all of it ("full"), an HMAC by a
         /// key of the record, data/privacy.key, by which equal ones are told ("keyed"), or
         /// that there was one ("omitted"). Without it, a decision that may rest on a rule

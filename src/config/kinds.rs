@@ -119,6 +119,24 @@ impl Kind for Span {
     }
 }
 
+/// A duration within bounds, or "none".
+pub(super) struct SpanOrNone(pub(super) Span);
+
+impl Kind for SpanOrNone {
+    type Value = Option<Duration>;
+
+    fn wanted(&self) -> String {
+        format!("{}, or \"none\"", self.0.wanted())
+    }
+
+    fn parse(&self, value: &DeValue<'_>) -> Option<Option<Duration>> {
+        match value.as_str()? {
+            "none" => Some(None),
+            _ => self.0.parse(value).map(Some),
+        }
+    }
+}
+
 /// A number of bytes within bounds, written as a string.
 pub(super) struct Size(pub(super) RangeInclusive<usize>);
 

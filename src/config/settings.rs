@@ -179,6 +179,7 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
         durability: audit.durability,
         queue: audit.queue,
         wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
+        retention: audit.retention,
         privacy: PrivacyOptions {
             query_strings: audit.query_strings,
             client_addresses: audit.client_addresses,

@@ -535,6 +535,7 @@ bounds! {
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a" "sqlite:~/a.db"] takes ["sqlite:a.db"];
     audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
+    audit_retention: "audit.retention" refuses ["999ms" "36501d" "never" "0s"] takes ["none" "1s" "400d"];
     audit_query_strings: "audit.query_strings" refuses ["none" "hash"] takes ["full" "keyed" "omitted"];
     audit_client_addresses: "audit.client_addresses" refuses ["none" "omitted"] takes ["full" "shortened" "keyed"];
     audit_seal_key: "audit.seal_key" refuses ["" "~/seal.key"] takes ["none" "seal.key"];

@@ -133,6 +133,7 @@ mod tests {
             durability: Durability::Commit,
             queue: NonZeroUsize::MIN.saturating_add(15),
             wal_max: 1 << 28,
+            retention: None,
             privacy: Default::default(),
             seal: SealOptions::default(),
             new_record: false,

@@ -92,6 +92,7 @@ mod refuse;
 mod reload;
 mod report_mode;
 mod restart;
+mod retention;
 mod robots;
 mod robots_hops;
 mod run_environment;

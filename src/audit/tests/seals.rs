@@ -537,7 +537,7 @@ async fn heads_are_held_against_keys_from_outside() {
     let forged = head(&kit.heads()[0]);
     let note = other.sign(&forged.text());
     kit.sql(&format!(
-        "DELETE FROM seal; INSERT INTO seal VALUES (4, '{note}', '{}')",
+        "DELETE FROM seal; INSERT INTO seal VALUES (4, '{note}', '{}', NULL)",
         other.key()
     ));
     assert_eq!(

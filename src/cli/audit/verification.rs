@@ -107,7 +107,7 @@ fn print_record(
         }
     }
     out.flush()?;
-    // The proxy never removes a row: a missing one was removed by somebody.
+    // The proxy notes what it removes: a row that is missing was removed by somebody.
     Ok(match sums.mismatches + sums.missing {
         0 => Exit::Done,
         _ => Exit::Not,
@@ -123,6 +123,7 @@ fn sums_json(sums: &Verification) -> Value {
         "mismatches": sums.mismatches,
         "missing": sums.missing,
         "lost": sums.lost,
+        "pruned": sums.pruned,
         "unrecorded": sums.unrecorded,
         "unknown_ends": sums.unknown_ends,
         "kept": sums.kept,
@@ -151,6 +152,10 @@ fn summary(sums: &Verification) -> String {
             "by query strings that are not on record",
         ),
         some(sums.lost, "numbers lost in a crash or given up"),
+        match sums.pruned {
+            0 => String::new(),
+            last => format!(", entries up to {last} removed by age"),
+        },
         some(sums.unrecorded, "sent and not on record"),
     ]
     .concat()

@@ -1,0 +1,148 @@
+//! Row of `pruned`: up to which number the record has no entries any more, because
+//! they were older than `audit.retention`.
+//!
+//! Entries go by whole parts (`parts`). A decision stays for as long as its ending is
+//! in a later part: what is left of a record can then be verified as before. So
+//! there may be decisions below the number, and they are the only entries there.
+//!
+//! A signed note beside the row says so, with the root of the tree over all numbers
+//! that it is about: what somebody else removed has none. The roots of their parts
+//! stay (`subtree`), and with each head of an uneven number of entries the hashes
+//! that lead from it to the end of its part, so that earlier heads still prove what
+//! they did.
+//!
+//! Does not know when entries go.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::head::RecordHead;
+use super::merkle::TreeHead;
+use super::note::{NoteKey, SignedNote};
+use super::parts::{numbers_of, part_of};
+
+/// First parts that may not go: the first with a decision that is younger, that of
+/// the first event that is, and the one behind the last that is sealed.
+const FIRST_KEPT: &str = "
+SELECT min(coalesce((SELECT min(part) FROM rollup WHERE ?1 <= last_us), ?2),
+           coalesce((SELECT max(part) + 1 FROM subtree), 0)),
+       (SELECT min(seq) FROM event WHERE ?1 <= time_us)";
+
+/// Parts that go at a time: their heads are prepared in one transaction.
+const PARTS_MAX: i64 = 16;
+
+/// Behind the name of the record, in the first line of the note.
+const ORIGIN: &str = "/pruned";
+
+/// End of the entries that were removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PrunedEnd {
+    /// Highest number among them; 0 if nothing was removed.
+    pub(super) last: i64,
+    /// Time at which that was decided.
+    pub(super) time_us: i64,
+    /// Whether all that was to be removed is.
+    pub(super) is_removed: bool,
+}
+
+impl PrunedEnd {
+    /// Reads the row.
+    pub(super) fn read(connection: &Connection) -> rusqlite::Result<Self> {
+        let read = |row: &Row<'_>| {
+            Ok(Self {
+                last: row.get(0)?,
+                time_us: row.get(1)?,
+                is_removed: row.get(2)?,
+            })
+        };
+        let sql = "SELECT last, time_us, is_removed FROM pruned";
+        let mut statement = connection.prepare_cached(sql)?;
+        Ok(statement
+            .query_row([], read)
+            .optional()?
+            .unwrap_or_default())
+    }
+
+    /// Returns the last part whose entries were removed; -1 if there is none.
+    pub(super) fn part(self) -> i64 {
+        part_of(self.last + 1) - 1
+    }
+
+    /// Writes the row, with its note.
+    pub(super) fn write(self, connection: &Connection, seal: &PrunedSeal) -> rusqlite::Result<()> {
+        let sql = "REPLACE INTO pruned (id, last, time_us, is_removed, note, vkey)
+                   VALUES (1, ?, ?, ?, ?, ?)";
+        let (note, vkey) = (&seal.note, &seal.vkey);
+        connection
+            .prepare_cached(sql)?
+            .execute(params![
+                self.last,
+                self.time_us,
+                self.is_removed,
+                note,
+                vkey
+            ])
+            .map(drop)
+    }
+
+    /// Finds the highest number of the parts in which everything is from before
+    /// `before`; `last` if there are none more. Parts that are not sealed stay.
+    pub(super) fn due(self, connection: &Connection, before: Timestamp) -> rusqlite::Result<i64> {
+        let bounds = params![before.as_microsecond(), i64::MAX];
+        let (part, event): (i64, Option<i64>) =
+            connection.query_row(FIRST_KEPT, bounds, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        // Heartbeats go on where nobody asks for anything: they are younger than the
+        // decisions of their part.
+        let kept = event.map_or(part, |event| part.min(part_of(event)));
+        Ok(self.last.max(numbers_of(kept).start - 1))
+    }
+
+    /// Returns how far the next step goes, if all up to `due` is to be removed.
+    pub(super) fn next_end(self, due: i64) -> i64 {
+        let step = numbers_of(self.part() + 1 + PARTS_MAX).start - 1;
+        due.min(step)
+    }
+}
+
+/// Signed note about the end of what was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PrunedSeal {
+    pub(super) note: String,
+    /// The public key that it was signed for.
+    pub(super) vkey: String,
+}
+
+impl PrunedSeal {
+    /// Reads the note of the row, if there is a row.
+    pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
+        let read = |row: &Row<'_>| {
+            Ok(Self {
+                note: row.get(0)?,
+                vkey: row.get(1)?,
+            })
+        };
+        let sql = "SELECT note, vkey FROM pruned";
+        connection.query_row(sql, [], read).optional()
+    }
+
+    /// Reports whether the note says that the numbers up to `tree.size` of the record
+    /// that signs as `name` were removed, and is signed by one of `keys`, or by the
+    /// key beside it if there are none.
+    pub(super) fn holds(&self, tree: &TreeHead, name: &str, keys: &[NoteKey]) -> bool {
+        let parse = || {
+            let note: SignedNote = self.note.parse().ok()?;
+            let head: RecordHead = note.text().parse().ok()?;
+            let key: NoteKey = self.vkey.parse().ok()?;
+            let is_own = key.name() == name && note.verify(&key).is_ok();
+            // The key beside the note may be anybody's.
+            let is_known = keys.is_empty() || keys.contains(&key);
+            Some(is_own && is_known && head.tree == *tree && head.origin == pruned_origin(name))
+        };
+        parse() == Some(true)
+    }
+}
+
+/// Returns the first line of the note of the record that signs as `name`.
+pub(super) fn pruned_origin(name: &str) -> String {
+    format!("{name}{ORIGIN}")
+}

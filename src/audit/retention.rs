@@ -1,0 +1,254 @@
+//! Retention: entries that are older than `audit.retention` are removed, and what
+//! they alone referred to, a little at a time.
+//!
+//! Nobody waits for it: a step takes some milliseconds, and the writer takes one
+//! after each of its batches, or soon after the last one if nothing comes. A crash
+//! in between loses nothing, since the next search finds what is left to be done.
+//!
+//! Does not know what an entry says.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, params};
+use tokio::time::Instant;
+
+use super::pruned::PrunedEnd;
+use super::used_values::{UsedValues, remove_unused_bodies};
+use crate::clock;
+
+/// Rows of one table that are removed in a step.
+const STEP_ROWS: i64 = 512;
+
+/// Decisions that are read in a step.
+const STEP_DECISIONS: i64 = 4096;
+
+/// Robots.txt that are removed in a step.
+const STEP_BODIES: i64 = 64;
+
+/// Pages that are given back to the file system in a step.
+const STEP_PAGES: i64 = 64;
+
+/// Unused pages that stay in the file: what comes next is written to them.
+const SPARE_PAGES: i64 = 1024;
+
+/// Time between two searches for entries that are old enough.
+const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Time to the next search after a step that failed.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// Time to the next step if nothing is to be written meanwhile.
+const STEP_EVERY: Duration = Duration::from_millis(5);
+
+/// Statements that remove entries up to a number, some rows at a time. A decision
+/// whose ending comes later stays with it.
+const REMOVE_BY_NUMBER: [&str; 5] = [
+    "DELETE FROM ending WHERE decision IN (
+       SELECT decision FROM ending WHERE decision <= ?1 AND seq <= ?1 ORDER BY decision LIMIT ?2)",
+    "DELETE FROM decision WHERE seq IN (
+       SELECT seq FROM decision AS d WHERE seq <= ?1
+         AND NOT EXISTS (SELECT 1 FROM ending AS e WHERE e.decision = d.seq)
+       ORDER BY seq LIMIT ?2)",
+    "DELETE FROM event WHERE seq IN (
+       SELECT seq FROM event WHERE seq <= ?1 ORDER BY seq LIMIT ?2)",
+    "DELETE FROM lost_range WHERE first IN (
+       SELECT first FROM lost_range WHERE last <= ?1 ORDER BY first LIMIT ?2)",
+    // The last of them begins the run of what is left.
+    "DELETE FROM clock_step WHERE seq IN (
+       SELECT seq FROM clock_step
+       WHERE seq < (SELECT max(seq) FROM clock_step WHERE seq <= ?1) LIMIT ?2)",
+];
+
+/// Statements that remove summaries up to a part.
+const REMOVE_BY_PART: [&str; 3] = [
+    "DELETE FROM rollup WHERE part IN (SELECT part FROM rollup WHERE part <= ?1 LIMIT ?2)",
+    "DELETE FROM part WHERE (field, part, value) IN (
+       SELECT field, part, value FROM part WHERE field = 1 AND part <= ?1 LIMIT ?2)",
+    "DELETE FROM part WHERE (field, part, value) IN (
+       SELECT field, part, value FROM part WHERE field = 2 AND part <= ?1 LIMIT ?2)",
+];
+
+/// What is to be done next.
+#[derive(Debug, Default)]
+enum RemovalStage {
+    /// Nothing before the next search.
+    #[default]
+    Idle,
+    /// Entries up to a number, by the statement in this place.
+    Entries { end: PrunedEnd, statement: usize },
+    /// Nothing before it is known whether more entries are to be removed.
+    MoreEntries,
+    /// Dictionary rows that no entry refers to.
+    Values(Box<UsedValues>),
+    /// Robots.txt that nothing refers to.
+    Bodies,
+    /// Pages that are not used.
+    Space,
+}
+
+/// Order to remove entries, of which some are removed at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RetentionOrder {
+    /// Moment before which they are.
+    pub(super) before: Timestamp,
+    /// Who has given the order.
+    pub(super) by: String,
+}
+
+/// What a step has changed, as far as others must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StepEffect {
+    /// Nothing that anybody remembers.
+    Unseen,
+    /// Dictionary rows are gone: what is remembered of them no longer holds.
+    ValuesRemoved,
+}
+
+/// Removal of entries that are older than the record is to be.
+#[derive(Debug)]
+pub(super) struct Retention {
+    /// Age from which on entries go; `None`: they stay.
+    age: Option<SignedDuration>,
+    stage: RemovalStage,
+    order: Option<RetentionOrder>,
+    search_at: Instant,
+}
+
+impl Retention {
+    /// Makes one that begins with a search.
+    pub(super) fn new(age: Option<SignedDuration>) -> Self {
+        Self {
+            age,
+            stage: RemovalStage::Idle,
+            order: None,
+            search_at: clock::instant(),
+        }
+    }
+
+    /// Reports whether entries are being removed.
+    pub(super) fn is_active(&self) -> bool {
+        !matches!(self.stage, RemovalStage::Idle)
+    }
+
+    /// Returns the time to the next step; `None` if none will come.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        if self.is_active() {
+            return Some(STEP_EVERY);
+        }
+        let left = || self.search_at.saturating_duration_since(clock::instant());
+        self.age.map(|_| left())
+    }
+
+    /// Returns an order for the entries that are old enough, if a search is due.
+    pub(super) fn search(&mut self) -> Option<RetentionOrder> {
+        let now = clock::instant();
+        let age = self
+            .age
+            .filter(|_| !self.is_active() && self.search_at <= now)?;
+        self.search_at = now + SEARCH_EVERY;
+        Some(RetentionOrder {
+            before: clock::now() - age,
+            by: "audit.retention".to_owned(),
+        })
+    }
+
+    /// Has the next search be due at once.
+    pub(super) fn search_now(&mut self) {
+        self.search_at = clock::instant();
+    }
+
+    /// Takes the order of which a part was done, if it is to be looked at for more.
+    pub(super) fn take_rest(&mut self) -> Option<RetentionOrder> {
+        let is_between = matches!(self.stage, RemovalStage::MoreEntries);
+        self.order.take_if(|_| is_between)
+    }
+
+    /// Keeps an order of which a part is done, in place of the one before.
+    pub(super) fn keep_order(&mut self, order: RetentionOrder) {
+        self.order = Some(order);
+    }
+
+    /// Begins to remove the entries up to `end`, which is on record by now.
+    pub(super) fn begin(&mut self, end: PrunedEnd) {
+        self.stage = RemovalStage::Entries { end, statement: 0 };
+    }
+
+    /// Gives up after a step that failed; a later search begins again.
+    pub(super) fn fail(&mut self) {
+        self.stage = RemovalStage::Idle;
+        self.search_at = clock::instant() + AGAIN_AFTER;
+    }
+
+    /// Takes a step. `connection` is in a transaction.
+    pub(super) fn step(&mut self, connection: &Connection) -> rusqlite::Result<StepEffect> {
+        let mut effect = StepEffect::Unseen;
+        let mut is_over = false;
+        let next = match &mut self.stage {
+            RemovalStage::Idle => return Ok(effect),
+            RemovalStage::MoreEntries => {
+                let used = Box::new(UsedValues::new(connection)?);
+                self.stage = RemovalStage::Values(used);
+                return Ok(effect);
+            }
+            RemovalStage::Entries { end, statement } => {
+                // In this order: a decision goes when it has no ending any more.
+                let by_number = REMOVE_BY_NUMBER.iter().map(|sql| (sql, end.last));
+                let by_part = REMOVE_BY_PART.iter().map(|sql| (sql, end.part()));
+                let Some((sql, until)) = by_number.chain(by_part).nth(*statement) else {
+                    self.stage = RemovalStage::MoreEntries;
+                    return Ok(effect);
+                };
+                let removed = connection
+                    .prepare_cached(sql)?
+                    .execute(params![until, STEP_ROWS])?;
+                if removed == 0 {
+                    *statement += 1;
+                }
+                RemovalStage::Idle
+            }
+            RemovalStage::Values(used) => {
+                if used.read(connection, STEP_DECISIONS)? {
+                    match used.remove_unused(connection)? {
+                        Some(0) => {}
+                        Some(_) => effect = StepEffect::ValuesRemoved,
+                        None => is_over = true,
+                    }
+                }
+                RemovalStage::Bodies
+            }
+            RemovalStage::Bodies => {
+                match remove_unused_bodies(connection, STEP_BODIES)? {
+                    0 => is_over = true,
+                    _ => effect = StepEffect::ValuesRemoved,
+                }
+                RemovalStage::Space
+            }
+            RemovalStage::Space => {
+                is_over = !give_pages_back(connection)?;
+                if is_over {
+                    connection.execute("UPDATE pruned SET is_removed = 1", [])?;
+                }
+                RemovalStage::Idle
+            }
+        };
+        if is_over {
+            self.stage = next;
+        }
+        Ok(effect)
+    }
+}
+
+/// Gives some unused pages back to the file system. Returns whether there are more.
+fn give_pages_back(connection: &Connection) -> rusqlite::Result<bool> {
+    let unused: i64 = connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
+    if unused <= SPARE_PAGES {
+        return Ok(false);
+    }
+    let sql = format!("PRAGMA incremental_vacuum({STEP_PAGES})");
+    let mut statement = connection.prepare(&sql)?;
+    let mut pages = statement.query([])?;
+    // A row for each page: it is given back when the next row is asked for.
+    while pages.next()?.is_some() {}
+    Ok(true)
+}

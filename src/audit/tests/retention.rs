@@ -1,0 +1,301 @@
+//! Removal of old entries: what goes, what stays, and what is known of it.
+
+use jiff::SignedDuration;
+use rusqlite::OptionalExtension;
+
+use super::super::parts::{PART_NUMBERS, part_of};
+use super::super::seal_check::{OutsideHead, SealEvidence};
+use super::super::sequence::Sequence;
+use super::super::verify::{verify, verify_with};
+use super::*;
+
+/// Decisions of the record, which with their endings take up more than two parts.
+const DECISIONS: i64 = 9000;
+
+/// URL that only the first decision is about.
+const FIRST_URL: &str = "http://once.test/private/first-of-all";
+
+fn at(number: i64) -> Timestamp {
+    now() + SignedDuration::from_secs(number)
+}
+
+fn record_of_url(url: &str, number: i64) -> Record {
+    let inquiry = Arc::new(Inquiry {
+        crawler: Crawler::parse("FooBot/2.1"),
+        target: url.parse().unwrap(),
+        method: "GET".to_owned(),
+    });
+    record_of(&decide(&inquiry, &robots(), &policy(), at(number)))
+}
+
+/// Writes decisions with these numbers, all but the first about one host, a second
+/// apart.
+async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
+    for number in numbers {
+        let url = if number == 0 {
+            FIRST_URL
+        } else {
+            "http://o.test/a"
+        };
+        let (_, ending) = kit.log.record(record_of_url(url, number)).await.unwrap();
+        drop(ending);
+    }
+    kit.log.probe().await.unwrap();
+}
+
+async fn long_record() -> Kit {
+    let kit = Kit::new(Durability::Queue, 4096);
+    write(&kit, 0..DECISIONS).await;
+    kit
+}
+
+/// Removes what is from before decision `number`, and waits until it is gone.
+async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
+    let pruned = kit.log.prune(at(number), "test".to_owned()).await.unwrap();
+    timeout(Duration::from_secs(60), kit.log.pruned())
+        .await
+        .unwrap()
+        .unwrap();
+    // The event comes by the queue.
+    kit.log.probe().await.unwrap();
+    pruned
+}
+
+fn count(kit: &Kit, sql: &str) -> i64 {
+    let connection = Connection::open(kit.path()).unwrap();
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn verified(kit: &Kit) -> Verification {
+    let mut found = Vec::new();
+    let sums = verify(&kit.reader(), &DecisionFilter::default(), |finding| {
+        found.push(finding);
+    });
+    assert_eq!(found, Vec::<String>::new());
+    sums.unwrap()
+}
+
+/// Number of entries with numbers up to `last`.
+fn entries_until(kit: &Kit, last: u64) -> i64 {
+    ["decision", "ending", "event"]
+        .map(|table| {
+            count(
+                kit,
+                &format!("SELECT count(*) FROM {table} WHERE seq <= {last}"),
+            )
+        })
+        .iter()
+        .sum()
+}
+
+// Ours.
+#[tokio::test]
+async fn old_parts_go_with_all_they_alone_refer_to_and_the_rest_verifies() {
+    let kit = long_record().await;
+    let before = verified(&kit);
+    let origins = "SELECT count(*) FROM origin WHERE host = 'once.test'";
+    let snapshots = "SELECT count(*) FROM rollup WHERE part = 0";
+    assert_eq!((count(&kit, origins), count(&kit, snapshots)), (1, 1));
+    // The first part has some 4,096 decisions, and no others are as old.
+    let pruned = prune(&kit, 5000).await;
+    let expected = PrunedNumbers {
+        first: 1,
+        last: PART_NUMBERS as u64,
+    };
+    assert_eq!(pruned, expected);
+    assert_eq!(entries_until(&kit, pruned.last), 0);
+    assert_eq!((count(&kit, origins), count(&kit, snapshots)), (0, 0));
+    let after = verified(&kit);
+    assert_eq!(after.pruned, pruned.last);
+    assert!(after.decided < before.decided);
+    assert_eq!(after.missing, 0);
+    let events = kit.reader().events(&EventFilter::default(), 0).unwrap();
+    let event = events.iter().find(|event| event.kind == "pruned").unwrap();
+    let detail = event.detail.as_deref().unwrap();
+    assert!(detail.contains("\"entries_until\":8192"), "{detail}");
+    assert!(detail.contains("\"by\":\"test\""), "{detail}");
+    // Nothing is as old any more, and nothing is removed twice.
+    let again = prune(&kit, 5000).await;
+    assert_eq!((again.first, again.last), (pruned.last + 1, pruned.last));
+    // What is written next is as before, the values that are gone included.
+    write(&kit, 0..3).await;
+    assert_eq!(count(&kit, origins), 1);
+    verified(&kit);
+    // A start finds all that there has to be.
+    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    write(&kit, 3..5).await;
+    verified(&kit);
+}
+
+// Ours: personal data that are removed are not to be found in the file.
+#[tokio::test]
+async fn what_is_removed_is_overwritten() {
+    let kit = long_record().await;
+    let is_there = |kit: &Kit| {
+        let bytes = std::fs::read(kit.path()).unwrap();
+        let text = b"first-of-all";
+        bytes.windows(text.len()).any(|window| window == text)
+    };
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    assert!(is_there(&kit));
+    prune(&kit, 5000).await;
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    assert!(!is_there(&kit));
+}
+
+// Ours: a download over days keeps its decision until it has ended, and then goes.
+#[tokio::test]
+async fn a_decision_stays_until_its_ending_is_old_enough() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let (_, ending) = kit.log.record(record_of_url(FIRST_URL, 0)).await.unwrap();
+    write(&kit, 1..DECISIONS).await;
+    drop(ending);
+    write(&kit, DECISIONS..DECISIONS + 1).await;
+    let pruned = prune(&kit, 5000).await;
+    // With the last one of the part, whose ending has the next number.
+    assert_eq!(entries_until(&kit, pruned.last), 2);
+    let found = kit.reader().record(1).unwrap().unwrap();
+    assert_eq!(found.record.url, FIRST_URL);
+    assert!(found.is_as_written);
+    verified(&kit);
+    write(&kit, DECISIONS..2 * DECISIONS).await;
+    let pruned = prune(&kit, 2 * DECISIONS).await;
+    assert!(2 < part_of(pruned.last as i64));
+    assert_eq!(entries_until(&kit, pruned.last), 0);
+    verified(&kit);
+}
+
+// Ours.
+#[tokio::test]
+async fn a_removal_that_a_crash_has_cut_short_goes_on() {
+    let kit = long_record().await;
+    prune(&kit, 5000).await;
+    let folder = kit.closed().await;
+    let connection = Connection::open(file(folder.path())).unwrap();
+    // As a crash behind the first step leaves it: a row that is to go is there.
+    connection
+        .execute_batch(
+            "UPDATE pruned SET is_removed = 0;
+             INSERT INTO decision SELECT 7, time_us, client, crawler, method, origin, path,
+               ruling, reading, wait_ms, policy, snapshot, salt, leaf
+             FROM decision LIMIT 1;",
+        )
+        .unwrap();
+    drop(connection);
+    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    kit.log.pruned().await.unwrap();
+    let row = "SELECT count(*) FROM decision WHERE seq = 7";
+    assert_eq!(count(&kit, row), 0);
+    verified(&kit);
+}
+
+// Ours: a head that was exported long ago still proves what it did.
+#[tokio::test]
+async fn heads_of_removed_entries_hold() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    write(&kit, 0..2000).await;
+    // A stop makes a head.
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let exported = kit.reader().tree().newest_seal().unwrap().unwrap();
+    assert!(exported.size < PART_NUMBERS);
+    write(&kit, 2000..DECISIONS).await;
+    let pruned = prune(&kit, 5000).await;
+    assert!((exported.size as u64) < pruned.last);
+    let evidence = SealEvidence {
+        keys: Vec::new(),
+        heads: vec![OutsideHead {
+            name: "head".to_owned(),
+            note: exported.note.parse().unwrap(),
+        }],
+    };
+    let checked = |kit: &Kit| {
+        let mut found = Vec::new();
+        let sums = verify_with(
+            &kit.reader(),
+            &DecisionFilter::default(),
+            &evidence,
+            |finding| {
+                found.push(finding);
+            },
+        );
+        (sums.unwrap(), found)
+    };
+    let (sums, found) = checked(&kit);
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!(sums.seals.outside, 1);
+    for change in [
+        "UPDATE seal SET path = NULL",
+        "UPDATE seal SET path = zeroblob(length(path))",
+        "UPDATE subtree SET hash = zeroblob(32) WHERE part = 0",
+        "DELETE FROM subtree WHERE part = 0",
+        "UPDATE pruned SET note = replace(note, 'time 2', 'time 3')",
+    ] {
+        let path = kit.path().with_file_name("copy.db");
+        let _ = std::fs::remove_file(&path);
+        kit.sql(&format!("VACUUM INTO '{}'", path.display()));
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(change)
+            .unwrap();
+        let reader = AuditReader::open(&path).unwrap();
+        let mut found = Vec::new();
+        verify_with(&reader, &DecisionFilter::default(), &evidence, |finding| {
+            found.push(finding);
+        })
+        .unwrap();
+        assert!(!found.is_empty(), "{change}");
+    }
+}
+
+// Ours: rows that somebody removed are missing, whatever `pruned` says.
+#[tokio::test]
+async fn a_changed_end_of_what_was_removed_is_found() {
+    let kit = long_record().await;
+    let pruned = prune(&kit, 5000).await;
+    let later = pruned.last + 100;
+    kit.sql(&format!(
+        "DELETE FROM decision WHERE seq <= {later}; DELETE FROM ending WHERE seq <= {later};
+         UPDATE pruned SET last = {later};"
+    ));
+    let mut found = Vec::new();
+    verify(&kit.reader(), &DecisionFilter::default(), |finding| {
+        found.push(finding);
+    })
+    .unwrap();
+    let text = format!(
+        "{later}: these entries were removed, and no note of the key of the record says so"
+    );
+    assert!(found.contains(&text), "{found:?}");
+}
+
+// Ours: what is requested meanwhile is recorded, and nothing of it is lost.
+#[tokio::test]
+async fn entries_are_written_while_others_are_removed() {
+    let kit = long_record().await;
+    let pruned = kit.log.prune(at(5000), "test".to_owned()).await.unwrap();
+    assert!(pruned.first < pruned.last);
+    let mut writers = JoinSet::new();
+    for writer in 0..4 {
+        let log = Arc::clone(&kit.log);
+        writers.spawn(async move {
+            for number in 0..200 {
+                let url = format!("http://w{writer}.test/{number}");
+                let record = record_of_url(&url, DECISIONS + number);
+                drop(log.record(record).await.unwrap());
+            }
+        });
+    }
+    writers.join_all().await;
+    kit.log.pruned().await.unwrap();
+    kit.log.probe().await.unwrap();
+    let written = "SELECT count(*) FROM audit_log WHERE host LIKE 'w_.test'";
+    assert_eq!(count(&kit, written), 800);
+    verified(&kit);
+    let connection = Connection::open(kit.path()).unwrap();
+    let sequence = Sequence::read(&connection).unwrap().unwrap();
+    let last: Option<i64> = connection
+        .query_row("SELECT max(seq) FROM ending", [], |row| row.get(0))
+        .optional()
+        .unwrap();
+    assert!(last <= Some(sequence.last));
+}

@@ -1,0 +1,156 @@
+//! Dictionary rows that entries refer to: found by reading all entries, some at a
+//! time.
+//!
+//! References are not indexed, since an index would be written to with each request.
+//! Entries that are written meanwhile come behind those that were read, and endings
+//! of earlier decisions are looked for again, so that at the end of the table
+//! everything was seen.
+
+use std::collections::HashSet;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::dictionary::{
+    CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS, SNAPSHOTS, TERMS,
+};
+use super::events::ProcessEventKind;
+
+const DECISIONS: &str = "
+SELECT d.seq, d.client, d.crawler, d.method, d.origin, d.ruling, d.policy, d.snapshot,
+       e.decision, e.directives, e.error
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
+WHERE ? < d.seq ORDER BY d.seq LIMIT ?";
+
+const ENDING: &str = "SELECT directives, error FROM ending WHERE decision = ?";
+
+/// Rows of a dictionary that are looked at in one step.
+const STEP_ROWS: i64 = 256;
+
+/// Dictionaries, in the order in which unused rows are removed.
+const TABLES: [&DictionaryTable; 8] = [
+    &CLIENTS,
+    &CRAWLERS,
+    &TERMS,
+    &ORIGINS,
+    &RULINGS,
+    &POLICIES,
+    &SNAPSHOTS,
+    &DIRECTIVES,
+];
+
+/// Places of the dictionaries in [`TABLES`].
+const TERM: usize = 2;
+const FIRST_OF_ENDING: usize = 7;
+
+/// Values that are in use, as far as entries were read.
+#[derive(Debug, Default)]
+pub(super) struct UsedValues {
+    used: [HashSet<i64>; TABLES.len()],
+    /// Last decision that was read.
+    last: i64,
+    /// Decisions of this process that had no ending then. Those of earlier ones
+    /// never will.
+    open: Vec<i64>,
+    /// Number of the event with which this process began.
+    started: i64,
+    /// Dictionary, and the row in it, up to which unused rows were removed.
+    table: usize,
+    row: i64,
+}
+
+impl UsedValues {
+    /// Begins before the first decision.
+    pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
+        let sql = "SELECT coalesce(max(seq), 0) FROM event WHERE kind = ?";
+        let kind = ProcessEventKind::Started.as_str();
+        Ok(Self {
+            started: connection.query_row(sql, [kind], |row| row.get(0))?,
+            ..Self::default()
+        })
+    }
+
+    /// Reads at most `most` decisions with their endings. Returns whether all were
+    /// read.
+    pub(super) fn read(&mut self, connection: &Connection, most: i64) -> rusqlite::Result<bool> {
+        let mut statement = connection.prepare_cached(DECISIONS)?;
+        let mut rows = statement.query(params![self.last, most])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            count += 1;
+            self.last = row.get(0)?;
+            for (table, used) in self.used.iter_mut().enumerate().take(FIRST_OF_ENDING) {
+                used.extend(row.get::<_, Option<i64>>(table + 1)?);
+            }
+            match row.get::<_, Option<i64>>(8)? {
+                Some(_) => self.add_ending(row, 9)?,
+                None if self.started < self.last => self.open.push(self.last),
+                None => {}
+            }
+        }
+        Ok(count < most)
+    }
+
+    /// Reads the endings that have come since their decisions were read.
+    fn read_late_endings(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut statement = connection.prepare_cached(ENDING)?;
+        for decision in std::mem::take(&mut self.open) {
+            let ended = statement.query_row([decision], |row| self.add_ending(row, 0));
+            if ended.optional()?.is_none() {
+                self.open.push(decision);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_ending(&mut self, row: &Row<'_>, column: usize) -> rusqlite::Result<()> {
+        let [.., directives] = &mut self.used;
+        directives.extend(row.get::<_, Option<i64>>(column)?);
+        if let Some(terms) = self.used.get_mut(TERM) {
+            terms.extend(row.get::<_, Option<i64>>(column + 1)?);
+        }
+        Ok(())
+    }
+
+    /// Removes unused rows among the next of a dictionary. Returns how many there
+    /// were; `None` when all were looked at. `connection` is in a transaction.
+    pub(super) fn remove_unused(
+        &mut self,
+        connection: &Connection,
+    ) -> rusqlite::Result<Option<usize>> {
+        // In the same transaction: what was written since the last step may refer to a
+        // value that nothing else does.
+        while !self.read(connection, i64::MAX)? {}
+        self.read_late_endings(connection)?;
+        let Some((table, used)) = TABLES.get(self.table).zip(self.used.get(self.table)) else {
+            return Ok(None);
+        };
+        let name = table.name;
+        let sql = format!("SELECT id FROM {name} WHERE ? < id ORDER BY id LIMIT ?");
+        let mut statement = connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(params![self.row, STEP_ROWS], |row| row.get(0))?;
+        // All of them before the first is deleted: the query reads the same table.
+        let ids: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+        let mut delete = connection.prepare_cached(&format!("DELETE FROM {name} WHERE id = ?"))?;
+        let mut removed = 0;
+        for id in ids.iter().filter(|id| !used.contains(id)) {
+            removed += delete.execute([id])?;
+        }
+        match ids.last() {
+            Some(last) => self.row = *last,
+            None => (self.table, self.row) = (self.table + 1, 0),
+        }
+        Ok(Some(removed))
+    }
+}
+
+/// Removes at most `most` robots.txt that neither a snapshot nor a saved one has.
+/// Returns how many there were.
+pub(super) fn remove_unused_bodies(connection: &Connection, most: i64) -> rusqlite::Result<usize> {
+    let sql = "
+DELETE FROM body WHERE rowid IN (
+  SELECT rowid FROM body
+  WHERE sha256 NOT IN (SELECT body FROM snapshot WHERE body IS NOT NULL)
+    AND sha256 NOT IN (SELECT body FROM kept WHERE body IS NOT NULL)
+  LIMIT ?)";
+    connection.prepare_cached(sql)?.execute([most])
+}

@@ -1,0 +1,161 @@
+//! Removal of old entries, by age, by command, and on a full disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::kit::client::{Crawler, get};
+use crate::kit::disk::Disk;
+use crate::kit::namespace::{Addresses, inside};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::program::Outcome;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::{run_within, until};
+
+/// Requests whose entries take up more than a part of 8,192 numbers.
+const REQUESTS: usize = 4200;
+
+/// Longest time for a test.
+const MINUTES: Duration = Duration::from_secs(180);
+
+fn config(origin: &Origin) -> Config {
+    resolve("o.test", origin.address())
+        .set("audit.store = \"sqlite:data/audit.db\"")
+        .set("audit.durability = \"queue\"")
+}
+
+/// Asks for pages that are refused, until the record has more than a part.
+async fn fill_part(proxy: &Proxy) {
+    let mut crawler = Crawler::plain(proxy).await;
+    for page in 0..REQUESTS {
+        let url = format!("http://o.test/no/{page}");
+        assert_eq!(crawler.get(&url, "o.test").await.status(), 403);
+    }
+    // All of it is to be older than a second.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+}
+
+async fn origin() -> Origin {
+    Script::robots("User-agent: *\nDisallow: /no\n")
+        .start()
+        .await
+}
+
+/// Has the proxy that runs remove what is older than `age`.
+async fn prune(proxy: &Proxy, age: &str) -> String {
+    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let arguments = ["audit", "prune", "--before", age, "--set", &admin];
+    done(proxy.place(), &arguments).await.stdout
+}
+
+async fn done(place: &Place, arguments: &[&str]) -> Outcome {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome
+}
+
+/// Waits until the first page is gone from the record.
+async fn first_is_gone(place: &Place) {
+    until("removal", async || {
+        let arguments = ["audit", "list", "--url", "http://o.test/no/0", "--json"];
+        let rows = place.run(&arguments).await.json_lines();
+        rows.is_empty().then_some(())
+    })
+    .await;
+}
+
+/// Holds that `verify` finds nothing, and tells what was removed.
+async fn verified(place: &Place) {
+    let outcome = done(place, &["audit", "verify", "--json"]).await;
+    let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(sums["findings"], Value::Array(Vec::new()));
+    assert!(sums["pruned"].as_u64().unwrap() >= 8192, "{sums}");
+}
+
+// Ours.
+#[test]
+fn a_command_has_the_running_proxy_remove_entries() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        fill_part(&proxy).await;
+        let place = proxy.place();
+        let said = prune(&proxy, "1d").await;
+        assert!(said.contains("nothing to remove"), "{said}");
+        let said = prune(&proxy, "1s").await;
+        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        first_is_gone(place).await;
+        let outcome = place.run(&["audit", "show", "3"]).await;
+        assert_eq!(outcome.code, Some(1));
+        let text = "entries up to 8192 were removed";
+        assert!(outcome.stderr.contains(text), "{outcome:?}");
+        let place = proxy.stop().await;
+        verified(&place).await;
+        let events = done(&place, &["audit", "events", "--kind", "pruned", "--json"]).await;
+        let by = &events.json_lines()[0]["detail"]["by"];
+        assert_eq!(by, "admin token from 127.0.0.1");
+    });
+}
+
+// Ours.
+#[test]
+fn a_command_removes_entries_where_no_proxy_runs() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        fill_part(&proxy).await;
+        let place = proxy.stop().await;
+        let said = done(&place, &["audit", "prune", "--before", "1s"])
+            .await
+            .stdout;
+        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        let url = "http://o.test/no/0";
+        let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
+        assert_eq!(listed.stdout, "");
+        verified(&place).await;
+    });
+}
+
+// Ours.
+#[test]
+fn entries_go_by_their_age() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        fill_part(&proxy).await;
+        // The first search is made at the start.
+        let place = proxy.stop().await;
+        place.configure(&config(&origin).set("audit.retention = \"1s\""));
+        let proxy = place.start().await;
+        first_is_gone(proxy.place()).await;
+        let place = proxy.stop().await;
+        verified(&place).await;
+    });
+}
+
+// Ours: on a file system of 64 MiB, in a mount namespace.
+#[test]
+fn a_full_disk_can_be_pruned() {
+    let name = "retention::a_full_disk_can_be_pruned";
+    inside(name, Addresses::These(&[]), async {
+        let origin = origin().await;
+        let place = Place::with(&config(&origin));
+        let disk = Disk::mount(place.path("data"), 64 << 20);
+        let proxy = Arc::new(place.start().await);
+        fill_part(&proxy).await;
+        assert!(proxy.place().path("data/ballast").exists());
+        disk.fill();
+        until("refusal", async || {
+            (get(&proxy, "http://o.test/a").await.status() == 503).then_some(())
+        })
+        .await;
+        prune(&proxy, "1s").await;
+        until("room", async || {
+            (get(&proxy, "http://o.test/a").await.status() == 200).then_some(())
+        })
+        .await;
+        first_is_gone(proxy.place()).await;
+        verified(proxy.place()).await;
+    });
+}

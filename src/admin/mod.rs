@@ -7,9 +7,8 @@
 
 mod access;
 mod api;
+mod orders;
 mod places;
-mod prune;
-mod release;
 mod state_pages;
 mod token;
 
@@ -37,10 +36,10 @@ use tokio_util::task::TaskTracker;
 pub use self::access::Access;
 use self::access::{require_own_host, require_token};
 pub use self::api::ROWS_SHOWN;
+use self::orders::AdminClient;
+pub use self::orders::BackOffRelease;
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
-use self::release::AdminClient;
-pub use self::release::BackOffRelease;
 pub use self::state_pages::PaceSource;
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
@@ -107,11 +106,11 @@ fn pages(admin: Admin) -> Router {
     let guarded = Router::new()
         .route("/api/v1/pace", get(state_pages::pace))
         .with_state(admin.pace.clone())
-        .route("/api/v1/pace/{host}", delete(release::release))
+        .route("/api/v1/pace/{host}", delete(orders::release))
         .with_state(admin.release.clone())
         .route("/api/v1/clients", get(state_pages::clients))
         .with_state(Arc::clone(&admin.clients))
-        .route("/api/v1/audit/prune", post(prune::prune))
+        .route("/api/v1/audit/prune", post(orders::prune))
         .with_state(Arc::clone(&admin.audit))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);

@@ -264,7 +264,8 @@ impl DecisionParts<'_> {
         let (seq, time_us, wait_ms) = (row.get(0)?, row.get(1)?, row.get(9)?);
         let path = text_bytes(row.get_ref(6)?).unwrap_or_default();
         let reading = text_bytes(row.get_ref(8)?);
-        let salt = row.get_ref(12)?.as_bytes().unwrap_or_default();
+        // A text of the same bytes is not what was written.
+        let salt = row.get_ref(12)?.as_blob().unwrap_or_default();
         let context = self.context()?;
         let (client, origin) = (row.get(2)?, row.get(5)?);
         let values = || {

@@ -483,6 +483,8 @@ impl AuditStore {
             effect = retention.step(transaction.connection())?;
             Ok(())
         })?;
+        // Nobody may ask for anything meanwhile, and each step is written to the WAL.
+        self.checkpoint_if_due();
         if !retention.is_active() {
             self.ballast.take_up();
         }

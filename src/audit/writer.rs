@@ -151,8 +151,7 @@ impl AuditWriter {
         let unsealed = i64::try_from(self.store.unsealed()).unwrap_or(i64::MAX);
         self.metrics.audit_unsealed.set(unsealed);
         for order in orders {
-            // Only what is sealed can go.
-            self.seal();
+            self.seal_before_removal();
             let pruned = self.remove_entries(order.order).map_err(Arc::new);
             // Whoever asked may be gone: it is done all the same.
             order.ack.send(pruned).unwrap_or_default();
@@ -163,19 +162,34 @@ impl AuditWriter {
     /// Makes a head of all that is committed. Where that fails, it is tried again,
     /// and no request is refused because of it.
     fn seal(&mut self) {
-        let result = match self.store.seal() {
-            Ok(None) => return,
+        if let Err(error) = self.make_head() {
+            tracing::warn!(target: REPEATING, %error, "a head of the record could not be written");
+        }
+    }
+
+    fn make_head(&mut self) -> Result<(), WriteError> {
+        let made = self.store.seal();
+        let result = match &made {
+            Ok(None) => return Ok(()),
             Ok(Some(note)) => {
-                self.heads.send_replace(Some(note.into()));
+                self.heads.send_replace(Some(note.as_str().into()));
                 "made"
             }
-            Err(error) => {
-                tracing::warn!(target: REPEATING, %error, "a head of the record could not be written");
-                "failed"
-            }
+            Err(_) => "failed",
         };
         let seals = &self.metrics.audit_seals;
         seals.get_or_create(&ResultLabel { result }).inc();
+        made.map(drop)
+    }
+
+    /// Makes a head of what is to be removed: only what is sealed can go. On a full
+    /// disk that takes the room of the ballast.
+    fn seal_before_removal(&mut self) {
+        if let Err(error) = self.make_head()
+            && self.makes_room_for(&error)
+        {
+            self.seal();
+        }
     }
 
     /// Takes orders to remove entries out of the batch: they are no entries.

@@ -509,7 +509,11 @@ async fn a_file_that_is_cut_or_has_another_byte_is_found() {
         }
         cases += 1;
         let found = original.found(&path, &original.evidence);
-        assert!(!found.is_empty(), "{seed}: byte {at}, {:?}", after.is_ok());
+        let differs = after.map(|dump| {
+            let mut lines = dump.lines().zip(original.dump.lines());
+            lines.find_map(|(now, was)| (now != was).then(|| format!("{now}, was {was}")))
+        });
+        assert!(!found.is_empty(), "{seed}: byte {at}: {differs:?}");
     }
     // Most bytes of the file are in pages that nothing refers to any more, or zeros.
     assert!(CASES / 4 < cases, "{cases}");

@@ -1,7 +1,11 @@
-//! `DELETE /api/v1/pace/HOST?reason=TEXT`: ends the back-off of a host.
+//! Orders of an operator: what a request to the admin listener changes.
 //!
-//! Does not know the scheduler: `serve` hands over a [`BackOffRelease`], which
-//! also has it recorded.
+//! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host, and
+//! `POST /api/v1/audit/prune?before=TIME` removes old entries of the record. Both are
+//! recorded with who gave them.
+//!
+//! Does not know the scheduler, nor the record's files: `serve` hands over a
+//! [`BackOffRelease`], and the record.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,9 +14,11 @@ use std::sync::Arc;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::api;
+use crate::audit::AuditLog;
 use crate::pace::back_off::ReleaseOrder;
 use politesse_robots::origin::Host;
 
@@ -51,12 +57,8 @@ pub(super) async fn release(
         let text = format!("a reason is wanted: ?reason=TEXT, {REASON_BYTES_MAX} bytes at most\n");
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
-    let client = request.extensions().get::<AdminClient>();
-    let from = client.map_or_else(String::new, |AdminClient(address)| {
-        format!(" from {}", address.ip().to_canonical())
-    });
     let order = ReleaseOrder {
-        by: format!("admin token{from}"),
+        by: giver(&request),
         reason,
     };
     if (release.0)(&host, order) {
@@ -65,6 +67,33 @@ pub(super) async fn release(
         let text = format!("{host} has no back-off that could be ended\n");
         (StatusCode::NOT_FOUND, text).into_response()
     }
+}
+
+/// Begins to remove the entries from before the time in the query.
+pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let Some(before) = before(query) else {
+        let text = "a time is wanted: ?before=2026-11-22T10:00:00Z\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    // Only begun: it may go on for longer than a client waits for an answer.
+    match audit.prune(before, giver(&request)).await {
+        Ok(numbers) => api::json(&numbers),
+        Err(error) => api::unavailable(&error),
+    }
+}
+
+fn before(query: &str) -> Option<Timestamp> {
+    api::unescape(query.strip_prefix("before=")?)?.parse().ok()
+}
+
+/// Names who has given the order of `request`, as the record has it.
+fn giver(request: &Request) -> String {
+    let client = request.extensions().get::<AdminClient>();
+    let from = client.map_or_else(String::new, |AdminClient(address)| {
+        format!(" from {}", address.ip().to_canonical())
+    });
+    format!("admin token{from}")
 }
 
 /// Reads the reason of a query; `None` if it is absent, too long, or no line of

@@ -4,7 +4,7 @@ mod arguments;
 mod bundle;
 mod details;
 mod ecs;
-mod export;
+pub(super) mod export;
 mod heads;
 mod line_diff;
 mod listing;

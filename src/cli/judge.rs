@@ -9,6 +9,7 @@ mod counts;
 mod gathering;
 mod logs;
 mod outcome;
+mod page;
 mod past_request;
 mod progress;
 mod report;
@@ -29,6 +30,7 @@ use self::counts::JudgeCounts;
 use self::gathering::gather;
 use self::logs::{LogFile, LogItem};
 use self::outcome::PastVerdict;
+use self::page::write_page;
 use self::past_request::PastRequest;
 use self::report::print_counts;
 use self::robots_index::AnswerChoice;
@@ -39,7 +41,7 @@ use super::check::context::{CheckContext, TermArguments};
 use super::check::saved::SavedFolder;
 use super::configuration::ConfigurationRequest;
 use super::lines::open;
-use super::output::{Exit, print_notice};
+use super::output::{Exit, Usage, print_notice};
 
 /// Requests of a log that are judged at a time.
 const BATCH_REQUESTS: usize = 8192;
@@ -77,6 +79,10 @@ pub(super) struct JudgeArguments {
     /// Lists the requests with this verdict alone: disallow, unknown or allow.
     #[arg(long, value_name = "VERDICT", requires = "requests", value_parser = verdict)]
     verdict: Option<PastVerdict>,
+    /// A page for people as well: HTML without scripts, that prints on A4. The file must not be
+    /// there yet.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// How many rows a table of counts has; 0 means all.
     #[arg(long, default_value_t = 20)]
     limit: usize,
@@ -114,6 +120,11 @@ pub(super) fn judge(
     arguments: &JudgeArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
+    // Before hours of judging, not after them.
+    if let Some(path) = arguments.html.as_deref().filter(|path| path.exists()) {
+        let name = path.display();
+        return Err(Usage::Arguments(format!("{name} is there already")).into());
+    }
     let context = CheckContext::offline(&arguments.terms, configuration)?;
     let folder = match &arguments.robots {
         Some(path) => Some(SavedFolder::open(path.clone(), &context)?),
@@ -190,6 +201,7 @@ fn judge_logs(
 /// Judging of one batch after the other, and what becomes of the verdicts.
 struct Judging<'a> {
     arguments: &'a JudgeArguments,
+    files: &'a [String],
     counts: JudgeCounts,
     rows: Option<RequestRows<'a>>,
 }
@@ -201,6 +213,7 @@ impl<'a> Judging<'a> {
         let rows = arguments.requests.then(|| RequestRows::new(form, files));
         Self {
             arguments,
+            files,
             counts,
             rows,
         }
@@ -232,6 +245,9 @@ impl<'a> Judging<'a> {
                 }
             }
             None => print_counts(counts, self.arguments.form.form(), self.arguments.limit)?,
+        }
+        if let Some(path) = &self.arguments.html {
+            write_page(counts, self.files, path)?;
         }
         // Unlike in other commands a request that was disallowed counts before one
         // of which nothing is known: hardly an archive is without these.

@@ -20,6 +20,7 @@ mod lines;
 mod log;
 mod output;
 mod pace;
+mod page;
 mod process;
 mod run;
 mod serve;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use politesse::decision::digest::Digest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -540,6 +541,41 @@ fn hostile_archives_print_nothing_that_acts() {
                 assert!(!is_formula, "{field}");
             }
         }
+    });
+}
+
+// Ours: a page for people, on which nothing that a crawl has fetched acts.
+#[test]
+fn a_page_tells_what_was_disallowed_and_of_which_files() {
+    run(async {
+        let mut warc = Warc::plain();
+        let rule = "User-agent: *\nDisallow: /<script>\u{202e}\nDisallow: /b\n";
+        warc.robots("2026-01-02T00:00:00Z", rule);
+        for path in ["b", "b", "c", "<script>\u{202e}"] {
+            let url = format!("https://h.test/{path}");
+            warc.request("2026-01-02T01:01:00Z", &url, Some("<b>Bot\u{1b}/1"));
+        }
+        let folder = folder(&warc);
+        let arguments = ["judge", "--warc", "a.warc", "--html", "page.html"];
+        let outcome = run_in(folder.path(), &arguments).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+        let sha256 = Digest::of(&warc.bytes).to_string();
+        for told in [
+            "disallowed by robots.txt</span>",
+            "<td>3: <code><bdi>Disallow: /b</bdi></code></td><td class=\"n\">2</td>",
+            &*sha256,
+            "politesse <bdi>judge --warc a.warc --html page.html</bdi>",
+        ] {
+            assert!(page.contains(told), "{told}: {page}");
+        }
+        assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
+        assert!(
+            !page.contains("<script") && !page.contains("<b>Bot"),
+            "{page}"
+        );
+        let again = run_in(folder.path(), &arguments).await;
+        assert_eq!(again.code, Some(2), "{again:?}");
     });
 }
 

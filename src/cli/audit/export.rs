@@ -178,7 +178,7 @@ fn decision_json(decision: &StoredRecord, record: &str) -> Value {
 /// # Errors
 ///
 /// Those of `write`, and of making the file. Nothing is left of it then.
-pub(super) fn write_new_file<T>(
+pub(crate) fn write_new_file<T>(
     path: &Path,
     write: impl FnOnce(&File) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {

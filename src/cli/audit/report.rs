@@ -4,13 +4,11 @@
 //! The page is one file of HTML without scripts and links. Does not know how the
 //! facts are found.
 
-mod charts;
+mod common;
 mod gathered;
 mod operator;
-mod page;
 mod site;
 mod tables;
-mod words;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;

@@ -21,6 +21,10 @@ const RULE_BYTES_MAX: usize = 512;
 const SAMPLES_MAX: usize = 10;
 /// Damaged places that are kept.
 const DAMAGES_MAX: usize = 20;
+/// Hours that are kept apart, of more than 20 years: an archive may state any time.
+const HOURS_MAX: usize = 200_000;
+/// Seconds of an hour.
+const HOUR_SECONDS: i64 = 3600;
 /// Age from which on a robots.txt should be fetched again (RFC 9309, section 2.4).
 const ROBOTS_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
@@ -135,6 +139,8 @@ pub(crate) struct JudgeCounts {
     /// Times of the first and of the last request, of those that have one.
     pub(crate) from: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
+    /// Requests by hour since 1970, of those that have a time.
+    pub(crate) hours: BTreeMap<i64, VerdictCounts>,
     /// Requests judged by a robots.txt that was fetched more than 24 hours before.
     pub(crate) old_robots: u64,
     /// Requests by what they have in common.
@@ -159,6 +165,12 @@ impl JudgeCounts {
         // `None` is less than any time, which would make it the least.
         self.from = [self.from, at].into_iter().flatten().min();
         self.until = self.until.max(at);
+        if let Some(at) = at {
+            let hour = at.as_second().div_euclid(HOUR_SECONDS);
+            if self.hours.len() < HOURS_MAX || self.hours.contains_key(&hour) {
+                self.hours.entry(hour).or_default().add(verdict, 1);
+            }
+        }
         let robots_at = judged
             .outcome
             .as_ref()
@@ -316,6 +328,8 @@ mod tests {
         assert_eq!(hosts, [("b.test", 2, 3), ("a.test", 0, 1)]);
         assert_eq!(counts.totals.all(), 4);
         assert_eq!(counts.samples.len(), 2);
+        let hours: Vec<_> = counts.hours.values().map(|hour| hour.all()).collect();
+        assert_eq!(hours, [4]);
     }
 
     // Ours: memory does not grow with the hosts that an archive names.

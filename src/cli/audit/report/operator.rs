@@ -2,12 +2,13 @@
 
 use maud::{Markup, html};
 
+use super::common::{how_to_check, report_page, requests_over_time};
 use super::gathered::ReportData;
-use super::page::{Figure, figures, how_to_check, over_time, page, robots_box};
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
 };
-use super::words::{bytes, code, counted, duration, number, percent, shown};
+use crate::cli::page::words::{bytes, code, counted, duration, number, percent, shown};
+use crate::cli::page::{Figure, figures, robots_box};
 
 /// Makes the whole document.
 pub(super) fn document(data: &ReportData) -> Markup {
@@ -15,7 +16,7 @@ pub(super) fn document(data: &ReportData) -> Markup {
         Some(host) => format!("What was asked of {}", shown(host, 80)),
         None => "What our crawlers asked for".to_owned(),
     };
-    page(data, &title, &sections(data))
+    report_page(data, &title, &sections(data))
 }
 
 /// Makes the sections.
@@ -23,7 +24,7 @@ fn sections(data: &ReportData) -> Markup {
     html! {
         (brief(data))
         (robots_box())
-        (over_time(data))
+        (requests_over_time(data))
         (who_asked(data))
         (refusals(data))
         (report_mode(data))

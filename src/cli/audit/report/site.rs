@@ -3,12 +3,13 @@
 
 use maud::{Markup, html};
 
+use super::common::{how_to_check, report_page, requests_over_time};
 use super::gathered::ReportData;
-use super::page::{Figure, figures, how_to_check, over_time, page};
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, unknown, user_agents, versions,
 };
-use super::words::{bytes, code, counted, duration, foreign, number, shown};
+use crate::cli::page::words::{bytes, code, counted, duration, foreign, number, shown};
+use crate::cli::page::{Figure, figures};
 
 /// Makes the whole document.
 pub(super) fn document(data: &ReportData) -> Markup {
@@ -16,7 +17,7 @@ pub(super) fn document(data: &ReportData) -> Markup {
     let title = format!("Who came to {}", shown(host, 80));
     let body = html! {
         (brief(data, host))
-        (over_time(data))
+        (requests_over_time(data))
         h2 { "Who came" }
         p {
             "The names are those by which your robots.txt can address these crawlers, in a line "
@@ -35,7 +36,7 @@ pub(super) fn document(data: &ReportData) -> Markup {
         (what_to_do(data))
         (how_to_check(data))
     };
-    page(data, &title, &body)
+    report_page(data, &title, &body)
 }
 
 fn brief(data: &ReportData, host: &str) -> Markup {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::charts::{NamedBar, named_chart};
 use super::gathered::{RankedRule, ReportData};
-use super::words::{bytes, code, counted, duration, foreign, minute, number, shown};
 use crate::audit::report::HostSpeed;
 use crate::audit::stats::DecisionSums;
+use crate::cli::page::charts::{NamedBar, named_chart};
+use crate::cli::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
 
 /// Rows of a table; the others are counted.
 const ROWS_MAX: usize = 25;

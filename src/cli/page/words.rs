@@ -11,7 +11,7 @@ const TEXT_MAX: usize = 160;
 
 /// Returns a text from outside with at most `max` characters, the ones that control
 /// anything as escapes.
-pub(super) fn shown(text: &str, max: usize) -> String {
+pub(crate) fn shown(text: &str, max: usize) -> String {
     let text = inert(text);
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -21,17 +21,17 @@ pub(super) fn shown(text: &str, max: usize) -> String {
 
 /// Shows a text from outside. Its direction does not change that of what is around
 /// it.
-pub(super) fn foreign(text: &str) -> Markup {
+pub(crate) fn foreign(text: &str) -> Markup {
     html! { bdi { (shown(text, TEXT_MAX)) } }
 }
 
 /// Shows a line of a robots.txt, a name of a program or a command.
-pub(super) fn code(text: &str) -> Markup {
+pub(crate) fn code(text: &str) -> Markup {
     html! { code { bdi { (shown(text, TEXT_MAX)) } } }
 }
 
 /// Writes a number with a comma between thousands.
-pub(super) fn number(count: u64) -> String {
+pub(crate) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -43,16 +43,20 @@ pub(super) fn number(count: u64) -> String {
     text
 }
 
-/// Writes a number with a noun: in the plural, but for one.
-pub(super) fn counted(count: u64, noun: &str) -> String {
+/// Writes a number with a noun: in the plural, but for one. A
+/// noun in -y ends in -ies then.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
-        _ => format!("{} {noun}s", number(count)),
+        _ => match noun.strip_suffix('y') {
+            Some(begin) => format!("{} {begin}ies", number(count)),
+            None => format!("{} {noun}s", number(count)),
+        },
     }
 }
 
 /// Writes a share of a whole in percent; nothing of nothing is none.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();
     }
@@ -65,7 +69,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Writes a number of bytes.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     let units = [
         ("TB", 1_000_000_000_000),
         ("GB", 1_000_000_000),
@@ -83,7 +87,7 @@ pub(super) fn bytes(count: u64) -> String {
 }
 
 /// Writes a time that passes, in microseconds.
-pub(super) fn duration(micros: u64) -> String {
+pub(crate) fn duration(micros: u64) -> String {
     let tenths = micros / 100_000;
     match tenths {
         0 => format!("{} ms", micros / 1000),
@@ -96,7 +100,7 @@ pub(super) fn duration(micros: u64) -> String {
 }
 
 /// Writes a time of a clock, to the minute.
-pub(super) fn minute(at: Timestamp) -> String {
+pub(crate) fn minute(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M").to_string()
 }
 
@@ -142,8 +146,8 @@ mod tests {
             assert_eq!(duration(micros), text);
         }
         assert_eq!(
-            (counted(1, "host"), counted(2, "host")),
-            ("1 host".to_owned(), "2 hosts".to_owned())
+            ["1 host", "2 hosts", "0 entries"].map(str::to_owned),
+            [counted(1, "host"), counted(2, "host"), counted(0, "entry")],
         );
     }
 

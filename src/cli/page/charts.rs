@@ -30,31 +30,31 @@ const BEHIND: u64 = 200;
 
 /// Kind of the parts of bars: the name in the legend, and the class of its colour.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ChartPart {
-    pub(super) name: &'static str,
-    pub(super) class: &'static str,
+pub(crate) struct ChartPart {
+    pub(crate) name: &'static str,
+    pub(crate) class: &'static str,
 }
 
 /// Bar of the chart over time.
 #[derive(Debug, Clone)]
-pub(super) struct TimeBar {
+pub(crate) struct TimeBar {
     /// Time that stands below it.
-    pub(super) label: String,
+    pub(crate) label: String,
     /// Counts, in the order of the legend.
-    pub(super) counts: Vec<u64>,
+    pub(crate) counts: Vec<u64>,
 }
 
 /// Bar of the chart by name.
 #[derive(Debug, Clone)]
-pub(super) struct NamedBar {
-    pub(super) name: String,
-    pub(super) count: u64,
+pub(crate) struct NamedBar {
+    pub(crate) name: String,
+    pub(crate) count: u64,
     /// Text behind the bar.
-    pub(super) note: String,
+    pub(crate) note: String,
 }
 
 /// Draws bars over time, of parts on top of each other.
-pub(super) fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
+pub(crate) fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
     let highest = bars.iter().map(|bar| bar.counts.iter().sum()).max();
     let top = round_up(highest.unwrap_or(1));
     let inner = HEIGHT - ABOVE - BELOW;
@@ -96,7 +96,7 @@ pub(super) fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> 
 }
 
 /// Draws a bar for each name, the first at the top.
-pub(super) fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
+pub(crate) fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
     let highest = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
     let height = ROW * bars.len() as u64;
     let width = |count: u64| scaled(count, WIDTH - NAMES - BEHIND, highest).max(5);

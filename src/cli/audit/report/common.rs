@@ -1,0 +1,115 @@
+//! Sections that both kinds of report have.
+
+use maud::{Markup, html};
+
+use super::gathered::ReportData;
+use crate::audit::stats::DecisionSums;
+use crate::cli::inert::inert;
+use crate::cli::page::charts::ChartPart;
+use crate::cli::page::over_time::{HourCounts, over_time};
+use crate::cli::page::words::{code, counted, foreign, minute, number};
+use crate::cli::page::{PageFrame, page};
+
+/// Parts of the bars, in the order of [`counts`].
+const PARTS: [ChartPart; 4] = [
+    ChartPart {
+        name: "let through",
+        class: "sent",
+    },
+    ChartPart {
+        name: "let through by report mode",
+        class: "reported",
+    },
+    ChartPart {
+        name: "put off",
+        class: "later",
+    },
+    ChartPart {
+        name: "refused",
+        class: "refused",
+    },
+];
+
+/// Lays out a page about `data`.
+pub(super) fn report_page(data: &ReportData, title: &str, body: &Markup) -> Markup {
+    let frame = PageFrame {
+        title,
+        when: &when(data),
+        program: env!("CARGO_PKG_VERSION"),
+        made_at: data.scope.made_at,
+        source: html! { "the record " (code(&data.record)) },
+    };
+    page(&frame, body)
+}
+
+/// Says which time it is about.
+fn when(data: &ReportData) -> String {
+    let filter = &data.scope.filter;
+    let first = data.facts.span.map(|span| span.first);
+    match (filter.from.or(first), filter.until) {
+        (Some(from), Some(until)) => format!("{} to {} (UTC)", minute(from), minute(until)),
+        (None, Some(until)) => format!("Up to {} (UTC)", minute(until)),
+        (_, None) => "All that is on record".to_owned(),
+    }
+}
+
+/// Draws the requests over time.
+pub(super) fn requests_over_time(data: &ReportData) -> Markup {
+    let hours = data.facts.hours.iter().map(|entry| HourCounts {
+        hour: entry.hour,
+        counts: counts(&entry.sums).to_vec(),
+    });
+    over_time(&PARTS, &hours.collect::<Vec<_>>())
+}
+
+/// Returns the counts of the parts of a bar.
+fn counts(sums: &DecisionSums) -> [u64; 4] {
+    // These exclude each other; what is left was let through.
+    let other = sums.refusals + sums.later + sums.reported;
+    let through = sums.requests.saturating_sub(other);
+    [through, sums.reported, sums.later, sums.refusals]
+}
+
+/// Tells how the report can be checked, and whether the record bears it out.
+pub(super) fn how_to_check(data: &ReportData) -> Markup {
+    let check = &data.check;
+    let sums = &check.sums;
+    let arguments = data.scope.arguments();
+    html! {
+        h2 { "How to check this" }
+        p {
+            "Each request stands in a record, with the robots.txt that was in force and the \
+             settings of that time, and was written there before anything was sent. For this \
+             page " (counted(sums.decided, "decision")) " were made once more from what is on \
+             record"
+            @if check.is_good() { ": all came out the same." } @else { "." }
+        }
+        @if !check.is_good() {
+            div class="box bad" {
+                p {
+                    b { "The record does not bear all of this out: " }
+                    (counted(sums.mismatches, "entry")) " that do not fit, "
+                    (counted(sums.missing, "entry")) " missing."
+                }
+                @for finding in &check.findings { p { (foreign(finding)) } }
+                @if 0 < check.more_findings { p { "and " (number(check.more_findings)) " more" } }
+            }
+        }
+        p {
+            "Whoever has the record, or a copy of it, finds the same number by the command below \
+             it, unless a decision was changed, added or taken away:"
+        }
+        pre { "SHA-256 " (data.facts.digest) "\npolitesse audit report" (arguments) " --digest" }
+        p { "and verifies the whole record by " code { "politesse audit verify" } "." }
+        @if let Some(head) = &check.head {
+            p {
+                "The record is sealed: a signed head states how many entries there are and what \
+                 they hold. With a head that was kept elsewhere, and the public key, "
+                code { "politesse audit verify --head FILE --key KEY" }
+                " proves that nothing before it was changed. The newest head when this page was \
+                 made:"
+            }
+            pre { @for line in head.lines() { (inert(line)) "\n" } }
+        }
+    }
+}

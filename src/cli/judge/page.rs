@@ -1,0 +1,453 @@
+//! Page about judged requests, for people who know nothing of robots.txt.
+//!
+//! Does not know how requests are judged.
+
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use aws_lc_rs::digest::{Context, SHA256};
+use maud::{Markup, html};
+
+use super::counts::{
+    CountedKey, JudgeCounts, RuleLine, UnreadPart, VerdictCounts, unknown_sentence,
+};
+use super::outcome::PastVerdict;
+use crate::cli::audit::export::write_new_file;
+use crate::cli::inert::{inert, shell_quoted};
+use crate::cli::output::print_notice;
+use crate::cli::page::charts::ChartPart;
+use crate::cli::page::over_time::{HourCounts, over_time};
+use crate::cli::page::words::{code, counted, foreign, minute, number, percent};
+use crate::cli::page::{Figure, PageFrame, figures, page, robots_box};
+use crate::clock;
+use crate::decision::digest::Digest;
+
+/// Rows of a table; the others are counted.
+const ROWS_MAX: usize = 25;
+
+/// Bytes of a file that are read at a time.
+const READ_BYTES: usize = 1 << 16;
+
+/// Parts of the bars of the chart over time.
+const PARTS: [ChartPart; 3] = [
+    ChartPart {
+        name: "allowed",
+        class: "sent",
+    },
+    ChartPart {
+        name: "not to be known",
+        class: "later",
+    },
+    ChartPart {
+        name: "disallowed",
+        class: "refused",
+    },
+];
+
+/// Writes the page about `counts` to the new file `path`. Of `files`, the page has the
+/// SHA-256.
+///
+/// # Errors
+///
+/// Those of the files.
+pub(super) fn write_page(
+    counts: &JudgeCounts,
+    files: &[String],
+    path: &Path,
+) -> anyhow::Result<()> {
+    let hashed: Result<Vec<_>, _> = files.iter().map(|name| JudgedFile::of(name)).collect();
+    let sources = hashed?;
+    let command: Vec<_> = std::env::args()
+        .skip(1)
+        .map(|text| shell_quoted(&text))
+        .collect();
+    let page = document(&JudgePage {
+        counts,
+        files: &sources,
+        command: &command.join(" "),
+    });
+    let text = page.into_string();
+    write_new_file(path, |mut file| Ok(file.write_all(text.as_bytes())?))?;
+    let name = path.display();
+    print_notice(&format!("{name}: {} requests", counts.totals.all()));
+    Ok(())
+}
+
+/// File that was judged.
+#[derive(Debug)]
+struct JudgedFile {
+    name: String,
+    /// SHA-256; `None` for standard input, which can be read only once.
+    sha256: Option<Digest>,
+}
+
+impl JudgedFile {
+    fn of(name: &str) -> anyhow::Result<Self> {
+        let sha256 = match name {
+            "-" => None,
+            name => Some(sha256_of(Path::new(name)).with_context(|| inert(name))?),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            sha256,
+        })
+    }
+}
+
+fn sha256_of(path: &Path) -> io::Result<Digest> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    // Piece by piece: an archive may be larger than the memory.
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            length => context.update(buffer.get(..length).unwrap_or_default()),
+        }
+    }
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(context.finish().as_ref());
+    Ok(bytes.into())
+}
+
+/// All that the page says.
+struct JudgePage<'a> {
+    counts: &'a JudgeCounts,
+    files: &'a [JudgedFile],
+    /// Arguments of the program that made it.
+    command: &'a str,
+}
+
+/// Makes the whole document.
+fn document(data: &JudgePage<'_>) -> Markup {
+    let counts = data.counts;
+    let when = match (counts.from, counts.until) {
+        (Some(from), Some(until)) => format!("{} to {} (UTC)", minute(from), minute(until)),
+        _ => "Of a time that is not known".to_owned(),
+    };
+    let frame = PageFrame {
+        title: "What a past crawl asked for",
+        when: &when,
+        program: env!("CARGO_PKG_VERSION"),
+        made_at: clock::now(),
+        source: html! { (counted(data.files.len() as u64, "file")) },
+    };
+    let body = html! {
+        (brief(data))
+        (robots_box())
+        (requests_over_time(counts))
+        h2 { "Who asked" }
+        p { "Crawlers by the name that a robots.txt would call them." }
+        (verdict_table("Name", &counts.by(|group| group.crawler.clone())))
+        h2 { "Which websites were asked" }
+        (verdict_table("Website", &counts.by(|group| group.host.clone())))
+        (disallowed(counts))
+        (unknown(counts))
+        (how_to_check(data))
+        (glossary())
+    };
+    page(&frame, &body)
+}
+
+fn brief(data: &JudgePage<'_>) -> Markup {
+    let VerdictCounts {
+        allowed,
+        disallowed,
+        unknown,
+    } = data.counts.totals;
+    let all = data.counts.totals.all();
+    html! {
+        p class="lead" {
+            "A crawl that is over made " (counted(all, "request")) ". Each was held against the \
+             robots.txt that the website had at that time, as far as there is a copy of it. \
+             Nothing was fetched for this page, and nothing was changed in what the crawl left."
+        }
+        (figures(&[
+            Figure { class: "", count: all, text: "requests by crawlers" },
+            Figure { class: "sent", count: allowed, text: "allowed by robots.txt" },
+            Figure { class: "refused", count: disallowed, text: "disallowed by robots.txt" },
+            Figure { class: "later", count: unknown, text: "not to be known" },
+        ]))
+    }
+}
+
+fn requests_over_time(counts: &JudgeCounts) -> Markup {
+    let hours = counts.hours.iter().map(|(hour, counts)| HourCounts {
+        hour: *hour,
+        counts: vec![counts.allowed, counts.unknown, counts.disallowed],
+    });
+    let timed: u64 = counts.hours.values().map(|hour| hour.all()).sum();
+    let untimed = counts.totals.all().saturating_sub(timed);
+    html! {
+        (over_time(&PARTS, &hours.collect::<Vec<_>>()))
+        @if 0 < untimed {
+            p class="small" { (counted(untimed, "request")) " without a time not included." }
+        }
+    }
+}
+
+fn verdict_table(title: &str, rows: &[CountedKey<String>]) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th { (title) } th class="n" { "Allowed" } th class="n" { "Disallowed" }
+                th class="n" { "Not known" }
+            } }
+            tbody {
+                @for row in rows.iter().take(ROWS_MAX) {
+                    tr {
+                        td { (foreign(&row.key)) }
+                        td class="n" { (number(row.counts.allowed)) }
+                        td class="n" { (number(row.counts.disallowed)) }
+                        td class="n" { (number(row.counts.unknown)) }
+                    }
+                }
+            }
+        }
+        (left_out(rows.len(), "name"))
+    }
+}
+
+/// Says how many rows a table leaves out.
+fn left_out(all: usize, what: &str) -> Markup {
+    let left = all.saturating_sub(ROWS_MAX) as u64;
+    html! {
+        @if 0 < left { p class="small" { "and " (counted(left, what)) " more." } }
+    }
+}
+
+fn disallowed(counts: &JudgeCounts) -> Markup {
+    let rules = counts.by(|group| {
+        let is_disallowed = group.verdict == PastVerdict::Disallow;
+        is_disallowed.then(|| (group.host.clone(), group.rule.clone(), group.reason))
+    });
+    let totals = counts.totals;
+    html! {
+        h2 { "What was disallowed, and by whose rule" }
+        // Said even if there is none: silence would be taken for a section left out.
+        @if totals.disallowed == 0 {
+            p { "No request is known to have been disallowed." }
+        } @else {
+            p {
+                (counted(totals.disallowed, "request")) " (" (percent(totals.disallowed, totals.all()))
+                " of all) " @if totals.disallowed == 1 { "was" } @else { "were" }
+                " disallowed when made. The line is that of the robots.txt as it was then."
+            }
+            table {
+                thead { tr {
+                    th { "Website" } th { "Line of its robots.txt" } th class="n" { "Disallowed" }
+                } }
+                tbody {
+                    @for row in rules.iter().take(ROWS_MAX) {
+                        @let (host, rule, reason) = &row.key;
+                        tr {
+                            td { (foreign(host.as_deref().unwrap_or("–"))) }
+                            td { (cause(rule.as_ref(), reason)) }
+                            td class="n" { (number(row.counts.disallowed)) }
+                        }
+                    }
+                }
+            }
+            (left_out(rules.len(), "rule"))
+            p { "The first of them:" }
+            (samples(counts))
+        }
+    }
+}
+
+fn samples(counts: &JudgeCounts) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "When" } th { "Crawler" } th { "Address, and what disallows it" } } }
+            tbody {
+                @for sample in &counts.samples {
+                    tr {
+                        td class="t" { (sample.at.map_or("–".to_owned(), minute)) }
+                        td { (foreign(sample.group.crawler.as_deref().unwrap_or("–"))) }
+                        td {
+                            (foreign(&sample.url)) br;
+                            (cause(sample.group.rule.as_ref(), sample.group.reason))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the rule that disallows, or the reason where it is none.
+fn cause(rule: Option<&RuleLine>, reason: &str) -> Markup {
+    html! {
+        @match rule {
+            Some(rule) => { (rule.line) ": " (code(&rule.text)) }
+            None => @match reason {
+                "unreachable" => "The robots.txt could not be read at that time: then nothing may be fetched",
+                "restricted" => "The website kept its robots.txt back (status 401 or 403)",
+                "undecided" => "The robots.txt is made so that its rules take too long to try",
+                "override" => "A setting of the operator",
+                _ => (foreign(reason)),
+            }
+        }
+    }
+}
+
+fn unknown(counts: &JudgeCounts) -> Markup {
+    // A sentence for each cause, since it differs who can help it.
+    let causes = counts.by(|group| (group.verdict == PastVerdict::Unknown).then_some(group.reason));
+    let has_facts = 0 < counts.old_robots + counts.ungrouped.all() + counts.unread;
+    html! {
+        h2 { "What could not be known" }
+        @if causes.is_empty() && !has_facts {
+            p { "Of every request it is known what the robots.txt said." }
+        }
+        @if !causes.is_empty() {
+            table {
+                thead { tr { th { "Why" } th class="n" { "Requests" } } }
+                tbody {
+                    @for row in &causes {
+                        tr {
+                            td { (unknown_sentence(row.key)) }
+                            td class="n" { (number(row.counts.unknown)) }
+                        }
+                    }
+                }
+            }
+        }
+        @if has_facts {
+            ul {
+                @if 0 < counts.old_robots {
+                    li {
+                        (counted(counts.old_robots, "request")) " rest on a robots.txt that was \
+                         fetched more than 24 hours before. The website may have changed it since."
+                    }
+                }
+                @if 0 < counts.ungrouped.all() {
+                    li {
+                        (counted(counts.ungrouped.all(), "request")) " are in the totals alone, and \
+                         in no table: they have too many websites and rules."
+                    }
+                }
+                @if 0 < counts.unread {
+                    li { (counted(counts.unread, "part")) " of the files could not be read:" }
+                }
+                @for UnreadPart { file, place, cause } in &counts.unread_parts {
+                    li { (foreign(file)) " at " (number(*place)) ": " (foreign(cause)) }
+                }
+            }
+        }
+    }
+}
+
+fn how_to_check(data: &JudgePage<'_>) -> Markup {
+    html! {
+        h2 { "How to check this" }
+        p {
+            "The page is made from these files alone. Whoever has them gets the same numbers by \
+             the command below them; each SHA-256 is another one if a file was changed."
+        }
+        table {
+            thead { tr { th { "File" } th { "SHA-256" } } }
+            tbody {
+                @for file in data.files.iter().take(ROWS_MAX) {
+                    tr {
+                        td { (foreign(&file.name)) }
+                        td {
+                            @match file.sha256 {
+                                Some(sha256) => (code(&sha256.to_string())),
+                                None => "read as it came, and not kept",
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        (left_out(data.files.len(), "file"))
+        pre { "politesse " bdi { (inert(data.command)) } }
+        p {
+            "That the files are what the crawl left, whole and as it was written, is for whoever \
+             kept them to say. Which requests they are: the same command with "
+            code { "--requests --verdict disallow" } " in place of " code { "--html" } "."
+        }
+    }
+}
+
+fn glossary() -> Markup {
+    html! {
+        h2 { "Words" }
+        dl {
+            dt { "crawler" }
+            dd { "a program that fetches pages of the web by itself" }
+            dt { "disallowed" }
+            dd { "a line of the robots.txt asks that crawler not to fetch the address; or the file could not be read at that time, which counts as no" }
+            dt { "not to be known" }
+            dd { "there is no copy of the robots.txt from before the request, or it is not known who asked" }
+            dt { "SHA-256" }
+            dd { "a number made from data, which is another one if anything in them changes" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::counts::{DisallowedSample, JudgedGroup};
+    use super::*;
+
+    // Ours: what crawlers, sites and files are called is text and nothing else.
+    #[test]
+    fn text_from_outside_is_inert_on_the_page() {
+        let hostile = "<script>alert(1)</script>\u{1b}[2J\u{202e}\"'&";
+        let group = |verdict, reason| JudgedGroup {
+            host: Some(hostile.to_owned()),
+            crawler: Some(hostile.to_owned()),
+            verdict,
+            reason,
+            rule: Some(RuleLine {
+                line: 2,
+                text: hostile.to_owned(),
+            }),
+        };
+        let mut counts = JudgeCounts::default();
+        counts.totals.disallowed = 2;
+        counts.totals.unknown = 1;
+        counts
+            .groups
+            .insert(group(PastVerdict::Disallow, "rule"), 2);
+        counts
+            .groups
+            .insert(group(PastVerdict::Unknown, "no_robots"), 1);
+        counts.samples.push(DisallowedSample {
+            url: hostile.to_owned(),
+            at: None,
+            group: group(PastVerdict::Disallow, "rule"),
+        });
+        counts.unread = 1;
+        counts.unread_parts.push(UnreadPart {
+            file: hostile.to_owned(),
+            place: 7,
+            cause: hostile.to_owned(),
+        });
+        let files = [JudgedFile {
+            name: hostile.to_owned(),
+            sha256: None,
+        }];
+        let page = document(&JudgePage {
+            counts: &counts,
+            files: &files,
+            command: hostile,
+        });
+        let page = page.0;
+        assert!(!page.contains("<script"), "{page}");
+        assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
+        for told in [
+            "66 % of all",
+            "there is no robots.txt of the origin",
+            "3 requests without a time",
+            "2: <code>",
+            "1 part of the files could not be read",
+        ] {
+            assert!(page.contains(told), "{told}: {page}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Pages for people, of HTML without scripts, links and pictures: the frame around a
+//! report, its charts, and the words in it.
+//!
+//! Does not know what a report is about.
+
+pub(super) mod charts;
+pub(super) mod over_time;
+pub(super) mod words;
+
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use self::words::{foreign, minute, number};
+
+/// Style of the page. It holds no text from outside, and no character that is
+/// markup in HTML.
+const STYLE: &str = include_str!("page.css");
+
+/// What the page may load: nothing. So text that got past the escapes could do
+/// nothing, either.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// Frame of a page.
+#[derive(Debug)]
+pub(super) struct PageFrame<'a> {
+    /// Title. Text from outside in it has passed through [`words::shown`].
+    pub(super) title: &'a str,
+    /// Time that the page is about.
+    pub(super) when: &'a str,
+    /// Version of the program that made it.
+    pub(super) program: &'a str,
+    /// Time at which it was made.
+    pub(super) made_at: Timestamp,
+    /// What it was made from.
+    pub(super) source: Markup,
+}
+
+/// Lays out a page.
+pub(super) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width";
+                // The page may be put on a server: links that are followed from it tell no one.
+                meta name="referrer" content="no-referrer";
+                meta name="robots" content="noindex";
+                title { (frame.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { bdi { (frame.title) } }
+                p class="when" { (frame.when) }
+                (body)
+                p class="small" {
+                    "Made by politesse " (foreign(frame.program)) " on "
+                    (minute(frame.made_at)) " UTC from " (frame.source) "."
+                }
+            }
+        }
+    }
+}
+
+/// A large number with what it counts.
+pub(super) struct Figure {
+    pub(super) class: &'static str,
+    pub(super) count: u64,
+    pub(super) text: &'static str,
+}
+
+/// Shows the numbers that matter most.
+pub(super) fn figures(figures: &[Figure]) -> Markup {
+    html! {
+        ul class="figures" {
+            @for figure in figures {
+                li class=(figure.class) { b { (number(figure.count)) } span { (figure.text) } }
+            }
+        }
+    }
+}
+
+/// Explains what a robots.txt is, for someone who has never seen one.
+pub(super) fn robots_box() -> Markup {
+    html! {
+        div class="box" {
+            p {
+                b { "What is a robots.txt? " }
+                "A short text file on a website. In it the owner says which addresses programs \
+                 that read the web by themselves, called crawlers, may fetch. The line "
+                code { "Disallow: /private" }
+                " asks them to leave alone all addresses that begin with /private. The lines "
+                code { "User-agent:" }
+                " above it say which crawlers are meant, " code { "*" } " all that are not \
+                 named. The rules are an internet standard, RFC 9309."
+            }
+        }
+    }
+}

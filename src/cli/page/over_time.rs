@@ -1,0 +1,110 @@
+//! Chart of requests over time: a bar for each hour, or for longer where there are
+//! many.
+//!
+//! Does not know what the parts of a bar count.
+
+use maud::{Markup, html};
+
+use super::charts::{ChartPart, TimeBar, time_chart};
+use crate::audit::report::hour_begin;
+
+/// Bars of the chart over time at most: more are too thin to be told apart.
+const BARS_MAX: i64 = 100;
+
+/// Hours that a bar may stand for: parts of a day, and days.
+const BAR_HOURS: [i64; 9] = [1, 3, 6, 12, 24, 48, 168, 720, 8760];
+
+/// Requests of an hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HourCounts {
+    /// Hours since 1970.
+    pub(crate) hour: i64,
+    /// Counts, in the order of the parts of the chart.
+    pub(crate) counts: Vec<u64>,
+}
+
+/// Draws the requests over time, of hours in their order.
+pub(crate) fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
+    let (Some(first), Some(last)) = (hours.first(), hours.last()) else {
+        return html! {};
+    };
+    let span = last.hour - first.hour + 1;
+    let fits = |hours: &&i64| span <= BARS_MAX * **hours;
+    // The shortest step with which all bars fit on a page.
+    let step = BAR_HOURS
+        .iter()
+        .find(fits)
+        .copied()
+        .unwrap_or(span / BARS_MAX + 1);
+    // Bars begin at round times, so that two reports can be compared.
+    let begin = first.hour - first.hour.rem_euclid(step);
+    let mut bars: Vec<TimeBar> = Vec::new();
+    let mut rest = hours;
+    for at in 0..=(last.hour - begin) / step {
+        let end = begin + (at + 1) * step;
+        // Hours are in order, so each is looked at once.
+        let (within, behind) = rest.split_at(rest.partition_point(|entry| entry.hour < end));
+        rest = behind;
+        let mut counts = vec![0; parts.len()];
+        for (sum, count) in within
+            .iter()
+            .flat_map(|entry| entry.counts.iter().enumerate())
+        {
+            if let Some(found) = counts.get_mut(sum) {
+                *found += count;
+            }
+        }
+        let time = hour_begin(begin + at * step);
+        // A bar of a day or more has no hour of its own.
+        let form = if step < 24 { "%m-%d %H:%M" } else { "%Y-%m-%d" };
+        bars.push(TimeBar {
+            label: time.strftime(form).to_string(),
+            counts,
+        });
+    }
+    let each = match step {
+        1 => "each hour".to_owned(),
+        24 => "each day".to_owned(),
+        hours if hours < 24 => format!("every {hours} hours"),
+        hours => format!("every {} days", hours / 24),
+    };
+    html! {
+        h2 { "Requests " (each) }
+        (time_chart("Requests over time", parts, &bars))
+        p class="small" {
+            "A request is one attempt to fetch an address. Times are UTC."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: every request is in one bar, however long the time is.
+    #[test]
+    fn bars_hold_all_requests_of_any_time() {
+        let parts = [ChartPart {
+            name: "sent",
+            class: "sent",
+        }];
+        for (last, step) in [
+            (0, "each hour"),
+            (99, "each hour"),
+            (100, "every 3 hours"),
+            (2399, "each day"),
+            (1_000_000, "every"),
+        ] {
+            let hours: Vec<_> = [0, last / 2, last]
+                .map(|hour| HourCounts {
+                    hour,
+                    counts: vec![7],
+                })
+                .into();
+            let page = over_time(&parts, &hours).0;
+            assert!(page.contains(&format!("Requests {step}")), "{last}: {page}");
+            assert!(page.contains("sent: 21"), "{last}: {page}");
+        }
+        assert_eq!(over_time(&parts, &[]).0, "");
+    }
+}

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use politesse::audit::bundle::{verify_bundle, write_bundle};
+use politesse::audit::bundle::{BundleReport, verify_bundle, write_bundle};
 use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
 use politesse::audit::stats::{StatKey, StatOrder, stats};
@@ -303,9 +303,10 @@ fn bundle(reader: &AuditReader, path: &Path) {
         from: Some(time_of(reader, last.saturating_sub(BUNDLED).max(1))),
         ..DecisionFilter::default()
     };
+    let report = |facts: &BundleReport| format!("{facts:?}");
     let start = clock::instant();
     let file = File::create(path).expect("a file");
-    let made = write_bundle(reader, &newest, BufWriter::new(&file));
+    let made = write_bundle(reader, &newest, &report, BufWriter::new(&file));
     println!(
         "bundle: {} decisions in {:.2?}, {} bytes",
         made.expect("a head").decisions,
@@ -314,7 +315,7 @@ fn bundle(reader: &AuditReader, path: &Path) {
     );
     let start_again = clock::instant();
     let file = File::open(path).expect("a file");
-    let sums = verify_bundle(file, &[], |finding| panic!("{finding}"));
+    let sums = verify_bundle(file, &[], &report, |finding| panic!("{finding}"));
     println!(
         "bundle verified: {} decisions in {:.2?}",
         sums.expect("a bundle").decided,

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bundle;
+mod bundle_page;
 mod details;
 mod ecs;
 pub(super) mod export;

@@ -150,18 +150,23 @@ fn a_bundle_of_a_host_has_its_decisions_and_a_report_for_people() {
         let none = place.run(&none).await;
         assert_eq!(none.code, Some(1), "{none:?}");
         assert!(!place.path("c.zip").exists());
-        let program = "import zipfile; print(zipfile.ZipFile('b.zip').read('report.txt').decode())";
+        let program =
+            "import zipfile; print(zipfile.ZipFile('b.zip').read('report.html').decode())";
         let mut command = Command::new("python3");
         command
             .args(["-c", program])
             .current_dir(auditor.folder.path());
         let report = finish(command, b"").await.stdout;
-        assert!(report.contains("site o.test"), "{report}");
-        assert!(report.contains("           1  refused\n"), "{report}");
-        assert!(
-            report.contains("           1     2  Disallow: /private  http://o.test\n"),
-            "{report}"
-        );
+        for told in [
+            "<h1><bdi>Decisions about o.test</bdi></h1>",
+            "<b>1</b><span>refused, and not sent</span>",
+            "2: <code><bdi>Disallow: /private</bdi></code>",
+            "<h2>Requests each hour</h2>",
+            "1 request (50 % of all) was refused",
+        ] {
+            assert!(report.contains(told), "{told}: {report}");
+        }
+        assert!(report.is_ascii(), "{report}");
     });
 }
 

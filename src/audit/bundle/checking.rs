@@ -21,7 +21,7 @@ use super::form::{
     BundleHeader, BundleLine, DecisionLine, HEAD, KEY, PROOF, README, REPORT, ROBOTS, ROWS,
     VERSION, ValueLine, bytes_of, dictionary, parse_line, placed, values_of,
 };
-use super::summary::{BundleSummary, INSTRUCTIONS};
+use super::summary::{BundleSummary, INSTRUCTIONS, ReportMaker};
 use super::zip::{ZipError, ZipReader};
 use crate::audit::columns::read_digest;
 use crate::audit::decision_row::{DECISIONS, DecisionReader};
@@ -86,7 +86,8 @@ pub struct BundleVerification {
 }
 
 /// Verifies the bundle in `file`, and that one of `keys` has signed it, unless there
-/// are none. Hands each finding to `report`.
+/// are none. Hands each finding to `report`. The report of the bundle is to be the one
+/// that `make_report` makes.
 ///
 /// # Errors
 ///
@@ -94,6 +95,7 @@ pub struct BundleVerification {
 pub fn verify_bundle(
     file: File,
     keys: &[NoteKey],
+    make_report: ReportMaker<'_>,
     report: impl FnMut(String),
 ) -> Result<BundleVerification, BundleError> {
     let zip = ZipReader::open(file)?;
@@ -121,7 +123,7 @@ pub fn verify_bundle(
     checked.check_values(&mut findings);
     checked.check_proof(&zip, &signed.head, &mut findings)?;
     let robots = checked.check_files(&zip, &mut findings)?;
-    let counted = checked.summary.report(&header, &signed.head);
+    let counted = make_report(&checked.summary.report(&header, &signed.head));
     for (name, text) in [(REPORT, counted.as_str()), (README, INSTRUCTIONS)] {
         if zip.read(name, TEXT_BYTES_MAX)? != text.as_bytes() {
             findings.add(format!(

@@ -23,7 +23,7 @@ use crate::audit::merkle::{PlacedLeaf, leaf_hash};
 
 /// Names of the files of a bundle.
 pub(super) const README: &str = "README.txt";
-pub(super) const REPORT: &str = "report.txt";
+pub(super) const REPORT: &str = "report.html";
 pub(super) const ROWS: &str = "rows.jsonl";
 pub(super) const PROOF: &str = "proof.txt";
 pub(super) const HEAD: &str = "head.txt";

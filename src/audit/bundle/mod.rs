@@ -15,5 +15,8 @@ pub(super) mod zip;
 
 pub use self::checking::{BundleVerification, verify_bundle};
 pub use self::error::BundleError;
+pub use self::summary::{
+    BundleCounts, BundleName, BundleReport, BundleRule, BundleTable, ReportMaker,
+};
 pub use self::writing::{Bundle, write_bundle};
 pub use self::zip::ZipError;

@@ -1,9 +1,9 @@
-//! Texts of a bundle for people: a report that is counted from its rows, and what
-//! one does to check it.
+//! Texts of a bundle for people: the facts of a report that is counted from its rows,
+//! and what one does to check it.
 //!
 //! Both follow from the rest of the bundle alone, so a verification makes them again
-//! and compares: another text is another version of the form. Texts are ASCII; what crawlers and sites wrote is escaped. Does not
-//! know how rows are read.
+//! and compares: another text is another version of the form. Does not know how rows
+//! are read, nor how the report is laid out.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,14 +15,17 @@ use crate::audit::head::RecordHead;
 use crate::decision::record::StoredRecord;
 use politesse_robots::origin::path_of;
 
-/// Lines of each table of the report.
-const LINES_MAX: usize = 40;
+/// Rows of each table of the report.
+const ROWS_MAX: usize = 25;
 
 /// Bytes of the longest origin: `https://`, a name, a port.
 const ORIGIN_BYTES_MAX: usize = 8 + 255 + 6;
 
-/// Characters of a value that are shown in a table.
-const VALUE_MAX: usize = 120;
+/// Hours that are counted apart, of 15 years: a bundle of a stranger may state any time.
+const HOURS_MAX: usize = 1 << 17;
+
+/// Microseconds of an hour.
+const HOUR_US: i64 = 3_600_000_000;
 
 /// Explanation that stands in each bundle.
 pub(super) const INSTRUCTIONS: &str = "\
@@ -44,7 +47,7 @@ HOW TO CHECK IT
 
 WHAT IS IN IT
 
-report.txt    the numbers, for people; counted from rows.jsonl
+report.html   the numbers, for people; counted from rows.jsonl
 rows.jsonl    the decisions, and the values that they share, a line each
 robots/       each robots.txt that a decision rests on, under its SHA-256
 proof.txt     hashes that lead from the rows to the head (RFC 9162, section 2.1)
@@ -61,21 +64,106 @@ archive. Not proved: that no other decision was made in that time. Whoever holds
 record and an exported head shows that with: politesse audit verify --head FILE
 ";
 
-/// Counts of decisions.
-#[derive(Debug, Default, Clone, Copy)]
-struct RefusalTally {
-    requests: u64,
-    refused: u64,
+/// Maker of the report for people of its facts: text in ASCII, the same each time.
+pub type ReportMaker<'a> = &'a dyn Fn(&BundleReport) -> String;
+
+/// Facts of the report of a bundle.
+#[derive(Debug, Clone)]
+pub struct BundleReport {
+    /// Id of the record.
+    pub record: String,
+    /// Version of the program that made it.
+    pub program: String,
+    /// Site that was asked for, if it is one.
+    pub host: Option<String>,
+    /// Head that the rows lead to.
+    pub head: RecordHead,
+    /// Counts of all decisions.
+    pub counts: BundleCounts,
+    /// Exchanges that ended with an error.
+    pub errors: u64,
+    /// Time of the first and of the last decision; none if there is no decision.
+    pub times: Option<[Timestamp; 2]>,
+    /// Counts by hour since 1970, the earliest first.
+    pub hours: Vec<(i64, BundleCounts)>,
+    /// Origins with most requests.
+    pub sites: BundleTable<BundleName>,
+    /// Crawlers with most requests.
+    pub crawlers: BundleTable<BundleName>,
+    /// Rules by which most was refused.
+    pub rules: BundleTable<BundleRule>,
 }
 
-impl RefusalTally {
-    fn add(&mut self, is_refused: bool) {
-        self.requests += 1;
-        self.refused += u64::from(is_refused);
+/// Decisions by what became of the request.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct BundleCounts {
+    /// All of them.
+    pub requests: u64,
+    /// Refused, and not sent.
+    pub refused: u64,
+    /// Put off.
+    pub later: u64,
+    /// Let through although the rules said no.
+    pub set_aside: u64,
+}
+
+impl BundleCounts {
+    fn of(decision: &StoredRecord) -> Self {
+        let ruling = &decision.ruling;
+        let is_acted_on = ruling.exception().is_none();
+        Self {
+            requests: 1,
+            refused: u64::from(ruling.verdict == "disallow" && is_acted_on),
+            later: u64::from(ruling.verdict == "later" && is_acted_on),
+            set_aside: u64::from(!is_acted_on),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.refused += other.refused;
+        self.later += other.later;
+        self.set_aside += other.set_aside;
+    }
+
+    /// Returns how many requests were allowed by the rules.
+    pub fn allowed(&self) -> u64 {
+        self.requests - self.refused - self.later - self.set_aside
     }
 }
 
+/// Table of a report: its first rows.
+#[derive(Debug, Clone)]
+pub struct BundleTable<T> {
+    /// Rows, those with most requests first.
+    pub rows: Vec<T>,
+    /// Rows that there are, those that are left out included.
+    pub all: usize,
+}
+
+/// Site or crawler.
+#[derive(Debug, Clone)]
+pub struct BundleName {
+    /// Name; it may hold anything.
+    pub name: String,
+    /// Counts of its decisions.
+    pub counts: BundleCounts,
+}
+
 /// Rule of a site.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BundleRule {
+    /// Origin.
+    pub site: String,
+    /// Text of the line.
+    pub rule: String,
+    /// Number of the line.
+    pub line: u32,
+    /// Requests that it refused.
+    pub refused: u64,
+}
+
+/// Rule of a site, as it is counted.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SiteRule {
     site: String,
@@ -87,15 +175,12 @@ struct SiteRule {
 #[derive(Debug, Default)]
 pub(super) struct BundleSummary {
     pub(super) decisions: u64,
-    refused: u64,
-    later: u64,
-    set_aside: u64,
+    counts: BundleCounts,
     errors: u64,
-    /// First and last number, and times.
-    numbers: Option<[u64; 2]>,
     times: Option<[Timestamp; 2]>,
-    sites: BTreeMap<String, RefusalTally>,
-    crawlers: BTreeMap<String, RefusalTally>,
+    hours: BTreeMap<i64, BundleCounts>,
+    sites: BTreeMap<String, BundleCounts>,
+    crawlers: BTreeMap<String, BundleCounts>,
     rules: BTreeMap<SiteRule, u64>,
 }
 
@@ -103,26 +188,25 @@ impl BundleSummary {
     /// Counts a decision.
     pub(super) fn add(&mut self, decision: &StoredRecord) {
         let ruling = &decision.ruling;
-        let is_acted_on = ruling.exception().is_none();
-        let is_refused = ruling.verdict == "disallow" && is_acted_on;
+        let counts = BundleCounts::of(decision);
         self.decisions += 1;
-        self.refused += u64::from(is_refused);
-        self.later += u64::from(ruling.verdict == "later" && is_acted_on);
-        self.set_aside += u64::from(!is_acted_on);
+        self.counts.add(&counts);
         self.errors += u64::from(decision.error.is_some());
-        let [first, last] = self.numbers.unwrap_or([decision.seq; 2]);
-        self.numbers = Some([first.min(decision.seq), last.max(decision.seq)]);
         let [first, last] = self.times.unwrap_or([decision.at; 2]);
         self.times = Some([first.min(decision.at), last.max(decision.at)]);
+        let hour = decision.at.as_microsecond().div_euclid(HOUR_US);
+        if self.hours.len() < HOURS_MAX || self.hours.contains_key(&hour) {
+            self.hours.entry(hour).or_default().add(&counts);
+        }
         // Cheaper than reading the URL, of which nothing else is wanted.
         let url = decision.url.as_str();
         let origin = url.strip_suffix(path_of(url)).unwrap_or(url);
         // No origin is longer. In a bundle of a stranger anything may be.
         let (site, _) = origin.split_at(origin.floor_char_boundary(ORIGIN_BYTES_MAX));
-        count(&mut self.sites, site, is_refused);
+        count(&mut self.sites, site, &counts);
         let crawler = ruling.crawler.as_deref().unwrap_or("*");
-        count(&mut self.crawlers, crawler, is_refused);
-        if let (true, Some(line), Some(rule)) = (is_refused, ruling.line, &ruling.rule) {
+        count(&mut self.crawlers, crawler, &counts);
+        if let (1, Some(line), Some(rule)) = (counts.refused, ruling.line, &ruling.rule) {
             let rule = SiteRule {
                 site: site.to_owned(),
                 rule: rule.clone(),
@@ -132,106 +216,58 @@ impl BundleSummary {
         }
     }
 
-    /// Makes the report.
-    pub(super) fn report(&self, header: &BundleHeader, head: &RecordHead) -> String {
-        let asked = |value: &Option<String>| shown(value.as_deref().unwrap_or("any"));
-        let [first, last] = self.numbers.unwrap_or_default();
-        let times = self.times.map(|times| times.map(|at| at.to_string()));
-        let [begin, end] = times.unwrap_or_default();
-        let mut text = format!(
-            "DECISIONS OF A PROXY THAT READS ROBOTS.TXT FOR CRAWLERS\n\n\
-             record       {}, by politesse {}\n\
-             head         {} entries, signed {}\n\
-             asked for    from {}, until {}, site {}\n\
-             decisions    {}, numbers {first} to {last}\n\
-             times        {begin} to {end}\n\n\
-             A crawler asks this proxy for each page. The proxy reads the rules that the site has\n\
-             published for crawlers (its robots.txt) and lets the request pass, refuses it, or\n\
-             puts it off to a later time. Each decision is on record before anything is sent.\n\n",
-            shown(&header.record),
-            shown(&header.program),
-            head.tree.size,
-            head.time,
-            asked(&header.from),
-            asked(&header.until),
-            asked(&header.host),
-            self.decisions,
-        );
-        let passed = self.decisions - self.refused - self.later - self.set_aside;
-        for (number, what) in [
-            (passed, "allowed"),
-            (self.refused, "refused"),
-            (self.later, "put off"),
-            (
-                self.set_aside,
-                "let through although the rules said no: the operator had set them aside",
-            ),
-            (self.errors, "of these ended with an error"),
-        ] {
-            text.push_str(&format!("{number:>12}  {what}\n"));
-        }
-        add_table(&mut text, "SITES", &self.sites);
-        add_table(
-            &mut text,
-            "CRAWLERS, as they call themselves",
-            &self.crawlers,
-        );
-        self.add_rules(&mut text);
-        text
-    }
-
-    fn add_rules(&self, text: &mut String) {
-        let mut rules: Vec<_> = self.rules.iter().collect();
-        // Of rules that refused as much the first by name, so that the text is the same
-        // whoever makes it.
-        rules.sort_by_key(|(_, refused)| Reverse(**refused));
-        let all = rules.len();
-        rules.truncate(LINES_MAX);
-        text.push_str(&format!(
-            "\nRULES BY WHICH MOST WAS REFUSED ({} of {all})\n     refused  line  rule, site\n",
-            rules.len()
-        ));
-        for (SiteRule { site, rule, line }, refused) in rules {
-            let (site, rule) = (shown(site), shown(rule));
-            text.push_str(&format!("{refused:>12}  {line:>4}  {rule}  {site}\n"));
+    /// Makes the facts of the report.
+    pub(super) fn report(&self, header: &BundleHeader, head: &RecordHead) -> BundleReport {
+        let rules = self.rules.iter().map(|(rule, refused)| BundleRule {
+            site: rule.site.clone(),
+            rule: rule.rule.clone(),
+            line: rule.line,
+            refused: *refused,
+        });
+        BundleReport {
+            record: header.record.clone(),
+            program: header.program.clone(),
+            host: header.host.clone(),
+            head: head.clone(),
+            counts: self.counts,
+            errors: self.errors,
+            times: self.times,
+            hours: self
+                .hours
+                .iter()
+                .map(|(at, counts)| (*at, *counts))
+                .collect(),
+            sites: names(&self.sites),
+            crawlers: names(&self.crawlers),
+            rules: table(rules, |rule| rule.refused),
         }
     }
 }
 
-fn count(tallies: &mut BTreeMap<String, RefusalTally>, key: &str, is_refused: bool) {
+fn count(tallies: &mut BTreeMap<String, BundleCounts>, key: &str, counts: &BundleCounts) {
     // Nearly all are known, and `entry` would copy the key each time.
     match tallies.get_mut(key) {
-        Some(tally) => tally.add(is_refused),
+        Some(tally) => tally.add(counts),
         None => {
-            let mut tally = RefusalTally::default();
-            tally.add(is_refused);
-            tallies.insert(key.to_owned(), tally);
+            tallies.insert(key.to_owned(), *counts);
         }
     }
 }
 
-fn add_table(text: &mut String, title: &str, tallies: &BTreeMap<String, RefusalTally>) {
-    let mut rows: Vec<_> = tallies.iter().collect();
-    // The sort is stable, so those with as many stay in the order of their names.
-    rows.sort_by_key(|(_, tally)| Reverse(tally.requests));
-    rows.truncate(LINES_MAX);
-    text.push_str(&format!(
-        "\n{title} ({} of {})\n    requests       refused\n",
-        rows.len(),
-        tallies.len()
-    ));
-    for (name, RefusalTally { requests, refused }) in rows {
-        let name = shown(name);
-        text.push_str(&format!("{requests:>12}  {refused:>12}  {name}\n"));
-    }
+fn names(tallies: &BTreeMap<String, BundleCounts>) -> BundleTable<BundleName> {
+    let rows = tallies.iter().map(|(name, counts)| BundleName {
+        name: name.clone(),
+        counts: *counts,
+    });
+    table(rows, |row| row.counts.requests)
 }
 
-/// Writes a text that somebody else wrote so that it is inert, and not too long for
-/// a line.
-fn shown(text: &str) -> String {
-    let escaped = text.chars().flat_map(|letter| match letter {
-        ' '..='~' => vec![letter],
-        _ => letter.escape_unicode().collect(),
-    });
-    escaped.take(VALUE_MAX).collect()
+fn table<T>(rows: impl Iterator<Item = T>, count: impl Fn(&T) -> u64) -> BundleTable<T> {
+    let mut rows: Vec<_> = rows.collect();
+    // Stable: those with as many stay in the order of their names, so that the report
+    // is the same whoever makes it.
+    rows.sort_by_key(|row| Reverse(count(row)));
+    let all = rows.len();
+    rows.truncate(ROWS_MAX);
+    BundleTable { rows, all }
 }

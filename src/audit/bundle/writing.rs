@@ -14,7 +14,7 @@ use super::form::{
     BundleHeader, DecisionLine, EndingLine, HEAD, KEY, PROOF, README, REPORT, ROBOTS, ROWS,
     VERSION, ValueLine, append_line, columns_of, hex, placed,
 };
-use super::summary::{BundleSummary, INSTRUCTIONS};
+use super::summary::{BundleSummary, INSTRUCTIONS, ReportMaker};
 use super::zip::ZipWriter;
 use crate::audit::columns::{count, text_bytes};
 use crate::audit::decision_row::{CheckedRecord, DECISIONS};
@@ -46,7 +46,8 @@ pub struct Bundle {
     pub robots: usize,
 }
 
-/// Writes the decisions that meet `filter`, with what proves them, to `out`.
+/// Writes the decisions that meet `filter`, with what proves them and the report that
+/// `make_report` makes, to `out`.
 ///
 /// # Errors
 ///
@@ -54,6 +55,7 @@ pub struct Bundle {
 pub fn write_bundle(
     reader: &AuditReader,
     filter: &DecisionFilter,
+    make_report: ReportMaker<'_>,
     out: impl Write + Seek,
 ) -> Result<Bundle, BundleError> {
     let seal = reader.tree().newest_seal()?.ok_or(BundleError::Unsealed)?;
@@ -80,7 +82,7 @@ pub fn write_bundle(
     if rows.leaves.is_empty() {
         return Err(BundleError::Empty(head.tree.size));
     }
-    let report = rows.summary.report(&header, &head);
+    let report = make_report(&rows.summary.report(&header, &head));
     zip.add(REPORT, report.as_bytes())?;
     // One at a time: a body may be large.
     for sha256 in &rows.robots {

@@ -5,7 +5,9 @@ use std::io::{Cursor, Write as _};
 
 use super::*;
 use crate::audit::bundle::zip::{ZipReader, ZipWriter};
-use crate::audit::bundle::{BundleError, BundleVerification, verify_bundle, write_bundle};
+use crate::audit::bundle::{
+    BundleError, BundleReport, BundleVerification, verify_bundle, write_bundle,
+};
 use crate::audit::note::{NoteKey, NoteSigner};
 
 /// Bytes that a file of a bundle may have here.
@@ -23,9 +25,14 @@ async fn sealed() -> Kit {
     Kit::reopened(folder, Durability::Commit, 16)
 }
 
+/// Makes a report of all facts.
+fn report(facts: &BundleReport) -> String {
+    format!("{facts:?}\n")
+}
+
 fn bundle_of(kit: &Kit, filter: &DecisionFilter) -> Result<Vec<u8>, BundleError> {
     let mut bytes = Vec::new();
-    write_bundle(&kit.reader(), filter, Cursor::new(&mut bytes))?;
+    write_bundle(&kit.reader(), filter, &report, Cursor::new(&mut bytes))?;
     Ok(bytes)
 }
 
@@ -56,7 +63,7 @@ fn pack(files: &Files) -> Vec<u8> {
 
 fn verified(bytes: &[u8], keys: &[NoteKey]) -> Result<(BundleVerification, String), BundleError> {
     let mut found = String::new();
-    let sums = verify_bundle(file_of(bytes), keys, |finding| {
+    let sums = verify_bundle(file_of(bytes), keys, &report, |finding| {
         found.push_str(&finding);
         found.push('\n');
     })?;
@@ -140,7 +147,7 @@ async fn decisions_behind_the_newest_head_are_left_out() {
         .complete(done(200));
     kit.log.probe().await.unwrap();
     let mut bytes = Vec::new();
-    let made = write_bundle(&kit.reader(), &open, Cursor::new(&mut bytes)).unwrap();
+    let made = write_bundle(&kit.reader(), &open, &report, Cursor::new(&mut bytes)).unwrap();
     assert_eq!((made.decisions, made.unsealed), (1, 1));
     assert_eq!(verified(&bytes, &[]).unwrap().1, "");
 }
@@ -250,9 +257,9 @@ changes! {
     } => "cannot be decided again";
     a_file_more_is_found: |files| files.push(("more.txt".to_owned(), Vec::new())) => "more.txt: no decision rests on this file";
     a_report_of_other_numbers_is_found: |files| {
-        let place = place_of(files, "report.txt");
+        let place = place_of(files, "report.html");
         files[place].1.push(b'\n');
-    } => "report.txt: the text is another";
+    } => "report.html: the text is another";
     a_hash_more_is_found: |files| {
         let place = place_of(files, "proof.txt");
         let line = format!("{}\n", Digest::of(b""));

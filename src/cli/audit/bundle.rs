@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::arguments::CommonArguments;
+use super::bundle_page::bundle_page;
 use super::export::write_new_file;
 use crate::audit::bundle::{BundleVerification, verify_bundle, write_bundle};
 use crate::audit::filter::DecisionFilter;
@@ -31,7 +32,8 @@ pub(super) fn bundle(reader: &AuditReader, asked: &BundleArguments) -> anyhow::R
     let filter = DecisionFilter::try_from(&asked.which)?;
     let path = &asked.output;
     let made = write_new_file(path, |file| {
-        Ok(write_bundle(reader, &filter, BufWriter::new(file))?)
+        let out = BufWriter::new(file);
+        Ok(write_bundle(reader, &filter, &bundle_page, out)?)
     })?;
     let mut out = io::stdout().lock();
     let name = path.display().to_string();
@@ -72,7 +74,7 @@ pub(super) fn print_bundle(
     })?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut findings = Vec::new();
-    let bundle = verify_bundle(file, keys, |finding| match form {
+    let bundle = verify_bundle(file, keys, &bundle_page, |finding| match form {
         // A closed stdout is found out by the last line.
         OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
         OutputForm::Json => findings.push(finding),

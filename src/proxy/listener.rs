@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt::set_tcp_nodelay;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connect::Protocol;
@@ -22,6 +22,15 @@ use politesse_robots::origin::Scheme;
 
 /// Pause after `accept` failed for want of descriptors, until some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Most bytes that the system keeps for a client and has not sent.
+///
+/// Of an endless response, a client that takes next to nothing would have the proxy
+/// copy up to 4 MiB into the send buffer of each of its connections, in the time of
+/// others. What is on its way does not count, so a client far away has the rate that
+/// it had; with half of this, one nearby waits for more wake-ups.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
 /// Limits that a connection is refused by, as they are named to its client.
 const CONNECTIONS: &str = "proxy.max_connections";
@@ -56,7 +65,7 @@ pub fn listen(server: &Arc<ProxyServer>, listener: ProxyListener, group: Arc<Lis
     // Taken before the task runs: whoever waits for the end of the group must
     // not find it without connections while the listener is still open.
     let open = group.connections.token();
-    send_at_once(&listener.socket);
+    set_options(&listener.socket);
     server.tasks.0.spawn(async move {
         let _open = open;
         loop {
@@ -82,13 +91,19 @@ pub fn listen(server: &Arc<ProxyServer>, listener: ProxyListener, group: Arc<Lis
     });
 }
 
-/// Switches Nagle's algorithm off for the connections of a listener: with delayed
-/// acknowledgements it adds 40 ms to small responses.
-fn send_at_once(listener: &TcpListener) {
-    // Connections have the option from their listener, which saves a system call
+/// Sets the options of the connections of a listener.
+fn set_options(listener: &TcpListener) {
+    // Connections have the options from their listener, which saves a system call
     // for each of them.
-    if let Err(error) = set_tcp_nodelay(listener, true) {
+    let socket = SockRef::from(listener);
+    // With delayed acknowledgements, Nagle's algorithm adds 40 ms to small
+    // responses.
+    if let Err(error) = socket.set_tcp_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX) {
+        tracing::debug!(%error, "no TCP_NOTSENT_LOWAT");
     }
 }
 
@@ -169,16 +184,49 @@ fn turn_away(
 
 #[cfg(test)]
 mod tests {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    use tokio::{net::TcpSocket, time::timeout};
+
     use super::*;
 
-    // Ours: the option is set once, and the system hands it on.
+    /// Time in which a buffer that can be written to is found to be so.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const PAUSE: Duration = Duration::from_millis(300);
+
+    // Ours: the options are set once, and the system hands them on.
     #[tokio::test]
-    async fn connections_have_the_option_of_their_listener() {
+    async fn connections_have_the_options_of_their_listener() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        send_at_once(&listener);
+        set_options(&listener);
         let address = listener.local_addr().unwrap();
         let _peer = TcpStream::connect(address).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         assert!(accepted.nodelay().unwrap());
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            let unsent = SockRef::from(&accepted).tcp_notsent_lowat().unwrap();
+            assert_eq!(unsent, UNSENT_BYTES_MAX);
+        }
+    }
+
+    // Ours: the bytes are written in the time of other clients.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[tokio::test]
+    async fn no_more_is_written_for_a_client_that_takes_nothing_than_it_has_room_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        set_options(&listener);
+        let address = listener.local_addr().unwrap();
+        let peer = TcpSocket::new_v4().unwrap();
+        // The system doubles it, for what it keeps beside the bytes.
+        peer.set_recv_buffer_size(UNSENT_BYTES_MAX / 2).unwrap();
+        let _peer = peer.connect(address).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let (mut written, part) = (0, [0; 16 * 1024]);
+        // Two bounds: of the peer's system, and ours, each by one write too late.
+        while let Ok(Ok(())) = timeout(PAUSE, accepted.writable()).await {
+            written += accepted.try_write(&part).unwrap_or_default();
+        }
+        let most = 2 * UNSENT_BYTES_MAX as usize + 4 * part.len();
+        assert!(written <= most, "{written}");
     }
 }

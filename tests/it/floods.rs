@@ -21,7 +21,7 @@ use crate::kit::paced::ONE_FILE;
 use crate::kit::page::{Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::run;
-use crate::kit::tenant::{Crowd, GOOD, bad, crawl, take_descriptors};
+use crate::kit::tenant::{Crowd, GOOD, Service, bad, crawl, take_descriptors};
 
 /// Time for which the client that behaves asks, alone and beside the flood.
 const TIME: Duration = Duration::from_secs(4);
@@ -33,6 +33,16 @@ const FEW: usize = 4;
 const MANY: usize = 1000;
 /// Longest time of 99 in 100 requests beside a flood.
 const P99: Duration = Duration::from_millis(150);
+/// Part of its rate alone that the client that behaves keeps: four fifths of an
+/// equal share of the proxy.
+const HALF: f64 = 0.8 / 2.0;
+/// Part that it keeps where each byte of the flood costs the proxy more than its
+/// sender, who takes one of the machine's two processors as well.
+const THIRD: f64 = 0.8 / 3.0;
+/// Times that a flood is measured until the figures are good enough: a machine that
+/// has other work for some seconds of a run has it in one of the two parts that are
+/// compared, and a proxy that gives too little does so each time.
+const ATTEMPTS: usize = 3;
 const URL: &str = "http://o.test/page";
 
 const WINDOW_UPDATE: u8 = 8;
@@ -43,12 +53,31 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 /// Frames that are written at once.
 const BATCH: u32 = 200;
 
-/// Holds that the client that behaves has an answer to each request, and soon,
-/// while so many connections of another do what `flood` does.
+/// Holds that the client that behaves has an answer to each request, soon, and its
+/// share of the proxy, while so many connections of another do what `flood` does.
 async fn beside<F: Future<Output = ()> + Send + 'static>(
     connections: usize,
     flood: fn(Arc<Proxy>) -> F,
+    share: f64,
 ) {
+    for attempt in 1..=ATTEMPTS {
+        let (alone, beside) = measure(connections, flood).await;
+        beside.report(&alone);
+        assert!(beside.errors.is_empty(), "{:?}", beside.errors);
+        let least = alone.rate() * share;
+        if beside.p99() <= P99 && least <= beside.rate() {
+            return;
+        }
+        let (p99, rate) = (beside.p99(), beside.rate());
+        assert!(attempt < ATTEMPTS, "{p99:?} of {P99:?}, {rate} of {least}");
+    }
+}
+
+/// Returns what the client that behaves gets alone, and beside the flood.
+async fn measure<F: Future<Output = ()> + Send + 'static>(
+    connections: usize,
+    flood: fn(Arc<Proxy>) -> F,
+) -> (Service, Service) {
     take_descriptors();
     let mut crowd = Crowd::default();
     let endless = Page::stream(1 << 30, Length::Announced);
@@ -74,9 +103,7 @@ async fn beside<F: Future<Output = ()> + Send + 'static>(
     }
     sleep(Duration::from_millis(500)).await;
     let beside = crawl(&proxy, GOOD, "GoodBot", URL, TIME).await;
-    beside.report(&alone);
-    assert!(beside.errors.is_empty(), "{:?}", beside.errors);
-    assert!(beside.p99() <= P99, "{:?}", beside.p99());
+    (alone, beside)
 }
 
 /// Opens a connection over HTTP/2 inside CONNECT, preface and settings sent;
@@ -268,28 +295,28 @@ async fn large_heads(proxy: Arc<Proxy>) {
 }
 
 macro_rules! floods {
-    ($($name:ident: $connections:ident of $flood:ident;)*) => {$(
+    ($($name:ident: $connections:ident of $flood:ident leaves $share:ident;)*) => {$(
         #[test]
         #[ignore = "measures times: tests/full.sh runs it"]
         fn $name() {
-            run(beside($connections, $flood));
+            run(beside($connections, $flood, $share));
         }
     )*};
 }
 
 // Ours; the CVEs stand at each flood.
 floods! {
-    rapid_resets_slow_nobody_else: FEW of rapid_reset;
-    resets_that_the_proxy_is_made_to_send_slow_nobody_else: FEW of made_you_reset;
-    endless_continuations_slow_nobody_else: FEW of continuations;
-    settings_without_end_slow_nobody_else: FEW of settings;
-    pings_without_end_slow_nobody_else: FEW of pings;
-    fields_that_unpack_to_more_slow_nobody_else: FEW of hpack;
-    streams_without_a_window_slow_nobody_else: FEW of window_zero;
-    slow_heads_slow_nobody_else: MANY of slow_heads;
-    slow_bodies_slow_nobody_else: MANY of slow_bodies;
-    slow_readers_slow_nobody_else: MANY of slow_reads;
-    silent_connections_slow_nobody_else: FEW of silence;
-    half_handshakes_slow_nobody_else: MANY of half_handshakes;
-    heads_of_a_mebibyte_slow_nobody_else: FEW of large_heads;
+    rapid_resets_slow_nobody_else: FEW of rapid_reset leaves HALF;
+    resets_that_the_proxy_is_made_to_send_slow_nobody_else: FEW of made_you_reset leaves HALF;
+    endless_continuations_slow_nobody_else: FEW of continuations leaves HALF;
+    settings_without_end_slow_nobody_else: FEW of settings leaves THIRD;
+    pings_without_end_slow_nobody_else: FEW of pings leaves HALF;
+    fields_that_unpack_to_more_slow_nobody_else: FEW of hpack leaves HALF;
+    streams_without_a_window_slow_nobody_else: FEW of window_zero leaves HALF;
+    slow_heads_slow_nobody_else: MANY of slow_heads leaves HALF;
+    slow_bodies_slow_nobody_else: MANY of slow_bodies leaves HALF;
+    slow_readers_slow_nobody_else: MANY of slow_reads leaves HALF;
+    silent_connections_slow_nobody_else: FEW of silence leaves HALF;
+    half_handshakes_slow_nobody_else: MANY of half_handshakes leaves HALF;
+    heads_of_a_mebibyte_slow_nobody_else: FEW of large_heads leaves HALF;
 }

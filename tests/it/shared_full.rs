@@ -2,7 +2,9 @@
 //! one that behaves.
 //!
 //! The figures are those that the proxy promises: of what the one that behaves gets
-//! alone, four fifths of its part, in at most three times the time, and no error.
+//! alone, four fifths of its part, in at most three times the time, and no error. Of
+//! a host that eleven ask all the time the time is longer: eleven times that of alone
+//! is an equal part.
 //! Ignored in every run but that of `tests/full.sh`, since rates are measured.
 
 use std::sync::Arc;
@@ -48,12 +50,12 @@ fn apart(others: u8) -> Least {
     }
 }
 
-/// What it must get of a host that all ask: with more clients than two its turn
-/// comes less often.
-fn together(others: u8) -> Least {
+/// What it must get of a host that all ask all the time: its turn comes after one of
+/// each of the others, and a quarter more is noise.
+fn in_turn(others: u8) -> Least {
     Least {
         share: share(others),
-        p99: 3.0 * f64::from(others + 1) / 2.0,
+        p99: f64::max(3.0, 1.25 * f64::from(others + 1)),
     }
 }
 
@@ -310,6 +312,7 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
     others: u8,
     each: usize,
     slow: fn(Arc<Proxy>, u8) -> F,
+    p99: f64,
 ) {
     let endless = Page::stream(1 << 30, Length::Announced);
     let origin = Script::robots("").page("/endless", endless).start().await;
@@ -333,7 +336,8 @@ async fn beside_the_slow<F: Future<Output = ()> + Send + 'static>(
         () = at_least(&proxy, "politesse_pace_stalls_total", usize::from(others).max(4)) => {}
     }
     let beside = beside(&proxy).await;
-    beside.assert_least(&alone, together(others));
+    let share = share(others);
+    beside.assert_least(&alone, Least { share, p99 });
 }
 
 async fn beside_many_names(others: u8) {
@@ -345,7 +349,7 @@ async fn beside_many_names(others: u8) {
     });
     at_least(&proxy, "politesse_pace_queued", 50).await;
     let beside = beside(&proxy).await;
-    beside.assert_least(&alone, together(others));
+    beside.assert_least(&alone, in_turn(others));
 }
 
 async fn beside_a_back_off(others: u8) {
@@ -378,7 +382,7 @@ async fn beside_a_crawl_delay(others: u8) {
     });
     sleep(Duration::from_millis(200)).await;
     let beside = beside(&proxy).await;
-    beside.assert_least(&alone, together(others));
+    beside.assert_least(&alone, apart(others));
 }
 
 macro_rules! rows {
@@ -399,12 +403,14 @@ rows! {
     requests_that_last_of_ten_clients: beside_requests_that_last(10);
     streams_that_wait_of_one_client: beside_waiting_streams(1);
     streams_that_wait_of_ten_clients: beside_waiting_streams(10);
-    slow_uploads_of_one_client: beside_the_slow(1, 8, slow_upload);
-    slow_uploads_of_ten_clients: beside_the_slow(10, 8, slow_upload);
-    slow_readers_of_one_client: beside_the_slow(1, 24, slow_reader);
-    slow_readers_of_ten_clients: beside_the_slow(10, 24, slow_reader);
-    readers_that_come_and_go_of_one_client: beside_the_slow(1, 24, brief_reader);
-    readers_that_come_and_go_of_ten_clients: beside_the_slow(10, 24, brief_reader);
+    slow_uploads_of_one_client: beside_the_slow(1, 8, slow_upload, 3.0);
+    // Now and then two turns of others come in between (as measured).
+    slow_uploads_of_ten_clients: beside_the_slow(10, 8, slow_upload, 4.0);
+    slow_readers_of_one_client: beside_the_slow(1, 24, slow_reader, 3.0);
+    slow_readers_of_ten_clients: beside_the_slow(10, 24, slow_reader, 4.0);
+    readers_that_come_and_go_of_one_client: beside_the_slow(1, 24, brief_reader, 3.0);
+    // Eleven times is an equal part; each that comes may stall for some seconds.
+    readers_that_come_and_go_of_ten_clients: beside_the_slow(10, 24, brief_reader, 16.5);
     sixty_names_of_one_client: beside_many_names(1);
     sixty_names_of_ten_clients_each: beside_many_names(10);
     one_url_that_asks_for_a_day_of_one_client: beside_a_back_off(1);

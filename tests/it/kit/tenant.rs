@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use politesse::clock;
@@ -29,6 +30,8 @@ pub(crate) fn bad(number: u8) -> Ipv4Addr {
 const P99_FLOOR: Duration = Duration::from_millis(20);
 /// Niceness of the tasks of a crowd: in life they run on machines of their own.
 const CROWD_NICE: i32 = 10;
+/// Longest wait for the end of a crowd.
+const END: Duration = Duration::from_secs(5);
 
 /// Lets this process open as many connections as a test needs.
 pub(crate) fn take_descriptors() {
@@ -210,9 +213,11 @@ impl Default for Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // A runtime must not be waited for inside another.
+        // Waited for, since its tasks hold the proxy, which would outlive the test; on
+        // a thread of its own, because a runtime must not be waited for inside another.
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            let ended = thread::spawn(|| runtime.shutdown_timeout(END));
+            let _ = ended.join();
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::kit::client::{Crawler, Reply, curl, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{run, sha256};
+use crate::kit::{run, sha256, until};
 
 /// FooBot may fetch all but /f, BarBot all but /b, NewBot nothing, and everyone
 /// else all but /all.
@@ -229,6 +229,53 @@ fn the_credential_of_a_connect_holds_for_every_request_inside() {
         for request in origin.log() {
             let text = format!("{request:?}").to_ascii_lowercase();
             assert!(!text.contains("proxy-authorization"), "{text}");
+        }
+    });
+}
+
+/// Asks the admin listener for the clients; returns the kinds of those for which
+/// certificates are being signed.
+async fn signed_for(proxy: &Proxy) -> Vec<String> {
+    let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
+    let (host, token) = (
+        format!("Host: {}", proxy.admin()),
+        format!("Authorization: Bearer {}", token.trim()),
+    );
+    let mut client = Crawler::to(proxy.admin()).await;
+    let reply = client
+        .ask(&["GET /api/v1/clients HTTP/1.1", &host, &token])
+        .await;
+    let shown = reply.json();
+    let clients = shown["clients"].as_array().unwrap().iter();
+    let signed = clients.filter(|client| !client["shares"]["leaves"].is_null());
+    signed
+        .map(|client| client["kind"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_certificate_counts_for_the_credential_of_its_connect() {
+    run(async {
+        let (_origin, proxy) = start("required").await;
+        let foo = basic("FooBot", FOO);
+        // Each host needs a certificate of its own; a signature takes so little time
+        // that the operator is shown one of many.
+        let open = async |first: usize| {
+            for number in (first..).step_by(4) {
+                let authority = format!("h{number}.test:443");
+                let mut tunnel = Crawler::plain(&proxy).await;
+                let opened = tunnel.ask_to_connect(&authority, &[&foo]).await;
+                assert_eq!(opened.status, 200);
+                tunnel.secured(&proxy, &authority, None).await.unwrap();
+            }
+        };
+        let open_all = async { tokio::join!(open(0), open(1), open(2), open(3)) };
+        let shown = until("a signature", async || {
+            Some(signed_for(&proxy).await).filter(|kinds| !kinds.is_empty())
+        });
+        tokio::select! {
+            _ = open_all => unreachable!("there is no last host"),
+            kinds = shown => assert_eq!(kinds, ["crawler"]),
         }
     });
 }

@@ -112,6 +112,15 @@ fn assert_prohibited(reply: &Reply) {
     reply.assert_error(502, "destination_ip_prohibited");
 }
 
+/// Waits until so many look-ups run.
+async fn look_ups(proxy: &Proxy, count: usize) {
+    let line = format!("politesse_upstream_dns_lookups {count}\n");
+    until("look-ups that run", async || {
+        metrics(proxy).await.contains(&line).then_some(())
+    })
+    .await;
+}
+
 /// Returns what the proxy's counter of denied addresses says.
 async fn denied(proxy: &Proxy) -> String {
     let text = metrics(proxy).await;
@@ -369,6 +378,30 @@ namespaced! {
             assert!(0 < names.asked(name), "{name}");
         }
         assert!(proxy.log().contains("127.0.0.54:53"), "{}", proxy.log());
+    }
+
+    /// Ours: a client that resets its connection ends its look-up long before the time is over,
+    /// and others have its place.
+    a_look_up_that_nobody_waits_for_ends in Addresses::Every => {
+        let _web = Everywhere::listen(80).await;
+        let names = NameServer::start(|name, _| {
+            (!name.starts_with("hangs")).then_some(&[PUBLIC])
+        })
+        .await;
+        let proxy = Config::default()
+            .set("upstream.resolver = [\"127.0.0.1:53\"]")
+            .set("upstream.dns_timeout = \"60s\"")
+            .set("upstream.dns_lookups = 1")
+            .start()
+            .await;
+        let mut gone = Crawler::abrupt(&proxy).await;
+        gone.send(b"GET http://hangs.test/ HTTP/1.1\r\nHost: hangs.test\r\n\r\n").await;
+        look_ups(&proxy, 1).await;
+        assert_eq!(names.asked("hangs.test"), 1);
+        drop(gone);
+        look_ups(&proxy, 0).await;
+        // The one place there is.
+        assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
     }
 
     /// Ours: a dead resolver holds up neither literals nor names that are kept,

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, delaying, metric, ms, pages, standard, statuses, urls,
-    verified, when,
+    all, assert_apart, assert_later, delaying, metric, ms, none_in_flight, pages, standard,
+    statuses, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy};
@@ -221,7 +221,7 @@ fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
         assert_eq!(next.await.unwrap(), 200);
         let pause = when(&origin, "/2").duration_since(gone);
         assert!((ms(600)..ms(3000)).contains(&pause), "{pause:?}");
-        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        none_in_flight(&proxy).await;
         verified(proxy, 2).await;
     });
 }
@@ -243,7 +243,7 @@ fn a_host_that_cannot_be_reached_keeps_no_turn() {
         }
         assert_eq!(get(&proxy, "https://o.test/1").await.status(), 200);
         assert_eq!(get(&proxy, "https://o.test/2").await.status(), 200);
-        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        none_in_flight(&proxy).await;
         verified(proxy, 5).await;
     });
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::kit::client::get;
 use crate::kit::h2::H2Crawler;
 use crate::kit::paced::{
-    all, asking, assert_apart, assert_later, delaying, held, metric, ms, pages, queue, standard,
-    statuses, urls, verified, when,
+    all, asking, assert_apart, assert_later, delaying, held, ms, none_in_flight, pages, queue,
+    standard, statuses, urls, verified, when,
 };
 use crate::kit::proxy::Proxy;
 use crate::kit::{clock, run};
@@ -64,7 +64,7 @@ fn a_stream_that_is_reset_gives_its_place_up() {
         assert_eq!(origin.targets(), ["/0", "/last"]);
         let pause = when(&origin, "/last").duration_since(when(&origin, "/0"));
         assert!((ms(1000)..ms(4500)).contains(&pause), "{pause:?}");
-        assert_eq!(metric(&proxy, "politesse_pace_in_flight").await, 0.0);
+        none_in_flight(&proxy).await;
         drop(crawler);
         verified(proxy, 2).await;
     });

@@ -179,3 +179,12 @@ pub(crate) async fn queue(proxy: &Proxy, length: u32) {
     })
     .await;
 }
+
+/// Waits until no request is in flight: its crawler has the response a moment before.
+pub(crate) async fn none_in_flight(proxy: &Proxy) {
+    until("no request in flight", async || {
+        let in_flight = metric(proxy, "politesse_pace_in_flight").await;
+        (in_flight == 0.0).then_some(())
+    })
+    .await;
+}

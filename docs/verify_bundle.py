@@ -49,10 +49,10 @@ def value_digest(kind, columns):
     return sha(first, *(encode[type](value) for type, value in zip(types, columns)))
 
 def leaves(row, digest, record):
-    commitment = salt = bytes.fromhex(row["salt"])
-    if len(salt) != 32:  # of 32 bytes it is the commitment to what was redacted
-        commitment = sha(salt, digest(row["client"]), digest(row["origin"]),
-                         text(row["path"]), optional(row["reading"], text))
+    salt, path = bytes.fromhex(row["salt"]), text(row["path"]) + optional(row["reading"], text)
+    personal = digest(row["client"]) + digest(row["origin"]) + path
+    check(len(salt) != 32 or personal == bytes(5), "a redacted row has more than its commitment")
+    commitment = salt if len(salt) == 32 else sha(salt, personal)
     shared = [digest(row[name]) for name in ("crawler", "method", "ruling", "policy")]
     numbers = b"".join(short(row[name]) for name in ("seq", "time_us", "wait_ms"))
     context, snapshot = sha(b"C", record, *shared), optional(digest(row["snapshot"]))

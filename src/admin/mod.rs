@@ -111,6 +111,7 @@ fn pages(admin: Admin) -> Router {
         .route("/api/v1/clients", get(state_pages::clients))
         .with_state(Arc::clone(&admin.clients))
         .route("/api/v1/audit/prune", post(orders::prune))
+        .route("/api/v1/audit/redact", post(orders::redact))
         .with_state(Arc::clone(&admin.audit))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);

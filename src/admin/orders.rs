@@ -1,7 +1,8 @@
 //! Orders of an operator: what a request to the admin listener changes.
 //!
 //! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host, and
-//! `POST /api/v1/audit/prune?before=TIME` removes old entries of the record. Both are
+//! `POST /api/v1/audit/prune?before=TIME` removes old entries of the record;
+//! `POST /api/v1/audit/redact?request=JSON` takes client and URL away from some. All are
 //! recorded with who gave them.
 //!
 //! Does not know the scheduler, nor the record's files: `serve` hands over a
@@ -18,7 +19,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::api;
-use crate::audit::AuditLog;
+use crate::audit::{AuditLog, RedactionRequest};
 use crate::pace::back_off::ReleaseOrder;
 use politesse_robots::origin::Host;
 
@@ -87,6 +88,27 @@ fn before(query: &str) -> Option<Timestamp> {
     api::unescape(query.strip_prefix("before=")?)?.parse().ok()
 }
 
+/// Takes the next step of the redaction in the query.
+pub(super) async fn redact(State(audit): State<Arc<AuditLog>>, request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let asked = redaction(query).filter(|asked| asked.has_condition() && is_reason(&asked.why));
+    let Some(asked) = asked else {
+        let text = format!(
+            "a condition and a reason are wanted: ?request=JSON, {REASON_BYTES_MAX} bytes of \"why\" at most\n"
+        );
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    match audit.redact(asked, giver(&request)).await {
+        Ok(step) => api::json(&step),
+        Err(error) => api::unavailable(&error),
+    }
+}
+
+fn redaction(query: &str) -> Option<RedactionRequest> {
+    let json = api::unescape(query.strip_prefix("request=")?)?;
+    serde_json::from_str(&json).ok()
+}
+
 /// Names who has given the order of `request`, as the record has it.
 fn giver(request: &Request) -> String {
     let client = request.extensions().get::<AdminClient>();
@@ -100,8 +122,12 @@ fn giver(request: &Request) -> String {
 /// text.
 fn reason(query: &str) -> Option<String> {
     let text = api::unescape(query.strip_prefix("reason=")?)?;
+    is_reason(&text).then_some(text)
+}
+
+fn is_reason(text: &str) -> bool {
     let is_line = !text.trim().is_empty() && !text.contains(char::is_control);
-    (is_line && text.len() <= REASON_BYTES_MAX).then_some(text)
+    is_line && text.len() <= REASON_BYTES_MAX
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, count, is_digest, read_leaf, text_bytes};
+use super::columns::{ColumnReader, count, is_digest, read_digest, read_leaf, text_bytes};
 use super::dictionary::DictionaryRef;
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
-use super::leaf::{DecisionValues, EndingValues, LeafRun, RecordId};
+use super::leaf::{DecisionValues, EndingValues, LeafRun, PersonalValues, RecordId};
 use super::pages::NumberedTable;
 use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::record::{
@@ -55,6 +55,8 @@ pub struct CheckedRecord {
     /// Whether the row and its ending hold the values they were written with, and
     /// so does all that they refer to.
     pub is_as_written: bool,
+    /// Whether its client and its URL were redacted.
+    pub is_redacted: bool,
     /// Row of the origin.
     pub(super) origin: i64,
     /// Row of the ruling.
@@ -197,6 +199,7 @@ impl<'a> DecisionReader<'a> {
         Ok(CheckedRecord {
             record: parts.record()?,
             is_as_written: is_own && has_own_ending,
+            is_redacted: parts.redacted()?.is_some(),
             origin: row.get(5)?,
             ruling: row.get(7)?,
             leaf: leaf_of(row.get(0)?, 13)?,
@@ -221,6 +224,19 @@ impl<'a> DecisionReader<'a> {
             }
         }
         Ok(Some(leaves))
+    }
+
+    /// Computes what is left of a row that is redacted; `None` if it is not as it was
+    /// written, or is redacted already.
+    pub(super) fn commitment_to_keep(&mut self, row: &Row<'_>) -> rusqlite::Result<Option<Digest>> {
+        let parts = self.parts(row)?;
+        let leaf = parts.leaf(&mut self.joint, &mut self.bytes)?;
+        // What somebody has changed stays, so that it is found.
+        let is_own = leaf.is_ok_and(|leaf| row.get_ref(13).is_ok_and(|own| is_digest(own, leaf)));
+        if !is_own || parts.redacted()?.is_some() {
+            return Ok(None);
+        }
+        Ok(parts.commitment(&mut self.bytes)?.ok())
     }
 
     fn parts<'r>(&mut self, row: &'r Row<'r>) -> rusqlite::Result<DecisionParts<'r>> {
@@ -262,27 +278,54 @@ impl DecisionParts<'_> {
     ) -> rusqlite::Result<Result<Digest, Altered>> {
         let row = self.row;
         let (seq, time_us, wait_ms) = (row.get(0)?, row.get(1)?, row.get(9)?);
-        let path = text_bytes(row.get_ref(6)?).unwrap_or_default();
-        let reading = text_bytes(row.get_ref(8)?);
-        // A text of the same bytes is not what was written.
-        let salt = row.get_ref(12)?.as_blob().unwrap_or_default();
+        let commitment = self.commitment(bytes)?;
         let context = self.context()?;
-        let (client, origin) = (row.get(2)?, row.get(5)?);
         let values = || {
             Ok(DecisionValues {
                 seq,
                 time_us,
                 wait_ms,
-                salt,
-                client: whole_row(client, self.client.as_ref())?.sha256,
-                origin: whole_row(origin, self.origin.as_ref())?.sha256,
-                path,
-                reading,
+                commitment: commitment?,
                 context: joint.context(&context?),
                 snapshot: self.snapshot.row()?.map(|row| row.sha256),
             })
         };
         Ok(values().map(|values| values.leaf(bytes)))
+    }
+
+    /// Returns the commitment that is left of a redacted row; `None` if the row is
+    /// not redacted.
+    fn redacted(&self) -> rusqlite::Result<Option<Digest>> {
+        Ok(self.row.get_ref(12)?.as_blob().ok().and_then(read_digest))
+    }
+
+    /// Computes the commitment to client and URL, or reads it where they are redacted.
+    fn commitment(&self, bytes: &mut CanonicalBytes) -> rusqlite::Result<Result<Digest, Altered>> {
+        let row = self.row;
+        let path = text_bytes(row.get_ref(6)?).unwrap_or_default();
+        let reading = text_bytes(row.get_ref(8)?);
+        let (client, origin): (i64, i64) = (row.get(2)?, row.get(5)?);
+        if let Some(commitment) = self.redacted()? {
+            // Else anything could stand there: the commitment says nothing of it.
+            let is_empty = path.is_empty() && reading.is_none() && client == 0 && origin == 0;
+            return Ok(if is_empty {
+                Ok(commitment)
+            } else {
+                Err(Altered)
+            });
+        }
+        // A text of the same bytes is not what was written.
+        let salt = row.get_ref(12)?.as_blob().unwrap_or_default();
+        let values = || {
+            Ok(PersonalValues {
+                salt,
+                client: whole_row(client, self.client.as_ref())?.sha256,
+                origin: whole_row(origin, self.origin.as_ref())?.sha256,
+                path,
+                reading,
+            })
+        };
+        Ok(values().map(|values| values.commitment(bytes)))
     }
 
     fn context(&self) -> rusqlite::Result<Result<ContextRefs, Altered>> {
@@ -303,8 +346,15 @@ impl DecisionParts<'_> {
         let mut columns = ColumnReader::new(self.row);
         let (seq, at) = (columns.count()?, columns.time()?);
         let path = text_bytes(self.row.get_ref(6)?).unwrap_or_default();
-        let mut url = text(self.origin.as_ref()).to_string();
-        url.push_str(&String::from_utf8_lossy(path));
+        let is_redacted = self.redacted()?.is_some();
+        let url = match is_redacted {
+            true => StoredRecord::REDACTED.to_owned(),
+            false => [&*text(self.origin.as_ref()), &String::from_utf8_lossy(path)].concat(),
+        };
+        let client = match is_redacted {
+            true => StoredRecord::redacted_client(),
+            false => shared(self.client.as_ref()),
+        };
         let reading = text_bytes(self.row.get_ref(8)?);
         let ending = self.ending.as_ref();
         let status = ending.and_then(|ending| ending.status);
@@ -312,7 +362,7 @@ impl DecisionParts<'_> {
         Ok(StoredRecord {
             seq,
             at,
-            client: shared(self.client.as_ref()),
+            client,
             crawler: shared(self.crawler.as_ref()),
             method: text(self.method.as_ref()),
             url,

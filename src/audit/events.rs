@@ -57,6 +57,8 @@ pub enum ProcessEventKind {
     Reloaded,
     /// Saved state that is of no use any more was removed.
     Pruned,
+    /// Clients and URLs of decisions were redacted.
+    Redacted,
     /// A backup was put in the place of the record.
     Restored,
     /// The proxy runs. Written once an hour.
@@ -73,6 +75,7 @@ impl ProcessEventKind {
             Self::Configuration => "configuration",
             Self::Reloaded => "reloaded",
             Self::Pruned => "pruned",
+            Self::Redacted => "redacted",
             Self::Restored => "restored",
             Self::Heartbeat => "heartbeat",
             Self::Stopped => "stopped",

@@ -235,7 +235,7 @@ impl UrlPattern {
     }
 
     /// Makes the pattern for `GLOB`, the case-sensitive operator of SQLite.
-    fn glob(&self) -> String {
+    pub(super) fn glob(&self) -> String {
         let mut glob = String::with_capacity(self.text.len() + 1);
         for character in self.text.chars() {
             // `GLOB` has no escapes, but a set of one character stands for

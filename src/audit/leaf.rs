@@ -67,26 +67,21 @@ impl ContextValues {
     }
 }
 
-/// Values of a decision. Digests are those of dictionary values, but for the
-/// context.
+/// Values of a decision that may have to be redacted. Digests are those of
+/// dictionary values.
 #[derive(Debug)]
-pub(super) struct DecisionValues<'a> {
-    pub(super) seq: i64,
-    pub(super) time_us: i64,
-    pub(super) wait_ms: i64,
+pub(super) struct PersonalValues<'a> {
     pub(super) salt: &'a [u8],
     pub(super) client: Digest,
     pub(super) origin: Digest,
     pub(super) path: &'a [u8],
     pub(super) reading: Option<&'a [u8]>,
-    /// Digest of its [`ContextValues`].
-    pub(super) context: Digest,
-    pub(super) snapshot: Option<Digest>,
 }
 
-impl DecisionValues<'_> {
-    /// Computes the commitment to the values that may have to be redacted.
-    fn commitment(&self, bytes: &mut CanonicalBytes) -> Digest {
+impl PersonalValues<'_> {
+    /// Computes the commitment to them, which is what is left of them when they are
+    /// redacted.
+    pub(super) fn commitment(&self, bytes: &mut CanonicalBytes) -> Digest {
         // The salt first: without it nobody can try out addresses and URLs.
         bytes.begin(self.salt);
         bytes.digest(self.client);
@@ -95,16 +90,30 @@ impl DecisionValues<'_> {
         bytes.optional(self.reading, CanonicalBytes::bytes);
         Digest::of(bytes.as_bytes())
     }
+}
 
+/// Values of a decision. Digests are those of dictionary values, but for two.
+#[derive(Debug)]
+pub(super) struct DecisionValues {
+    pub(super) seq: i64,
+    pub(super) time_us: i64,
+    pub(super) wait_ms: i64,
+    /// Commitment to its [`PersonalValues`].
+    pub(super) commitment: Digest,
+    /// Digest of its [`ContextValues`].
+    pub(super) context: Digest,
+    pub(super) snapshot: Option<Digest>,
+}
+
+impl DecisionValues {
     /// Computes the leaf. `bytes` is room for the encoding.
     pub(super) fn leaf(&self, bytes: &mut CanonicalBytes) -> Digest {
-        let commitment = self.commitment(bytes);
         bytes.begin(&[DECISION]);
         // Short, so that all of it is two blocks of SHA-256, of at most 119 bytes.
         bytes.short_integer(self.seq);
         bytes.short_integer(self.time_us);
         bytes.short_integer(self.wait_ms);
-        bytes.digest(commitment);
+        bytes.digest(self.commitment);
         bytes.digest(self.context);
         bytes.optional(self.snapshot, CanonicalBytes::digest);
         Digest::of(bytes.as_bytes())
@@ -270,15 +279,18 @@ mod tests {
                 ruling: digest("ruling"),
                 policy: digest("policy"),
             };
-            let values = DecisionValues {
-                seq: 7,
-                time_us: -1,
-                wait_ms: 12,
+            let personal = PersonalValues {
                 salt: &[9; SALT_BYTES],
                 client: digest("client"),
                 origin: digest("origin"),
                 path: b"/a?b",
                 reading,
+            };
+            let values = DecisionValues {
+                seq: 7,
+                time_us: -1,
+                wait_ms: 12,
+                commitment: personal.commitment(&mut room),
                 context: context.digest(RecordId::parse(ID), &mut room),
                 snapshot,
             };

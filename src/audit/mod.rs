@@ -53,6 +53,7 @@ mod tasks;
 pub mod tree_rows;
 
 mod record_id;
+mod redaction;
 mod retention;
 mod rollup;
 mod schema;
@@ -111,6 +112,8 @@ use self::pruned::PrunedEnd;
 pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader_pool::ReaderPool;
+use self::redaction::RedactionOrder;
+pub use self::redaction::{RedactionRequest, RedactionStep};
 use self::retention::{Retention, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 pub use self::sealing::{SealOptions, SealTarget};
@@ -149,6 +152,8 @@ pub struct AuditLog {
     durability: Durability,
     /// Whether the writer's last attempt failed.
     failing: Arc<AtomicBool>,
+    /// Whether old entries, or values that nothing refers to, are being removed.
+    removing: Arc<AtomicBool>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
     /// The newest head.
@@ -198,9 +203,15 @@ impl AuditLog {
         // Longer ages than there are mean that entries stay.
         let retention = options.retention.and_then(|age| age.try_into().ok());
         let failing = Arc::new(AtomicBool::new(false));
+        let removing = Arc::new(AtomicBool::new(false));
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
         // One of the previous process may not have been delivered.
         let (newest, heads) = watch::channel(store.newest_head()?.map(Arc::from));
+        let mut retention = Retention::new(retention);
+        // A crash may have come between a redaction and the search for what it left.
+        if store.is_redacted()? {
+            retention.look_for_unused();
+        }
         let writer = AuditWriter {
             store,
             entries,
@@ -211,7 +222,8 @@ impl AuditLog {
             lost: Vec::new(),
             prune_at: clock::instant(),
             pruned: PrunedRows::default(),
-            retention: Retention::new(retention),
+            retention,
+            removing: Arc::clone(&removing),
             event_slots: Arc::clone(&event_slots),
             heads: newest,
         };
@@ -222,6 +234,7 @@ impl AuditLog {
             event_slots,
             durability: options.durability,
             failing,
+            removing,
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
             heads,
@@ -336,6 +349,45 @@ impl AuditLog {
             }
             tokio::time::sleep(PRUNED_LOOK_EVERY).await;
         }
+    }
+
+    /// Waits until nothing is being removed.
+    pub async fn settled(&self) {
+        while self.removing.load(Ordering::Acquire) {
+            tokio::time::sleep(PRUNED_LOOK_EVERY).await;
+        }
+    }
+
+    /// Takes the next step of a redaction, by order of `by`: some decisions that
+    /// `request` chooses, or none among the next numbers.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`AuditLog::record`], and [`AuditError::Read`].
+    pub async fn redact(
+        &self,
+        request: RedactionRequest,
+        by: String,
+    ) -> Result<RedactionStep, AuditError> {
+        let (why, is_trial) = (request.why.clone(), request.is_trial);
+        let chosen = self
+            .readers
+            .read(move |connection| request.find(connection))
+            .await?;
+        let step = RedactionStep {
+            count: chosen.numbers.len() as u64,
+            after: chosen.after,
+        };
+        if is_trial || chosen.numbers.is_empty() {
+            return Ok(step);
+        }
+        let numbers = chosen.numbers;
+        let order = RedactionOrder { numbers, by, why };
+        let slot = self.slots(1).await?;
+        let (ack, committed) = oneshot::channel();
+        self.queue.send(WriterTask::Redact { order, ack }, slot)?;
+        wait_for(committed).await?;
+        Ok(step)
     }
 
     /// Takes no more entries; the writer writes those it has, moves the WAL

@@ -227,12 +227,32 @@ impl OpenPart {
 fn last_in(connection: &Connection) -> rusqlite::Result<PartSums> {
     let last: Option<i64> =
         connection.query_row("SELECT max(seq) FROM decision", [], |row| row.get(0))?;
-    let mut sums = PartSums::new(part_of(last.unwrap_or_default()));
+    sums_of(connection, part_of(last.unwrap_or_default()))
+}
+
+/// Makes the rows of a part again, if there are any: what its decisions refer to was
+/// changed. `connection` is in a transaction.
+pub(super) fn remake_part(connection: &Connection, part: i64) -> rusqlite::Result<()> {
+    // By field, which the key begins with.
+    let sql = "DELETE FROM part WHERE field = ? AND part = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    let removed = statement.execute([VERDICT, part])? + statement.execute([HOST, part])?;
+    if 0 < removed {
+        sums_of(connection, part)?.write(connection)?;
+    }
+    Ok(())
+}
+
+/// Sums up the decisions of a part.
+fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
+    let mut sums = PartSums::new(part);
     let mut statement = connection.prepare_cached(
         "SELECT d.seq, d.origin, r.verdict FROM decision AS d
-         LEFT JOIN ruling AS r ON r.id = d.ruling WHERE ? <= d.seq ORDER BY d.seq",
+         LEFT JOIN ruling AS r ON r.id = d.ruling
+         WHERE ? <= d.seq AND d.seq < ? ORDER BY d.seq",
     )?;
-    let mut rows = statement.query([numbers_of(sums.part()).start])?;
+    let numbers = numbers_of(part);
+    let mut rows = statement.query([numbers.start, numbers.end])?;
     while let Some(row) = rows.next()? {
         let seq = row.get(0)?;
         sums.add(seq, PartKey::of_origin(row.get(1)?));

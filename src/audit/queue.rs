@@ -65,7 +65,7 @@ impl NumberRange {
             WriterTask::Event(_) => self.block / KEPT_FROM_EVENTS,
             // The numbers of these are told to nobody. One that a crash takes
             // may be given again.
-            WriterTask::Complete { .. } | WriterTask::Process(_) => 0,
+            WriterTask::Complete { .. } | WriterTask::Process(_) | WriterTask::Redact { .. } => 0,
             WriterTask::Record { .. }
             | WriterTask::SaveSnapshot(_)
             | WriterTask::Prune(_)

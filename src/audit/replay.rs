@@ -38,6 +38,8 @@ pub enum ReplayObstacle {
     NoRobots,
     /// It may rest on a query string that is not on record.
     QueryWithheld,
+    /// Its client and URL were redacted.
+    Redacted,
     /// Another revision of the engine made it, and this one decides otherwise by the
     /// same policy.
     OtherRevision,
@@ -49,9 +51,10 @@ pub enum ReplayObstacle {
 
 impl ReplayObstacle {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NoRobots,
         Self::QueryWithheld,
+        Self::Redacted,
         Self::OtherRevision,
         Self::Evidence,
         Self::Sender,
@@ -62,6 +65,7 @@ impl ReplayObstacle {
         match self {
             Self::NoRobots => "no_robots",
             Self::QueryWithheld => "query_withheld",
+            Self::Redacted => "redacted",
             Self::OtherRevision => "other_revision",
             Self::Evidence => "evidence",
             Self::Sender => "sender",
@@ -73,6 +77,7 @@ impl ReplayObstacle {
         match self {
             Self::NoRobots => "refused by address or port, without a robots.txt",
             Self::QueryWithheld => "may rest on query strings that are not on record",
+            Self::Redacted => "whose client and URL were redacted",
             Self::OtherRevision => "decided by another version of the program",
             Self::Evidence => "do not follow from what is on record: see audit verify",
             Self::Sender => "whose requests they were cannot be told by this configuration",
@@ -133,6 +138,9 @@ struct ReplayRun<'a, F> {
 
 impl<F: FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>>> ReplayRun<'_, F> {
     fn outcome(&mut self, record: &StoredRecord) -> Result<ReplayOutcome, AuditError> {
+        if record.is_redacted() {
+            return Ok(ReplayOutcome::Unknown(ReplayObstacle::Redacted));
+        }
         let body = self.body(record)?;
         let obstacle = match decide_again(record, body, &mut self.evidence) {
             Ok(Again::Same) => None,

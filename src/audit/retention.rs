@@ -153,6 +153,14 @@ impl Retention {
         })
     }
 
+    /// Looks for values that nothing refers to any more, since entries were redacted.
+    pub(super) fn look_for_unused(&mut self) {
+        // Where entries are being removed, their values come later in any case.
+        if !matches!(self.stage, RemovalStage::Entries { .. }) {
+            self.stage = RemovalStage::MoreEntries;
+        }
+    }
+
     /// Has the next search be due at once.
     pub(super) fn search_now(&mut self) {
         self.search_at = clock::instant();

@@ -203,21 +203,46 @@ impl PartRollup {
     /// Sums up `part` from its entries.
     fn of(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
         let mut rollup = Self::default();
-        let numbers = numbers_of(part);
-        let sql = format!("{} WHERE ? <= d.seq AND d.seq < ?", COUNTED.select);
-        let mut statement = connection.prepare_cached(&sql)?;
-        let mut rows = statement.query([numbers.start, numbers.end])?;
-        while let Some(row) = rows.next()? {
-            let counted = CountedDecision::read(row)?;
-            rollup.add_decision(&counted);
-            rollup.add_ending_in(part, &counted);
-        }
+        rollup.add_decisions_of(connection, part, part)?;
         let mut late = connection.prepare_cached(LATE_ENDINGS)?;
         let mut rows = late.query([])?;
         while let Some(row) = rows.next()? {
             rollup.add_ending_in(part, &CountedDecision::read(row)?);
         }
         Ok(rollup)
+    }
+
+    /// Sums up `part` anew, which was closed before.
+    fn again(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
+        let mut rollup = Self::default();
+        rollup.add_decisions_of(connection, part, part)?;
+        // Which parts have endings in it is not known by anything but the row.
+        for earlier in late_parts(connection, part)? {
+            rollup.add_decisions_of(connection, earlier, part)?;
+        }
+        Ok(rollup)
+    }
+
+    /// Adds the decisions of the part `of`, as far as they or their endings are in
+    /// `part`.
+    fn add_decisions_of(
+        &mut self,
+        connection: &Connection,
+        of: i64,
+        part: i64,
+    ) -> rusqlite::Result<()> {
+        let numbers = numbers_of(of);
+        let sql = format!("{} WHERE ? <= d.seq AND d.seq < ?", COUNTED.select);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut rows = statement.query([numbers.start, numbers.end])?;
+        while let Some(row) = rows.next()? {
+            let counted = CountedDecision::read(row)?;
+            if of == part {
+                self.add_decision(&counted);
+            }
+            self.add_ending_in(part, &counted);
+        }
+        Ok(())
     }
 
     fn add_decision(&mut self, counted: &CountedDecision) {
@@ -437,6 +462,17 @@ pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result
     let entries = found.unwrap_or_default();
     let parts = entries.sections.iter().map(|(key, _)| key.part);
     Ok(parts.collect())
+}
+
+/// Makes the row of a part again, if there is one: what its entries refer to was
+/// changed. `connection` is in a transaction.
+pub(super) fn remake_rollup(connection: &Connection, part: i64) -> rusqlite::Result<()> {
+    let sql = "SELECT 1 FROM rollup WHERE part = ?";
+    let found = connection.prepare_cached(sql)?.exists([part])?;
+    if found {
+        PartRollup::again(connection, part)?.write(connection, part)?;
+    }
+    Ok(())
 }
 
 /// Finds the last part that is rolled up.

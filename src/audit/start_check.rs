@@ -41,15 +41,16 @@ const EARLIER_ENDING_NUMBERS: &str =
 const LOST_NUMBERS: &str = "SELECT first, last FROM lost_range WHERE ? <= last AND first < ?";
 
 /// Finds a decision that refers to a row which is not there, itself or by its
-/// ending. Null is not in an empty table, so that it has to be told apart.
+/// ending. Null is not in an empty table, so that it has to be told apart. A decision that
+/// is redacted has neither client nor origin.
 const UNSUPPORTED_DECISION: &str = "
 SELECT d.seq FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
 LEFT JOIN snapshot AS s ON s.id = d.snapshot
 WHERE ? <= d.seq AND d.seq < ?
-  AND (d.client NOT IN (SELECT id FROM client)
+  AND (d.client != 0 AND d.client NOT IN (SELECT id FROM client)
     OR d.crawler NOT IN (SELECT id FROM crawler)
     OR d.method NOT IN (SELECT id FROM term)
-    OR d.origin NOT IN (SELECT id FROM origin)
+    OR d.origin != 0 AND d.origin NOT IN (SELECT id FROM origin)
     OR d.ruling NOT IN (SELECT id FROM ruling)
     OR d.policy NOT IN (SELECT id FROM policy)
     OR d.snapshot IS NOT NULL AND d.snapshot NOT IN (SELECT id FROM snapshot)

@@ -318,6 +318,7 @@ impl<'a> KeyTexts<'a> {
         let ruling = &record.ruling;
         match key {
             StatKey::Url => shared(Some(&record.url)),
+            StatKey::Host if record.is_redacted() => shared(Some(StoredRecord::REDACTED)),
             StatKey::Host => {
                 let target = record.url.parse::<Target>().ok();
                 // Of an origin that somebody changed, as in `host`: no letters.
@@ -349,6 +350,10 @@ impl<'a> KeyTexts<'a> {
     /// Finds the host of an origin; that of an origin which somebody took away has
     /// no letters.
     pub(super) fn host(&mut self, origin: i64) -> rusqlite::Result<Arc<str>> {
+        // No row has this number.
+        if origin == 0 {
+            return Ok(StoredRecord::REDACTED.into());
+        }
         if let Some(host) = self.hosts.get(&origin) {
             return Ok(Arc::clone(host));
         }

@@ -26,6 +26,7 @@ use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
+use super::redaction::is_redacted;
 use super::retention::{Retention, StepEffect};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
@@ -251,6 +252,11 @@ impl AuditStore {
         Ok(seal.map(|seal| seal.note))
     }
 
+    /// Reports whether decisions were ever redacted by order.
+    pub(super) fn is_redacted(&self) -> rusqlite::Result<bool> {
+        is_redacted(&self.connection)
+    }
+
     /// Returns the time until a head is due; `None` if none will be.
     pub(super) fn seal_due_in(&self) -> Option<Duration> {
         self.sealer.due_in()
@@ -342,7 +348,7 @@ impl AuditStore {
 
     /// Moves all that is in the WAL to the database, as far as no reader is in
     /// the way, and writes the marker.
-    fn empty_wal(&mut self) {
+    pub(super) fn empty_wal(&mut self) {
         let done = self.wal.start_again(&self.connection);
         self.after_checkpoint(done);
     }

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::error::WriteError;
 use super::events::ProcessEvent;
+use super::redaction::RedactionOrder;
 use super::retention::RetentionOrder;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
@@ -46,6 +47,11 @@ pub(super) enum WriterTask {
     Process(PendingProcessEvent),
     /// Remove entries that are from before a moment.
     Prune(PruneOrder),
+    /// Redact decisions, with the event that says so.
+    Redact {
+        order: RedactionOrder,
+        ack: oneshot::Sender<CommitResult>,
+    },
     /// Find out whether a decision could be written.
     Probe { ack: oneshot::Sender<CommitResult> },
 }
@@ -78,6 +84,7 @@ impl WriterTask {
             | Self::Event(_)
             | Self::Process(_)
             | Self::Prune(_)
+            | Self::Redact { .. }
             | Self::Probe { .. } => true,
         }
     }
@@ -85,7 +92,7 @@ impl WriterTask {
     /// Reports whether the task writes an entry, which has a number of its own.
     pub(super) fn has_number(&self) -> bool {
         match self {
-            Self::Record { .. } | Self::Event(_) | Self::Process(_) => true,
+            Self::Record { .. } | Self::Event(_) | Self::Process(_) | Self::Redact { .. } => true,
             Self::Complete { .. } => self.has_row(),
             Self::SaveSnapshot(_) | Self::Prune(_) | Self::Probe { .. } => false,
         }
@@ -95,7 +102,10 @@ impl WriterTask {
     pub(super) fn is_awaited(&self) -> bool {
         matches!(
             self,
-            Self::Record { ack: Some(_), .. } | Self::Prune(_) | Self::Probe { .. }
+            Self::Record { ack: Some(_), .. }
+                | Self::Prune(_)
+                | Self::Redact { .. }
+                | Self::Probe { .. }
         )
     }
 
@@ -117,7 +127,9 @@ impl WriterTask {
     /// for.
     pub(super) fn end(self, result: CommitResult) {
         match self {
-            Self::Record { ack: Some(ack), .. } | Self::Probe { ack } => {
+            Self::Record { ack: Some(ack), .. }
+            | Self::Redact { ack, .. }
+            | Self::Probe { ack } => {
                 // The receiver may be gone: the client hung up, and the ending
                 // of its exchange is on the way.
                 ack.send(result).unwrap_or_default();

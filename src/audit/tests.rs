@@ -22,6 +22,8 @@ mod pages;
 
 mod parts;
 
+mod redaction;
+
 mod retention;
 
 mod revision;
@@ -625,6 +627,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         other_revision: 0,
         form_only: 1,
         query_withheld: 0,
+        redacted: 0,
         mismatches: 0,
         missing: 0,
         lost: 0,

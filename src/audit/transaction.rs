@@ -16,11 +16,14 @@ use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, R
 use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
 use super::interning::InternedValues;
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
-use super::leaf::{DecisionValues, EndingValues, LeafRun, LostRange, RecordId, SALT_BYTES};
+use super::leaf::{
+    DecisionValues, EndingValues, LeafRun, LostRange, PersonalValues, RecordId, SALT_BYTES,
+};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
 use super::pruned::{PrunedEnd, PrunedSeal};
+use super::redaction::{RedactionOrder, redact_rows};
 use super::rollup::OpenRollup;
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sealing::NewSeal;
@@ -150,16 +153,20 @@ impl<'a> AuditTransaction<'a> {
         let wait_ms = i64::try_from(record.waited.as_millis()).unwrap_or(i64::MAX);
         let time_us = evidence.at.as_microsecond();
         let salt = self.memory.salts.next()?;
-        let joint = self.memory.joint_digests(self.plan.record);
-        let leaf = DecisionValues {
-            seq,
-            time_us,
-            wait_ms,
+        let commitment = PersonalValues {
             salt: &salt,
             client: client.sha256,
             origin: origin.sha256,
             path: path.as_bytes(),
             reading: reading.as_deref().map(str::as_bytes),
+        }
+        .commitment(&mut self.memory.bytes);
+        let joint = self.memory.joint_digests(self.plan.record);
+        let leaf = DecisionValues {
+            seq,
+            time_us,
+            wait_ms,
+            commitment,
             context: joint.context(&ContextRefs {
                 crawler,
                 method,
@@ -287,6 +294,17 @@ impl<'a> AuditTransaction<'a> {
     ) -> rusqlite::Result<()> {
         let row = EventRow::of_process(seq, &pending.event, pending.sent);
         self.insert_event(row)
+    }
+
+    /// Redacts decisions, and writes the event `seq` that says so.
+    pub(super) fn redact(&mut self, seq: u64, order: &RedactionOrder) -> rusqlite::Result<()> {
+        // Before the rows: the event may be the first entry behind a part, which is
+        // closed with what it has.
+        self.memory.rollup.enter(&self.transaction, signed(seq))?;
+        let redacted = redact_rows(&self.transaction, self.plan.record, &order.numbers)?;
+        // The sums of the open part have the origins of rows that have none now.
+        *self.memory = WriterMemory::default();
+        self.insert_event(EventRow::of_process(seq, &order.event(&redacted), None))
     }
 
     /// Writes the head of the tree, and the roots of parts.

@@ -14,7 +14,7 @@
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
-use super::columns::{ColumnReader, count, is_as_written, is_digest, read_digest};
+use super::columns::{ColumnReader, count, is_as_written, is_digest, read_digest, signed};
 use super::decision_row::CheckedRecord;
 use super::dictionary::{DICTIONARIES, DictionaryTable, POLICIES};
 use super::error::AuditError;
@@ -27,6 +27,7 @@ use super::parts::part_text;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
+use super::redaction::RedactedNumbers;
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
@@ -54,6 +55,9 @@ pub struct Verification {
     pub query_withheld: u64,
     /// Findings that are mismatches.
     pub mismatches: u64,
+    /// Rows whose client and URL were redacted by order. They are not decided again,
+    /// and are no mismatches.
+    pub redacted: u64,
     /// Rows that are gone.
     pub missing: u64,
     /// Numbers that the proxy itself has noted to have no entry: those that were
@@ -113,9 +117,11 @@ pub fn verify_with(
         sums: Verification::default(),
         decided_on: EvidenceCache::default(),
         order: OrderCheck::new(&reader.connection)?,
+        redacted: RedactedNumbers::default(),
+        pruned: PrunedEnd::read(&reader.connection)?,
     };
     if filter.is_open() {
-        run.sums.pruned = count(PrunedEnd::read(&reader.connection)?.last);
+        run.sums.pruned = count(run.pruned.last);
         run.check_whole()?;
     } else {
         // With any filter: every decision rests on a policy.
@@ -135,6 +141,10 @@ struct VerificationRun<'a, F> {
     /// Evidence that many rows rest on.
     decided_on: EvidenceCache,
     order: OrderCheck,
+    /// What was redacted by order.
+    redacted: RedactedNumbers,
+    /// End of the entries that were removed, and of the events among them.
+    pruned: PrunedEnd,
 }
 
 impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
@@ -285,9 +295,12 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
     }
 
     fn check_decision(&mut self, row: CheckedRecord) -> Result<(), AuditError> {
+        let is_in_order = self.order.holds(row.record.seq, row.record.at);
+        if row.is_redacted {
+            return self.check_redacted(&row, is_in_order);
+        }
         let record = row.record;
         let seq = record.seq;
-        let is_in_order = self.order.holds(seq, record.at);
         let body = match self.decided_on.wanted_body(&record) {
             Some(wanted) => self.reader.body(wanted)?.map(Bytes::from),
             None => None,
@@ -322,13 +335,39 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         // The answer is right, but it may be that of another request.
         if !row.is_as_written {
             self.add_mismatch(format!("{seq}: the row is not as it was written"));
-        } else if !is_in_order {
+        } else {
+            self.check_order(seq, is_in_order);
+        }
+        Ok(())
+    }
+
+    /// Checks a row that cannot be decided again: its leaf, and that an event names it.
+    fn check_redacted(&mut self, row: &CheckedRecord, is_in_order: bool) -> Result<(), AuditError> {
+        let seq = row.record.seq;
+        self.sums.redacted += 1;
+        let number = signed(seq);
+        // A row stays for as long as its ending does; the event may be gone by then.
+        let is_ordered =
+            number <= self.pruned.last || self.redacted.has(&self.reader.connection, number)?;
+        if !row.is_as_written {
+            self.add_mismatch(format!("{seq}: the row is not as it was written"));
+        } else if !is_ordered {
+            self.add_mismatch(format!(
+                "{seq}: client and URL were taken away, and no event says by whose order"
+            ));
+        } else {
+            self.check_order(seq, is_in_order);
+        }
+        Ok(())
+    }
+
+    fn check_order(&mut self, seq: u64, is_in_order: bool) {
+        if !is_in_order {
             self.add_mismatch(format!(
                 "{seq}: the row is earlier than one before it, and clock_step does not say so: a \
                  search by time may miss it"
             ));
         }
-        Ok(())
     }
 
     /// Looks at the rows with the record's id and its numbers.

@@ -73,6 +73,8 @@ pub(super) struct AuditWriter {
     pub(super) pruned: PrunedRows,
     /// Removal of entries that are old enough.
     pub(super) retention: Retention,
+    /// Whether something is being removed, for those who wait for the end.
+    pub(super) removing: Arc<AtomicBool>,
     /// Places in the queue for events.
     pub(super) event_slots: Arc<Semaphore>,
     /// The newest head, for those who export it.
@@ -157,6 +159,8 @@ impl AuditWriter {
             order.ack.send(pruned).unwrap_or_default();
         }
         self.apply_retention();
+        self.removing
+            .store(self.retention.is_active(), Ordering::Release);
     }
 
     /// Makes a head of all that is committed. Where that fails, it is tried again,
@@ -318,8 +322,17 @@ impl AuditWriter {
         if self.failing.swap(false, Ordering::AcqRel) {
             tracing::info!("the audit log can be written again");
         }
+        let is_redaction = |entry: &WriterEntry| matches!(entry.task, WriterTask::Redact { .. });
+        let is_redacted = self.batch.iter().any(is_redaction);
+        // Before the answers: whoever has one may wait for the end.
+        self.removing.fetch_or(is_redacted, Ordering::AcqRel);
         for entry in self.batch.drain(..) {
             entry.task.end(Ok(()));
+        }
+        if is_redacted {
+            // The WAL has the pages as they were before.
+            self.store.empty_wal();
+            self.retention.look_for_unused();
         }
     }
 
@@ -458,6 +471,7 @@ fn write(
         }
         WriterTask::Event(pending) => transaction.write_event(number(), &pending.event),
         WriterTask::Process(pending) => transaction.write_process_event(number(), pending),
+        WriterTask::Redact { order, .. } => transaction.redact(number(), order),
         WriterTask::SaveSnapshot(save) => transaction.save_snapshot(&save.snapshot),
         // Taken out of the batch before.
         WriterTask::Prune(_) => Ok(()),

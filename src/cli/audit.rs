@@ -10,6 +10,7 @@ mod heads;
 mod line_diff;
 mod listing;
 mod prune;
+mod redact;
 mod replay;
 mod report;
 mod robots;
@@ -35,6 +36,7 @@ use self::details::{DecisionDetails, of_url};
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
 use self::prune::PruneArguments;
+use self::redact::RedactArguments;
 use self::replay::ReplayArguments;
 use self::report::ReportArguments;
 use self::robots::RobotsArguments;
@@ -238,6 +240,17 @@ with them what they alone referred to. An event says who did it, and `verify` te
 was removed from what is missing. The proxy that runs does it bit by bit; without one
 the command does it itself. Each day by itself: audit.retention.")]
     Prune(PruneArguments),
+    /// Takes client and URL away from decisions; all proofs go on holding.
+    #[command(after_help = "\
+Examples:
+  politesse audit redact --url 'https://site.example/users/*' --why 'request of 22 November'
+  politesse audit redact --client 192.0.2.7 --until 30d --why 'request of 22 November' --yes
+
+What is left of both is a hash that proves nothing about them to anybody. Verdict, rule
+and robots.txt stay, and with them the name of the host. An event has the numbers, the
+reason and who did it; `verify` counts these decisions apart. Without --yes they are
+only counted. Backups and exports are not touched.")]
+    Redact(RedactArguments),
     /// Copies the record to a file, while a proxy writes to it.
     #[command(after_help = "\
 Example: politesse audit backup /backups/audit-2026-11-22.db
@@ -329,6 +342,7 @@ pub(super) fn audit(
         AuditCommand::Key => heads::print_key(&reader()?, &settings.audit),
         AuditCommand::Head => heads::print_head(&reader()?),
         AuditCommand::Prune(asked) => prune::prune(asked, settings),
+        AuditCommand::Redact(asked) => redact::redact(asked, settings),
         AuditCommand::Backup { file } => back_up(path, file),
         AuditCommand::Restore { file } => restore(path, file),
     }

@@ -62,6 +62,9 @@ pub enum Again {
 /// by another hand, or written by a later version.
 #[derive(Debug, Error)]
 pub enum Undecidable {
+    /// What it was about was redacted.
+    #[error("its client and URL were redacted")]
+    Redacted,
     /// The URL is none.
     #[error("its url cannot be read")]
     Url(#[from] InvalidTarget),
@@ -125,6 +128,9 @@ pub fn decision_again(
     body: Option<Bytes>,
     cache: &mut EvidenceCache,
 ) -> Result<Option<Decision>, Undecidable> {
+    if record.is_redacted() {
+        return Err(Undecidable::Redacted);
+    }
     let target = sent_url(&record.url).parse()?;
     // Before the snapshot is looked for: a row without one must have a policy
     // that can be read, too.

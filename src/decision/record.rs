@@ -150,6 +150,25 @@ pub struct StoredRecord {
     pub error: Option<Arc<str>>,
 }
 
+impl StoredRecord {
+    /// Stands for a URL, and for the address of a client, that were redacted. It is
+    /// neither.
+    pub const REDACTED: &str = "(redacted)";
+
+    /// Makes the client of a decision whose client was redacted.
+    pub fn redacted_client() -> Arc<StoredClient> {
+        Arc::new(StoredClient {
+            address: Self::REDACTED.to_owned(),
+            ..StoredClient::default()
+        })
+    }
+
+    /// Reports whether client and URL were redacted.
+    pub fn is_redacted(&self) -> bool {
+        self.url == Self::REDACTED
+    }
+}
+
 /// A client as read back from the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredClient {

@@ -231,3 +231,34 @@ fn the_script_proves_a_bundle_and_finds_a_changed_one() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     });
 }
+
+// Ours; docs/decisions/026-redaction.md.
+#[test]
+fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
+    run(async {
+        let place = recorded().await;
+        let url = "http://o.test/private/*";
+        let asked = [
+            "audit",
+            "redact",
+            "--url",
+            url,
+            "--why",
+            "asked for",
+            "--yes",
+        ];
+        let redacted = place.run(&asked).await;
+        assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
+        let auditor = Auditor::of(&place, &[]).await;
+        let proved = auditor.verify(&["--key", &auditor.key]).await;
+        assert_eq!(proved.code, Some(0), "{proved:?}");
+        assert!(
+            proved
+                .stdout
+                .contains("1 not decided again: client and URL were redacted"),
+            "{proved:?}"
+        );
+        let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
+        assert_eq!(in_python.code, Some(0), "{in_python:?}");
+    });
+}

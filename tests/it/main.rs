@@ -21,6 +21,7 @@ mod audit_backup;
 mod audit_bundle;
 mod audit_export;
 mod audit_list;
+mod audit_redact;
 mod audit_replay;
 mod audit_report;
 mod audit_show;

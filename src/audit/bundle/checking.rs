@@ -70,6 +70,8 @@ pub struct BundleVerification {
     pub form_only: u64,
     /// Decisions that cannot be decided again, because their query is not kept.
     pub query_withheld: u64,
+    /// Rows whose client and URL were redacted. They are proved, and not decided again.
+    pub redacted: u64,
     /// Decisions that another revision of the engine made, and that this one makes
     /// otherwise.
     pub other_revision: u64,
@@ -136,6 +138,7 @@ pub fn verify_bundle(
         decided: checked.decided,
         form_only: checked.form_only,
         query_withheld: checked.query_withheld,
+        redacted: checked.redacted,
         other_revision: checked.other_revision,
         mismatches: findings.count,
         robots,
@@ -248,6 +251,7 @@ struct RowSums {
     decided: u64,
     form_only: u64,
     query_withheld: u64,
+    redacted: u64,
     other_revision: u64,
     summary: BundleSummary,
     leaves: Vec<PlacedLeaf>,
@@ -399,7 +403,11 @@ impl<'a, F: FnMut(String)> RowsCheck<'a, F> {
                 }
             }
             self.sums.summary.add(&record);
-            self.decide(&record)?;
+            if record.is_redacted() {
+                self.sums.redacted += 1;
+            } else {
+                self.decide(&record)?;
+            }
         }
         drop(found);
         // The values stay, the rows go: memory does not grow with them.

@@ -43,7 +43,7 @@ async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
     kit.log.probe().await.unwrap();
 }
 
-async fn long_record() -> Kit {
+pub(super) async fn long_record() -> Kit {
     let kit = Kit::new(Durability::Queue, 4096);
     write(&kit, 0..DECISIONS).await;
     kit

@@ -102,6 +102,7 @@ fn bundle_json(bundle: &BundleVerification, findings: &[String]) -> Value {
         "decided": bundle.decided,
         "form_only": bundle.form_only,
         "query_withheld": bundle.query_withheld,
+        "redacted": bundle.redacted,
         "other_revision": bundle.other_revision,
         "mismatches": bundle.mismatches,
         "robots": bundle.robots,
@@ -129,6 +130,12 @@ fn summary(bundle: &BundleVerification) -> Vec<String> {
         lines.push(format!(
             "{} not decided again: their query is not kept (audit.query_strings)",
             bundle.query_withheld
+        ));
+    }
+    if 0 < bundle.redacted {
+        lines.push(format!(
+            "{} not decided again: client and URL were redacted",
+            bundle.redacted
         ));
     }
     if 0 < bundle.other_revision {

@@ -121,6 +121,7 @@ fn sums_json(sums: &Verification) -> Value {
         "form_only": sums.form_only,
         "query_withheld": sums.query_withheld,
         "mismatches": sums.mismatches,
+        "redacted": sums.redacted,
         "missing": sums.missing,
         "lost": sums.lost,
         "pruned": sums.pruned,
@@ -151,6 +152,7 @@ fn summary(sums: &Verification) -> String {
             sums.query_withheld,
             "by query strings that are not on record",
         ),
+        some(sums.redacted, "redacted, not decided again"),
         some(sums.lost, "numbers lost in a crash or given up"),
         match sums.pruned {
             0 => String::new(),

@@ -1,0 +1,264 @@
+//! Redaction: takes client and URL away from decisions, and leaves the commitment
+//! to them, so that their leaves, and all proofs, hold.
+//!
+//! The commitment stands in the place of the salt, without which nobody can try out
+//! what it was made from. An event in the same transaction names the decisions, why
+//! and by whose order: it is sealed, so a row that somebody else redacted has none.
+//! Sums by which rows are searched and counted are made again.
+//!
+//! Does not know which decisions are wanted, nor when their values leave the
+//! dictionaries (`retention`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use super::columns::{count, signed};
+use super::decision_row::{DECISIONS, DecisionReader};
+use super::events::{ProcessEvent, ProcessEventKind};
+use super::filter::UrlPattern;
+use super::leaf::RecordId;
+use super::parts::{PART_NUMBERS, part_of, remake_part};
+use super::rollup::remake_rollup;
+
+/// Decisions that are redacted in one transaction: requests wait meanwhile.
+pub(super) const STEP_ROWS: usize = 256;
+
+/// Numbers that one step looks at: a second of reading at most.
+const STEP_NUMBERS: i64 = 128 * PART_NUMBERS;
+
+/// Parts that one step touches, beside those of the endings: their sums are made
+/// again from all their rows, some milliseconds for each.
+const STEP_PARTS: i64 = 2;
+
+/// Position of the number of the ending in [`DECISIONS`].
+const ENDING_AT: usize = 14;
+
+const REDACT: &str = "
+UPDATE decision SET salt = ?, client = 0, origin = 0, path = '', reading = NULL
+WHERE seq = ?";
+
+/// Decisions that are not redacted, as far as SQL can tell: a salt has 16 bytes.
+const CHOSEN: &str = "
+SELECT d.seq FROM decision AS d
+WHERE ? < d.seq AND d.seq <= ? AND length(d.salt) = 16";
+
+/// Request to redact decisions: those that meet every condition given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedactionRequest {
+    /// URL; with a `*` at its end, the beginning of one.
+    pub url: Option<String>,
+    /// Address of the client, as it is on record.
+    pub client: Option<String>,
+    /// Numbers of decisions; all if there are none.
+    pub numbers: Vec<u64>,
+    /// Earliest time, and the time before which decisions were made, in
+    /// microseconds since 1970.
+    pub from_us: Option<i64>,
+    /// End of the times.
+    pub until_us: Option<i64>,
+    /// Reason, for the record.
+    pub why: String,
+    /// Number behind which the step begins.
+    pub after: u64,
+    /// Whether decisions are only counted.
+    pub is_trial: bool,
+}
+
+/// Result of one step of a redaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedactionStep {
+    /// Decisions that were redacted, or would be.
+    pub count: u64,
+    /// Number behind which the next step begins; `None` behind the last.
+    pub after: Option<u64>,
+}
+
+/// Decisions that a step has found.
+#[derive(Debug, Default)]
+pub(super) struct ChosenDecisions {
+    pub(super) numbers: Vec<i64>,
+    /// Number behind which the next step begins; `None` behind the last.
+    pub(super) after: Option<u64>,
+}
+
+impl RedactionRequest {
+    /// Reports whether any condition is given: all of a record is never redacted by
+    /// an option that was forgotten.
+    pub fn has_condition(&self) -> bool {
+        self.url.is_some() || self.client.is_some() || !self.numbers.is_empty()
+    }
+
+    /// Finds the decisions of the next step.
+    pub(super) fn find(&self, connection: &Connection) -> rusqlite::Result<ChosenDecisions> {
+        let sql = "SELECT coalesce(max(seq), 0) FROM decision";
+        let last: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+        let after = signed(self.after);
+        let end = last.min(after.saturating_add(STEP_NUMBERS));
+        let (sql, values) = self.query(after, end);
+        let mut statement = connection.prepare(&sql)?;
+        let rows = statement.query_map(params_from_iter(values), |row| row.get(0))?;
+        let found: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+        let first_part = found.first().copied().map(part_of).unwrap_or_default();
+        let is_near = |seq: &i64| part_of(*seq) < first_part + STEP_PARTS;
+        let numbers: Vec<i64> = found.iter().copied().filter(is_near).collect();
+        let is_cut = found.len() == STEP_ROWS || numbers.len() < found.len();
+        let behind = match numbers.last() {
+            Some(number) if is_cut => *number,
+            _ => end,
+        };
+        Ok(ChosenDecisions {
+            numbers,
+            after: (behind < last).then_some(count(behind)),
+        })
+    }
+
+    fn query(&self, after: i64, end: i64) -> (String, Vec<Value>) {
+        let mut sql = CHOSEN.to_owned();
+        let mut values: Vec<Value> = vec![after.into(), end.into()];
+        let mut add = |condition: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                sql.push_str(condition);
+                values.push(value);
+            }
+        };
+        let pattern: Option<UrlPattern> = self.url.as_deref().and_then(|url| url.parse().ok());
+        // A URL that is none chooses nothing, rather than everything.
+        let glob = self.url.is_some().then(|| {
+            let glob = pattern.as_ref().map(UrlPattern::glob);
+            glob.unwrap_or_default().into()
+        });
+        add(
+            " AND (SELECT origin FROM origin WHERE id = d.origin) || d.path GLOB ?",
+            glob,
+        );
+        add(
+            " AND d.client IN (SELECT id FROM client WHERE address = ?)",
+            self.client.clone().map(Value::from),
+        );
+        let list = (!self.numbers.is_empty()).then(|| json!(self.numbers).to_string().into());
+        add(" AND d.seq IN (SELECT value FROM json_each(?))", list);
+        add(" AND ? <= d.time_us", self.from_us.map(Value::from));
+        add(" AND d.time_us < ?", self.until_us.map(Value::from));
+        sql.push_str(" ORDER BY d.seq LIMIT ");
+        sql.push_str(&STEP_ROWS.to_string());
+        (sql, values)
+    }
+}
+
+/// Order to redact the decisions of one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RedactionOrder {
+    /// Their numbers, in ascending order.
+    pub(super) numbers: Vec<i64>,
+    /// Who has given the order.
+    pub(super) by: String,
+    /// Reason, for the record.
+    pub(super) why: String,
+}
+
+impl RedactionOrder {
+    /// Makes the event that names the decisions which were redacted.
+    pub(super) fn event(&self, redacted: &[i64]) -> ProcessEvent {
+        let runs = redacted.chunk_by(|one, next| *one + 1 == *next);
+        let ranges: Vec<_> = runs
+            .filter_map(|run| Some([run.first()?, run.last()?]))
+            .collect();
+        let detail = json!({
+            "decisions": redacted.len(),
+            "numbers": ranges,
+            "by": self.by,
+            "why": self.why,
+        });
+        ProcessEvent::now(ProcessEventKind::Redacted, detail)
+    }
+}
+
+/// Redacts those of `numbers` that are as they were written. Returns them.
+/// `connection` is in a transaction.
+pub(super) fn redact_rows(
+    connection: &Connection,
+    record: RecordId,
+    numbers: &[i64],
+) -> rusqlite::Result<Vec<i64>> {
+    let mut reader = DecisionReader::new(connection, record);
+    let sql = format!("{} WHERE d.seq = ?", DECISIONS.select);
+    let mut select = connection.prepare_cached(&sql)?;
+    let mut update = connection.prepare_cached(REDACT)?;
+    let mut redacted = Vec::new();
+    let mut parts = BTreeSet::new();
+    for seq in numbers {
+        let read = |row: &Row<'_>| {
+            let ending: Option<i64> = row.get(ENDING_AT)?;
+            Ok((reader.commitment_to_keep(row)?, ending))
+        };
+        let found = select.query_row([seq], read).optional()?;
+        let Some((Some(commitment), ending)) = found else {
+            continue;
+        };
+        update.execute(params![commitment.as_bytes().as_slice(), seq])?;
+        // Its sums are in the part of its own number, and in that of its ending.
+        parts.extend([Some(*seq), ending].into_iter().flatten().map(part_of));
+        redacted.push(*seq);
+    }
+    for part in parts {
+        remake_part(connection, part)?;
+        remake_rollup(connection, part)?;
+    }
+    Ok(redacted)
+}
+
+/// Reports whether decisions were ever redacted by order.
+pub(super) fn is_redacted(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM event WHERE host = '' AND kind = ?)";
+    let kind = ProcessEventKind::Redacted.as_str();
+    connection.query_row(sql, [kind], |row| row.get(0))
+}
+
+/// Numbers that were redacted by order, as the events have them.
+#[derive(Debug, Default)]
+pub(super) struct RedactedNumbers {
+    /// Last number of each range, by the first.
+    ranges: BTreeMap<i64, i64>,
+    /// Last event that was read.
+    read_until: i64,
+}
+
+impl RedactedNumbers {
+    /// Reports whether an event names the decision `seq`.
+    pub(super) fn has(&mut self, connection: &Connection, seq: i64) -> rusqlite::Result<bool> {
+        if self.is_known(seq) {
+            return Ok(true);
+        }
+        // A proxy may be writing: the event may have come with the row.
+        self.read_on(connection)?;
+        Ok(self.is_known(seq))
+    }
+
+    fn is_known(&self, seq: i64) -> bool {
+        let range = self.ranges.range(..=seq).next_back();
+        range.is_some_and(|(_, last)| seq <= *last)
+    }
+
+    fn read_on(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let sql = "SELECT seq, detail FROM event
+                   WHERE host = '' AND kind = ? AND ? < seq ORDER BY seq";
+        let mut statement = connection.prepare_cached(sql)?;
+        let kind = ProcessEventKind::Redacted.as_str();
+        let mut rows = statement.query(params![kind, self.read_until])?;
+        while let Some(row) = rows.next()? {
+            self.read_until = row.get(0)?;
+            let text = row.get_ref(1)?.as_str().unwrap_or_default();
+            let detail: Json = serde_json::from_str(text).unwrap_or_default();
+            // What is no list of ranges names nothing.
+            let ranges: Vec<[i64; 2]> =
+                serde_json::from_value(detail["numbers"].clone()).unwrap_or_default();
+            self.ranges
+                .extend(ranges.into_iter().map(<(i64, i64)>::from));
+        }
+        Ok(())
+    }
+}

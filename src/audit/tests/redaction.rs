@@ -1,0 +1,234 @@
+//! Redaction: what is left of a decision, what still holds, and what is found.
+
+use std::fs;
+use std::io::{Cursor, Write as _};
+
+use super::super::redaction::RedactionRequest;
+use super::retention::long_record;
+use super::seals::{heads_of, outside, sealed_every};
+use super::*;
+use crate::audit::bundle::{verify_bundle, write_bundle};
+use crate::audit::seal_check::SealEvidence;
+use crate::audit::verify::verify_with;
+
+/// Part of a URL that is nowhere else.
+const SECRET: &str = "secret-of-somebody";
+
+/// Decisions with [`SECRET`] in their URL.
+const SECRETS: u64 = 4;
+
+fn request(url: &str) -> RedactionRequest {
+    RedactionRequest {
+        url: Some(url.to_owned()),
+        why: "a test".to_owned(),
+        ..RedactionRequest::default()
+    }
+}
+
+/// Chooses the decisions with [`SECRET`].
+fn secrets() -> RedactionRequest {
+    request(&format!("http://o.test/private/{SECRET}*"))
+}
+
+/// Returns a log of ten decisions, and the newest head.
+async fn sealed() -> (Kit, SealEvidence) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = sealed_every(folder.path(), 4);
+    let kit = Kit::with(folder, &options);
+    for number in 0..10 {
+        let path = match number % 3 {
+            0 => format!("/private/{SECRET}/{number}"),
+            _ => format!("/open/{number}"),
+        };
+        let (_, ending) = kit.log.record(record(&path)).await.unwrap();
+        ending.complete(done(200));
+    }
+    kit.log.probe().await.unwrap();
+    let folder = kit.closed().await;
+    let heads = heads_of(&Connection::open(file(folder.path())).unwrap());
+    let evidence = outside(heads.last().unwrap());
+    (Kit::reopened(folder, Durability::Commit, 64), evidence)
+}
+
+async fn redact(kit: &Kit, mut request: RedactionRequest) -> u64 {
+    let mut count = 0;
+    loop {
+        let step = kit.log.redact(request.clone(), "test".to_owned()).await;
+        let step = step.unwrap();
+        count += step.count;
+        match step.after {
+            Some(after) => request.after = after,
+            None => break,
+        }
+    }
+    kit.log.settled().await;
+    count
+}
+
+fn found(kit: &Kit, evidence: &SealEvidence) -> (Verification, Vec<String>) {
+    let mut found = Vec::new();
+    let all = DecisionFilter::default();
+    let add = |finding| found.push(finding);
+    let sums = verify_with(&kit.reader(), &all, evidence, add).unwrap();
+    (sums, found)
+}
+
+// Issue of the record: URLs and addresses can be redacted, and the proofs hold.
+#[tokio::test]
+async fn proofs_hold_after_a_redaction() {
+    let (kit, evidence) = sealed().await;
+    let trial = RedactionRequest {
+        is_trial: true,
+        ..secrets()
+    };
+    assert_eq!(redact(&kit, trial).await, SECRETS);
+    assert_eq!(found(&kit, &evidence).0.redacted, 0);
+    assert_eq!(redact(&kit, secrets()).await, SECRETS);
+    let (sums, findings) = found(&kit, &evidence);
+    assert_eq!(findings, Vec::<String>::new());
+    assert_eq!(
+        (sums.redacted, sums.decided, sums.seals.outside),
+        (SECRETS, 6, 1)
+    );
+    let redacted: Vec<_> = kit
+        .rows()
+        .into_iter()
+        .filter(StoredRecord::is_redacted)
+        .collect();
+    assert_eq!(redacted.len() as u64, SECRETS);
+    for row in &redacted {
+        assert_eq!(row.client.address, StoredRecord::REDACTED);
+        assert_eq!(row.ruling.verdict, "disallow");
+    }
+    // Once is enough.
+    assert_eq!(redact(&kit, secrets()).await, 0);
+}
+
+// Ours: nothing is left of the URL, in the file or its WAL.
+#[tokio::test]
+async fn no_byte_of_a_redacted_url_is_left() {
+    let (kit, _) = sealed().await;
+    let has_secret = |kit: &Kit| {
+        let path = kit.path();
+        let wal = path.with_extension("db-wal");
+        [path, wal].into_iter().any(|path| {
+            let bytes = fs::read(path).unwrap_or_default();
+            let mut windows = bytes.windows(SECRET.len());
+            windows.any(|window| window == SECRET.as_bytes())
+        })
+    };
+    assert!(has_secret(&kit));
+    redact(&kit, secrets()).await;
+    assert!(!has_secret(&kit));
+}
+
+// Ours: an address that no decision refers to any more goes with them.
+#[tokio::test]
+async fn a_client_without_decisions_is_removed() {
+    let (kit, evidence) = sealed().await;
+    let client = RedactionRequest {
+        client: Some("127.0.0.1".to_owned()),
+        why: "a test".to_owned(),
+        ..RedactionRequest::default()
+    };
+    assert_eq!(redact(&kit, client).await, 10);
+    let connection = Connection::open(kit.path()).unwrap();
+    let sql = "SELECT (SELECT count(*) FROM client) + (SELECT count(*) FROM origin)";
+    let left: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0);
+    assert_eq!(found(&kit, &evidence).1, Vec::<String>::new());
+    // The next decision brings both back.
+    let (_, ending) = kit.log.record(record("/again")).await.unwrap();
+    ending.complete(done(200));
+    kit.log.probe().await.unwrap();
+    assert_eq!(found(&kit, &evidence).1, Vec::<String>::new());
+}
+
+// Ours: a row that somebody else redacted, or changed afterwards, is found.
+#[tokio::test]
+async fn a_redaction_that_nobody_ordered_is_found() {
+    let (kit, evidence) = sealed().await;
+    redact(&kit, secrets()).await;
+    let folder = kit.closed().await;
+    let path = file(folder.path());
+    let bytes = fs::read(&path).unwrap();
+    for (change, wanted) in [
+        (
+            // Right in all, but for the order.
+            "DELETE FROM event WHERE kind = 'redacted'",
+            "no event says by whose order",
+        ),
+        (
+            "UPDATE event SET detail = replace(detail, 'a test', 'b test') WHERE kind = 'redacted'",
+            "not as it was written",
+        ),
+        (
+            "UPDATE decision SET salt = zeroblob(32) WHERE client = 0",
+            "the row is not as it was written",
+        ),
+        (
+            "UPDATE decision SET path = '/other' WHERE client = 0",
+            "the row is not as it was written",
+        ),
+        (
+            "UPDATE decision SET salt = randomblob(32), client = 0, origin = 0, path = '',
+               reading = NULL WHERE client != 0",
+            "the row is not as it was written",
+        ),
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(change)
+            .unwrap();
+        let reader = AuditReader::open(&path).unwrap();
+        let mut found = Vec::new();
+        let all = DecisionFilter::default();
+        verify_with(&reader, &all, &evidence, |finding| found.push(finding)).unwrap();
+        assert!(
+            found.iter().any(|finding| finding.contains(wanted)),
+            "{change}: {found:?}"
+        );
+    }
+}
+
+// Ours: sums and searches are those of what is left.
+#[tokio::test]
+async fn parts_that_are_over_are_summed_up_again() {
+    let kit = long_record().await;
+    let before = kit.reader().count(&DecisionFilter::default()).unwrap();
+    let numbers = RedactionRequest {
+        numbers: (1..3000).collect(),
+        why: "a test".to_owned(),
+        ..RedactionRequest::default()
+    };
+    assert!(1000 < redact(&kit, numbers).await);
+    let (sums, findings) = found(&kit, &SealEvidence::default());
+    assert_eq!(findings, Vec::<String>::new());
+    assert!(1000 < sums.redacted);
+    assert_eq!(
+        kit.reader().count(&DecisionFilter::default()).unwrap(),
+        before
+    );
+}
+
+// Ours: docs/handing-over.md.
+#[tokio::test]
+async fn a_bundle_proves_redacted_rows() {
+    let (kit, _) = sealed().await;
+    redact(&kit, secrets()).await;
+    let mut bytes = Vec::new();
+    write_bundle(
+        &kit.reader(),
+        &DecisionFilter::default(),
+        &|_| String::new(),
+        Cursor::new(&mut bytes),
+    )
+    .unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    let mut found = Vec::new();
+    let sums = verify_bundle(file, &[], &|_| String::new(), |finding| found.push(finding)).unwrap();
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!((sums.redacted, sums.decided), (SECRETS, 6));
+}

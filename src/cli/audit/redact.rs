@@ -1,0 +1,130 @@
+//! `audit redact`: takes client and URL away from decisions, by the proxy that runs
+//! or in its place.
+//!
+//! Goes step by step: each answer says where the next one begins, so that neither a
+//! request to the proxy nor its record is held for long.
+
+use std::sync::Arc;
+
+use clap::Args;
+use http::Method;
+use jiff::Timestamp;
+use tokio_util::task::TaskTracker;
+
+use super::arguments::time;
+use crate::audit::{AuditError, AuditLog, Options, RedactionRequest, RedactionStep};
+use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
+use crate::cli::output::{Exit, Usage, print};
+use crate::cli::process::runtime;
+use crate::config::Settings;
+use crate::metrics::Metrics;
+
+/// Arguments of `audit redact`.
+#[derive(Debug, Args)]
+pub(crate) struct RedactArguments {
+    /// A URL, or with * at its end all that begin so.
+    #[arg(long)]
+    url: Option<String>,
+    /// A client, by its address as `audit list --json` has it.
+    #[arg(long, value_name = "ADDRESS")]
+    client: Option<String>,
+    /// Decisions by their numbers.
+    #[arg(long, value_name = "N", num_args = 1..)]
+    seq: Vec<u64>,
+    /// Decisions from this time on.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<Timestamp>,
+    /// Decisions before this time.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<Timestamp>,
+    /// Reason, which stays on record.
+    #[arg(long, value_name = "TEXT")]
+    why: String,
+    /// Redacts; without it the decisions are only counted.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl RedactArguments {
+    fn request(&self) -> RedactionRequest {
+        let micros = |time: Option<Timestamp>| time.map(Timestamp::as_microsecond);
+        RedactionRequest {
+            url: self.url.clone(),
+            client: self.client.clone(),
+            numbers: self.seq.clone(),
+            from_us: micros(self.from),
+            until_us: micros(self.until),
+            why: self.why.clone(),
+            after: 0,
+            is_trial: !self.yes,
+        }
+    }
+}
+
+/// Redacts the decisions that are asked for, or counts them.
+pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Result<Exit> {
+    let request = asked.request();
+    if !request.has_condition() {
+        let text = "which decisions: --url, --client or --seq is wanted";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
+    let stopped = runtime()?.block_on(redact_stopped(&settings.audit, &request));
+    let count = match stopped {
+        Err(AuditError::Locked(_)) => redact_running(settings, &request)?,
+        stopped => stopped?,
+    };
+    print(&match asked.yes {
+        true => format!("decisions redacted: {count}\n"),
+        false => format!("decisions that would be redacted: {count}; --yes redacts them\n"),
+    })
+}
+
+/// Redacts in a record to which no proxy writes, and waits until nothing is left of
+/// the values.
+async fn redact_stopped(options: &Options, request: &RedactionRequest) -> Result<u64, AuditError> {
+    let tracker = TaskTracker::new();
+    let log = AuditLog::open(options, Arc::new(Metrics::default()), &tracker)?;
+    // Closed in any case: else the lock would last as long as this process.
+    let redaction = async {
+        let mut next = request.clone();
+        let mut count = 0;
+        loop {
+            let step = log.redact(next.clone(), "command".to_owned()).await?;
+            count += step.count;
+            match step.after {
+                Some(after) => next.after = after,
+                None => break,
+            }
+        }
+        log.settled().await;
+        Ok(count)
+    };
+    let count = redaction.await;
+    log.close();
+    tracker.close();
+    tracker.wait().await;
+    count
+}
+
+/// Has the proxy that runs redact.
+fn redact_running(settings: &Settings, request: &RedactionRequest) -> anyhow::Result<u64> {
+    let mut next = request.clone();
+    let mut count = 0;
+    loop {
+        let json = serde_json::to_string(&next)?;
+        let answer = ask(
+            settings,
+            &ApiRequest {
+                method: Method::POST,
+                target: format!("/api/v1/audit/redact?request={}", escape(&json)),
+            },
+        )?;
+        let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
+        let step: RedactionStep = serde_json::from_slice(&answer).map_err(foreign)?;
+        count += step.count;
+        match step.after {
+            Some(after) => next.after = after,
+            None => return Ok(count),
+        }
+    }
+}

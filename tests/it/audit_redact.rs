@@ -1,0 +1,204 @@
+//! `audit redact`: client and URL leave the record, everywhere, and proofs hold.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::kit::client::get;
+use crate::kit::origin::Script;
+use crate::kit::program::Outcome;
+use crate::kit::proxy::{Place, resolve};
+use crate::kit::run;
+
+/// Part of a path that is nowhere else.
+const SECRET: &str = "secret-of-somebody";
+
+async fn done(place: &Place, arguments: &[&str]) -> Outcome {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+    outcome
+}
+
+/// Reports whether a file of the folder of the record has [`SECRET`].
+fn has_secret(place: &Place) -> bool {
+    let files = fs::read_dir(place.path("data")).unwrap().flatten();
+    let has = |bytes: &[u8]| {
+        let mut windows = bytes.windows(SECRET.len());
+        windows.any(|window| window == SECRET.as_bytes())
+    };
+    files
+        .filter_map(|file| fs::read(file.path()).ok())
+        .any(|bytes| has(&bytes))
+}
+
+/// Returns a record with an allowed and a refused URL of [`SECRET`], and two others,
+/// and the arguments that prove it by its key and its newest head.
+async fn sealed(place: Place) -> (Place, [String; 6]) {
+    for (command, file) in [("key", "record.key"), ("head", "head.txt")] {
+        let text = done(&place, &["audit", command]).await.stdout;
+        fs::write(place.path(file), text).unwrap();
+    }
+    let arguments = [
+        "audit",
+        "verify",
+        "--key",
+        "record.key",
+        "--head",
+        "head.txt",
+    ];
+    (place, arguments.map(str::to_owned))
+}
+
+async fn recorded() -> Place {
+    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+        .start()
+        .await;
+    let config = resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"");
+    let proxy = config.start().await;
+    for (path, status) in [
+        (format!("/no/{SECRET}?a=1"), 403),
+        (format!("/{SECRET}"), 200),
+        ("/no/open".to_owned(), 403),
+        ("/open".to_owned(), 200),
+    ] {
+        let url = format!("http://o.test{path}");
+        assert_eq!(get(&proxy, &url).await.status(), status);
+    }
+    proxy.place().completed(4).await;
+    proxy.stop().await
+}
+
+/// Holds that the record is proved, and has so many redacted decisions.
+async fn proved(place: &Place, proof: &[String], redacted: u64) {
+    let arguments: Vec<_> = proof.iter().map(String::as_str).chain(["--json"]).collect();
+    let outcome = done(place, &arguments).await;
+    let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(sums["findings"], Value::Array(Vec::new()), "{sums}");
+    assert_eq!(sums["redacted"], redacted, "{sums}");
+}
+
+// Issue of the record: URLs can be redacted and the proofs hold; docs/record.md.
+#[test]
+fn a_command_has_the_running_proxy_redact_a_url() {
+    run(async {
+        let (place, proof) = sealed(recorded().await).await;
+        let proxy = place.start().await;
+        let place = proxy.place();
+        let admin = format!("admin.listen=\"{}\"", proxy.admin());
+        let url = format!("http://o.test/no/{SECRET}*");
+        let asked = ["audit", "redact", "--url", &url, "--why", "asked for"];
+        let asked = [&asked[..], &["--set", &admin]].concat();
+        let counted = done(place, &asked).await;
+        assert_eq!(
+            counted.stdout,
+            "decisions that would be redacted: 1; --yes redacts them\n"
+        );
+        assert!(has_secret(place));
+        let redacted = done(place, &[&asked[..], &["--yes"]].concat()).await;
+        assert_eq!(redacted.stdout, "decisions redacted: 1\n");
+        proved(place, &proof, 1).await;
+        // The proxy goes on, and the other URL is still there.
+        assert_eq!(get(&proxy, "http://o.test/no/more").await.status(), 403);
+        let place = proxy.stop().await;
+        proved(&place, &proof, 1).await;
+        let listed = done(&place, &["audit", "list", "--url", &url]).await;
+        assert!(!listed.stdout.contains(SECRET), "{listed:?}");
+        let events = done(&place, &["audit", "events", "--kind", "redacted", "--json"]).await;
+        let detail = &events.json_lines()[0]["detail"];
+        assert_eq!(detail["decisions"], 1);
+        assert_eq!(detail["why"], "asked for");
+        assert_eq!(detail["by"], "admin token from 127.0.0.1");
+        let text = done(&place, &["audit", "verify"]).await.stdout;
+        assert!(text.contains("1 redacted"), "{text}");
+    });
+}
+
+// Ours: without a proxy, by numbers; nothing that reads the record shows more.
+#[test]
+fn what_is_redacted_is_in_no_answer_and_no_file() {
+    run(async {
+        let (place, proof) = sealed(recorded().await).await;
+        let listed = done(&place, &["audit", "list", "--json"]).await;
+        let rows = listed.json_lines();
+        let is_secret = |row: &&Value| row["url"].as_str().unwrap().contains(SECRET);
+        let numbers: Vec<_> = rows
+            .iter()
+            .filter(is_secret)
+            .map(|row| row["seq"].to_string())
+            .collect();
+        let [first, second] = &numbers[..] else {
+            panic!("{numbers:?}")
+        };
+        let asked = [
+            "audit",
+            "redact",
+            "--seq",
+            first,
+            second,
+            "--why",
+            "asked for",
+            "--yes",
+        ];
+        assert_eq!(done(&place, &asked).await.stdout, "decisions redacted: 2\n");
+        proved(&place, &proof, 2).await;
+        assert!(!has_secret(&place));
+        for arguments in [
+            &["audit", "list"][..],
+            &["audit", "list", "--json"],
+            &["audit", "list", "--csv"],
+            &["audit", "show", first],
+            &["audit", "show", second, "--json"],
+            &["audit", "stats", "--by", "host,url,rule"],
+            &["audit", "top", "hosts"],
+            &["audit", "speed"],
+            &["audit", "replay"],
+            &["audit", "robots", "o.test", "--history"],
+            &["audit", "report"],
+            &["audit", "report", "--for-site", "o.test"],
+            &["audit", "export", "--as", "jsonl"],
+            &["audit", "export", "--as", "csv"],
+            &["audit", "export", "--as", "ecs"],
+            &["audit", "export", "--as", "warc"],
+            &["check", "--decision", first],
+        ] {
+            let outcome = place.run(arguments).await;
+            let text = format!("{}{}", outcome.stdout, outcome.stderr);
+            assert!(!text.contains(SECRET), "{arguments:?}: {text}");
+            assert!(!text.contains("panicked"), "{arguments:?}: {text}");
+        }
+        let shown = done(&place, &["audit", "show", first]).await.stdout;
+        let again = "cannot be decided again: its client and URL were redacted";
+        assert!(shown.contains(again), "{shown}");
+        let stats = ["audit", "stats", "--by", "url,host", "--csv"];
+        let sums = done(&place, &stats).await.stdout;
+        assert!(sums.contains("(redacted),(redacted),2,1,"), "{sums}");
+        let replayed = place.run(&["audit", "replay"]).await.stdout;
+        assert!(
+            replayed.contains("2 whose client and URL were redacted"),
+            "{replayed}"
+        );
+        // A copy is proved as the record is.
+        done(&place, &["audit", "backup", "copy.db"]).await;
+        let copy = [
+            &["--set", "audit.store=sqlite:copy.db", "audit", "verify"][..],
+            &["--key", "record.key", "--head", "head.txt"],
+        ];
+        done(&place, &copy.concat()).await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_redaction_wants_a_condition_and_a_reason() {
+    run(async {
+        let place = recorded().await;
+        for (arguments, said) in [
+            (&["--why", "x", "--yes"][..], "--url, --client or --seq"),
+            (&["--seq", "1", "--yes"], "--why"),
+        ] {
+            let outcome = place.run(&[&["audit", "redact"], arguments].concat()).await;
+            assert_eq!(outcome.code, Some(2), "{outcome:?}");
+            assert!(outcome.stderr.contains(said), "{outcome:?}");
+        }
+    });
+}

@@ -37,7 +37,7 @@ pub use self::access::Access;
 use self::access::{require_own_host, require_token};
 pub use self::api::ROWS_SHOWN;
 use self::orders::AdminClient;
-pub use self::orders::BackOffRelease;
+pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
 pub use self::state_pages::PaceSource;

@@ -24,7 +24,7 @@ use crate::pace::back_off::ReleaseOrder;
 use politesse_robots::origin::Host;
 
 /// Longest reason, in bytes: it stands in one line of a list.
-const REASON_BYTES_MAX: usize = 500;
+pub const REASON_BYTES_MAX: usize = 500;
 
 /// Function that ends the back-off of a host; returns whether there was one.
 type ReleaseFunction = dyn Fn(&Host, ReleaseOrder) -> bool + Send + Sync;
@@ -125,7 +125,8 @@ fn reason(query: &str) -> Option<String> {
     is_reason(&text).then_some(text)
 }
 
-fn is_reason(text: &str) -> bool {
+/// Reports whether a text is a reason: one line of at most [`REASON_BYTES_MAX`] bytes.
+pub fn is_reason(text: &str) -> bool {
     let is_line = !text.trim().is_empty() && !text.contains(char::is_control);
     is_line && text.len() <= REASON_BYTES_MAX
 }

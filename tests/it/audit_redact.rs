@@ -195,6 +195,12 @@ fn a_redaction_wants_a_condition_and_a_reason() {
         for (arguments, said) in [
             (&["--why", "x", "--yes"][..], "--url, --client or --seq"),
             (&["--seq", "1", "--yes"], "--why"),
+            (&["--seq", "1", "--why", " "], "one line of 1 to 500 bytes"),
+            (
+                &["--seq", "1", "--why", "a\nb"],
+                "one line of 1 to 500 bytes",
+            ),
+            (&["--url", "o.test/a", "--why", "x"], "--url"),
         ] {
             let outcome = place.run(&[&["audit", "redact"], arguments].concat()).await;
             assert_eq!(outcome.code, Some(2), "{outcome:?}");

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
 use super::arguments::time;
+use crate::admin::{REASON_BYTES_MAX, is_reason};
+use crate::audit::filter::{InvalidUrlPattern, UrlPattern};
 use crate::audit::{AuditError, AuditLog, Options, RedactionRequest, RedactionStep};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, Usage, print};
@@ -23,7 +25,7 @@ use crate::metrics::Metrics;
 #[derive(Debug, Args)]
 pub(crate) struct RedactArguments {
     /// A URL, or with * at its end all that begin so.
-    #[arg(long)]
+    #[arg(long, value_parser = url)]
     url: Option<String>,
     /// A client, by its address as `audit list --json` has it.
     #[arg(long, value_name = "ADDRESS")]
@@ -38,7 +40,7 @@ pub(crate) struct RedactArguments {
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
     /// Reason, which stays on record.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     why: String,
     /// Redacts; without it the decisions are only counted.
     #[arg(long)]
@@ -58,6 +60,20 @@ impl RedactArguments {
             after: 0,
             is_trial: !self.yes,
         }
+    }
+}
+
+/// Reads a URL, or the beginning of one: another text would choose nothing.
+fn url(text: &str) -> Result<String, InvalidUrlPattern> {
+    text.parse::<UrlPattern>().map(|_| text.to_owned())
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    match is_reason(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "one line of 1 to {REASON_BYTES_MAX} bytes is wanted"
+        )),
     }
 }
 

@@ -109,6 +109,12 @@ pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     }
 }
 
+/// Reports whether a value is of a type that is written to a column of text. One bit
+/// of the file makes a blob of the same bytes from a text.
+pub(super) fn is_text_or_null(value: ValueRef<'_>) -> bool {
+    matches!(value, ValueRef::Text(_) | ValueRef::Null)
+}
+
 /// Reads the columns of a row from left to right.
 ///
 /// Values that are never written (a list that is no JSON, a negative count) are

@@ -9,7 +9,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, count, is_digest, read_digest, read_leaf, text_bytes};
+use super::columns::{
+    ColumnReader, count, is_digest, is_text_or_null, read_digest, read_leaf, text_bytes,
+};
 use super::dictionary::DictionaryRef;
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
@@ -302,8 +304,12 @@ impl DecisionParts<'_> {
     /// Computes the commitment to client and URL, or reads it where they are redacted.
     fn commitment(&self, bytes: &mut CanonicalBytes) -> rusqlite::Result<Result<Digest, Altered>> {
         let row = self.row;
-        let path = text_bytes(row.get_ref(6)?).unwrap_or_default();
-        let reading = text_bytes(row.get_ref(8)?);
+        let texts = [row.get_ref(6)?, row.get_ref(8)?];
+        if !texts.into_iter().all(is_text_or_null) {
+            return Ok(Err(Altered));
+        }
+        let path = text_bytes(texts[0]).unwrap_or_default();
+        let reading = text_bytes(texts[1]);
         let (client, origin): (i64, i64) = (row.get(2)?, row.get(5)?);
         if let Some(commitment) = self.redacted()? {
             // Else anything could stand there: the commitment says nothing of it.

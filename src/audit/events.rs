@@ -12,7 +12,7 @@ use rusqlite::Row;
 use rusqlite::types::Value;
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, blob, is_digest, signed, text_bytes};
+use super::columns::{ColumnReader, blob, is_digest, is_text_or_null, signed, text_bytes};
 use super::leaf::{EventValues, RecordId};
 use super::pages::NumberedTable;
 use crate::clock;
@@ -307,6 +307,9 @@ impl EventRow {
     }
 }
 
+/// Positions of the texts of [`EVENTS`].
+const TEXTS_AT: [usize; 5] = [2, 3, 7, 8, 10];
+
 /// Reports whether a row of [`EVENTS`] is the one that was written to `record`.
 pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::Result<bool> {
     let leaf = EventValues {
@@ -323,5 +326,8 @@ pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::
         detail: text_bytes(row.get_ref(10)?),
     }
     .leaf(record, &mut CanonicalBytes::default());
-    Ok(is_digest(row.get_ref(LEAF_AT)?, leaf))
+    let has_texts = TEXTS_AT
+        .into_iter()
+        .all(|column| row.get_ref(column).is_ok_and(is_text_or_null));
+    Ok(has_texts && is_digest(row.get_ref(LEAF_AT)?, leaf))
 }

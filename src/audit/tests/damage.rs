@@ -519,6 +519,36 @@ async fn a_file_that_is_cut_or_has_another_byte_is_found() {
     assert!(CASES / 4 < cases, "{cases}");
 }
 
+// Ours: one bit of the file makes a blob of a text, with the same bytes.
+#[tokio::test]
+async fn a_text_that_became_a_blob_is_found() {
+    let original = Original::new().await;
+    for (table, column) in [("decision", "path"), ("event", "host"), ("event", "kind")] {
+        let (_folder, path) = original.copy();
+        let schema = |from: &str, to: &str| {
+            let connection = Connection::open(&path).unwrap();
+            connection
+                .execute_batch(&format!(
+                    "PRAGMA writable_schema = ON;
+                     UPDATE sqlite_schema SET sql = replace(sql, '{from}', '{to}')
+                     WHERE name = '{table}'"
+                ))
+                .unwrap();
+        };
+        // A strict table has no blobs in its texts.
+        schema(") STRICT", ") /**/");
+        let update = format!(
+            "UPDATE {table} SET {column} = CAST({column} AS BLOB) WHERE {column} IS NOT NULL"
+        );
+        let changed = Connection::open(&path).unwrap().execute(&update, []);
+        assert!(0 < changed.unwrap());
+        schema(") /**/", ") STRICT");
+        let found = original.found(&path, &SealEvidence::default());
+        let is_named = |finding: &String| finding.contains("not as it was written");
+        assert!(found.iter().any(is_named), "{table}.{column}: {found:?}");
+    }
+}
+
 // Ours: a verdict that was flipped with every hash and head made right is found by
 // deciding anew.
 #[tokio::test]

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::kit::demo::{Demo, shell};
 use crate::kit::program::{finish, politesse};
-use crate::kit::run;
+use crate::kit::{run, until};
 
 async fn pasted(folder: &Path, line: &str) -> String {
     finish(shell(folder, line), b"").await.stdout
@@ -42,8 +42,12 @@ fn every_line_that_the_demo_prints_works_when_pasted() {
 #[test]
 fn the_demo_takes_other_ports_where_the_usual_ones_are_taken() {
     run(async {
-        // Taken by us, or by somebody else already.
-        let _taken = [3128, 3129].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        // Another test's demo may have them for now, and give them back in between.
+        let port = async |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+        let _taken = (
+            until("port 3128", async || port(3128).await).await,
+            until("port 3129", async || port(3129).await).await,
+        );
         let demo = Demo::start(&[]).await;
         assert!(!demo.lines[0].contains(":3128"), "{:?}", demo.lines);
         let told = pasted(demo.parent.path(), &demo.lines[0]).await;

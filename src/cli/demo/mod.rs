@@ -45,25 +45,18 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     .await?;
     let addresses = site.addresses()?;
     std::fs::write(folder.join("site-ca.pem"), site.ca_pem())?;
-    let file = folder.join("politesse.toml");
-    let wanted = DemoPorts {
+    let configuration = DemoConfiguration {
+        folder,
+        site: addresses,
+        overrides,
+    };
+    let config = configuration.write(DemoPorts {
         proxy: usual_or_free(PORT),
         admin: usual_or_free(PORT + 1),
-    };
-    let text = configuration(addresses, wanted);
-    // The commands that the user types in another terminal read it.
-    std::fs::write(&file, &text)?;
-    let read = Config::read(&ConfigSources {
-        file: Some((file, text)),
-        environment: Vec::new(),
-        overrides,
-        working_directory: folder.to_owned(),
-        data_directory: None,
-    });
-    let config = read.map_err(Usage::from)?;
+    })?;
     let _log = log::start(config.settings())?;
     let mut signals = Signals::new()?;
-    let mut running = serve::start(config.settings()).await?;
+    let mut running = configuration.start(&config).await?;
     open_control(&mut running, "demo");
     print_lines(folder, &running)?;
     tokio::select! {
@@ -72,6 +65,51 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     }
     running.stop(signals.stop()).await;
     Ok(())
+}
+
+/// Configuration of a demo, but for its ports.
+#[derive(Debug, Clone, Copy)]
+struct DemoConfiguration<'a> {
+    folder: &'a Path,
+    site: SiteAddresses,
+    /// Values of `--set`.
+    overrides: &'a [String],
+}
+
+impl DemoConfiguration<'_> {
+    /// Reads the configuration with `ports`, and writes it for the commands that the
+    /// user types in another terminal.
+    fn write(self, ports: DemoPorts) -> anyhow::Result<Config> {
+        let file = self.folder.join("politesse.toml");
+        let text = configuration(self.site, ports);
+        std::fs::write(&file, &text)?;
+        let read = Config::read(&ConfigSources {
+            file: Some((file, text)),
+            environment: Vec::new(),
+            overrides: self.overrides,
+            working_directory: self.folder.to_owned(),
+            data_directory: None,
+        });
+        Ok(read.map_err(Usage::from)?)
+    }
+
+    /// Starts the proxy as `config` says, or with any free ports if another program
+    /// has taken one of its ports since it was looked at.
+    async fn start(self, config: &Config) -> anyhow::Result<RunningProxy> {
+        match serve::start(config.settings()).await {
+            Err(error) if is_port_taken(&error) => {
+                let free = self.write(DemoPorts { proxy: 0, admin: 0 })?;
+                serve::start(free.settings()).await
+            }
+            started => started,
+        }
+    }
+}
+
+/// Reports whether a proxy did not start because a port was taken.
+fn is_port_taken(error: &anyhow::Error) -> bool {
+    let source = error.downcast_ref::<io::Error>();
+    source.is_some_and(|error| error.kind() == ErrorKind::AddrInUse)
 }
 
 /// Ports of the proxy on loopback.
@@ -194,5 +232,37 @@ impl Drop for DemoFolder {
     fn drop(&mut self) {
         // A folder that stays behind holds nothing of the user's.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: another demo may start at the same moment.
+    #[tokio::test]
+    async fn a_port_that_was_taken_meanwhile_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let site = Site::bind(SiteAddresses {
+            plain: free,
+            secure: free,
+        });
+        let site = site.await.unwrap();
+        std::fs::write(folder.path().join("site-ca.pem"), site.ca_pem()).unwrap();
+        let configuration = DemoConfiguration {
+            folder: folder.path(),
+            site: site.addresses().unwrap(),
+            overrides: &[],
+        };
+        let taken = TcpListener::bind(free).unwrap();
+        let ports = DemoPorts {
+            proxy: 0,
+            admin: taken.local_addr().unwrap().port(),
+        };
+        let config = configuration.write(ports).unwrap();
+        let running = configuration.start(&config).await.unwrap();
+        assert_ne!(running.admin.port(), ports.admin);
+        running.stop(std::future::pending()).await;
     }
 }

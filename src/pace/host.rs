@@ -12,7 +12,7 @@ use super::back_off::BackOff;
 use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::policy::HostTerms;
-use super::request::{Grant, RequestsAhead, Waiter};
+use super::request::{Grant, RequestsAhead, StartEstimate, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
 use super::stall_watch::StallWatch;
 use super::turn_activity::TurnActivity;
@@ -108,6 +108,36 @@ impl HostState {
             Delay::of_host(Reason::Ceiling, DelayEnd::After(ceilings))
         } else {
             Delay::of_host(reason, DelayEnd::After(wait))
+        }
+    }
+
+    /// Estimates when a request could start that comes after those `ahead`, with
+    /// the pause to the next.
+    ///
+    /// Where the site asks for a delay and a request is in flight, that ends now at
+    /// the soonest, and the delay counts from its end.
+    pub(super) fn estimate_start(
+        &self,
+        waiter: &Waiter,
+        ahead: &RequestsAhead,
+        now: &Now,
+    ) -> StartEstimate {
+        let estimated = self.estimate(waiter, ahead, now);
+        let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        let after_end = if self.schedule.in_flight() == 0 {
+            Duration::ZERO
+        } else {
+            limits.delay
+        };
+        let soonest = after_end.saturating_add(self.wait_behind(ahead, waiter, now));
+        let delay = if estimated.wait().unwrap_or_default() < soonest {
+            Delay::of_host(limits.delay_reason, DelayEnd::After(soonest))
+        } else {
+            estimated
+        };
+        StartEstimate {
+            delay,
+            pause: self.schedule.step(waiter.kind, &limits),
         }
     }
 

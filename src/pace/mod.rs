@@ -49,7 +49,7 @@ pub mod host_pattern;
 #[cfg(test)]
 mod tests;
 
-pub use self::request::{RobotsFetch, TurnOwner, TurnRequest};
+pub use self::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 pub use self::scheduler::Scheduler;
 pub use self::seats::Seat;
 pub use self::turn::Turn;

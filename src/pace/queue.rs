@@ -19,7 +19,7 @@ use super::context::{Now, PaceContext};
 use super::fair_queue::FairQueue;
 use super::host::HostState;
 use super::host_pace::HostPace;
-use super::request::{Grant, QueuePlace, TurnAnswer, Waiter};
+use super::request::{Grant, QueuePlace, StartEstimate, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::Seat;
 use crate::decision::delay::{Delay, DelayEnd};
@@ -126,6 +126,16 @@ impl HostQueue {
         let waiting = state.waiting.as_ref();
         let ahead = waiting.map(|waiting| waiting.ahead(&waiter.place));
         state.host.estimate(waiter, &ahead.unwrap_or_default(), now)
+    }
+
+    /// Estimates when a request could start that comes now, and joins no queue.
+    pub(super) fn estimate_start(&self, waiter: &Waiter, now: &Now) -> StartEstimate {
+        let state = self.lock();
+        let waiting = state.waiting.as_ref();
+        let ahead = waiting.map(|waiting| waiting.ahead(&waiter.place));
+        state
+            .host
+            .estimate_start(waiter, &ahead.unwrap_or_default(), now)
     }
 
     /// Returns whether anything delays a robots.txt now.

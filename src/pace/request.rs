@@ -78,6 +78,15 @@ pub enum RobotsFetch {
     Again,
 }
 
+/// Estimate of when a request could start, were it made now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartEstimate {
+    /// Reason and length of its delay.
+    pub delay: Delay,
+    /// Least time from a start at the host to the next one, about.
+    pub pause: Duration,
+}
+
 /// Answer to a request that waits.
 pub(super) type TurnAnswer = Result<Grant, Delay>;
 
@@ -178,7 +187,7 @@ pub(super) struct Grant {
 
 impl<'a> TurnRequest<'a> {
     /// Makes the request for a robots.txt, to which no pace records apply.
-    pub(super) fn robots(host: &'a Host, max_wait: Duration) -> Self {
+    pub fn robots(host: &'a Host, max_wait: Duration) -> Self {
         Self {
             host,
             owner: None,

@@ -21,7 +21,7 @@ use super::host_map::HostMap;
 use super::host_pace::HostPace;
 use super::options::Options;
 use super::queue::{HostQueue, Ticket, stopping};
-use super::request::{RobotsFetch, TurnOwner, TurnRequest, Waiter};
+use super::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::{Seat, Seats};
 use super::turn::Turn;
@@ -206,6 +206,19 @@ impl Scheduler {
         true
     }
 
+    /// Estimates when a request could start that is not made. It takes no place in
+    /// a queue, and its host is not remembered for it.
+    pub fn estimate(&self, request: &TurnRequest<'_>) -> StartEstimate {
+        let now = self.context.now();
+        let known = self.hosts.known(request.host);
+        // A list of hosts that are never asked must not take the places of those
+        // that are (`pace.max_hosts`).
+        let queue =
+            known.unwrap_or_else(|| Arc::new(HostQueue::new(&self.context, request.host, &now)));
+        self.assume_page_before(request, &queue);
+        queue.estimate_start(&self.waiter(request, &now), &now)
+    }
+
     /// Describes every host that is remembered.
     pub fn snapshot(&self) -> Vec<HostPace> {
         let now = self.context.now();
@@ -227,12 +240,7 @@ impl Scheduler {
             let now = self.context.now();
             self.sweep_if_due(now.uptime);
             let queue = self.hosts.queue(request.host, &now)?;
-            // The previous process may have asked for a page just before it
-            // ended. That is stored nowhere, so a request at the start is
-            // assumed.
-            if request.robots_fetched_at.is_some_and(|at| at < self.began) {
-                queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
-            }
+            self.assume_page_before(request, &queue);
             let mut waiter = self.waiter(request, &now);
             let may_wait = |delay: &Delay, waiter: &Waiter| {
                 !request.max_wait.is_zero()
@@ -260,6 +268,16 @@ impl Scheduler {
         };
         let queue = Arc::clone(&ticket.queue);
         Ok(Turn::new(queue, request.host, ticket.grant().await?))
+    }
+
+    /// Counts a page of the previous process at the host of `request`, if its
+    /// robots.txt is from then.
+    fn assume_page_before(&self, request: &TurnRequest<'_>, queue: &HostQueue) {
+        // It may have asked for a page just before it ended. That is stored
+        // nowhere, so a request at the start is assumed.
+        if request.robots_fetched_at.is_some_and(|at| at < self.began) {
+            queue.with_host(|host| host.schedule.assume_page_at(Uptime::ZERO));
+        }
     }
 
     fn waiter(&self, request: &TurnRequest<'_>, now: &Now) -> Waiter {

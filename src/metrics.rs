@@ -204,6 +204,9 @@ metrics! {
     /// Entries of the record that no head covers yet.
     audit_unsealed: Gauge;
 
+    /// URLs that `/api/v1/check` was asked about, by verdict; `unknown` where the
+    /// robots.txt was not known.
+    checked_urls: Family<ResultLabel, Counter>;
     /// Requests to the admin API that were refused.
     admin_refused: Family<ReasonLabel, Counter>;
     /// 1 if the configuration was right when it was last read, else 0.

@@ -2,11 +2,12 @@
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit record can be written)
 //! and `/metrics` are open to every client of the listener, so they name no
-//! host, URL or crawler. `/api/v1/pace` names hosts, `/api/v1/clients` clients;
-//! both want the token. Does not know how requests are paced and recorded.
+//! host, URL or crawler. `/api/v1/pace` names hosts, `/api/v1/clients` clients, and
+//! `/api/v1/check` plans requests; all want the token. Does not know how requests are paced and recorded.
 
 mod access;
 mod api;
+mod check;
 mod orders;
 mod places;
 mod state_pages;
@@ -36,6 +37,8 @@ use tokio_util::task::TaskTracker;
 pub use self::access::Access;
 use self::access::{require_own_host, require_token};
 pub use self::api::ROWS_SHOWN;
+use self::check::CheckState;
+pub use self::check::{PlanFuture, PlanResult, PlanSource, URLS_MAX};
 use self::orders::AdminClient;
 pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
@@ -74,6 +77,8 @@ pub struct Admin {
     pub release: BackOffRelease,
     /// The clients, which `/api/v1/clients` shows.
     pub clients: Arc<ClientDirectory>,
+    /// Plans requests, for `/api/v1/check`.
+    pub plan: PlanSource,
 }
 
 /// The longest that the head of a request may take.
@@ -103,6 +108,11 @@ pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: C
 /// Returns the routes: open ones, and those that want the token.
 fn pages(admin: Admin) -> Router {
     let guard = from_fn_with_state(Arc::clone(&admin.access), require_token);
+    let checks = CheckState::new(
+        admin.plan.clone(),
+        Arc::clone(&admin.clients),
+        Arc::clone(&admin.metrics),
+    );
     let guarded = Router::new()
         .route("/api/v1/pace", get(state_pages::pace))
         .with_state(admin.pace.clone())
@@ -113,6 +123,8 @@ fn pages(admin: Admin) -> Router {
         .route("/api/v1/audit/prune", post(orders::prune))
         .route("/api/v1/audit/redact", post(orders::redact))
         .with_state(Arc::clone(&admin.audit))
+        .route("/api/v1/check", post(check::check))
+        .with_state(checks)
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);
     Router::new()

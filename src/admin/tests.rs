@@ -68,6 +68,12 @@ impl Kit {
                 count.fetch_add(1, Ordering::Relaxed);
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]
             })),
+            plan: PlanSource(Arc::new(|request| {
+                // One short of what is asked for, as when the time is up.
+                let plans = request.targets.iter().skip(1).map(|_| Default::default());
+                let plans = Ok(plans.collect());
+                Box::pin(async move { plans })
+            })),
             release: BackOffRelease(Arc::new(move |host, order| {
                 let is_known = host.to_string() == "b.test";
                 if is_known {
@@ -281,6 +287,27 @@ async fn a_back_off_is_ended_by_a_delete_with_a_reason() {
     let orders = kit.released.lock().unwrap();
     assert_eq!(orders[0].by, "admin token from 127.0.0.1");
     assert_eq!(orders[0].reason, "one bad URL");
+}
+
+// Ours: the time may be up before all is planned.
+#[tokio::test]
+async fn a_url_without_a_plan_is_unknown() {
+    let kit = Kit::new().await;
+    let body = r#"{"agent":"A","urls":["http://a.test/","ftp://b.test/","http://c.test/"]}"#;
+    let mut stream = TcpStream::connect(kit.address).await.unwrap();
+    let kind = "Content-Type: Application/JSON; charset=utf-8";
+    let head = format!(
+        "POST /api/v1/check HTTP/1.1\r\nHost: localhost\r\n{RIGHT}\r\n{kind}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    let verdicts = [0, 1, 2].map(|place| body["answers"][place]["verdict"].as_str());
+    assert_eq!(verdicts, [Some("unknown"), None, Some("unknown")], "{body}");
+    assert_eq!(body["answers"][2]["starts_at"], serde_json::Value::Null);
 }
 
 // Ours: wrong tokens cannot lock the right one out, and are counted.

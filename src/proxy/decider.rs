@@ -61,23 +61,10 @@ impl Decider {
         asker: &Asker,
         wait: RobotsWait<impl Future<Output = ()>>,
     ) -> OriginDecision {
-        let origin = &inquiry.target.origin;
-        let address = match self.egress.admits(origin, asker.client.as_ref()).await {
-            Ok(admitted) => admitted.address(),
-            Err(DialError::Denied(denial)) => {
-                let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
-                let denied = Decision::denied(asked, policy, clock::now(), denial);
-                return OriginDecision::unasked(denied, None);
-            }
-            Err(DialError::NoConnection(cause)) => {
-                return unresolved(inquiry, policy, Cause::NoConnection(cause));
-            }
-            Err(DialError::Busy) => return unresolved(inquiry, policy, Cause::Busy),
+        let address = match self.dialled(inquiry, policy, asker).await {
+            Ok(address) => address,
+            Err(decided) => return *decided,
         };
-        if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
-            let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
-            return OriginDecision::unasked(decision, address);
-        }
         let robots = self
             .robots
             .snapshot(inquiry, asker, wait.longest, wait.client_gone)
@@ -87,6 +74,56 @@ impl Decider {
             address,
             robots: Some(robots),
         }
+    }
+
+    /// Decides `inquiry` by the robots.txt in memory; `None` if there is none that
+    /// is fresh. The origin is not asked for anything, but its name may be
+    /// resolved.
+    pub async fn decide_by_cache(
+        &self,
+        inquiry: &Arc<Inquiry>,
+        policy: &Arc<Policy>,
+        asker: &Asker,
+    ) -> Option<OriginDecision> {
+        let snapshot = self.robots.cached(inquiry)?;
+        Some(match self.dialled(inquiry, policy, asker).await {
+            Ok(address) => {
+                let decision = decide(inquiry, &snapshot, policy, clock::now());
+                OriginDecision::unasked(decision, address)
+            }
+            Err(decided) => *decided,
+        })
+    }
+
+    /// Returns the address at which the origin would be dialled, if that is known,
+    /// or the decision of an inquiry that needs no robots.txt.
+    async fn dialled(
+        &self,
+        inquiry: &Arc<Inquiry>,
+        policy: &Arc<Policy>,
+        asker: &Asker,
+    ) -> Result<Option<IpAddr>, Box<OriginDecision>> {
+        let origin = &inquiry.target.origin;
+        let refused = match self.egress.admits(origin, asker.client.as_ref()).await {
+            Ok(admitted) => {
+                let address = admitted.address();
+                let Some(snapshot) = self.names_exceeded(inquiry, asker) else {
+                    return Ok(address);
+                };
+                let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
+                OriginDecision::unasked(decision, address)
+            }
+            Err(DialError::Denied(denial)) => {
+                let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
+                let denied = Decision::denied(asked, policy, clock::now(), denial);
+                OriginDecision::unasked(denied, None)
+            }
+            Err(DialError::NoConnection(cause)) => {
+                unresolved(inquiry, policy, Cause::NoConnection(cause))
+            }
+            Err(DialError::Busy) => unresolved(inquiry, policy, Cause::Busy),
+        };
+        Err(Box::new(refused))
     }
 
     /// Returns a snapshot that refuses everything if the client has used more

@@ -26,6 +26,8 @@ mod certificate;
 
 pub mod ca_files;
 
+pub mod plan;
+
 pub mod exchange;
 
 pub mod turns;

@@ -227,7 +227,7 @@ impl TurnDecider {
     ) -> (Decision, RequestTurns<'a>) {
         let mut wait = TurnWait {
             connection,
-            owner: owner(&request.inquiry, connection),
+            owner: owner(&request.inquiry, &connection.sharer, connection.client),
             place: request.place.clone(),
             cut_short: OnceLock::new(),
             address: None,
@@ -314,7 +314,7 @@ impl TurnDecider {
 
     /// Reports whether the origin is asked: not for what is refused, nor for
     /// what the cache answers, nor by a robots.txt that has expired.
-    fn is_to_be_sent(&self, decision: &Decision) -> bool {
+    pub(super) fn is_to_be_sent(&self, decision: &Decision) -> bool {
         let evidence = decision.evidence();
         evidence.lets_through() && !evidence.is_out_of_date() && !self.is_cached(decision)
     }
@@ -448,13 +448,13 @@ fn out_of_places() -> Delay {
 
 /// Returns the client and the crawler by which turns are shared out: the
 /// crawler's product token, else the client's address.
-fn owner(inquiry: &Inquiry, connection: &ConnectionInfo) -> TurnOwner {
+pub(super) fn owner(inquiry: &Inquiry, client: &Arc<Client>, address: IpAddr) -> TurnOwner {
     let crawler = match inquiry.crawler.token() {
         Some(token) => Arc::from(token.as_str()),
-        None => Arc::from(connection.client.to_string()),
+        None => Arc::from(address.to_string()),
     };
     TurnOwner {
-        client: Arc::clone(&connection.sharer),
+        client: Arc::clone(client),
         crawler,
     }
 }

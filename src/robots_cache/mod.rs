@@ -170,6 +170,13 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         }
     }
 
+    /// Returns the snapshot in memory by which an inquiry would be decided now;
+    /// `None` if the origin would have to be asked. Nothing is fetched.
+    pub fn cached(&self, inquiry: &Inquiry) -> Option<Arc<Snapshot>> {
+        let entry = self.worker.table.latest(&self.worker.key(inquiry))?;
+        entry.is_fresh().then(|| Arc::clone(&entry.snapshot))
+    }
+
     /// Sets the policy for pages that a robots.txt redirects to. Its dialect
     /// must be that of the policy in force: the files in memory were read by
     /// it.

@@ -32,7 +32,7 @@ use self::lifecycle::Lifecycle;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
-use crate::admin::{self, Access, Admin, AdminToken, BackOffRelease, PaceSource};
+use crate::admin::{self, Access, Admin, AdminToken, BackOffRelease, PaceSource, PlanSource};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
 use crate::clock;
@@ -44,6 +44,7 @@ use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{self, ProxyListener};
 use crate::proxy::overload::ANSWERED_MAX;
 use crate::proxy::places::EntryShares;
+use crate::proxy::plan::plan;
 use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
 use crate::tasks::Tasks;
@@ -269,6 +270,7 @@ impl RunningProxy {
     fn pages(&self) -> Admin {
         let scheduler = Arc::clone(&self.shared.scheduler);
         let paces = Arc::clone(&scheduler);
+        let server = Arc::clone(&self.server);
         Admin {
             audit: Arc::clone(&self.shared.audit),
             metrics: Arc::clone(&self.shared.metrics),
@@ -276,6 +278,10 @@ impl RunningProxy {
             access: Arc::clone(&self.access),
             clients: Arc::clone(&self.shared.clients),
             pace: PaceSource(Arc::new(move || paces.snapshot())),
+            plan: PlanSource(Arc::new(move |request| {
+                let config = server.in_force.load_full();
+                Box::pin(async move { plan(&config.proxy, &request).await })
+            })),
             release: BackOffRelease(Arc::new(move |host, order| scheduler.release(host, order))),
         }
     }

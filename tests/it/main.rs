@@ -16,6 +16,7 @@ mod annotate_again;
 mod annotate_bounds;
 mod annotate_codings;
 mod annotate_record;
+mod ask_first;
 mod audit;
 mod audit_backup;
 mod audit_bundle;

@@ -1,10 +1,12 @@
 """Crawls a local shop through the proxy with a spider that obeys nothing.
 
-Usage: spider.py START_URL. Prints how many pages answered, and how many were
-refused, as JSON.
+Usage: spider.py START_URL [first]. Prints how many pages answered, and how many
+were refused, as JSON; with `first` it asks before it requests
+(contrib/scrapy/politesse_first.py), and also prints how many were dropped.
 """
 
 import json
+import pathlib
 import sys
 
 import scrapy
@@ -39,7 +41,14 @@ class ShopSpider(scrapy.Spider):
             yield response.follow(link, self.parse)
 
 
-process = CrawlerProcess()
-process.crawl(ShopSpider, start_urls=[sys.argv[1]])
+settings = {}
+if sys.argv[2:] == ["first"]:
+    contrib = pathlib.Path(__file__).parents[2] / "contrib"
+    sys.path += [str(contrib), str(contrib / "scrapy")]
+    settings["SPIDER_MIDDLEWARES"] = {"politesse_first.AskFirst": 500}
+process = CrawlerProcess(settings)
+crawler = process.create_crawler(ShopSpider)
+process.crawl(crawler, start_urls=[sys.argv[1]])
 process.start()
-print(json.dumps(ShopSpider.counts))
+dropped = crawler.stats.get_value("politesse/dropped/rule", 0)
+print(json.dumps(ShopSpider.counts | {"dropped": dropped}))

@@ -117,6 +117,74 @@ fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
     run(async { crawl(&shop().name("shop.test").start_tls().await, "https").await });
 }
 
+/// Lets a Python program of `contrib` ask the proxy first.
+async fn with_admin(proxy: &Proxy, mut command: Command) -> Outcome {
+    let token = proxy.place().run(&["admin", "token"]).await.stdout;
+    command
+        .env("POLITESSE_ADMIN", format!("http://{}", proxy.admin()))
+        .env("POLITESSE_TOKEN", token.trim());
+    finish(command, b"").await
+}
+
+// Ours: contrib/scrapy. The links that would be refused are not asked for.
+#[test]
+fn a_spider_that_asks_first_is_refused_nothing() {
+    run(async {
+        let origin = shop().name("shop.test").start().await;
+        let proxy = resolve("shop.test", origin.address()).start().await;
+        let spider = python_command(&proxy, "spider.py", &["http://shop.test/page/0", "first"]);
+        let outcome = with_admin(&proxy, spider).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let counts: serde_json::Value =
+            serde_json::from_str(outcome.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(counts["pages"], PAGES + 2, "{outcome:?}");
+        assert_eq!(counts["refused"], 0, "{outcome:?}");
+        // Each page links to a basket and to a sorted list; one was come to twice.
+        assert_eq!(counts["dropped"], 2 * (PAGES + 1), "{outcome:?}");
+        assert_polite(&origin);
+        assert_eq!(origin.robots_fetches(), 1);
+        let rows = proxy.place().completed(PAGES + 2).await;
+        assert!(rows.iter().all(|row| row["verdict"] == "allow"));
+    });
+}
+
+// Ours: contrib/ask_first.py.
+#[test]
+fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
+    run(async {
+        let slow = Script::robots("User-agent: *\nCrawl-delay: 60\n")
+            .start()
+            .await;
+        let free = Script::robots(ROBOTS).start().await;
+        let config = resolve("slow.test", slow.address()).resolve("free.test", free.address());
+        let proxy = config.start().await;
+        client::get(&proxy, "http://slow.test/").await;
+        let mut command = Command::new("python3");
+        command
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/ask_first.py"))
+            .args(["ExampleBot/1.0", "http://slow.test/2"])
+            .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
+        let outcome = with_admin(&proxy, command).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let lines: Vec<Vec<&str>> = outcome
+            .stdout
+            .lines()
+            .map(|line| line.split(' ').collect())
+            .collect();
+        let verdicts: Vec<_> = lines.iter().map(|line| (line[0], line[2])).collect();
+        let expected = [
+            ("disallow", "http://free.test/basket"),
+            ("allow", "http://free.test/1"),
+            ("error", "ftp://x"),
+            ("allow", "http://slow.test/2"),
+        ];
+        assert_eq!(verdicts, expected);
+        assert_eq!((lines[0][1], lines[2][1]), ("-", "-"));
+        assert!(lines[1][1] < lines[3][1], "{lines:?}");
+        assert_eq!(slow.targets(), ["/"]);
+    });
+}
+
 // Ours: real clients; the origin's bytes.
 #[test]
 fn python_requests_gets_pages_and_explained_refusals() {

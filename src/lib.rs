@@ -20,6 +20,9 @@
 //!   [`proxy::exchange`].
 //! - 5: [`admin`], the listener for operators; [`config`], the configuration.
 //! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
+//!
+//! `inert` makes text from outside harmless wherever it is shown, and `page` lays
+//! pages for people out; both are used by layers 5 and 6.
 
 pub mod decision;
 
@@ -47,7 +50,11 @@ pub mod clock;
 
 pub mod descriptors;
 
+mod inert;
+
 pub mod metrics;
+
+mod page;
 
 pub mod tasks;
 

@@ -18,11 +18,11 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::inert::inert;
 use super::output::{Exit, OutputForm, print};
 use super::process::{reachable, runtime};
 use crate::admin::AdminToken;
 use crate::config::Settings;
+use crate::inert::inert;
 
 /// Longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

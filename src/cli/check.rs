@@ -32,9 +32,9 @@ use self::json::ExplanationJson;
 use self::saved::SavedAnswer;
 use self::sentences::sentences;
 use super::configuration::ConfigurationRequest;
-use super::inert::append_json;
 use super::lines::open;
 use super::output::{Exit, OutputForm};
+use crate::inert::append_json;
 
 use super::process::runtime;
 use crate::audit::reader::AuditReader;

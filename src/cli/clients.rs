@@ -6,11 +6,11 @@
 use clap::Args;
 
 use super::admin_api::show;
-use super::inert::inert;
 use super::output::{Exit, columns};
 use crate::admin::ROWS_SHOWN;
 use crate::clients::snapshot::{ClientSnapshot, ClientSnapshots};
 use crate::config::Settings;
+use crate::inert::inert;
 
 /// Titles of the columns.
 const HEAD: [&str; 6] = ["CLIENT", "OF", "HELD", "WAITING", "REFUSED", "DISPLACED"];

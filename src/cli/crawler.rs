@@ -13,12 +13,12 @@ use serde_json::json;
 use thiserror::Error;
 
 use super::configuration::ConfigurationRequest;
-use super::inert::inert;
 use super::output::{Exit, OutputForm, Usage, print, print_notice};
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
 use crate::decision::inquiry::Identity;
+use crate::inert::inert;
 use crate::proxy::credentials::AuthMode;
 use politesse_robots::crawler::ProductToken;
 

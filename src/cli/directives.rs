@@ -18,11 +18,11 @@ use thiserror::Error;
 use self::json::PageJson;
 use self::page::{PageBody, PageLimits, PageQuery, PageReport, fields};
 use self::sentences::sentences;
-use super::inert::append_json;
 use super::lines::open;
 use super::output::{Exit, Usage, print, report};
 use crate::clock;
 use crate::config::Settings;
+use crate::inert::append_json;
 use politesse_directives::Annotation;
 use politesse_robots::crawler::Crawler;
 

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::inert::append_json;
 use super::output::{Exit, Usage};
+use crate::inert::append_json;
 
 /// Longest line of a batch, in bytes: room for a page that is several times as
 /// long as what is ever scanned of one.

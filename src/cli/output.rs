@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use thiserror::Error;
 
-use super::inert::inert;
 use crate::config::Problems;
+use crate::inert::inert;
 
 /// Exit code of a command. Of several outcomes the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,10 +8,10 @@ use http::Method;
 use jiff::Timestamp;
 
 use super::admin_api::{ApiRequest, ask, escape, show};
-use super::inert::inert;
 use super::output::{Exit, OutputForm, columns, print};
 use crate::admin::ROWS_SHOWN;
 use crate::config::Settings;
+use crate::inert::inert;
 use crate::pace::host_pace::{HostPace, HostPaces};
 
 /// Titles of the columns.

@@ -9,11 +9,11 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::configuration::ConfigurationRequest;
-use super::inert::shell_quoted;
 use super::log;
 use super::output::Exit;
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
 use crate::config::Settings;
+use crate::inert::shell_quoted;
 use crate::proxy::ca_files::closed_to_others;
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::credentials::AuthMode;

@@ -14,8 +14,8 @@ use crate::audit::bundle::{BundleVerification, verify_bundle, write_bundle};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::note::NoteKey;
 use crate::audit::reader::AuditReader;
-use crate::cli::inert::{inert, shell_quoted};
 use crate::cli::output::{Exit, OutputForm, Usage};
+use crate::inert::{inert, shell_quoted};
 
 /// Arguments of `audit bundle`.
 #[derive(Debug, Args)]

@@ -6,10 +6,10 @@
 use maud::{Markup, html};
 
 use crate::audit::bundle::{BundleCounts, BundleName, BundleReport, BundleTable};
-use crate::cli::page::charts::ChartPart;
-use crate::cli::page::over_time::{HourCounts, over_time};
-use crate::cli::page::words::{code, counted, foreign, minute, number, percent, shown};
-use crate::cli::page::{Figure, PageFrame, figures, page, robots_box};
+use crate::page::charts::ChartPart;
+use crate::page::over_time::{HourCounts, over_time};
+use crate::page::words::{code, counted, foreign, minute, number, percent, shown};
+use crate::page::{Figure, PageFrame, figures, page, robots_box};
 
 /// Characters of the title's host.
 const HOST_MAX: usize = 80;

@@ -23,9 +23,9 @@ use super::warc::{WarcCompression, WarcExport};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, row_json};
-use crate::cli::inert::csv_line;
 use crate::cli::output::{Exit, Usage, print_notice};
 use crate::decision::record::StoredRecord;
+use crate::inert::csv_line;
 
 /// Version of the members of a line: raised when one is gone or means something
 /// else, not when one is added.

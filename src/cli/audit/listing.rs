@@ -9,8 +9,8 @@ use rustix::termios::tcgetwinsize;
 
 use super::rows::RowLayout;
 use crate::audit::events::EventRow;
-use crate::cli::inert::inert;
 use crate::decision::record::StoredRecord;
+use crate::inert::inert;
 
 /// Characters of a URL or a rule that are shown however narrow the terminal is.
 const SHOWN_MIN: usize = 24;

@@ -14,9 +14,9 @@ use super::rows::{FormArguments, RowForm};
 use super::versions::print_history;
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
-use crate::cli::inert::{inert, shell_word};
 use crate::cli::output::{Exit, Usage};
 use crate::clock;
+use crate::inert::{inert, shell_word};
 
 /// Files that are named where one has to be chosen.
 const CHOICES_MAX: usize = 20;

@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::inert::{append_json, csv_line};
 use crate::cli::output::{Exit, print_notice};
+use crate::inert::{append_json, csv_line};
 
 /// Rows that are shown unless told otherwise.
 const LIST_ROWS: u64 = 50;

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::details::DecisionDetails;
 use super::listing::{Screen, cut};
-use crate::cli::inert::{inert, shell_word};
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::decision::record::RecordedSnapshot;
+use crate::inert::{inert, shell_word};
 
 /// Lines of a robots.txt that are shown on a terminal without being asked for:
 /// what stands above them would scroll away.

@@ -11,8 +11,8 @@ use super::rows::{FormArguments, RowLayout, RowWriter};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::speed::{CrawlSpeed, SpeedKey, crawl_speeds};
-use crate::cli::inert::inert;
 use crate::cli::output::{Exit, print_notice};
+use crate::inert::inert;
 
 /// Characters of a name that are shown on a terminal.
 const NAME_MAX: usize = 40;

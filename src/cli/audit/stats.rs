@@ -13,8 +13,8 @@ use super::rows::{FormArguments, RowLayout, RowWriter};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
-use crate::cli::inert::inert;
 use crate::cli::output::{Exit, Usage, print_notice};
+use crate::inert::inert;
 
 /// Characters of a value that are shown on a terminal.
 const VALUE_MAX: usize = 40;

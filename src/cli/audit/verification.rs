@@ -14,8 +14,8 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
-use crate::cli::inert::inert;
 use crate::cli::output::{Exit, OutputForm, Usage};
+use crate::inert::inert;
 
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]

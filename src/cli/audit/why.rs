@@ -20,12 +20,12 @@ use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_at};
 use crate::audit::{CheckedRecord, Direction};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
-use crate::cli::inert::{csv_line, inert, shell_word};
 use crate::cli::output::Exit;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::again::restore_snapshot;
 use crate::decision::record::StoredRecord;
+use crate::inert::{csv_line, inert, shell_word};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

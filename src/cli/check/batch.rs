@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::context::{CheckContext, exit_of, target};
 use super::json::RulingJson;
 use super::saved::SavedAnswer;
-use crate::cli::inert::append_json;
 use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
 use crate::decision::decide::ruling;
+use crate::inert::append_json;
 use politesse_robots::Dialect;
 
 /// Line of a batch. Unknown keys are ignored.

@@ -15,10 +15,10 @@ use serde::Serialize;
 use super::context::{CheckArguments, CheckContext, exit_of, target};
 use super::json::RulingJson;
 use super::saved::{SavedFolder, SavedResult};
-use crate::cli::inert::append_json;
 use crate::cli::lines::{LineError, append_line};
 use crate::cli::output::Exit;
 use crate::decision::decide::{Inquiry, ruling};
+use crate::inert::append_json;
 use politesse_robots::origin::{Origin, Target};
 
 /// Lines of the first batch. Each has twice as many as the one before it, up to

@@ -14,10 +14,10 @@ use super::explanation::{DecisionExplanation, FileAge};
 use super::json::ExplanationJson;
 use super::sentences::sentences;
 use crate::audit::reader::AuditReader;
-use crate::cli::inert::{append_json, inert};
 use crate::cli::output::{Exit, OutputForm, print_notice};
 use crate::decision::again::{Again, EvidenceCache, Undecidable, decide_again, decision_again};
 use crate::decision::record::{StoredRecord, StoredRuling};
+use crate::inert::{append_json, inert};
 
 /// Explains the decision with the number `seq`.
 ///

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use self::site::{ROBOTS_TXT, Site, SiteAddresses};
-use super::inert::shell_quoted;
 use super::log;
 use super::output::{Exit, Usage};
 use super::process::{Signals, open_control, runtime};
 use crate::config::{Config, ConfigSources};
+use crate::inert::shell_quoted;
 use crate::serve::{self, RunningProxy};
 
 /// Usual port of a proxy; the next one is that of its admin side.

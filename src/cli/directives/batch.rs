@@ -16,11 +16,11 @@ use serde_json::Value;
 
 use super::json::AnnotationJson;
 use super::page::{PageLimits, PageQuery, fields};
-use crate::cli::inert::append_json;
 use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
 use crate::clock;
 use crate::config::Settings;
+use crate::inert::append_json;
 use politesse_directives::DirectiveLimits;
 
 /// Line of a batch. Unknown keys are ignored.

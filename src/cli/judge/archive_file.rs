@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::cli::inert::inert;
 use crate::cli::output::Usage;
+use crate::inert::inert;
 
 /// Bytes by which the form of a file is known.
 const BEGIN_BYTES: u64 = 5;

@@ -12,8 +12,8 @@ use super::counts::{
 };
 use super::outcome::PastVerdict;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter, write_json};
-use crate::cli::inert::inert;
 use crate::cli::output::columns;
+use crate::inert::inert;
 
 /// Columns of the groups in CSV.
 const GROUP_COLUMNS: [&str; 7] = [

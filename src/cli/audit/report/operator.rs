@@ -7,8 +7,8 @@ use super::gathered::ReportData;
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
 };
-use crate::cli::page::words::{bytes, code, counted, duration, number, percent, shown};
-use crate::cli::page::{Figure, figures, robots_box};
+use crate::page::words::{bytes, code, counted, duration, number, percent, shown};
+use crate::page::{Figure, figures, robots_box};
 
 /// Makes the whole document.
 pub(super) fn document(data: &ReportData) -> Markup {

@@ -8,8 +8,8 @@ use super::gathered::ReportData;
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, unknown, user_agents, versions,
 };
-use crate::cli::page::words::{bytes, code, counted, duration, foreign, number, shown};
-use crate::cli::page::{Figure, figures};
+use crate::page::words::{bytes, code, counted, duration, foreign, number, shown};
+use crate::page::{Figure, figures};
 
 /// Makes the whole document.
 pub(super) fn document(data: &ReportData) -> Markup {

@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use super::gathered::{RankedRule, ReportData};
 use crate::audit::report::HostSpeed;
 use crate::audit::stats::DecisionSums;
-use crate::cli::page::charts::{NamedBar, named_chart};
-use crate::cli::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
+use crate::page::charts::{NamedBar, named_chart};
+use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
 
 /// Rows of a table; the others are counted.
 const ROWS_MAX: usize = 25;

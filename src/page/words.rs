@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::cli::inert::inert;
+use crate::inert::inert;
 
 /// Characters of a text from outside that are shown.
 const TEXT_MAX: usize = 160;

@@ -3,9 +3,9 @@
 //!
 //! Does not know what a report is about.
 
-pub(super) mod charts;
-pub(super) mod over_time;
-pub(super) mod words;
+pub(crate) mod charts;
+pub(crate) mod over_time;
+pub(crate) mod words;
 
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -22,21 +22,21 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Frame of a page.
 #[derive(Debug)]
-pub(super) struct PageFrame<'a> {
+pub(crate) struct PageFrame<'a> {
     /// Title. Text from outside in it has passed through [`words::shown`].
-    pub(super) title: &'a str,
+    pub(crate) title: &'a str,
     /// Time that the page is about.
-    pub(super) when: &'a str,
+    pub(crate) when: &'a str,
     /// Version of the program that made it.
-    pub(super) program: &'a str,
+    pub(crate) program: &'a str,
     /// Time at which it was made.
-    pub(super) made_at: Timestamp,
+    pub(crate) made_at: Timestamp,
     /// What it was made from.
-    pub(super) source: Markup,
+    pub(crate) source: Markup,
 }
 
 /// Lays out a page.
-pub(super) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
+pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -64,14 +64,14 @@ pub(super) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
 }
 
 /// A large number with what it counts.
-pub(super) struct Figure {
-    pub(super) class: &'static str,
-    pub(super) count: u64,
-    pub(super) text: &'static str,
+pub(crate) struct Figure {
+    pub(crate) class: &'static str,
+    pub(crate) count: u64,
+    pub(crate) text: &'static str,
 }
 
 /// Shows the numbers that matter most.
-pub(super) fn figures(figures: &[Figure]) -> Markup {
+pub(crate) fn figures(figures: &[Figure]) -> Markup {
     html! {
         ul class="figures" {
             @for figure in figures {
@@ -82,7 +82,7 @@ pub(super) fn figures(figures: &[Figure]) -> Markup {
 }
 
 /// Explains what a robots.txt is, for someone who has never seen one.
-pub(super) fn robots_box() -> Markup {
+pub(crate) fn robots_box() -> Markup {
     html! {
         div class="box" {
             p {

@@ -8,8 +8,8 @@
 use std::io;
 
 use serde::Serialize;
-use serde_json::Serializer;
 use serde_json::ser::Formatter;
+use serde_json::{Serializer, Value};
 
 /// Replaces control and direction-changing characters of `text` by escapes
 /// (`\u{1b}`), for people to read.
@@ -62,6 +62,22 @@ pub(crate) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_j
 pub(crate) fn csv_line<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
     let fields: Vec<_> = fields.into_iter().map(csv_field).collect();
     format!("{}\r\n", fields.join(","))
+}
+
+/// Makes the line of CSV with the members of `row` that `columns` name.
+pub(crate) fn csv_row(row: &Value, columns: &[&str]) -> String {
+    let cells: Vec<_> = columns.iter().map(|name| cell(row, name)).collect();
+    csv_line(cells.iter().map(String::as_str))
+}
+
+/// Makes the cell of CSV for the member `name`; empty without a value.
+fn cell(row: &Value, name: &str) -> String {
+    let found = name.split('.').try_fold(row, |value, name| value.get(name));
+    match found {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
 }
 
 fn csv_field(text: &str) -> String {

@@ -21,8 +21,8 @@
 //! - 5: [`admin`], the listener for operators; [`config`], the configuration.
 //! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 //!
-//! `inert` makes text from outside harmless wherever it is shown, and `page` lays
-//! pages for people out; both are used by layers 5 and 6.
+//! `inert` makes text from outside harmless wherever it is shown, `page` lays pages
+//! for people out, and `explain` tells of a decision in words. Layers 5 and 6 use them.
 
 pub mod decision;
 
@@ -49,6 +49,8 @@ pub mod clients;
 pub mod clock;
 
 pub mod descriptors;
+
+mod explain;
 
 mod inert;
 

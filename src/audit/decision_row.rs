@@ -413,6 +413,31 @@ impl EndingParts {
     }
 }
 
+/// Columns of CSV, as members of the JSON; `robots.url` is a member of a member.
+pub const ROW_COLUMNS: [&str; 21] = [
+    "seq",
+    "time",
+    "client",
+    "crawler",
+    "user_agent",
+    "method",
+    "url",
+    "verdict",
+    "reason",
+    "effect",
+    "line",
+    "rule",
+    "reading",
+    "wait_ms",
+    "status",
+    "bytes",
+    "error",
+    "directives.value",
+    "robots.url",
+    "robots.sha256",
+    "policy",
+];
+
 /// Makes the JSON of a decision record, as `audit list` and others print it.
 pub fn row_json(record: &StoredRecord) -> Json {
     let ruling = &record.ruling;

@@ -3,7 +3,6 @@
 mod arguments;
 mod bundle;
 mod bundle_page;
-mod details;
 mod ecs;
 pub(super) mod export;
 mod heads;
@@ -32,7 +31,6 @@ use clap::Subcommand;
 
 use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
 use self::bundle::BundleArguments;
-use self::details::{DecisionDetails, of_url};
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
 use self::prune::PruneArguments;
@@ -52,6 +50,7 @@ use crate::audit::backup;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
 use crate::audit::{CheckedRecord, Direction, row_json};
+use crate::explain::{DecisionDetails, of_url};
 
 /// Commands that read the record.
 #[derive(Debug, Subcommand)]

@@ -12,24 +12,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use serde_json::{Map, Value, json};
 
 use super::arguments::DecisionArguments;
-use super::details::add_fetch;
 use super::ecs::ecs_json;
-use super::listing::record_layout;
-use super::rows::{csv_row, write_json};
+use super::rows::write_json;
 use super::warc::{WarcCompression, WarcExport};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
-use crate::audit::{Direction, row_json};
+use crate::audit::{Direction, ROW_COLUMNS, row_json};
 use crate::cli::output::{Exit, Usage, print_notice};
 use crate::decision::record::StoredRecord;
-use crate::inert::csv_line;
-
-/// Version of the members of a line: raised when one is gone or means something
-/// else, not when one is added.
-const LINE_VERSION: u32 = 1;
+use crate::explain::decision_json;
+use crate::inert::{csv_line, csv_row};
 
 /// Arguments of `audit export`.
 #[derive(Debug, Args)]
@@ -112,7 +106,7 @@ impl ExportRun<'_> {
                 Ok(write_json(&mut out, &line)?)
             }),
             ExportForm::Csv => {
-                let columns = record_layout().columns;
+                let columns = ROW_COLUMNS;
                 out.write_all(csv_line(columns.iter().copied()).as_bytes())?;
                 self.visit(|record| {
                     let line = csv_row(&row_json(&record), &columns);
@@ -151,25 +145,6 @@ impl ExportRun<'_> {
             })?;
         outcome.map(|()| count)
     }
-}
-
-/// Makes the object of a decision of the record `record`: that of `audit list`, and
-/// what else it rests on.
-fn decision_json(decision: &StoredRecord, record: &str) -> Value {
-    let mut members = Map::new();
-    members.insert("version".to_owned(), json!(LINE_VERSION));
-    members.insert("record".to_owned(), json!(record));
-    // Behind the version, by which a program knows what follows.
-    if let Value::Object(row) = row_json(decision) {
-        members.extend(row);
-    }
-    members.insert("credential".to_owned(), json!(decision.client.credential));
-    members.insert("candidates".to_owned(), json!(decision.crawler.candidates));
-    let mut line = Value::Object(members);
-    if let Some(snapshot) = &decision.snapshot {
-        add_fetch(&mut line["robots"], snapshot);
-    }
-    line
 }
 
 /// Makes the file `path`, which must not be there, for its owner alone, with what

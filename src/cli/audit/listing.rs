@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal as _};
 use rustix::termios::tcgetwinsize;
 
 use super::rows::RowLayout;
+use crate::audit::ROW_COLUMNS;
 use crate::audit::events::EventRow;
 use crate::decision::record::StoredRecord;
 use crate::inert::inert;
@@ -29,29 +30,7 @@ pub(super) fn record_layout() -> RowLayout {
     ]) + "URL (LINE: RULE)";
     RowLayout {
         header,
-        columns: vec![
-            "seq",
-            "time",
-            "client",
-            "crawler",
-            "user_agent",
-            "method",
-            "url",
-            "verdict",
-            "reason",
-            "effect",
-            "line",
-            "rule",
-            "reading",
-            "wait_ms",
-            "status",
-            "bytes",
-            "error",
-            "directives.value",
-            "robots.url",
-            "robots.sha256",
-            "policy",
-        ],
+        columns: ROW_COLUMNS.to_vec(),
     }
 }
 

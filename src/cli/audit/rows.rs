@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::output::{Exit, print_notice};
-use crate::inert::{append_json, csv_line};
+use crate::inert::{append_json, csv_line, csv_row};
 
 /// Rows that are shown unless told otherwise.
 const LIST_ROWS: u64 = 50;
@@ -142,22 +142,6 @@ impl RowWriter {
             }
         }
         self.out.flush()
-    }
-}
-
-/// Makes the line of CSV with the members of `row` that `columns` name.
-pub(super) fn csv_row(row: &Value, columns: &[&str]) -> String {
-    let cells: Vec<_> = columns.iter().map(|name| cell(row, name)).collect();
-    csv_line(cells.iter().map(String::as_str))
-}
-
-/// Makes the cell of CSV for the member `name`; empty without a value.
-fn cell(row: &Value, name: &str) -> String {
-    let found = name.split('.').try_fold(row, |value, name| value.get(name));
-    match found {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(value) => value.to_string(),
     }
 }
 

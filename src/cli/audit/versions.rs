@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::line_diff::LineDiff;
-use super::rows::{RowForm, csv_row, write_json};
+use super::rows::{RowForm, write_json};
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 use crate::cli::output::{Exit, print_notice};
-use crate::inert::{csv_line, inert};
+use crate::inert::{csv_line, csv_row, inert};
 
 /// Rulings of a version that people are shown; the others are counted.
 const RULINGS_SHOWN: usize = 20;

@@ -10,11 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::arguments::time;
-use super::details::{DecisionDetails, add_fetch, of_url};
 use super::listing::Screen;
 use super::robots::{is_for, origin_line};
 use super::rows::{FormArguments, RowForm, write_json};
-use super::sections::{Facts, RobotsLine, meaning};
+use super::sections::RobotsLine;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_at};
@@ -25,6 +24,8 @@ use crate::clock;
 use crate::config::Settings;
 use crate::decision::again::restore_snapshot;
 use crate::decision::record::StoredRecord;
+use crate::explain::facts::{Facts, sentence};
+use crate::explain::{DecisionDetails, add_fetch, of_url};
 use crate::inert::{csv_line, inert, shell_word};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -141,11 +142,11 @@ impl DecisionStory {
             RowForm::Json => write_json(&mut out, &self.json(&lines)),
             RowForm::Csv => {
                 let mut facts = Facts::of(&self.0);
-                facts.0.insert(0, ("answer", self.sentence()));
+                facts.0.insert(0, ("answer", sentence(&self.0.record)));
                 write_csv(&facts, &lines, &mut out)
             }
             RowForm::Columns => {
-                writeln!(out, "{}\n", inert(&self.sentence()))?;
+                writeln!(out, "{}\n", inert(&sentence(&self.0.record)))?;
                 Facts::of(&self.0).write(&mut out)?;
                 let marked = self.0.record.ruling.line;
                 if !lines.is_empty() {
@@ -158,30 +159,6 @@ impl DecisionStory {
                 Ok(())
             }
         }
-    }
-
-    /// Says in one sentence what was decided, and why.
-    fn sentence(&self) -> String {
-        let record = &self.0.record;
-        let ruling = &record.ruling;
-        let verdict = match (ruling.verdict.as_str(), ruling.effect.as_str()) {
-            ("disallow", "enforced") => "refused",
-            ("later", "enforced") => "put off",
-            (_, "reported") => "let through by report mode, and would be refused",
-            (_, "overridden") => "allowed by an override of the operator that sets aside",
-            (_, "cached") => "answered from our copy",
-            ("allow", _) => "allowed",
-            (other, _) => other,
-        };
-        let because = match (ruling.line, &ruling.rule) {
-            (Some(line), Some(rule)) => format!("line {line}, {rule}"),
-            _ => meaning(&ruling.reason).to_owned(),
-        };
-        let crawler = ruling
-            .crawler
-            .as_deref()
-            .unwrap_or("a crawler without a name");
-        format!("{}: {verdict} for {crawler}: {because}", record.url)
     }
 
     /// Returns the lines of the robots.txt around the one that decided.
@@ -202,7 +179,7 @@ impl DecisionStory {
     fn json(&self, lines: &[RobotsLine]) -> Value {
         let mut json = self.0.json();
         json["asked"] = json!(true);
-        json["answer"] = json!(self.sentence());
+        json["answer"] = json!(sentence(&self.0.record));
         let line = |line: &RobotsLine| json!({ "line": line.number, "text": line.text });
         json["lines"] = lines.iter().map(line).collect();
         json

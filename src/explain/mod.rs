@@ -1,12 +1,14 @@
-//! Details of a decision for `audit show`: its row, what the row refers to, and
-//! whether deciding again gives the same.
+//! Explanation of a decision: its row, what the row refers to, and whether deciding
+//! again gives the same.
 //!
 //! Does not know how it is printed.
+
+pub(crate) mod facts;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
@@ -17,21 +19,25 @@ use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
+/// Version of the members of a line: raised when one is gone or means something
+/// else, not when one is added.
+const LINE_VERSION: u32 = 1;
+
 /// A decision record with everything that it refers to.
-pub(super) struct DecisionDetails {
-    pub(super) record: StoredRecord,
+pub(crate) struct DecisionDetails {
+    pub(crate) record: StoredRecord,
     /// Whether the row holds the values that were written.
-    pub(super) is_as_written: bool,
+    pub(crate) is_as_written: bool,
     /// Body of its robots.txt, if there was one and the audit record has it.
-    pub(super) body: Option<Bytes>,
+    pub(crate) body: Option<Bytes>,
     /// Policy, if it can be read.
-    pub(super) policy: Option<Policy>,
+    pub(crate) policy: Option<Policy>,
     /// Evidence of the decision made again, if it can be.
-    pub(super) evidence: Option<Arc<Evidence>>,
+    pub(crate) evidence: Option<Arc<Evidence>>,
     /// Whether deciding again gives the same; else why not, in words.
-    pub(super) again: Result<(), String>,
+    pub(crate) again: Result<(), String>,
     /// Number of other decisions about the same URL.
-    pub(super) others: u64,
+    pub(crate) others: u64,
 }
 
 impl DecisionDetails {
@@ -40,7 +46,7 @@ impl DecisionDetails {
     /// # Errors
     ///
     /// An error if the audit record cannot be read.
-    pub(super) fn of(reader: &AuditReader, row: CheckedRecord) -> anyhow::Result<Self> {
+    pub(crate) fn of(reader: &AuditReader, row: CheckedRecord) -> anyhow::Result<Self> {
         let CheckedRecord {
             record,
             is_as_written,
@@ -87,14 +93,14 @@ impl DecisionDetails {
     }
 
     /// Parses the robots.txt as it was parsed for the decision.
-    pub(super) fn robots(&self) -> Option<RobotsTxt> {
+    pub(crate) fn robots(&self) -> Option<RobotsTxt> {
         let dialect = self.policy.as_ref().map(|policy| policy.terms().dialect);
         let body = self.body.clone()?;
         Some(RobotsTxt::in_dialect(body, dialect.unwrap_or_default()))
     }
 
     /// Reports whether the tokens are those that the User-Agent gives.
-    pub(super) fn is_known_by_user_agent(&self) -> bool {
+    pub(crate) fn is_known_by_user_agent(&self) -> bool {
         let stored = &self.record.crawler;
         let crawler = Crawler::parse(stored.user_agent.as_deref().unwrap_or_default());
         let tokens = crawler.candidates().iter().map(|token| token.as_str());
@@ -102,19 +108,19 @@ impl DecisionDetails {
     }
 
     /// Returns the override that decided, if one did.
-    pub(super) fn overriding(&self) -> Option<Value> {
+    pub(crate) fn overriding(&self) -> Option<Value> {
         let evidence = self.evidence.as_ref()?;
         let entry = evidence.ruling.overriding.as_deref()?;
         serde_json::to_value(entry).ok()
     }
 
     /// Returns the line of the agent by which the group binds.
-    pub(super) fn agent_line(&self) -> Option<u32> {
+    pub(crate) fn agent_line(&self) -> Option<u32> {
         self.evidence.as_ref()?.ruling.agent_line
     }
 
     /// Makes the JSON: the row of `audit list`, and all that it refers to.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut row = row_json(&self.record);
         if let Some(snapshot) = &self.record.snapshot {
             let robots = &mut row["robots"];
@@ -137,7 +143,7 @@ impl DecisionDetails {
 }
 
 /// Adds how a robots.txt was fetched, and how long it holds, to its JSON.
-pub(super) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
+pub(crate) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
     robots["token"] = json!(snapshot.token);
     robots["result"] = json!(snapshot.result);
     robots["cause"] = json!(snapshot.cause);
@@ -146,9 +152,28 @@ pub(super) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
 }
 
 /// Makes the filter for all decisions about one URL.
-pub(super) fn of_url(url: UrlPattern) -> DecisionFilter {
+pub(crate) fn of_url(url: UrlPattern) -> DecisionFilter {
     DecisionFilter {
         url: Some(url),
         ..DecisionFilter::default()
     }
+}
+
+/// Makes the object of a decision of the record `record`: that of `audit list`, and
+/// what else it rests on.
+pub(crate) fn decision_json(decision: &StoredRecord, record: &str) -> Value {
+    let mut members = Map::new();
+    members.insert("version".to_owned(), json!(LINE_VERSION));
+    members.insert("record".to_owned(), json!(record));
+    // Behind the version, by which a program knows what follows.
+    if let Value::Object(row) = row_json(decision) {
+        members.extend(row);
+    }
+    members.insert("credential".to_owned(), json!(decision.client.credential));
+    members.insert("candidates".to_owned(), json!(decision.crawler.candidates));
+    let mut line = Value::Object(members);
+    if let Some(snapshot) = &decision.snapshot {
+        add_fetch(&mut line["robots"], snapshot);
+    }
+    line
 }

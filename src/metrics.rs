@@ -91,6 +91,8 @@ metrics! {
     report_mode: Gauge;
     /// Exchanges that ended without the response of the origin, by error.
     problems: Family<ResultLabel, Counter>;
+    /// Exchanges that the client left before they had ended.
+    clients_gone: Counter;
     /// Time from a request to the head of its response.
     exchange_seconds: Histogram = Histogram::new(SECONDS);
 
@@ -143,6 +145,8 @@ metrics! {
     pace_wait_seconds: Histogram = Histogram::new(WAITS);
     /// Requests answered with 429 or 503 for the sake of pace.
     pace_later: Family<ReasonLabel, Counter>;
+    /// Hosts that are left alone after a 429 or 503, when this was asked for.
+    pace_backed_off: Gauge;
     /// Back-offs of hosts entered.
     pace_backoffs: Counter;
     /// Back-offs that ended because another URL of the host answered
@@ -179,6 +183,12 @@ metrics! {
     commands: Gauge;
     /// Failed TLS handshakes with crawlers.
     tls_handshake_failures: Counter;
+    /// End of the certificate of the authority that crawlers trust, since 1970; 0 if
+    /// there is none (`https.mode`).
+    ca_end_timestamp_seconds: Gauge;
+    /// End of the certificate of the listeners with TLS, since 1970; 0 if there is
+    /// none (`proxy.tls_cert`).
+    tls_cert_end_timestamp_seconds: Gauge;
     /// Connections that may wait to be accepted at one address: `proxy.backlog`, or
     /// less if the system allows less.
     backlog: Gauge;
@@ -193,12 +203,16 @@ metrics! {
     audit_queue: Gauge;
     /// Write-ahead log of the record in use (`audit.wal_max`).
     audit_wal_bytes: Gauge;
+    /// Room on the disk of the record for others than root, when this was asked for.
+    audit_free_bytes: Gauge;
     /// Commits of the record that failed.
     audit_failures: Counter;
     /// Events given to the record: `written` or `lost`.
     audit_events: Family<ResultLabel, Counter>;
     /// Heads of the record (`audit.seal_entries`): `made` or `failed`.
     audit_seals: Family<ResultLabel, Counter>;
+    /// Time of the latest head that this process made, since 1970; 0 before the first.
+    audit_last_seal_timestamp_seconds: Gauge;
     /// Heads given to targets of `audit.seal_to`: `sent`, or an attempt `failed`.
     audit_seals_exported: Family<ResultLabel, Counter>;
     /// Entries of the record that no head covers yet.
@@ -209,6 +223,10 @@ metrics! {
     checked_urls: Family<ResultLabel, Counter>;
     /// Requests to the admin API that were refused.
     admin_refused: Family<ReasonLabel, Counter>;
+    /// 1, with the version of the program.
+    build_info: Family<VersionLabel, Gauge>;
+    /// Time at which the proxy started, since 1970.
+    start_timestamp_seconds: Gauge;
     /// 1 if the configuration was right when it was last read, else 0.
     config_last_reload_successful: Gauge;
     /// Time at which the configuration in force was read, since 1970.
@@ -267,6 +285,12 @@ labels! {
         resource,
         /// The outcome's word.
         result,
+    }
+
+    /// Label of the program.
+    VersionLabel {
+        /// Its version.
+        version,
     }
 
     /// Label of what is counted by outcome.

@@ -43,7 +43,7 @@ use self::orders::AdminClient;
 pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
-pub use self::state_pages::PaceSource;
+pub use self::state_pages::{GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -66,6 +66,8 @@ pub struct Admin {
     pub audit: Arc<AuditLog>,
     /// The metrics that `/metrics` shows.
     pub metrics: Arc<Metrics>,
+    /// Brings those up to date that are looked up when they are asked for.
+    pub gauges: GaugeRefresh,
     /// Cancelled when the proxy begins to stop: `/readyz` answers 503 from then
     /// on, and the other pages as before.
     pub stop: CancellationToken,
@@ -214,6 +216,7 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    admin.gauges.run().await;
     (
         [(header::CONTENT_TYPE, OPENMETRICS)],
         admin.metrics.render(),

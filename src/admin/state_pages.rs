@@ -7,11 +7,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::api::{ApiQuery, json};
 use crate::clients::directory::ClientDirectory;
@@ -26,6 +28,30 @@ pub struct PaceSource(pub Arc<dyn Fn() -> Vec<HostPace> + Send + Sync>);
 impl fmt::Debug for PaceSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PaceSource")
+    }
+}
+
+/// Function that brings gauges up to date which nothing else does. It may block.
+#[derive(Clone)]
+pub struct GaugeRefresh(pub Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for GaugeRefresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GaugeRefresh")
+    }
+}
+
+/// Longest wait of `/metrics` for its gauges.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl GaugeRefresh {
+    /// Runs it, and waits for its end for [`REFRESH_TIMEOUT`].
+    pub(super) async fn run(&self) {
+        let refresh = self.clone();
+        // A disk that hangs must not keep monitoring from the rest, which may say
+        // why.
+        let run = spawn_blocking(move || (refresh.0)());
+        let _ = timeout(REFRESH_TIMEOUT, run).await;
     }
 }
 

@@ -68,6 +68,7 @@ impl Kit {
                 count.fetch_add(1, Ordering::Relaxed);
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]
             })),
+            gauges: GaugeRefresh(Arc::new(|| {})),
             plan: PlanSource(Arc::new(|request| {
                 // One short of what is asked for, as when the time is up.
                 let plans = request.targets.iter().skip(1).map(|_| Default::default());

@@ -66,10 +66,7 @@ impl Ballast {
 
     fn has_room(&self) -> io::Result<bool> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        let found = rustix::fs::statvfs(folder)?;
-        // Of what others than root may use.
-        let free = found.f_bavail.saturating_mul(found.f_frsize);
-        Ok(BYTES as u64 + ROOM_LEFT <= free)
+        Ok(BYTES as u64 + ROOM_LEFT <= free_bytes(folder)?)
     }
 
     fn write(&self) -> io::Result<()> {
@@ -89,6 +86,13 @@ impl Ballast {
         let was_there = std::mem::replace(&mut self.is_there, false);
         fs::remove_file(&self.path).is_ok() && was_there
     }
+}
+
+/// Returns the bytes that are free on the disk of `folder`.
+pub(super) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(folder)?;
+    // Of what others than root may use.
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 #[cfg(test)]

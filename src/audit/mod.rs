@@ -249,6 +249,16 @@ impl AuditLog {
         &self.folder
     }
 
+    /// Returns the bytes that are free on the disk of the record, for others than
+    /// root. It blocks for as long as the disk does.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error if the folder is not there.
+    pub fn free_bytes(&self) -> std::io::Result<u64> {
+        ballast::free_bytes(&self.folder)
+    }
+
     /// Returns a receiver of the newest head, which is on disk. It is closed when the
     /// record is, after the last head.
     pub fn heads(&self) -> watch::Receiver<Option<Arc<str>>> {

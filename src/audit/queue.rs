@@ -23,12 +23,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::error::AuditError;
-use super::tasks::{SharedSeq, WriterTask};
+use super::tasks::{CLIENT_GONE, SharedSeq, WriterTask};
 use crate::clock;
 use crate::decision::record::ExchangeEnd;
-
-/// Error of an exchange that was dropped before its end.
-const CLIENT_GONE: &str = "client_gone";
 
 /// Entries taken from the queue at a time.
 const BATCH_MAX: usize = 512;

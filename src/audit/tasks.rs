@@ -20,6 +20,9 @@ use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
 use crate::pace::back_off::BackOffEvent;
 
+/// Error of an exchange that was dropped before its end.
+pub(super) const CLIENT_GONE: &str = "client_gone";
+
 /// Result of a task: it is on disk, or why it is not.
 pub(super) type CommitResult = Result<(), Arc<WriteError>>;
 
@@ -96,6 +99,11 @@ impl WriterTask {
             Self::Complete { .. } => self.has_row(),
             Self::SaveSnapshot(_) | Self::Prune(_) | Self::Probe { .. } => false,
         }
+    }
+
+    /// Reports whether the task completes an exchange that its client left.
+    pub(super) fn is_by_client(&self) -> bool {
+        matches!(self, Self::Complete { outcome, .. } if outcome.error == Some(CLIENT_GONE))
     }
 
     /// Reports whether somebody waits for the commit.

@@ -177,6 +177,8 @@ impl AuditWriter {
             Ok(None) => return Ok(()),
             Ok(Some(note)) => {
                 self.heads.send_replace(Some(note.as_str().into()));
+                let now = clock::now().as_second();
+                self.metrics.audit_last_seal_timestamp_seconds.set(now);
                 "made"
             }
             Err(_) => "failed",
@@ -327,6 +329,9 @@ impl AuditWriter {
         // Before the answers: whoever has one may wait for the end.
         self.removing.fetch_or(is_redacted, Ordering::AcqRel);
         for entry in self.batch.drain(..) {
+            if entry.task.is_by_client() {
+                self.metrics.clients_gone.inc();
+            }
             entry.task.end(Ok(()));
         }
         if is_redacted {

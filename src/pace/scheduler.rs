@@ -219,6 +219,18 @@ impl Scheduler {
         queue.estimate_start(&self.waiter(request, &now), &now)
     }
 
+    /// Counts the hosts that are left alone now. Takes milliseconds where hosts are
+    /// many.
+    pub fn backed_off(&self) -> usize {
+        let now = self.context.now();
+        let mut count = 0;
+        self.hosts.for_each(|_, queue| {
+            let is_on = queue.with_host(|host| host.back_off.host_until(now.uptime).is_some());
+            count += usize::from(is_on);
+        });
+        count
+    }
+
     /// Describes every host that is remembered.
     pub fn snapshot(&self) -> Vec<HostPace> {
         let now = self.context.now();

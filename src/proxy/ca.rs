@@ -21,7 +21,9 @@ use time::OffsetDateTime;
 use super::ca_files::{
     self, CERT_FOLDER_MODE, CERT_MODE, CaError, KEY_FOLDER_MODE, KEY_MODE, make_folder, write_new,
 };
-use super::certificate::{DAY, authority_params, check_authority, leaf_params, to_date, to_pem};
+use super::certificate::{
+    DAY, authority_params, check_authority, end_of, leaf_params, to_date, to_pem,
+};
 use crate::clock::{self, Stamp};
 use crate::decision::digest::Digest;
 use politesse_robots::origin::Host;
@@ -184,6 +186,11 @@ impl Ca {
     /// Returns the authority's certificate in PEM, as trust stores want it.
     pub fn pem(&self) -> &str {
         &self.pem
+    }
+
+    /// Returns the second, since 1970, at which the authority's certificate ends.
+    pub fn ends_at(&self) -> Option<i64> {
+        end_of(&self.certificate)
     }
 
     /// Returns the SHA-256 of the authority's certificate.

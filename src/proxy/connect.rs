@@ -183,6 +183,11 @@ impl Interceptor {
         self.ca.fingerprint()
     }
 
+    /// Returns the authority.
+    pub fn ca(&self) -> &Ca {
+        &self.ca
+    }
+
     /// Opens the connection inside a CONNECT to `origin`: waits for its first
     /// byte, and answers the TLS handshake if it begins one. A certificate that has
     /// to be made waits for one of `leaves`.

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::certificate::end_of;
 use super::socket::Socket;
 use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
@@ -90,6 +91,8 @@ pub struct ListenerTls {
     config: Arc<ServerConfig>,
     /// Digest of both files, by which a reload finds out whether they changed.
     files: Digest,
+    /// Second, since 1970, at which the certificate ends.
+    pub ends_at: Option<i64>,
 }
 
 impl ListenerTls {
@@ -105,6 +108,7 @@ impl ListenerTls {
         let chain = CertificateDer::pem_slice_iter(&cert.pem)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| cert.unusable("certificate", &error))?;
+        let ends_at = chain.first().and_then(end_of);
         let private =
             PrivateKeyDer::from_pem_slice(&key.pem).map_err(|error| key.unusable("key", &error))?;
         let mut config = ServerConfig::builder_with_provider(crypto_provider())
@@ -123,6 +127,7 @@ impl ListenerTls {
         Ok(Self {
             config: Arc::new(config),
             files: Digest::of(&[cert.pem, key.pem].concat()),
+            ends_at,
         })
     }
 

@@ -32,13 +32,16 @@ use self::lifecycle::Lifecycle;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
-use crate::admin::{self, Access, Admin, AdminToken, BackOffRelease, PaceSource, PlanSource};
+use crate::admin::{
+    self, Access, Admin, AdminToken, BackOffRelease, GaugeRefresh, PaceSource, PlanSource,
+};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
 use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
-use crate::metrics::{Metrics, ResultLabel};
+use crate::metrics::{Metrics, ResultLabel, VersionLabel};
+use crate::proxy::ca::Ca;
 use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{self, ProxyListener};
@@ -96,7 +99,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let (listen, admin) = (addresses(&listeners)?, addresses(&admin_listeners)?);
     let interceptor = parts::interceptor(settings)?;
     let tls = parts::listener_tls(settings)?;
-    let metrics = Arc::new(Metrics::default());
+    let metrics = process_metrics();
     let audit_tracker = TaskTracker::new();
     let audit = open_record(settings, &metrics, &audit_tracker)?;
     // After the record, whose lock keeps another process from making a token, too.
@@ -117,7 +120,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         tls,
         options: settings.listener.clone(),
     };
-    announce(settings, &shared.metrics);
+    announce(settings, &config);
     let server = Arc::new(proxy_server(config, &shared));
     let running = RunningProxy {
         listen: with_schemes(settings, &listen),
@@ -146,6 +149,19 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         listener::listen(&running.server, listener, Arc::clone(&group));
     }
     Ok(running)
+}
+
+/// Makes the metrics of this process.
+fn process_metrics() -> Arc<Metrics> {
+    let metrics = Metrics::default();
+    let version = env!("CARGO_PKG_VERSION");
+    let build = metrics
+        .build_info
+        .get_or_create_owned(&VersionLabel { version });
+    build.set(1);
+    let now = clock::now().as_second();
+    metrics.start_timestamp_seconds.set(now);
+    Arc::new(metrics)
 }
 
 /// Opens the record, and exports its heads.
@@ -230,9 +246,10 @@ fn with_schemes(settings: &Settings, bound: &[SocketAddr]) -> Vec<ListenAddress>
     listen.collect()
 }
 
-/// Shows in the metrics that `settings` are in force, and warns of what their
-/// operator may have forgotten.
-fn announce(settings: &Settings, metrics: &Metrics) {
+/// Shows in the metrics that `settings` are in force by `config`, and warns of what
+/// their operator may have forgotten.
+fn announce(settings: &Settings, config: &ActiveConfig) {
+    let metrics = &config.proxy.metrics;
     let reports = settings.policy.terms().mode == EnforcementMode::Report;
     let now = clock::now().as_second();
     // A gauge as well as a log line: report mode that was forgotten should
@@ -241,6 +258,18 @@ fn announce(settings: &Settings, metrics: &Metrics) {
     metrics.config_last_reload_successful.set(1);
     metrics.config_last_reload_timestamp_seconds.set(now);
     capacity::show(settings, metrics);
+    let ca = config.interceptor.as_ref().map(|opens| opens.ca());
+    let tls = config.tls.as_ref();
+    let ends = [
+        (&metrics.ca_end_timestamp_seconds, ca.and_then(Ca::ends_at)),
+        (
+            &metrics.tls_cert_end_timestamp_seconds,
+            tls.and_then(|tls| tls.ends_at),
+        ),
+    ];
+    for (metric, ends_at) in ends {
+        metric.set(ends_at.unwrap_or_default());
+    }
     if reports {
         tracing::warn!(
             "enforcement.mode is \"report\": what robots.txt disallows is forwarded and \
@@ -271,7 +300,19 @@ impl RunningProxy {
         let scheduler = Arc::clone(&self.shared.scheduler);
         let paces = Arc::clone(&scheduler);
         let server = Arc::clone(&self.server);
+        let (counted, audit) = (Arc::clone(&scheduler), Arc::clone(&self.shared.audit));
+        let metrics = Arc::clone(&self.shared.metrics);
+        let gauges = GaugeRefresh(Arc::new(move || {
+            let hosts = i64::try_from(counted.backed_off());
+            metrics.pace_backed_off.set(hosts.unwrap_or(i64::MAX));
+            // A disk that does not say is an alarm of its own: the record fails.
+            if let Ok(bytes) = audit.free_bytes() {
+                let free = i64::try_from(bytes).unwrap_or(i64::MAX);
+                metrics.audit_free_bytes.set(free);
+            }
+        }));
         Admin {
+            gauges,
             audit: Arc::clone(&self.shared.audit),
             metrics: Arc::clone(&self.shared.metrics),
             stop: self.server.stop.clone(),
@@ -374,8 +415,8 @@ impl RunningProxy {
         self.shared.clients.set_options(limits.clone());
         self.shared.origin_shares.set_limits(&settings);
         self.shared.entry.set_limits(&settings.listener.limits);
+        announce(&settings, &config);
         self.server.in_force.store(Arc::new(config));
-        announce(&settings, &self.shared.metrics);
         if let Some(control) = &self.control {
             control.change(&settings.values);
         }

@@ -10,7 +10,7 @@ use crate::kit::client::{Crawler, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
-use crate::kit::{run, sha256, until};
+use crate::kit::{clock, run, sha256, until};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -85,6 +85,11 @@ fn a_reload_takes_another_certificate_and_drops_no_connection() {
         let address = secure(&proxy);
         let mut open = Crawler::over_tls(address).await.unwrap();
         assert_eq!(open.get("http://o.test/a", "o.test").await.status(), 200);
+        let text = metrics(&proxy).await;
+        let name = "politesse_tls_cert_end_timestamp_seconds ";
+        let end = text.lines().find_map(|line| line.strip_prefix(name));
+        let end: i64 = end.unwrap().parse().unwrap();
+        assert!(clock::now().as_second() < end, "{end}");
         // A certificate that the client does not trust shows which one is in force.
         let [cert, key] = foreign_pair();
         std::fs::write(proxy.place().path("proxy.pem"), cert).unwrap();

@@ -111,6 +111,8 @@ async fn a_head_is_made_after_so_many_entries_and_at_a_clean_stop() {
         (kit.count_of_heads("made"), kit.metrics.audit_unsealed.get()),
         (2, 2)
     );
+    let sealed_at = kit.metrics.audit_last_seal_timestamp_seconds.get();
+    assert!((0..60).contains(&(clock::now().as_second() - sealed_at)));
     let id = kit.reader().record_name().unwrap();
     let options = sealed_every(kit.folder.path(), 4);
     let kit = Kit::with(kit.closed().await, &options);

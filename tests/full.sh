@@ -52,6 +52,15 @@ echo '== Licences, sources and duplicates of what the tree depends on'
 tool cargo-deny
 target/tools/bin/cargo-deny --locked check bans licenses sources
 
+echo '== The alerts of contrib'
+# Debian's package of Prometheus has promtool. Grafana is in none of Debian, PyPI and
+# npm; tests/it/monitoring.rs holds what it wants of the dashboard.
+if ! command -v promtool >/dev/null; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus
+fi
+(cd contrib/prometheus && promtool check rules politesse.rules.yml && promtool test rules politesse.test.yml)
+
 echo '== The declared rust-version'
 tests/rust-version
 

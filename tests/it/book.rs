@@ -32,8 +32,8 @@ const FOLDERS: [&str; 5] = ["benches", "crates", "docs", "fuzz", "tests"];
 /// Folders that hold no documents of ours.
 const SKIPPED: [&str; 5] = ["target", "corpus", "artifacts", "seeds", "node_modules"];
 /// Languages of blocks that are no commands.
-const NO_COMMANDS: [&str; 9] = [
-    "html", "ini", "js", "json", "python", "rust", "sql", "text", "toml",
+const NO_COMMANDS: [&str; 10] = [
+    "html", "ini", "js", "json", "python", "rust", "sql", "text", "toml", "yaml",
 ];
 
 fn root() -> &'static Path {

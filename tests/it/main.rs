@@ -57,6 +57,7 @@ mod listener_tls;
 mod log_flood;
 mod many_origins;
 mod methods;
+mod monitoring;
 mod operator;
 mod pace;
 mod pace_again;

@@ -261,7 +261,7 @@ fn a_certificate_counts_for_the_credential_of_its_connect() {
         // Each host needs a certificate of its own; a signature takes so little time
         // that the operator is shown one of many.
         let open = async |first: usize| {
-            for number in (first..).step_by(4) {
+            for number in (first..).step_by(16) {
                 let authority = format!("h{number}.test:443");
                 let mut tunnel = Crawler::plain(&proxy).await;
                 let opened = tunnel.ask_to_connect(&authority, &[&foo]).await;
@@ -269,7 +269,15 @@ fn a_certificate_counts_for_the_credential_of_its_connect() {
                 tunnel.secured(&proxy, &authority, None).await.unwrap();
             }
         };
-        let open_all = async { tokio::join!(open(0), open(1), open(2), open(3)) };
+        let four = async |first| {
+            tokio::join!(
+                open(first),
+                open(first + 1),
+                open(first + 2),
+                open(first + 3)
+            )
+        };
+        let open_all = async { tokio::join!(four(0), four(4), four(8), four(12)) };
         let shown = until("a signature", async || {
             Some(signed_for(&proxy).await).filter(|kinds| !kinds.is_empty())
         });

@@ -90,6 +90,7 @@ fn egress(entries: u32, listener: &str) -> Egress {
         dns_zone_lookups: NonZeroUsize::MIN,
         dns_cache: NonZeroUsize::MAX,
         resolver: Vec::new(),
+        own_name: None,
     };
     let metrics = Arc::new(Metrics::default());
     let lookups = Egress::lookups(&options, Arc::clone(&metrics));

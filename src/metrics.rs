@@ -172,6 +172,9 @@ metrics! {
     /// Requests answered with 407, by reason: no credential, a `wrong` one, or a
     /// `protected` name without its own.
     credentials_refused: Family<ReasonLabel, Counter>;
+    /// Requests for the proxy itself (`proxy.internal_name`), by page; `refused` where it
+    /// was another use of the name.
+    own_pages: Family<ResultLabel, Counter>;
     /// Open connections of crawlers (`proxy.max_connections`).
     connections: Gauge;
     /// Connections turned away.

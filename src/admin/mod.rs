@@ -2,12 +2,13 @@
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit record can be written)
 //! and `/metrics` are open to every client of the listener, so they name no
-//! host, URL or crawler. `/api/v1/pace` names hosts, `/api/v1/clients` clients, and
+//! host, URL or crawler. So are `/client` and what it links to. `/api/v1/pace` names hosts, `/api/v1/clients` clients, and
 //! `/api/v1/check` plans requests; all want the token. Does not know how requests are paced and recorded.
 
 mod access;
 mod api;
 mod check;
+mod client;
 mod orders;
 mod places;
 mod state_pages;
@@ -39,6 +40,8 @@ use self::access::{require_own_host, require_token};
 pub use self::api::ROWS_SHOWN;
 use self::check::CheckState;
 pub use self::check::{PlanFuture, PlanResult, PlanSource, URLS_MAX};
+use self::client::AdminLocal;
+pub use self::client::ClientPageSource;
 use self::orders::AdminClient;
 pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
@@ -81,6 +84,8 @@ pub struct Admin {
     pub clients: Arc<ClientDirectory>,
     /// Plans requests, for `/api/v1/check`.
     pub plan: PlanSource,
+    /// Pages for whoever points a client here.
+    pub client: ClientPageSource,
 }
 
 /// The longest that the head of a request may take.
@@ -115,6 +120,7 @@ fn pages(admin: Admin) -> Router {
         Arc::clone(&admin.clients),
         Arc::clone(&admin.metrics),
     );
+    let for_clients = client::routes(admin.client.clone());
     let guarded = Router::new()
         .route("/api/v1/pace", get(state_pages::pace))
         .with_state(admin.pace.clone())
@@ -134,6 +140,7 @@ fn pages(admin: Admin) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(Arc::new(admin))
+        .merge(for_clients)
         .merge(guarded)
         // The host is checked before the token: a page of another site can have
         // its own name resolve to this listener (DNS rebinding), and must not
@@ -174,11 +181,12 @@ async fn accept<S>(
 /// `end` is cancelled, only a page that is being answered is still sent.
 async fn serve(stream: TcpStream, place: AdminPlace, pages: Router, end: CancellationToken) {
     let displaced = place.displaced.clone();
-    let Ok(address) = stream.peer_addr() else {
+    let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
         // The connection is over by now.
         return;
     };
-    let pages = TowerToHyperService::new(pages.layer(Extension(AdminClient(address))));
+    let to_us = pages.layer(Extension(AdminLocal(local)));
+    let pages = TowerToHyperService::new(to_us.layer(Extension(AdminClient(address))));
     let answer = service_fn(move |request| {
         place.begin_request();
         pages.call(request)

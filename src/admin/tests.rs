@@ -69,6 +69,7 @@ impl Kit {
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]
             })),
             gauges: GaugeRefresh(Arc::new(|| {})),
+            client: ClientPageSource(Arc::new(|_, _| None)),
             plan: PlanSource(Arc::new(|request| {
                 // One short of what is asked for, as when the time is up.
                 let plans = request.targets.iter().skip(1).map(|_| Default::default());

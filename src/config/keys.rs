@@ -19,8 +19,8 @@ use super::kinds::{
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ALLOW, CONTACT, DENY, FIELD_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE,
-    PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
+    ALLOW, CONTACT, DENY, FIELD_NAME, INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH,
+    PATH_OR_NONE, PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -44,6 +44,7 @@ use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
 use crate::upstream::parent::Parent;
 use politesse_directives::{BothFields, MetaScope};
 use politesse_robots::Dialect;
+use politesse_robots::origin::Host;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -181,6 +182,10 @@ keys! {
         /// A contact for people who ask about a refusal: a name, an e-mail address or a URL, which
         /// the page of a refusal names. With "none" it names the operator of this proxy.
         contact: Option<String> = r#""none""#, CONTACT;
+        /// The name under which this proxy serves its pages for clients, at `http://NAME/`:
+        /// how to point one here, `ca.pem` and `proxy.pac`. It is never resolved or passed on.
+        /// With "" there is none.
+        internal_name: Option<Host> = r#""politesse.internal""#, INTERNAL_NAME;
         /// Addresses that may use this proxy; connections from others are closed at once.
         /// An entry may set limits for all of its addresses together, by the names of
         /// `per_client`: `{ network = "2001:db8::/48", connections = 512 }`.

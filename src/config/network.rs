@@ -20,6 +20,7 @@ use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
 use crate::upstream::parent::Parent;
+use politesse_robots::origin::Host;
 
 /// An address to listen on.
 pub(super) const LISTEN: Text<SocketAddr> = Text {
@@ -65,6 +66,19 @@ pub(super) const CONTACT: Text<Option<String>> = Text {
     parse: |text| {
         let right = (1..=200).contains(&text.chars().count()) && !text.contains(char::is_control);
         right.then(|| (text != "none").then(|| text.to_owned()))
+    },
+};
+
+/// Name under which the proxy serves its own pages; empty for none.
+pub(super) const INTERNAL_NAME: Text<Option<Host>> = Text {
+    wanted: "\"\", or a host name such as \"politesse.internal\"",
+    parse: |text| match text {
+        "" => Some(None),
+        // `localhost` means other programs of this machine, too.
+        _ => host_name(text)
+            .filter(|name| name != "localhost")
+            .and_then(|name| name.parse().ok())
+            .map(Some),
     },
 };
 

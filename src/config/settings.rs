@@ -31,6 +31,7 @@ use crate::upstream::client::Roots;
 use crate::upstream::{client as upstream, egress};
 use crate::{admin, audit};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
+use politesse_robots::origin::Host;
 
 /// Options of each module.
 #[derive(Clone, Debug)]
@@ -103,6 +104,7 @@ impl Settings {
             terms.overrides = std::mem::take(&mut robots.r#override);
         });
         let roots = absolute_roots(https.upstream_roots, base);
+        let own_name = proxy.internal_name.clone();
         let crawlers = effective.root.crawler.iter();
         // A robots.txt is fetched for all who wait for it, so its turn may take as
         // long as the most patient crawler waits.
@@ -117,6 +119,7 @@ impl Settings {
                     upload: upload_limits(&proxy),
                     identities: Identities::new(effective.root.crawler),
                     auth: proxy.auth,
+                    own_name: proxy.internal_name.clone(),
                 },
                 turns: turns::Options {
                     serve_cached: robots.serve_cached,
@@ -144,7 +147,7 @@ impl Settings {
             policy,
             pace: pace_options(effective.pace, longest_wait),
             upstream: upstream_options(&upstream, roots, base),
-            egress: egress_options(effective.egress, upstream),
+            egress: egress_options(effective.egress, upstream, own_name),
             audit: audit_options(effective.audit, data),
             admin: admin::Options {
                 listen: effective.admin.listen,
@@ -326,7 +329,7 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
     }
 }
 
-fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
+fn egress_options(egress: Egress, upstream: Upstream, own_name: Option<Host>) -> egress::Options {
     egress::Options {
         deny: egress.deny,
         allow: egress.allow,
@@ -339,6 +342,7 @@ fn egress_options(egress: Egress, upstream: Upstream) -> egress::Options {
         dns_zone_lookups: upstream.dns_zone_lookups,
         dns_cache: upstream.dns_cache,
         resolver: upstream.resolver,
+        own_name,
     }
 }
 

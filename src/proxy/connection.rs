@@ -5,13 +5,14 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::header::{Entry, HOST, PROXY_AUTHORIZATION};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
@@ -22,20 +23,23 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::body::ProxyBody;
+use super::client_pages::{ClientPage, GuidePages};
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
 use super::head_timer::HeadTimer;
+use super::own_name::{self, is_named, own_path, page_at};
 use super::problem::{MalformedRequest, Problem};
 use super::progress::{MinimumProgress, StreamTasks, count_slow};
 use super::request::{ConnectionInfo, only_host};
 use super::server::{ActiveConfig, ConnectionSlot};
-use super::socket::{ClientEnd, ConnectionActivity, Socket};
+use super::socket::{ClientEnd, ConnectionActivity, ListenAddress, Socket};
 use crate::clients::client::Client;
 use crate::clients::shares::Share;
 use crate::clock;
+use crate::metrics::ResultLabel;
 use crate::tasks::OwnWakes;
 use crate::throttle::REPEATING;
-use politesse_robots::origin::Origin;
+use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// Bytes of a request's head, target and fields together.
 // hyper would take 400 KiB, of each of thousands of connections.
@@ -127,6 +131,7 @@ impl ClientConnection {
             info: ConnectionInfo {
                 client,
                 sharer,
+                scheme: Scheme::Http,
                 place: Arc::clone(&slot.place),
                 opened_for: None,
                 credential: None,
@@ -168,7 +173,8 @@ impl ClientConnection {
     }
 
     /// Serves the requests of a client that speaks TLS to the proxy.
-    pub(super) async fn serve_tls(self, socket: Socket) {
+    pub(super) async fn serve_tls(mut self, socket: Socket) {
+        self.info.scheme = Scheme::Https;
         let in_force = self.slot.server.in_force.load_full();
         // A listener with TLS has a certificate, or the configuration is refused.
         let Some(tls) = in_force.tls.clone() else {
@@ -378,6 +384,9 @@ impl ClientConnection {
                 let client = self.info.client;
                 in_force.proxy.turn_away(&problem, &request, client)
             }
+            Ok(_) if self.is_for_own_page(&request, &in_force) => {
+                self.answer_own_page(&request, &in_force)
+            }
             Ok(credential) if request.method() == Method::CONNECT => {
                 self.answer_connect(request, &in_force, credential).await
             }
@@ -391,6 +400,43 @@ impl ClientConnection {
             }
             Ok(_) => in_force.proxy.exchange(request, &self.info).await,
         }
+    }
+
+    /// Reports whether a request is for a page of the proxy itself. Inside CONNECT none
+    /// is.
+    fn is_for_own_page(&self, request: &Request<Incoming>, in_force: &ActiveConfig) -> bool {
+        let own = in_force.proxy.options.request.own_name.as_ref();
+        let is_outside = self.info.opened_for.is_none();
+        is_outside && own.is_some_and(|own| own_path(own, request).is_some())
+    }
+
+    /// Answers a request for a page of the proxy itself, which takes no decision and
+    /// leaves no row: no site is asked for anything.
+    fn answer_own_page(
+        &self,
+        request: &Request<Incoming>,
+        in_force: &ActiveConfig,
+    ) -> Response<ProxyBody> {
+        let page = page_at(
+            request
+                .uri()
+                .path_and_query()
+                .map_or("/", PathAndQuery::as_str),
+        );
+        let local = self.info.end.local_address();
+        let reached = local.map(|local| ListenAddress {
+            scheme: self.info.scheme,
+            address: SocketAddr::new(local.ip().to_canonical(), local.port()),
+        });
+        let pages = GuidePages {
+            proxies: reached.into_iter().collect(),
+            ca: in_force.interceptor.as_deref().map(Interceptor::ca),
+        };
+        let result = page.map_or("not_found", ClientPage::as_str);
+        let counted = &in_force.proxy.metrics.own_pages;
+        counted.get_or_create(&ResultLabel { result }).inc();
+        let name = &in_force.proxy.options.request.fields.name;
+        own_name::answer(request, page, &pages, name)
     }
 
     /// Returns the client whose share counts for requests with `credential`.
@@ -472,7 +518,8 @@ impl ClientConnection {
         let Some(interceptor) = &in_force.interceptor else {
             return Err(Problem::ConnectRefused);
         };
-        let origin = self.connect_target(request)?;
+        let own = in_force.proxy.options.request.own_name.as_ref();
+        let origin = self.connect_target(request, own)?;
         let sharer = self.sharer(credential.as_ref());
         let share = self.handshake_share(in_force, &sharer).await?;
         Ok(Handshake {
@@ -485,18 +532,27 @@ impl ClientConnection {
     }
 
     /// Reads the origin that a CONNECT is for.
-    fn connect_target(&self, request: &Request<Incoming>) -> Result<Origin, MalformedRequest> {
+    fn connect_target(
+        &self,
+        request: &Request<Incoming>,
+        own: Option<&Host>,
+    ) -> Result<Origin, MalformedRequest> {
         // Some clients leave `Host` out, and the target says it all.
-        if request.headers().contains_key(HOST) {
-            only_host(request.headers())?;
-        }
+        let has_host = request.headers().contains_key(HOST);
+        let host = has_host.then(|| only_host(request.headers())).transpose()?;
         let uri = request.uri();
         let is_connect = uri.scheme().is_none()
             && self.info.opened_for.is_none()
             && request.body().is_end_stream();
-        match uri.authority().filter(|_| is_connect) {
-            Some(authority) => Ok(connect::authority(authority.as_str())?),
-            None => Err(MalformedRequest::Connect),
+        let origin = match uri.authority().filter(|_| is_connect) {
+            Some(authority) => connect::authority(authority.as_str())?,
+            None => return Err(MalformedRequest::Connect),
+        };
+        match own {
+            Some(own) if origin.host() == own || host.is_some_and(|host| is_named(own, host)) => {
+                Err(MalformedRequest::OwnName(own.clone()))
+            }
+            Some(_) | None => Ok(origin),
         }
     }
 

@@ -23,7 +23,7 @@ use super::credentials::CredentialError;
 use super::fields::{self, PROXY_STATUS};
 use super::max_forwards;
 use super::places::{EntryShares, RequestPlace};
-use super::problem::Problem;
+use super::problem::{MalformedRequest, Problem};
 use super::problem_details::ProblemDetails;
 use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
@@ -317,6 +317,11 @@ impl Proxy {
             if *error != CredentialError::Missing {
                 tracing::warn!(target: REPEATING, %client, reason, "answered with 407: {problem}");
             }
+        }
+        if matches!(problem, Problem::Malformed(MalformedRequest::OwnName(_))) {
+            let result = "refused";
+            let pages = &self.metrics.own_pages;
+            pages.get_or_create(&ResultLabel { result }).inc();
         }
         self.counted(problem)
     }

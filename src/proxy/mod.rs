@@ -38,6 +38,10 @@ pub mod annotate;
 
 pub mod annotation_cache;
 
+pub mod own_name;
+
+pub mod client_pages;
+
 pub mod request;
 
 pub mod upload;

@@ -16,7 +16,7 @@ use crate::audit::AuditError;
 use crate::clients::shares::ShareRefusal;
 use crate::decision::decide::NoPermit;
 use crate::upstream::client::UpstreamError;
-use politesse_robots::origin::InvalidTarget;
+use politesse_robots::origin::{Host, InvalidTarget};
 
 /// Reason why a request cannot be read without doubt. Such a request has no
 /// row in the audit record.
@@ -63,6 +63,13 @@ pub enum MalformedRequest {
     /// `Expect` has another value than `100-continue` (RFC 9110, section 10.1.1).
     #[error("only 100-continue can be expected")]
     Expectation,
+    /// The request is for the proxy's own name, and not for one of its pages
+    /// (`proxy.internal_name`).
+    #[error(
+        "{0} is this proxy, which answers GET and HEAD of http://{0}/ with its pages for clients, \
+         and nothing else under that name"
+    )]
+    OwnName(Host),
     /// A request inside a CONNECT names another origin (RFC 9110, section
     /// 15.5.20).
     #[error("this connection was opened for {opened_for}, not for {asked_for}")]
@@ -76,7 +83,7 @@ pub enum MalformedRequest {
 
 impl MalformedRequest {
     fn status(&self) -> StatusCode {
-        if matches!(self, Self::Misdirected { .. }) {
+        if matches!(self, Self::Misdirected { .. } | Self::OwnName(_)) {
             StatusCode::MISDIRECTED_REQUEST
         } else if matches!(self, Self::Expectation) {
             StatusCode::EXPECTATION_FAILED

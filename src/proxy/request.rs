@@ -18,6 +18,7 @@ use super::crawler_table::{CrawlerTable, KnownCrawler, RequestSender};
 use super::credentials::{AuthMode, VerifiedCredential};
 use super::fields;
 use super::max_forwards;
+use super::own_name::is_named;
 use super::places::{ConnectionPlace, RequestPlace};
 use super::problem::{MalformedRequest, Problem};
 use super::socket::ClientEnd;
@@ -28,7 +29,7 @@ use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{OutgoingHead, TargetForm};
-use politesse_robots::origin::{InvalidTarget, Origin, Scheme, Target};
+use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 
 /// Settings of how requests are read.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub struct Options {
     pub identities: Identities,
     /// Treatment of credentials (`proxy.auth`).
     pub auth: AuthMode,
+    /// Name of the proxy itself (`proxy.internal_name`), if it has one.
+    pub own_name: Option<Host>,
 }
 
 /// Properties of a connection, and of the client that sends requests over it.
@@ -50,6 +53,8 @@ pub struct ConnectionInfo {
     pub client: IpAddr,
     /// Client by whom shares are counted.
     pub sharer: Arc<Client>,
+    /// Scheme by which the client speaks to the proxy.
+    pub scheme: Scheme,
     /// Place of the connection.
     pub place: Arc<ConnectionPlace>,
     /// Inside CONNECT, the one origin that may be asked for.
@@ -100,6 +105,7 @@ impl ProxyRequest {
     ) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let target = target(&parts, connection)?;
+        refuse_own_name(&parts, &target, options.own_name.as_ref())?;
         unambiguous(&parts)?;
         // `Content-Length: 0` is no content, and ends the stream at once.
         if parts.method == Method::TRACE && !body.is_end_stream() {
@@ -141,6 +147,26 @@ impl ProxyRequest {
             upload: ClientUpload::new(body, options.upload),
         })
     }
+}
+
+/// Refuses a request that names the proxy itself: those for its pages were answered
+/// before, and nothing else of it is served or passed on.
+fn refuse_own_name(
+    parts: &Parts,
+    target: &Target,
+    own: Option<&Host>,
+) -> Result<(), MalformedRequest> {
+    let Some(own) = own else {
+        return Ok(());
+    };
+    // In `Host` alone, too: the target counts, but who writes such a request hopes
+    // that somebody takes the other.
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let is_in_host = hosts.any(|host| host.to_str().is_ok_and(|host| is_named(own, host)));
+    if target.origin.host() == own || is_in_host {
+        return Err(MalformedRequest::OwnName(own.clone()));
+    }
+    Ok(())
 }
 
 fn target(parts: &Parts, connection: &ConnectionInfo) -> Result<Target, MalformedRequest> {
@@ -351,6 +377,7 @@ mod tests {
             client,
             place: ConnectionPlace::new(connections.take_now(&sharer).unwrap()),
             sharer,
+            scheme: Scheme::Http,
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
             credential: None,
             end: ClientEnd::default(),

@@ -3,8 +3,7 @@
 //!
 //! Does not know how connections are accepted or served.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +20,13 @@ use super::exchange::Proxy;
 use super::listener_tls::{self, ListenerTls};
 use super::places::{ConnectionPlace, EntryLimits, EntryShares};
 use super::progress::MinimumProgress;
+pub use super::socket::ListenAddress;
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
 use crate::clients::directory::{self, ClientDirectory};
 use crate::clients::shares::Share;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
-use politesse_robots::origin::Scheme;
 
 /// Settings of listeners and connections (`proxy.*`).
 #[derive(Debug, Clone)]
@@ -57,21 +56,6 @@ pub struct Options {
     pub least_progress: MinimumProgress,
     /// The longest that exchanges may go on after a signal to stop.
     pub shutdown_timeout: Duration,
-}
-
-/// Address to listen on, and how clients speak to it (`proxy.listen`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListenAddress {
-    /// `http`, or `https` for TLS to the proxy.
-    pub scheme: Scheme,
-    /// Address.
-    pub address: SocketAddr,
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.scheme.as_str(), self.address)
-    }
 }
 
 /// One configuration in force. A request takes it once and keeps it to its end,

@@ -6,8 +6,10 @@
 //! because nobody is there any more; and most clients that give up waiting close
 //! the connection ([`ClientEnd`]). Does not know what follows from any of it.
 
+use std::fmt;
 use std::future::pending;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,6 +22,22 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::progress::ResponseProgress;
 use crate::tasks::ReadBudget;
+use politesse_robots::origin::Scheme;
+
+/// Address to listen on, and how clients speak to it (`proxy.listen`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// `http`, or `https` for TLS to the proxy.
+    pub scheme: Scheme,
+    /// Address.
+    pub address: SocketAddr,
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme.as_str(), self.address)
+    }
+}
 
 /// Client's connection.
 ///
@@ -102,6 +120,11 @@ impl ClientEnd {
                 Ok(_) | Err(_) => return,
             }
         }
+    }
+
+    /// Returns our own address of the connection, by a system call.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.stream()?.local_addr().ok()
     }
 
     fn stream(&self) -> Option<&TcpStream> {

@@ -33,7 +33,8 @@ pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
 use crate::admin::{
-    self, Access, Admin, AdminToken, BackOffRelease, GaugeRefresh, PaceSource, PlanSource,
+    self, Access, Admin, AdminToken, BackOffRelease, ClientPageSource, GaugeRefresh, PaceSource,
+    PlanSource,
 };
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -42,6 +43,8 @@ use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::metrics::{Metrics, ResultLabel, VersionLabel};
 use crate::proxy::ca::Ca;
+use crate::proxy::client_pages::{GuidePages, as_reached};
+use crate::proxy::connect::Interceptor;
 use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{self, ProxyListener};
@@ -311,8 +314,19 @@ impl RunningProxy {
                 metrics.audit_free_bytes.set(free);
             }
         }));
+        let (serving, listen) = (Arc::clone(&self.server), self.listen.clone());
+        let client = ClientPageSource(Arc::new(move |page, local| {
+            let config = serving.in_force.load_full();
+            let reached = listen.iter().map(|&listen| as_reached(listen, local));
+            let pages = GuidePages {
+                proxies: reached.collect(),
+                ca: config.interceptor.as_deref().map(Interceptor::ca),
+            };
+            pages.content(page)
+        }));
         Admin {
             gauges,
+            client,
             audit: Arc::clone(&self.shared.audit),
             metrics: Arc::clone(&self.shared.metrics),
             stop: self.server.stop.clone(),

@@ -34,7 +34,13 @@ const FIXED: [&str; 6] = [
 
 /// Keys that clients of origins are built from. A change of one loses what they
 /// remember: connections, resolved names, robots.txt files.
-const CLIENTS: [&str; 4] = ["upstream.", "egress.", "robots.", "https.upstream_roots"];
+const CLIENTS: [&str; 5] = [
+    "upstream.",
+    "egress.",
+    "robots.",
+    "https.upstream_roots",
+    "proxy.internal_name",
+];
 
 /// Keys among [`CLIENTS`] that only concern decisions and answers.
 const NOT_CLIENTS: [&str; 5] = [

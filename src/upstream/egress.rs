@@ -60,6 +60,9 @@ pub struct Options {
     pub dns_cache: NonZeroUsize,
     /// Name servers to ask in place of the system (`upstream.resolver`).
     pub resolver: Vec<SocketAddr>,
+    /// Name of the proxy itself (`proxy.internal_name`), which is neither resolved nor
+    /// passed to a parent, whatever the rest says.
+    pub own_name: Option<Host>,
 }
 
 /// Entry of `upstream.resolve`.
@@ -118,6 +121,7 @@ pub struct Egress {
     resolver: Resolver,
     parent: Option<Parent>,
     own: OwnListeners,
+    own_name: Option<Host>,
 }
 
 impl Egress {
@@ -170,6 +174,7 @@ impl Egress {
             resolver: Resolver::new(limits, source, resolver_parts),
             parent: options.parent,
             own: OwnListeners::default(),
+            own_name: options.own_name,
         }
     }
 
@@ -200,6 +205,10 @@ impl Egress {
         origin: &Origin,
         client: Option<&Arc<Client>>,
     ) -> Result<DialTarget, DialError> {
+        // Before `upstream.resolve`: a robots.txt may redirect there.
+        if let Some(own) = self.own_name.as_ref().filter(|own| *own == origin.host()) {
+            return Err(Denial::OwnName(own.clone()).into());
+        }
         if let Host::Name(name) = origin.host()
             && let Some(entry) = self.entry(name, origin.port().get())
         {

@@ -98,6 +98,69 @@ fn our_own_listeners_are_denied_under_any_name() {
     });
 }
 
+// Ours: the admin listener and the proxy itself, in every spelling of an address of
+// this machine and under names that lead there, whatever is allowed; also where they
+// listen on all addresses.
+#[test]
+fn no_spelling_leads_through_the_proxy_to_its_listeners() {
+    run(async {
+        let allow = "egress.allow = [\"127.0.0.0/8\", \"0.0.0.0/8\", \"::/0\", \"localhost\"]";
+        for listen in ["127.0.0.1", "0.0.0.0", "[::]"] {
+            let config = Config::default()
+                .set(allow)
+                .set("egress.deny = []")
+                .set(&format!("proxy.listen = [\"{listen}:0\"]"))
+                .set(&format!("admin.listen = \"{listen}:0\""))
+                .set("upstream.resolve.\"named.test\" = \"127.0.0.1\"");
+            let place = Place::with(&config);
+            let proxy = place.start().await;
+            let admin = proxy.admin().port();
+            for port in [admin, proxy.address().port()] {
+                for host in [
+                    "localhost",
+                    "LOCALHOST.",
+                    "127.0.0.1",
+                    "127.1",
+                    "127.0.1",
+                    "0x7f000001",
+                    "0x7f.1",
+                    "2130706433",
+                    "0177.0.0.1",
+                    "0.0.0.0",
+                    "0",
+                    "[::]",
+                    "[::1]",
+                    "[::ffff:127.0.0.1]",
+                    "[::ffff:7f00:1]",
+                    "[::127.0.0.1]",
+                    "[64:ff9b::127.0.0.1]",
+                    "named.test",
+                    "politesse.internal",
+                ] {
+                    // Inside CONNECT the answer comes over TLS, or none at all.
+                    let reply = get(&proxy, &format!("http://{host}:{port}/healthz")).await;
+                    let is_refused = (400..=599).contains(&reply.status());
+                    assert!(is_refused, "{listen}: {host}:{port}: {}", reply.text());
+                    assert_ne!(reply.text(), "ok\n", "{host}:{port}");
+                    let mut crawler = Crawler::plain(&proxy).await;
+                    let authority = format!("{host}:{port}");
+                    if crawler.ask_to_connect(&authority, &[]).await.status == 200 {
+                        let host = format!("Host: {authority}");
+                        let inside = crawler.ask(&["GET /healthz HTTP/1.1", &host]).await;
+                        assert!(400 <= inside.status(), "{listen}: CONNECT {authority}");
+                        assert_ne!(inside.text(), "ok\n", "CONNECT {authority}");
+                    }
+                }
+            }
+            let line = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let mut direct = Crawler::to(SocketAddr::from(([127, 0, 0, 1], admin))).await;
+            direct.send(line.as_bytes()).await;
+            // The listener is there, or nothing of this would show anything.
+            assert_eq!(direct.reply_to("GET").await.status(), 200);
+        }
+    });
+}
+
 /// Loopback allowed, so that it is the port alone that denies.
 fn loopback() -> Config {
     Config::default().set("egress.allow = [\"127.0.0.0/8\"]")

@@ -59,6 +59,7 @@ mod many_origins;
 mod methods;
 mod monitoring;
 mod operator;
+mod own_name;
 mod pace;
 mod pace_again;
 mod pace_back_off;

@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::decision::access::NoConnection;
 use crate::metrics::Metrics;
 use crate::upstream::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
+use politesse_robots::origin::Host;
 
 /// Entry of `egress.deny`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +76,9 @@ pub enum Denial {
     /// The address is one of this proxy.
     #[error("{0} is this proxy")]
     OwnListener(SocketAddr),
+    /// The name is that of this proxy (`proxy.internal_name`).
+    #[error("the name {0} is this proxy")]
+    OwnName(Host),
 }
 
 /// Entries of `egress.*` that say what may be dialled.

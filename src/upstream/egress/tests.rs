@@ -14,6 +14,7 @@ fn options() -> Options {
         dns_zone_lookups: NonZeroUsize::new(4).unwrap(),
         dns_cache: NonZeroUsize::new(16).unwrap(),
         resolver: Vec::new(),
+        own_name: None,
     }
 }
 
@@ -107,6 +108,27 @@ async fn literals_names_and_ports_of_the_table_are_denied() {
         denial(&egress, "93.184.216.34:6379").await,
         Denial::Port(6379)
     );
+}
+
+// Ours: `proxy.internal_name`, before all that could lead elsewhere.
+#[tokio::test]
+async fn our_own_name_is_denied_whatever_the_rest_says() {
+    let own: Host = "Proxy.Internal".parse().unwrap();
+    let egress = egress(Options {
+        own_name: Some(own.clone()),
+        allow: vec![Allow::Name("proxy.internal".into())],
+        resolve: vec![Resolve {
+            name: "proxy.internal".into(),
+            port: None,
+            address: "192.0.2.7".parse().unwrap(),
+            to_port: None,
+        }],
+        ..options()
+    });
+    for name in ["proxy.internal", "PROXY.internal.", "proxy.internal:8080"] {
+        assert_eq!(denial(&egress, name).await, Denial::OwnName(own.clone()));
+    }
+    assert!(egress.admits(&origin("93.184.216.34"), None).await.is_ok());
 }
 
 // RFC 6761, section 6.4.

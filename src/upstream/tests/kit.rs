@@ -169,6 +169,7 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
         to_port: Some(address.port()),
     });
     let options = egress::Options {
+        own_name: None,
         deny: vec![Deny::Default],
         allow: Vec::new(),
         ports: vec![EgressPorts::Default],

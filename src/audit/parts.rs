@@ -38,6 +38,9 @@ REPLACE INTO part (field, part, value, first, last) VALUES (?, ?, ?, ?, ?)";
 /// Finds the last part that is summed up; every decision has a verdict.
 const LAST_PART: &str = "SELECT max(part) FROM part WHERE field = 1";
 
+/// Finds the highest number whose entries were removed.
+const PRUNED: &str = "SELECT coalesce((SELECT last FROM pruned), 0)";
+
 /// Finds the part of the first row from a key on.
 const NEXT_PART: &str = "
 SELECT part FROM part WHERE field = ? AND (part, value) >= (?, ?)
@@ -271,6 +274,9 @@ fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
 pub(super) struct PartFilter {
     /// For each condition the values that meet it.
     conditions: Vec<Vec<PartKey>>,
+    /// Number before which nothing is summed up: of the entries there only those
+    /// remain whose exchange ended later.
+    summed_from: i64,
     /// First number that is not summed up.
     open_from: i64,
 }
@@ -279,8 +285,10 @@ impl PartFilter {
     /// Makes a filter that all decisions pass.
     pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
         let last = last_part(connection)?;
+        let pruned: i64 = connection.query_row(PRUNED, [], |row| row.get(0))?;
         Ok(Self {
             conditions: Vec::new(),
+            summed_from: pruned.saturating_add(1),
             open_from: last.map_or(i64::MIN, |last| numbers_of(last).end),
         })
     }
@@ -335,6 +343,10 @@ impl PartFilter {
         if open.contains(&near) {
             return Ok(ControlFlow::Break(Some(open)));
         }
+        let remaining = left.start..self.summed_from.min(left.end);
+        if remaining.contains(&near) {
+            return Ok(ControlFlow::Break(Some(remaining)));
+        }
         let part = part_of(near);
         let nearest = self.nearest(connection, part, direction)?;
         if nearest == Some(part) {
@@ -356,14 +368,14 @@ impl PartFilter {
                 };
                 left.start = next.max(near + 1);
             }
-            (Direction::NewestFirst, None) => return Ok(ControlFlow::Break(None)),
-            (Direction::NewestFirst, Some(nearest)) => {
-                let end = if nearest == part {
-                    numbers_of(part).start
-                } else {
-                    numbers_of(nearest).end
+            (Direction::NewestFirst, nearest) => {
+                let end = match nearest {
+                    // What remains of removed parts is still to come.
+                    None => self.summed_from,
+                    Some(nearest) if nearest == part => numbers_of(part).start,
+                    Some(nearest) => numbers_of(nearest).end,
                 };
-                left.end = end.min(near);
+                left.end = end.max(self.summed_from).min(near);
             }
         }
         Ok(ControlFlow::Continue(()))

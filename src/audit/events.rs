@@ -20,7 +20,7 @@ use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::pace::back_off::BackOffEvent;
 
 /// Position of the leaf in [`EVENTS`].
-const LEAF_AT: usize = 11;
+pub(super) const LEAF_AT: usize = 11;
 
 /// Inserts [`EventRow::values`].
 pub(super) const INSERT_EVENT: &str = "

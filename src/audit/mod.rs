@@ -48,6 +48,7 @@ mod seal_paths;
 mod sealing;
 
 mod folder;
+mod remaining;
 mod saved_state;
 mod tasks;
 pub mod tree_rows;
@@ -75,6 +76,7 @@ mod wal;
 mod ballast;
 mod dictionary;
 pub mod head;
+mod leaf_path;
 mod part_tree;
 mod parts;
 mod pruned;

@@ -38,6 +38,8 @@ const EVENT_NUMBERS: NumberedTable = NumberedTable {
 pub(super) enum NumberFinding {
     /// Numbers without an entry.
     Missing { first: i64, last: i64 },
+    /// A decision that is gone where others were removed, though its ending remains.
+    Orphan { decision: i64, ending: i64 },
     /// A number that two entries have.
     Twice(i64),
     /// Numbers that are noted as lost, and whether the note is the one that was
@@ -225,6 +227,11 @@ impl<'a> NumberCheck<'a> {
         };
         while let Some(orphan) = self.orphans.next_if(read, |orphan| orphan.decision < seq)? {
             self.add_ahead(orphan.leaf);
+            // Behind the end of what was removed its number is missing.
+            let (decision, ending) = (orphan.decision, orphan.leaf.first);
+            if decision <= self.pruned.last && self.pruned.last < ending {
+                report(NumberFinding::Orphan { decision, ending });
+            }
         }
         Ok(())
     }

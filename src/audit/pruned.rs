@@ -3,11 +3,11 @@
 //!
 //! Entries go by whole parts (`parts`). A decision stays for as long as its ending is
 //! in a later part: what is left of a record can then be verified as before. So
-//! there may be decisions below the number, and they are the only entries there.
+//! there may be entries below the number (`remaining`).
 //!
 //! A signed note beside the row says so, with the root of the tree over all numbers
-//! that it is about: what somebody else removed has none. The roots of their parts
-//! stay (`subtree`), and with each head of an uneven number of entries the hashes
+//! that it is about, and a digest of the numbers that remain: what somebody else
+//! removed has none. The roots of their parts stay (`subtree`), and with each head of an uneven number of entries the hashes
 //! that lead from it to the end of its part, so that earlier heads still prove what
 //! they did.
 //!
@@ -20,6 +20,7 @@ use super::head::RecordHead;
 use super::merkle::TreeHead;
 use super::note::{NoteKey, SignedNote};
 use super::parts::{numbers_of, part_of};
+use crate::decision::digest::Digest;
 
 /// First parts that may not go: the first with a decision that is younger, that of
 /// the first event that is, and the one behind the last that is sealed.
@@ -33,6 +34,9 @@ const PARTS_MAX: i64 = 16;
 
 /// Behind the name of the record, in the first line of the note.
 const ORIGIN: &str = "/pruned";
+
+/// Beginning of the last line of the note.
+const REMAINING: &str = "remaining ";
 
 /// End of the entries that were removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -125,24 +129,41 @@ impl PrunedSeal {
         connection.query_row(sql, [], read).optional()
     }
 
-    /// Reports whether the note says that the numbers up to `tree.size` of the record
-    /// that signs as `name` were removed, and is signed by one of `keys`, or by the
-    /// key beside it if there are none.
-    pub(super) fn holds(&self, tree: &TreeHead, name: &str, keys: &[NoteKey]) -> bool {
-        let parse = || {
-            let note: SignedNote = self.note.parse().ok()?;
-            let head: RecordHead = note.text().parse().ok()?;
-            let key: NoteKey = self.vkey.parse().ok()?;
-            let is_own = key.name() == name && note.verify(&key).is_ok();
-            // The key beside the note may be anybody's.
-            let is_known = keys.is_empty() || keys.contains(&key);
-            Some(is_own && is_known && head.tree == *tree && head.origin == pruned_origin(name))
-        };
-        parse() == Some(true)
+    /// Returns the digest of the numbers that remain, if the note says that the others
+    /// up to `tree.size` of the record that signs as `name` were removed, and is signed
+    /// by one of `keys`, or by the key beside it if there are none.
+    pub(super) fn remaining(
+        &self,
+        tree: &TreeHead,
+        name: &str,
+        keys: &[NoteKey],
+    ) -> Option<Digest> {
+        let note: SignedNote = self.note.parse().ok()?;
+        let (head, last_line) = note.text().strip_suffix('\n')?.rsplit_once('\n')?;
+        let head: RecordHead = format!("{head}\n").parse().ok()?;
+        let remaining = last_line.strip_prefix(REMAINING)?.parse().ok()?;
+        let key: NoteKey = self.vkey.parse().ok()?;
+        let is_own = key.name() == name && note.verify(&key).is_ok();
+        // The key beside the note may be anybody's.
+        let is_known = keys.is_empty() || keys.contains(&key);
+        let is_right = head.tree == *tree && head.origin == pruned_origin(name);
+        (is_own && is_known && is_right).then_some(remaining)
     }
 }
 
+/// Makes the text of the note that the record which signs as `name` has no entries
+/// any more of `tree`, but for those with the digest `remaining`.
+pub(super) fn pruned_text(name: &str, tree: TreeHead, remaining: Digest, now: Timestamp) -> String {
+    let head = RecordHead {
+        origin: pruned_origin(name),
+        tree,
+        time: now,
+        previous: None,
+    };
+    format!("{}{REMAINING}{remaining}\n", head.text())
+}
+
 /// Returns the first line of the note of the record that signs as `name`.
-pub(super) fn pruned_origin(name: &str) -> String {
+fn pruned_origin(name: &str) -> String {
     format!("{name}{ORIGIN}")
 }

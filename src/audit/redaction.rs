@@ -218,6 +218,39 @@ pub(super) fn is_redacted(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [kind], |row| row.get(0))
 }
 
+/// Finds the events up to `last` that say of one of `decisions` that it was redacted.
+pub(super) fn redacting_events(
+    connection: &Connection,
+    last: i64,
+    decisions: &BTreeSet<i64>,
+) -> rusqlite::Result<Vec<i64>> {
+    let sql = "SELECT seq, detail FROM event
+               WHERE host = '' AND kind = ? AND seq <= ? ORDER BY seq";
+    let mut statement = connection.prepare_cached(sql)?;
+    let kind = ProcessEventKind::Redacted.as_str();
+    let mut rows = statement.query(params![kind, last])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let ranges = redacted_ranges(row, 1)?;
+        let is_near = |[first, last]: &[i64; 2]| {
+            first <= last && decisions.range(first..=last).next().is_some()
+        };
+        if ranges.iter().any(is_near) {
+            found.push(row.get(0)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Reads the ranges of numbers that the event with its detail in `column` says were
+/// redacted.
+fn redacted_ranges(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<[i64; 2]>> {
+    let text = row.get_ref(column)?.as_str().unwrap_or_default();
+    let detail: Json = serde_json::from_str(text).unwrap_or_default();
+    // What is no list of ranges names nothing.
+    Ok(serde_json::from_value(detail["numbers"].clone()).unwrap_or_default())
+}
+
 /// Numbers that were redacted by order, as the events have them.
 #[derive(Debug, Default)]
 pub(super) struct RedactedNumbers {
@@ -244,18 +277,18 @@ impl RedactedNumbers {
     }
 
     fn read_on(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        // An event that is being removed, or was added where all were, names nothing.
         let sql = "SELECT seq, detail FROM event
-                   WHERE host = '' AND kind = ? AND ? < seq ORDER BY seq";
+                   WHERE host = '' AND kind = ? AND ? < seq
+                 AND (coalesce((SELECT last FROM pruned), 0) < seq
+                   OR seq IN (SELECT seq FROM leaf_path))
+               ORDER BY seq";
         let mut statement = connection.prepare_cached(sql)?;
         let kind = ProcessEventKind::Redacted.as_str();
         let mut rows = statement.query(params![kind, self.read_until])?;
         while let Some(row) = rows.next()? {
             self.read_until = row.get(0)?;
-            let text = row.get_ref(1)?.as_str().unwrap_or_default();
-            let detail: Json = serde_json::from_str(text).unwrap_or_default();
-            // What is no list of ranges names nothing.
-            let ranges: Vec<[i64; 2]> =
-                serde_json::from_value(detail["numbers"].clone()).unwrap_or_default();
+            let ranges = redacted_ranges(row, 1)?;
             self.ranges
                 .extend(ranges.into_iter().map(<(i64, i64)>::from));
         }

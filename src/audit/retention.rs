@@ -41,17 +41,17 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Time to the next step if nothing is to be written meanwhile.
 const STEP_EVERY: Duration = Duration::from_millis(5);
 
-/// Statements that remove entries up to a number, some rows at a time. A decision
-/// whose ending comes later stays with it.
+/// Statements that remove entries up to a number, some rows at a time. What has a path
+/// remains (`remaining`).
 const REMOVE_BY_NUMBER: [&str; 5] = [
     "DELETE FROM ending WHERE decision IN (
        SELECT decision FROM ending WHERE decision <= ?1 AND seq <= ?1 ORDER BY decision LIMIT ?2)",
     "DELETE FROM decision WHERE seq IN (
-       SELECT seq FROM decision AS d WHERE seq <= ?1
-         AND NOT EXISTS (SELECT 1 FROM ending AS e WHERE e.decision = d.seq)
-       ORDER BY seq LIMIT ?2)",
+       SELECT seq FROM decision WHERE seq <= ?1
+         AND seq NOT IN (SELECT seq FROM leaf_path) ORDER BY seq LIMIT ?2)",
     "DELETE FROM event WHERE seq IN (
-       SELECT seq FROM event WHERE seq <= ?1 ORDER BY seq LIMIT ?2)",
+       SELECT seq FROM event WHERE seq <= ?1
+         AND seq NOT IN (SELECT seq FROM leaf_path) ORDER BY seq LIMIT ?2)",
     "DELETE FROM lost_range WHERE first IN (
        SELECT first FROM lost_range WHERE last <= ?1 ORDER BY first LIMIT ?2)",
     // The last of them begins the run of what is left.
@@ -200,7 +200,7 @@ impl Retention {
                 return Ok(effect);
             }
             RemovalStage::Entries { end, statement } => {
-                // In this order: a decision goes when it has no ending any more.
+                // In this order: no ending is seen whose decision is gone.
                 let by_number = REMOVE_BY_NUMBER.iter().map(|sql| (sql, end.last));
                 let by_part = REMOVE_BY_PART.iter().map(|sql| (sql, end.part()));
                 let Some((sql, until)) = by_number.chain(by_part).nth(*statement) else {

@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 11 are older than the first release and are not read.
+//! read. Versions 1 to 12 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -13,7 +13,7 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 12;
+const SCHEMA_VERSION: i64 = 13;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -49,6 +49,10 @@ CREATE TABLE pruned (
   is_removed INTEGER NOT NULL,
   note TEXT NOT NULL,
   vkey TEXT NOT NULL
+) STRICT;
+CREATE TABLE leaf_path (
+  seq INTEGER PRIMARY KEY,
+  path BLOB NOT NULL
 ) STRICT;
 CREATE TABLE lost_range (
   first INTEGER PRIMARY KEY,

@@ -22,6 +22,7 @@ use super::order::all_below;
 use super::pages::{SqlConditions, TableScan};
 use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of, part_text};
 use super::pruned::{PrunedEnd, PrunedSeal};
+use super::remaining::remaining_digest;
 use super::seal_paths::SealPath;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
 use crate::decision::digest::Digest;
@@ -53,6 +54,10 @@ pub(super) enum SealFinding {
     NoPart(i64),
     #[error("{0}: these entries were removed, and no note of the key of the record says so")]
     Pruned(u64),
+    #[error(
+        "{0}: the entries up to here that remain are not those that the note about the removal names"
+    )]
+    Remaining(u64),
     #[error(
         "the hashes beside the head of {0} entries in the table seal are not as they were written"
     )]
@@ -241,10 +246,14 @@ impl<'a> SealCheck<'a> {
                 size: self.size,
                 root,
             });
-            let is_signed = tree.is_some_and(|tree| note.holds(&tree, origin, keys));
+            let remaining = tree.and_then(|tree| note.remaining(&tree, origin, keys));
             let is_same = count(pruned.last) == self.size;
-            if !is_signed || !is_same {
-                report(SealFinding::Pruned(count(pruned.last)));
+            match remaining.filter(|_| is_same) {
+                None => report(SealFinding::Pruned(count(pruned.last))),
+                Some(digest) if digest != remaining_digest(connection)? => {
+                    report(SealFinding::Remaining(count(pruned.last)));
+                }
+                Some(_) => {}
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ use super::merkle::TreeHead;
 use super::note::{NoteSigner, SignedNote};
 use super::part_tree::{PartRoot, SequenceTree};
 use super::parts::{numbers_of, part_of};
-use super::pruned::{PrunedSeal, pruned_origin};
+use super::pruned::{PrunedSeal, pruned_text};
 use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
 use crate::clock;
 use crate::decision::digest::Digest;
@@ -347,17 +347,17 @@ impl Sealer {
         })
     }
 
-    /// Signs at `now` that the entries which `tree` is over were removed.
-    pub(super) fn sign_pruned(&self, tree: TreeHead, now: Timestamp) -> PrunedSeal {
-        let name = self.signer.key().name();
-        let head = RecordHead {
-            origin: pruned_origin(name),
-            tree,
-            time: now,
-            previous: None,
-        };
+    /// Signs at `now` that the entries which `tree` is over were removed, but for those
+    /// with the digest `remaining`.
+    pub(super) fn sign_pruned(
+        &self,
+        tree: TreeHead,
+        remaining: Digest,
+        now: Timestamp,
+    ) -> PrunedSeal {
+        let text = pruned_text(self.signer.key().name(), tree, remaining, now);
         PrunedSeal {
-            note: self.signer.sign(&head.text()).to_string(),
+            note: self.signer.sign(&text).to_string(),
             vkey: self.signer.key().to_string(),
         }
     }

@@ -27,6 +27,7 @@ use super::privacy::PrivacyForms;
 use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
 use super::redaction::is_redacted;
+use super::remaining::RemainingEntries;
 use super::retention::{Retention, StepEffect};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
@@ -78,6 +79,8 @@ pub(super) struct AuditStore {
     is_upkeep_failing: bool,
     /// Numbers that were committed to the files that were opened.
     sequence: Sequence,
+    /// Highest number when the record was opened: exchanges up to it are over.
+    begun_after: i64,
     /// Tree over what is in the file, and its heads.
     sealer: Sealer,
     /// Numbers as the connection has them: ahead of the others after a commit to
@@ -136,6 +139,7 @@ impl AuditStore {
             marker,
             is_upkeep_failing: false,
             sequence,
+            begun_after: sequence.last,
             sealer,
             written: sequence,
             sync: CommitSync::Full,
@@ -445,15 +449,20 @@ impl AuditStore {
                 return Err(WriteError::Tree);
             };
             let size = count(last);
-            let seal = self.sealer.sign_pruned(TreeHead { size, root }, now);
+            let removed = pruned.last + 1..last + 1;
+            let remaining = RemainingEntries::find(&self.connection, &removed, self.begun_after)?;
+            let tree = TreeHead { size, root };
+            let seal = self.sealer.sign_pruned(tree, remaining.digest(), now);
             let end = PrunedEnd {
                 last,
                 time_us: now.as_microsecond(),
                 is_removed: false,
             };
-            // With the row: a head without its path could not be compared any more.
+            // With the row: a head or an entry without its path could not be compared any
+            // more.
             self.write(|transaction| {
                 write_paths(transaction.connection(), pruned.last, last)?;
+                remaining.write(transaction.connection())?;
                 transaction.write_pruned(end, &seal)
             })?;
         }

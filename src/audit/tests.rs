@@ -24,6 +24,8 @@ mod parts;
 
 mod redaction;
 
+mod remaining;
+
 mod retention;
 
 mod revision;
@@ -509,14 +511,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 13");
+    kit.sql("PRAGMA user_version = 14");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 13,
-                known: 12,
+                found: 14,
+                known: 13,
                 ..
             }
         )
@@ -632,6 +634,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         missing: 0,
         lost: 0,
         pruned: 0,
+        removing: 0,
         unrecorded: 0,
         unknown_ends: 0,
         kept: 0,

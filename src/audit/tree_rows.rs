@@ -12,6 +12,7 @@ use std::ops::Range;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::columns::{ColumnReader, read_digest, signed};
+use super::leaf_path::LeafPath;
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::pages::NumberedTable;
 use super::part_tree::PartRoot;
@@ -132,6 +133,41 @@ impl<'a> TreeReader<'a> {
         Ok(statement.query_row([part], read).optional()?.flatten())
     }
 
+    /// Reads the path beside an entry that remains where others were removed; `None` if
+    /// there is none.
+    pub(super) fn leaf_path(&self, number: i64) -> rusqlite::Result<Option<LeafPath>> {
+        let sql = "SELECT path FROM leaf_path WHERE seq = ?";
+        let read = |row: &Row<'_>| {
+            let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
+            Ok(LeafPath::parse(bytes))
+        };
+        let mut statement = self.connection.prepare_cached(sql)?;
+        statement.query_row([number], read).optional()
+    }
+
+    /// Finds the root over `range` beside the paths of entries that remain where the
+    /// others of their part were removed; `None` if it lies beside none of them.
+    fn root_in_paths(&self, range: &Range<u64>) -> rusqlite::Result<Option<Digest>> {
+        let size = range.end - range.start;
+        let start = signed(range.start).saturating_add(1);
+        let part = part_of(start);
+        if !size.is_power_of_two() || PART_LEVEL <= size.trailing_zeros() {
+            return Ok(None);
+        }
+        let sql = "SELECT seq, path FROM leaf_path WHERE ? <= seq AND seq < ?";
+        let numbers = numbers_of(part);
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([numbers.start, numbers.end])?;
+        while let Some(row) = rows.next()? {
+            let path = LeafPath::parse(row.get_ref(1)?.as_blob().unwrap_or_default());
+            let root = path.beside(row.get(0)?, size.trailing_zeros(), start);
+            if root.is_some() {
+                return Ok(root);
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads the newest head, if there is one.
     ///
     /// # Errors
@@ -223,6 +259,10 @@ impl<'a> TreeReader<'a> {
         range: &Range<u64>,
         last_read: &mut Option<PartLeaves>,
     ) -> rusqlite::Result<Option<Digest>> {
+        // First of all: leaves of a part that is being removed may be there, or not.
+        if let Some(root) = self.root_in_paths(range)? {
+            return Ok(Some(root));
+        }
         let mut number = signed(range.start).saturating_add(1);
         let end = signed(range.end).saturating_add(1);
         let mut over = CompactRange::default();

@@ -14,12 +14,15 @@
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
-use super::columns::{ColumnReader, count, is_as_written, is_digest, read_digest, signed};
+use super::columns::{
+    ColumnReader, count, is_as_written, is_digest, read_digest, read_leaf, signed,
+};
 use super::decision_row::CheckedRecord;
 use super::dictionary::{DICTIONARIES, DictionaryTable, POLICIES};
 use super::error::AuditError;
-use super::events::is_event_as_written;
+use super::events::{LEAF_AT, is_event_as_written};
 use super::filter::{DecisionFilter, EventFilter};
+use super::leaf::LeafRun;
 use super::number_check::{NumberCheck, NumberFinding};
 use super::order::OrderCheck;
 use super::pages::{KeyScan, KeyedTable};
@@ -28,6 +31,7 @@ use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
 use super::redaction::RedactedNumbers;
+use super::remaining::{RemainingCheck, RemainingState, StrayPath};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
@@ -66,6 +70,9 @@ pub struct Verification {
     /// Highest number whose entries were removed because they were old; 0 if there is
     /// none. They are no findings.
     pub pruned: u64,
+    /// Entries among them that are still there, since their removal is under way. They
+    /// are not looked at.
+    pub removing: u64,
     /// Requests that were counted as sent and are not on record. They are findings.
     pub unrecorded: u64,
     /// Processes that ended without a word: whether all that each of them sent after
@@ -118,10 +125,10 @@ pub fn verify_with(
         decided_on: EvidenceCache::default(),
         order: OrderCheck::new(&reader.connection)?,
         redacted: RedactedNumbers::default(),
-        pruned: PrunedEnd::read(&reader.connection)?,
+        remaining: RemainingCheck::new(&reader.connection, PrunedEnd::read(&reader.connection)?),
     };
     if filter.is_open() {
-        run.sums.pruned = count(run.pruned.last);
+        run.sums.pruned = run.remaining.pruned_until();
         run.check_whole()?;
     } else {
         // With any filter: every decision rests on a policy.
@@ -143,8 +150,8 @@ struct VerificationRun<'a, F> {
     order: OrderCheck,
     /// What was redacted by order.
     redacted: RedactedNumbers,
-    /// End of the entries that were removed, and of the events among them.
-    pruned: PrunedEnd,
+    /// Entries that remain where others were removed.
+    remaining: RemainingCheck<'a>,
 }
 
 impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
@@ -163,6 +170,12 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                 } else {
                     format!("{first} to {last}: no such rows")
                 });
+            }
+            NumberFinding::Orphan { decision, ending } => {
+                self.sums.missing += 1;
+                (self.report)(format!(
+                    "{decision}: no such row, though its ending {ending} is there"
+                ));
             }
             NumberFinding::Twice(seq) => {
                 self.add_mismatch(format!("{seq}: two entries have this number"));
@@ -242,6 +255,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             ))
         })?;
         self.check_record_id()?;
+        self.check_paths()?;
         self.check_events()?;
         self.sums.back_offs = self.check_saved(BACK_OFFS, BACK_OFF_COLUMNS, |columns| {
             let host = columns.word()?;
@@ -269,6 +283,9 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         let mut scan = reader.whole_scan(filter)?;
         while let Some(page) = scan.next_page(|row| rows.checked(row))? {
             for row in page {
+                if !self.is_evidence(&row.leaf, row.ending.as_ref())? {
+                    continue;
+                }
                 if let Some((sent, numbers)) = &mut whole {
                     sent.add(&row, |finding| self.add_sent(finding));
                     numbers.add(&row, |finding| self.add_number(finding))?;
@@ -346,9 +363,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         let seq = row.record.seq;
         self.sums.redacted += 1;
         let number = signed(seq);
-        // A row stays for as long as its ending does; the event may be gone by then.
-        let is_ordered =
-            number <= self.pruned.last || self.redacted.has(&self.reader.connection, number)?;
+        let is_ordered = self.redacted.has(&self.reader.connection, number)?;
         if !row.is_as_written {
             self.add_mismatch(format!("{seq}: the row is not as it was written"));
         } else if !is_ordered {
@@ -368,6 +383,43 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                  search by time may miss it"
             ));
         }
+    }
+
+    /// Reports whether an entry is evidence, and is not just being removed. One that
+    /// should have been removed, or is not the one that remained, is a finding.
+    fn is_evidence(&mut self, entry: &LeafRun, ending: Option<&LeafRun>) -> rusqlite::Result<bool> {
+        match self.remaining.state(entry, ending)? {
+            RemainingState::Sound => {}
+            RemainingState::Unproved => {
+                let seq = entry.first;
+                self.add_mismatch(format!(
+                    "{seq}: entries up to {} were removed, and this one, or its path in the table \
+                     leaf_path, is not as it was sealed",
+                    self.remaining.pruned_until()
+                ));
+            }
+            RemainingState::BeingRemoved => {
+                self.sums.removing += 1;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Looks for paths of entries that are not there.
+    fn check_paths(&mut self) -> rusqlite::Result<()> {
+        for path in self.remaining.stray_paths()? {
+            match path {
+                StrayPath::Missing(seq) => {
+                    self.sums.missing += 1;
+                    (self.report)(format!("{seq}: no such row, though leaf_path has its path"));
+                }
+                StrayPath::Behind(seq) => self.add_mismatch(format!(
+                    "{seq}: the table leaf_path has a path of an entry that was not removed"
+                )),
+            }
+        }
+        Ok(())
     }
 
     /// Looks at the rows with the record's id and its numbers.
@@ -412,10 +464,14 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         let read = |row: &Row<'_>| {
             let seq = ColumnReader::new(row).count()?;
             let is_own = is_event_as_written(row, reader.record_id)?;
-            Ok((seq, is_own))
+            let leaf = LeafRun::of_entry(row.get(0)?, read_leaf(row, LEAF_AT)?);
+            Ok((seq, leaf, is_own))
         };
         while let Some(page) = scan.next_page(read)? {
-            for (seq, is_own) in page {
+            for (seq, leaf, is_own) in page {
+                if !self.is_evidence(&leaf, None)? {
+                    continue;
+                }
                 self.sums.events += 1;
                 if !is_own {
                     self.add_mismatch(format!("event {seq}: the row is not as it was written"));

@@ -10,16 +10,16 @@ use super::super::verify::{verify, verify_with};
 use super::*;
 
 /// Decisions of the record, which with their endings take up more than two parts.
-const DECISIONS: i64 = 9000;
+pub(super) const DECISIONS: i64 = 9000;
 
 /// URL that only the first decision is about.
-const FIRST_URL: &str = "http://once.test/private/first-of-all";
+pub(super) const FIRST_URL: &str = "http://once.test/private/first-of-all";
 
 fn at(number: i64) -> Timestamp {
     now() + SignedDuration::from_secs(number)
 }
 
-fn record_of_url(url: &str, number: i64) -> Record {
+pub(super) fn record_of_url(url: &str, number: i64) -> Record {
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse("FooBot/2.1"),
         target: url.parse().unwrap(),
@@ -30,7 +30,7 @@ fn record_of_url(url: &str, number: i64) -> Record {
 
 /// Writes decisions with these numbers, all but the first about one host, a second
 /// apart.
-async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
+pub(super) async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
     for number in numbers {
         let url = if number == 0 {
             FIRST_URL
@@ -50,7 +50,7 @@ pub(super) async fn long_record() -> Kit {
 }
 
 /// Removes what is from before decision `number`, and waits until it is gone.
-async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
+pub(super) async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
     let pruned = kit.log.prune(at(number), "test".to_owned()).await.unwrap();
     timeout(Duration::from_secs(60), kit.log.pruned())
         .await
@@ -61,12 +61,12 @@ async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
     pruned
 }
 
-fn count(kit: &Kit, sql: &str) -> i64 {
+pub(super) fn count(kit: &Kit, sql: &str) -> i64 {
     let connection = Connection::open(kit.path()).unwrap();
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-fn verified(kit: &Kit) -> Verification {
+pub(super) fn verified(kit: &Kit) -> Verification {
     let mut found = Vec::new();
     let sums = verify(&kit.reader(), &DecisionFilter::default(), |finding| {
         found.push(finding);

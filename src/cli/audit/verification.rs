@@ -125,6 +125,7 @@ fn sums_json(sums: &Verification) -> Value {
         "missing": sums.missing,
         "lost": sums.lost,
         "pruned": sums.pruned,
+        "removing": sums.removing,
         "unrecorded": sums.unrecorded,
         "unknown_ends": sums.unknown_ends,
         "kept": sums.kept,
@@ -158,6 +159,7 @@ fn summary(sums: &Verification) -> String {
             0 => String::new(),
             last => format!(", entries up to {last} removed by age"),
         },
+        some(sums.removing, "entries of them still to be removed"),
         some(sums.unrecorded, "sent and not on record"),
     ]
     .concat()

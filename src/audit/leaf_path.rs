@@ -1,0 +1,147 @@
+//! Paths of leaves: the hashes that lead from a leaf to the root of its part.
+//!
+//! They are an inclusion proof (RFC 9162, section 2.1.3) within one part. An entry
+//! that remains where all others of its part were removed has one beside it, since
+//! the leaves from which it could be made are gone.
+//!
+//! Pure functions. Does not know which entries remain.
+
+use super::columns::count;
+use super::merkle::{PlacedLeaf, TreeHead, leaf_hash, node_hash};
+use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of};
+use crate::decision::digest::Digest;
+
+/// Leaves of a part.
+const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();
+
+/// Bytes of a hash.
+const HASH_BYTES: usize = 32;
+
+/// Hashes beside the way from a leaf to the root of its part, from the leaf up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LeafPath {
+    hashes: Vec<Digest>,
+}
+
+impl LeafPath {
+    /// Reads a path. One that is damaged leads nowhere.
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        let (hashes, rest) = bytes.as_chunks::<HASH_BYTES>();
+        let is_whole = rest.is_empty() && hashes.len() == PART_LEVEL as usize;
+        let read = |hash: &[u8; HASH_BYTES]| Digest::from(*hash);
+        Self {
+            hashes: hashes.iter().filter(|_| is_whole).map(read).collect(),
+        }
+    }
+
+    /// Writes the path.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let bytes = self.hashes.iter().flat_map(Digest::as_bytes);
+        bytes.copied().collect()
+    }
+
+    /// Reports whether the path leads from the entry `number`, which has the leaf
+    /// `leaf`, to `root`, that of its part.
+    pub(super) fn leads(&self, number: i64, leaf: Digest, root: Digest) -> bool {
+        let part = TreeHead {
+            size: PART_SIZE,
+            root,
+        };
+        let placed = PlacedLeaf {
+            index: index_of(number),
+            hash: leaf_hash(leaf.as_bytes()),
+        };
+        part.includes(placed, &self.hashes)
+    }
+
+    /// Returns the root of the subtree of `level` whose first number is `start`, if it
+    /// lies beside the way from the entry `number`.
+    pub(super) fn beside(&self, number: i64, level: u32, start: i64) -> Option<Digest> {
+        let is_beside = (index_of(number) >> level) ^ 1 == index_of(start) >> level;
+        let is_near = part_of(number) == part_of(start);
+        let hash = self.hashes.get(level as usize).copied();
+        hash.filter(|_| is_near && is_beside)
+    }
+}
+
+/// Returns how many leaves of its part are before a number.
+fn index_of(number: i64) -> u64 {
+    count(number - numbers_of(part_of(number)).start)
+}
+
+/// Hashes of all subtrees of a part.
+#[derive(Debug)]
+pub(super) struct PartLevels {
+    /// Leaves first, the two halves of the part last.
+    levels: Vec<Vec<Digest>>,
+}
+
+impl PartLevels {
+    /// Computes the hashes over the leaves of a part; `None` if a number has no entry.
+    pub(super) fn new(leaves: impl Iterator<Item = Option<Digest>>) -> Option<Self> {
+        let hashes = leaves.map(|leaf| Some(leaf_hash(leaf?.as_bytes())));
+        let mut levels = vec![hashes.collect::<Option<Vec<_>>>()?];
+        while let Some(below) = levels.last()
+            && 2 < below.len()
+        {
+            let (pairs, _) = below.as_chunks::<2>();
+            levels.push(pairs.iter().copied().map(node_hash).collect());
+        }
+        Some(Self { levels })
+    }
+
+    /// Makes the path of the entry `number` of the part.
+    pub(super) fn path(&self, number: i64) -> LeafPath {
+        let index = index_of(number) as usize;
+        let beside = |(level, hashes): (usize, &Vec<Digest>)| {
+            let place = (index >> level) ^ 1;
+            hashes.get(place).copied()
+        };
+        LeafPath {
+            hashes: self.levels.iter().enumerate().filter_map(beside).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::merkle::CompactRange;
+
+    // RFC 9162, section 2.1.3: within one part.
+    #[test]
+    fn a_path_leads_from_its_leaf_alone_to_the_root_of_its_part() {
+        let leaf = |number: i64| Digest::of(&number.to_be_bytes());
+        let numbers = numbers_of(2);
+        let levels = PartLevels::new(numbers.clone().map(|number| Some(leaf(number)))).unwrap();
+        let range = |numbers: std::ops::Range<i64>| {
+            let mut range = CompactRange::default();
+            numbers.for_each(|number| range.push(leaf_hash(leaf(number).as_bytes())));
+            range.root()
+        };
+        let root = range(numbers.clone());
+        for number in [0, 1, 2, 4095, 4096, 8191].map(|at| numbers.start + at) {
+            let path = levels.path(number);
+            assert!(path.leads(number, leaf(number), root));
+            assert!(!path.leads(number, leaf(number + 1), root));
+            assert!(!path.leads(number ^ 1, leaf(number), root));
+            assert!(!path.leads(number, leaf(number), leaf(number)));
+            let bytes = path.to_bytes();
+            assert_eq!(LeafPath::parse(&bytes), path);
+            for damaged in [&bytes[1..], &bytes[..HASH_BYTES], &bytes.repeat(2), &[]] {
+                assert!(!LeafPath::parse(damaged).leads(number, leaf(number), root));
+            }
+        }
+        let path = levels.path(numbers.start + 5);
+        let four = numbers.start..numbers.start + 4;
+        assert_eq!(
+            path.beside(numbers.start + 5, 2, four.start),
+            Some(range(four.clone()))
+        );
+        for (level, start) in [(2, four.end), (2, 1), (1, four.start), (13, four.start)] {
+            assert_eq!(path.beside(numbers.start + 5, level, start), None);
+        }
+        let gap = |number: i64| (number != numbers.start).then(|| leaf(number));
+        assert!(PartLevels::new(numbers.clone().map(gap)).is_none());
+    }
+}

@@ -16,7 +16,7 @@ use super::form::{
 };
 use super::summary::{BundleSummary, INSTRUCTIONS, ReportMaker};
 use super::zip::ZipWriter;
-use crate::audit::columns::{count, text_bytes};
+use crate::audit::columns::{count, signed, text_bytes};
 use crate::audit::decision_row::{CheckedRecord, DECISIONS};
 use crate::audit::dictionary::{
     CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS, SNAPSHOTS, TERMS,
@@ -73,7 +73,7 @@ pub fn write_bundle(
     zip.add(README, INSTRUCTIONS.as_bytes())?;
     let rows = {
         let mut file = zip.begin(ROWS)?;
-        let mut rows = RowsWriter::new(reader, head.tree.size, &mut file);
+        let mut rows = RowsWriter::new(reader, head.tree.size, &mut file)?;
         rows.write_all(&header, filter)?;
         let gathered = rows.gathered;
         file.end()?;
@@ -146,6 +146,8 @@ struct RowsWriter<'a, W> {
     reader: &'a AuditReader,
     /// Number of entries that the head covers.
     size: u64,
+    /// Highest number whose entries were removed.
+    pruned: u64,
     out: &'a mut W,
     /// Numbers of the values that were written.
     values: HashMap<ValueKey, i64>,
@@ -154,15 +156,17 @@ struct RowsWriter<'a, W> {
 }
 
 impl<'a, W: Write> RowsWriter<'a, W> {
-    fn new(reader: &'a AuditReader, size: u64, out: &'a mut W) -> Self {
-        Self {
+    fn new(reader: &'a AuditReader, size: u64, out: &'a mut W) -> Result<Self, BundleError> {
+        let pruned = reader.pruned_until()?;
+        Ok(Self {
             reader,
             size,
+            pruned,
             out,
             values: HashMap::new(),
             line: Vec::new(),
             gathered: GatheredRows::default(),
-        }
+        })
     }
 
     fn write_all(
@@ -179,12 +183,19 @@ impl<'a, W: Write> RowsWriter<'a, W> {
             for (checked, line) in page {
                 if self.size < checked.record.seq {
                     self.gathered.unsealed += 1;
-                } else {
+                } else if self.remains(checked.record.seq)? {
                     self.write_decision(&checked, line)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Reports whether a decision is not just being removed.
+    fn remains(&self, seq: u64) -> Result<bool, BundleError> {
+        let is_path_wanted = seq <= self.pruned;
+        let tree = self.reader.tree();
+        Ok(!is_path_wanted || tree.leaf_path(signed(seq))?.is_some())
     }
 
     fn write_decision(

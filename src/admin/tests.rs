@@ -35,8 +35,21 @@ fn host(name: &str, queued: u32) -> HostPace {
     }
 }
 
+/// Plans nothing for the last URL, as when the time is up.
+fn all_but_one() -> PlanSource {
+    PlanSource(Arc::new(|request| {
+        let plans = request.targets.iter().skip(1).map(|_| Default::default());
+        let plans = Ok(plans.collect());
+        Box::pin(async move { plans })
+    }))
+}
+
 impl Kit {
     async fn new() -> Self {
+        Self::with(all_but_one()).await
+    }
+
+    async fn with(plan: PlanSource) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tracker = TaskTracker::new();
         let metrics = Arc::new(Metrics::default());
@@ -70,12 +83,7 @@ impl Kit {
             })),
             gauges: GaugeRefresh(Arc::new(|| {})),
             client: ClientPageSource(Arc::new(|_, _| None)),
-            plan: PlanSource(Arc::new(|request| {
-                // One short of what is asked for, as when the time is up.
-                let plans = request.targets.iter().skip(1).map(|_| Default::default());
-                let plans = Ok(plans.collect());
-                Box::pin(async move { plans })
-            })),
+            plan,
             release: BackOffRelease(Arc::new(move |host, order| {
                 let is_known = host.to_string() == "b.test";
                 if is_known {
@@ -291,25 +299,68 @@ async fn a_back_off_is_ended_by_a_delete_with_a_reason() {
     assert_eq!(orders[0].reason, "one bad URL");
 }
 
+/// Sends a question about `urls` with the token.
+async fn ask_first(address: SocketAddr, urls: &str) -> TcpStream {
+    let body = format!("{{\"agent\":\"A\",\"urls\":[{urls}]}}");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let kind = "Content-Type: Application/JSON; charset=utf-8";
+    let length = body.len();
+    let head = format!(
+        "POST /api/v1/check HTTP/1.1\r\nHost: localhost\r\n{RIGHT}\r\n{kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+async fn answer_on(mut stream: TcpStream) -> String {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
 // Ours: the time may be up before all is planned.
 #[tokio::test]
 async fn a_url_without_a_plan_is_unknown() {
     let kit = Kit::new().await;
-    let body = r#"{"agent":"A","urls":["http://a.test/","ftp://b.test/","http://c.test/"]}"#;
-    let mut stream = TcpStream::connect(kit.address).await.unwrap();
-    let kind = "Content-Type: Application/JSON; charset=utf-8";
-    let head = format!(
-        "POST /api/v1/check HTTP/1.1\r\nHost: localhost\r\n{RIGHT}\r\n{kind}\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
+    let urls = r#""http://a.test/","ftp://b.test/","http://c.test/""#;
+    let answer = answer_on(ask_first(kit.address, urls).await).await;
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     let verdicts = [0, 1, 2].map(|place| body["answers"][place]["verdict"].as_str());
     assert_eq!(verdicts, [Some("unknown"), None, Some("unknown")], "{body}");
     assert_eq!(body["answers"][2]["starts_at"], serde_json::Value::Null);
+}
+
+// Ours: crawlers need the places that questions take.
+#[tokio::test]
+async fn eight_questions_are_answered_at_a_time() {
+    let (asked, gate) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+    let (count, opened) = (Arc::clone(&asked), gate.clone());
+    let held = PlanSource(Arc::new(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let opened = opened.clone();
+        Box::pin(async move {
+            opened.cancelled().await;
+            Ok(Vec::new())
+        })
+    }));
+    let kit = Kit::with(held).await;
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        waiting.push(ask_first(kit.address, "").await);
+    }
+    while asked.load(Ordering::SeqCst) < 8 {
+        tokio::task::yield_now().await;
+    }
+    let ninth = answer_on(ask_first(kit.address, "").await).await;
+    assert!(ninth.starts_with("HTTP/1.1 503 "), "{ninth}");
+    assert!(ninth.contains("retry-after: 1\r\n"), "{ninth}");
+    gate.cancel();
+    for stream in waiting {
+        assert!(answer_on(stream).await.starts_with("HTTP/1.1 200 "));
+    }
+    let tenth = answer_on(ask_first(kit.address, "").await).await;
+    assert!(tenth.starts_with("HTTP/1.1 200 "), "{tenth}");
 }
 
 // Ours: wrong tokens cannot lock the right one out, and are counted.

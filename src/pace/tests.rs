@@ -4,6 +4,8 @@ mod chance;
 
 mod chaos;
 
+mod estimates;
+
 mod fair;
 
 mod kit;

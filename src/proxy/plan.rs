@@ -31,7 +31,7 @@ use politesse_robots::origin::{Host, Origin, Target};
 
 /// Longest time that the answers of one request take. URLs that are not decided by
 /// then stay unknown.
-pub const PLAN_TIME_MAX: Duration = Duration::from_secs(20);
+pub const PLAN_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// URLs that one crawler might ask for.
 pub struct PlanRequest {

@@ -11,7 +11,7 @@ use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, delaying, standard};
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
-use crate::kit::{clock, run};
+use crate::kit::{clock, run, until};
 
 /// Asks with the token; `fields` are added.
 async fn post(proxy: &Proxy, body: &[u8], fields: &[&str]) -> Reply {
@@ -269,5 +269,45 @@ fn a_question_has_a_form_a_size_and_a_token() {
             .ask(&["GET /api/v1/check HTTP/1.1", &host, &right])
             .await;
         assert_eq!(got.status(), 405);
+    });
+}
+
+// Ours: eight origins at a time, and what one of them holds up is unknown when the
+// time is up. The fetch goes on, and the next question finds its file.
+#[test]
+fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
+    run(async {
+        let gate = Gate::shut();
+        let origin = Script::robots_page(Page::text("").after(&gate))
+            .start()
+            .await;
+        let hosts: Vec<_> = (0..12).map(|number| format!("o{number}.test")).collect();
+        let config = hosts.iter().fold(Config::default(), |config, host| {
+            config.resolve(host, origin.address())
+        });
+        let proxy = config.start().await;
+        let urls: Vec<_> = hosts.iter().map(|host| format!("http://{host}/")).collect();
+        let urls: Vec<_> = urls.iter().map(String::as_str).collect();
+        let asked = answers(&proxy, &urls, true);
+        let watched = async {
+            until("eight fetches", async || {
+                (origin.robots_fetches() == 8).then_some(())
+            })
+            .await;
+            let text = metrics(&proxy).await;
+            // All that begin do so at once, so that a ninth would be among them.
+            assert!(text.contains("politesse_robots_waiting 8\n"), "{text}");
+        };
+        let (told, ()) = tokio::join!(asked, watched);
+        let is_unknown = |told: &Value| told["verdict"] == "unknown" && told["starts_at"].is_null();
+        assert!(told.iter().all(is_unknown), "{told:?}");
+        assert_eq!(origin.robots_fetches(), 8);
+        gate.open(12);
+        let again = answers(&proxy, &urls, true).await;
+        assert!(
+            again.iter().all(|told| told["verdict"] == "allow"),
+            "{again:?}"
+        );
+        assert_eq!(origin.robots_fetches(), 12);
     });
 }

@@ -225,3 +225,24 @@ fn curl_comes_over_tls_with_a_credential() {
         }
     });
 }
+
+#[test]
+fn the_page_for_clients_says_how_to_come_over_tls() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = start(&config(&origin)).await;
+        let address = secure(&proxy);
+        let mut crawler = Crawler::over_tls(address).await.unwrap();
+        let name = "politesse.internal";
+        let pac = crawler.get(&format!("http://{name}/proxy.pac"), name).await;
+        assert!(
+            pac.text().contains(&format!("\"HTTPS {address}\"")),
+            "{}",
+            pac.text()
+        );
+        let guide = crawler.get(&format!("http://{name}/"), name).await.text();
+        let line = format!("--proxy https://{address} --proxy-cacert");
+        assert!(guide.contains(&line), "{guide}");
+        assert!(guide.contains("speaks TLS"), "{guide}");
+    });
+}

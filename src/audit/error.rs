@@ -124,6 +124,12 @@ pub enum AuditError {
          (--from, --until, --host)"
     )]
     TooManySums(usize),
+    /// As many queries are being answered as may be.
+    #[error("the record is being searched for others; ask again in a moment")]
+    QueryBusy,
+    /// A query took longer than it may.
+    #[error("the answer takes too long; ask for a shorter time, or for one host")]
+    QueryTimeout,
     /// The record was closed, or its writer is gone.
     #[error("the audit log is closed")]
     Closed,

@@ -137,6 +137,21 @@ impl DecisionFilter {
         self.admits_rule(record.ruling.rule.as_deref())
     }
 
+    /// Reports whether `record` meets all conditions, those that SQL has among them.
+    pub fn admits_live(&self, record: &StoredRecord) -> bool {
+        // Parsed only if a host is asked for: this runs for each decision and watcher.
+        let host = || {
+            let target = record.url.parse::<Target>().ok();
+            target.map(|target| target.origin.host().to_string())
+        };
+        let wanted = self.host.as_deref().map(normal_host);
+        self.from.is_none_or(|from| from <= record.at)
+            && self.until.is_none_or(|until| record.at < until)
+            && self.url.as_ref().is_none_or(|url| url.is(&record.url))
+            && self.admits_ruling(&record.ruling)
+            && (wanted.is_none() || wanted == host())
+    }
+
     /// Reports whether `rule` is the one that is wanted, if one is.
     fn admits_rule(&self, rule: Option<&str>) -> bool {
         let rule = rule.unwrap_or_default();
@@ -231,6 +246,13 @@ impl UrlPattern {
             text: target.to_string(),
             is_prefix: false,
             host: Some(target.origin.host().to_string()),
+        }
+    }
+
+    fn is(&self, url: &str) -> bool {
+        match self.is_prefix {
+            true => url.starts_with(&self.text),
+            false => url == self.text,
         }
     }
 

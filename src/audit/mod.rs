@@ -18,7 +18,10 @@
 
 pub mod bundle;
 
+pub mod overview;
+
 pub mod backup;
+mod query_pool;
 mod reader_pool;
 pub mod replay;
 pub mod report;
@@ -111,8 +114,10 @@ pub use self::opening::{Durability, Options};
 pub use self::order::Direction;
 use self::pages::KeyScan;
 use self::pruned::PrunedEnd;
+use self::query_pool::QueryPool;
 pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
+use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
 use self::redaction::RedactionOrder;
 pub use self::redaction::{RedactionRequest, RedactionStep};
@@ -158,6 +163,7 @@ pub struct AuditLog {
     removing: Arc<AtomicBool>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
+    queries: Arc<QueryPool>,
     /// The newest head.
     heads: watch::Receiver<Option<Arc<str>>>,
     folder: PathBuf,
@@ -239,6 +245,7 @@ impl AuditLog {
             removing,
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
+            queries: Arc::new(QueryPool::new(options.path.clone())),
             heads,
             folder,
             metrics,
@@ -402,12 +409,28 @@ impl AuditLog {
         Ok(step)
     }
 
+    /// Asks `query` of a reader of this record, on a thread of its own. It is
+    /// interrupted after `longest`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `query`; [`AuditError::QueryBusy`], [`AuditError::QueryTimeout`],
+    /// [`AuditError::Closed`], and those of opening the database.
+    pub async fn query<T: Send + 'static>(
+        &self,
+        longest: Duration,
+        query: impl FnOnce(&AuditReader) -> Result<T, AuditError> + Send + 'static,
+    ) -> Result<T, AuditError> {
+        self.queries.ask(longest, query).await
+    }
+
     /// Takes no more entries; the writer writes those it has, moves the WAL
     /// into the file and ends. To be called after the last exchange: an ending
     /// that comes later is not written.
     pub fn close(&self) {
         self.slots.close();
         self.readers.close();
+        self.queries.close();
         self.queue.close();
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
+use tokio::time::Instant;
 
 use super::order::Direction;
 use super::parts::PartFilter;
@@ -87,6 +88,8 @@ pub(super) struct TableScan<'a> {
     rows_max: usize,
     /// Numbers that are still to be looked at, the next ones last.
     ranges: Vec<Range<i64>>,
+    /// Time from which on pages are empty.
+    deadline: Option<Instant>,
 }
 
 /// Rows that one transaction found.
@@ -114,6 +117,7 @@ impl<'a> TableScan<'a> {
             direction: Direction::OldestFirst,
             rows_max: FIRST_ROWS,
             ranges,
+            deadline: None,
         }
     }
 
@@ -129,6 +133,19 @@ impl<'a> TableScan<'a> {
             self.ranges.reverse();
         }
         self
+    }
+
+    /// Has pages from `deadline` on be empty, however many rows there are still.
+    pub(super) fn until(self, deadline: Instant) -> Self {
+        Self {
+            deadline: Some(deadline),
+            ..self
+        }
+    }
+
+    /// Returns the numbers that are looked at next, if there are any.
+    pub(super) fn ahead(&self) -> Option<&Range<i64>> {
+        self.ranges.iter().rfind(|range| !range.is_empty())
     }
 
     /// Reads the next page of rows; `None` after the last. No transaction is
@@ -149,7 +166,8 @@ impl<'a> TableScan<'a> {
             let page = self.page(&window, &mut read)?;
             self.ranges.push(self.rest(rest, &window, page.cut_at));
             self.rows_max = ROWS_MAX.min(self.rows_max * GROWTH);
-            if !page.rows.is_empty() {
+            let is_late = self.deadline.is_some_and(|end| end <= clock::instant());
+            if !page.rows.is_empty() || is_late {
                 return Ok(Some(page.rows));
             }
         }

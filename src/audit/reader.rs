@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
+use tokio::time::Instant;
 
 use super::columns::{blob, count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
@@ -23,6 +24,7 @@ use super::pruned::PrunedEnd;
 use super::record_id::{RecordMarker, read_id};
 use super::schema;
 use super::tree_rows::TreeReader;
+use crate::clock;
 use crate::decision::digest::Digest;
 use crate::decision::record::StoredRecord;
 
@@ -50,6 +52,29 @@ pub struct SeqRange {
     pub first: u64,
     /// Highest number.
     pub last: u64,
+}
+
+/// Bounds of a page of decisions.
+#[derive(Debug, Clone, Copy)]
+pub struct PageBounds {
+    /// Number below which decisions are looked for; absent: all.
+    pub before: Option<u64>,
+    /// Rows at most.
+    pub rows: usize,
+    /// Time at which the search ends with what it has.
+    pub deadline: Instant,
+}
+
+/// Decisions of one page, the newest first.
+#[derive(Debug, Default)]
+pub struct DecisionPage {
+    /// The decisions.
+    pub records: Vec<StoredRecord>,
+    /// Number below which the next page looks; absent after the last.
+    pub next: Option<u64>,
+    /// Whether the search ended with its time, so that fewer rows were found than
+    /// there may be.
+    pub is_cut: bool,
 }
 
 impl AuditReader {
@@ -143,6 +168,47 @@ impl AuditReader {
             }
         }
         Ok(count(end.saturating_sub(1)))
+    }
+
+    /// Reads decision records that meet `filter`, the newest first, as far as
+    /// `bounds` allow.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn decision_page(
+        &self,
+        filter: &DecisionFilter,
+        bounds: &PageBounds,
+    ) -> Result<DecisionPage, AuditError> {
+        let mut rows = self.decision_reader();
+        let last = DECISIONS.end(&self.connection)?;
+        let end = bounds
+            .before
+            .map_or(last, |before| last.min(signed(before)));
+        let ranges = order::ranges(&self.connection, filter.times(), end)?;
+        let conditions = filter.conditions();
+        let mut scan = TableScan::new(&self.connection, DECISIONS, conditions, ranges)
+            .within(filter.parts(&self.connection)?)
+            .until(bounds.deadline)
+            .in_direction(Direction::NewestFirst);
+        let mut page = DecisionPage::default();
+        while let Some(records) = scan.next_page(|row| rows.record(row))? {
+            let admitted = records.into_iter().filter(|record| filter.admits(record));
+            page.records.extend(admitted);
+            if bounds.rows < page.records.len() {
+                // One more than wanted: so there is a further page.
+                page.records.truncate(bounds.rows);
+                page.next = page.records.last().map(|record| record.seq);
+                return Ok(page);
+            }
+            if bounds.deadline <= clock::instant() {
+                page.next = scan.ahead().map(|ahead| count(ahead.end));
+                page.is_cut = page.next.is_some();
+                return Ok(page);
+            }
+        }
+        Ok(page)
     }
 
     /// Hands the events that meet `filter` to `visit`, the newest first, until

@@ -226,6 +226,10 @@ metrics! {
     checked_urls: Family<ResultLabel, Counter>;
     /// Requests to the admin API that were refused.
     admin_refused: Family<ReasonLabel, Counter>;
+    /// Sessions of browsers that have signed in (`admin.sessions`).
+    admin_sessions: Gauge;
+    /// Browsers and programs that watch decisions as they are made.
+    admin_watchers: Gauge;
     /// 1, with the version of the program.
     build_info: Family<VersionLabel, Gauge>;
     /// Time at which the proxy started, since 1970.

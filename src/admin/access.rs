@@ -1,24 +1,27 @@
-//! Guards of the admin listener: the host it is asked for, and its token.
+//! Access to guarded pages: the token of a program or the session of a browser, and
+//! the fields by which pages stay among themselves.
 //!
 //! RFC 9110 (section 11), RFC 7617 and RFC 6750 define how a request carries
-//! credentials. Which pages there are, and which of them are open, is not known
-//! here.
+//! credentials, Fetch Metadata and RFC 6454 what a browser tells of where it comes
+//! from. Which pages there are, and which of them are open, is not known here.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::arrival::AdminArrival;
+use super::sessions::{Session, SessionOptions, Sessions};
 use super::token::AdminToken;
 use crate::decision::digest::Digest;
 use crate::metrics::{Metrics, ReasonLabel};
-use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// The ways to send the token (RFC 9110, section 11.6.1).
 const CHALLENGES: [&str; 2] = [
@@ -28,80 +31,247 @@ const CHALLENGES: [&str; 2] = [
     "Bearer realm=\"politesse\"",
 ];
 
-/// Fields of every guarded answer: no cache stores it, and no page embeds it or
-/// makes a script of it.
-const PRIVATE: [(HeaderName, HeaderValue); 4] = [
-    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    (
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    ),
+/// Fields of every page: no cache stores it, no other site embeds it or learns of
+/// it, and it loads and runs nothing but our own files.
+const PRIVATE: [(HeaderName, &str); 7] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (
         header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; base-uri 'none'; frame-ancestors 'none'"),
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+         connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
     ),
     (
-        header::REFERRER_POLICY,
-        HeaderValue::from_static("no-referrer"),
+        HeaderName::from_static("cross-origin-embedder-policy"),
+        "require-corp",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
     ),
 ];
 
-/// The token in force. Wrong tokens are counted in `metrics` and not limited:
-/// nobody guesses 256 bits.
+/// Bytes of a form that is sent: pages ask for a URL or a robots.txt, of which
+/// RFC 9309, section 2.5, has 500 KiB read.
+const FORM_BYTES_MAX: usize = 2 << 20;
+
+/// Field of the token of a session's forms.
+pub(super) const FORM_TOKEN: &str = "form_token";
+
+/// The token in force, and the sessions that were begun with it. Wrong tokens are
+/// counted in `metrics` and not limited: nobody guesses 256 bits.
 #[derive(Debug)]
 pub struct Access {
     token: ArcSwap<Digest>,
+    pub(super) sessions: Sessions,
     metrics: Arc<Metrics>,
 }
 
 impl Access {
-    /// Lets in whoever sends `token`.
+    /// Lets in whoever sends `token`, or the id of a session.
     #[must_use]
-    pub fn new(token: &AdminToken, metrics: Arc<Metrics>) -> Self {
+    pub fn new(token: &AdminToken, sessions: SessionOptions, metrics: Arc<Metrics>) -> Self {
         Self {
             token: ArcSwap::from_pointee(digest(token.as_str())),
+            sessions: Sessions::new(sessions, Arc::clone(&metrics)),
             metrics,
         }
     }
 
-    /// Replaces the token. The previous one is refused from then on.
+    /// Replaces the token. The previous one is refused from then on, and sessions that
+    /// it began are over.
     pub fn set_token(&self, token: &AdminToken) {
-        self.token.store(Arc::new(digest(token.as_str())));
+        let new = digest(token.as_str());
+        let previous = self.token.swap(Arc::new(new));
+        if *previous != new {
+            self.sessions.end_all();
+        }
     }
 
-    fn admits(&self, fields: &HeaderMap) -> bool {
+    /// Reports whether `sent` is the token, and counts it if it is not.
+    pub(super) fn is_token(&self, sent: &str) -> bool {
         // Digests are compared, so that the time taken tells neither where the
         // two tokens differ nor that their lengths do.
-        sent_token(fields).is_some_and(|sent| {
-            let (sent, right) = (digest(&sent), self.token.load());
-            verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).is_ok()
-        })
+        let (sent, right) = (digest(sent), self.token.load());
+        let is_right = verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).is_ok();
+        if !is_right {
+            self.count_refusal("unauthorized");
+        }
+        is_right
     }
+
+    fn count_refusal(&self, reason: &'static str) {
+        let label = ReasonLabel { reason };
+        self.metrics.admin_refused.get_or_create(&label).inc();
+    }
+
+    /// Finds out by what a request is let in.
+    fn pass(&self, fields: &HeaderMap) -> Option<Pass> {
+        // A field counts before a cookie: programs send it on purpose.
+        if fields.contains_key(header::AUTHORIZATION) {
+            let is_right = match sent_token(fields) {
+                Some(sent) => self.is_token(&sent),
+                None => {
+                    self.count_refusal("unauthorized");
+                    false
+                }
+            };
+            return is_right.then_some(Pass::Token);
+        }
+        let session = self.sessions.find(fields);
+        if session.is_none() {
+            self.count_refusal("unauthorized");
+        }
+        session.map(Pass::Session)
+    }
+}
+
+/// What a request was let in by; `serve` hands it on with the request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Pass {
+    /// The token itself.
+    Token,
+    /// A session.
+    Session(Session),
 }
 
 fn digest(token: &str) -> Digest {
     Digest::of(token.as_bytes())
 }
 
-/// Middleware: passes a request on if it carries the token, and answers 401 if
-/// not.
+/// Reason why a request is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AccessRefusal {
+    /// It has neither the token nor a session.
+    NoPass,
+    /// It would change something, and another site may have asked for it.
+    CrossSite,
+}
+
+impl Access {
+    /// Lets a request in, with its [`Pass`].
+    ///
+    /// # Errors
+    ///
+    /// [`AccessRefusal`].
+    pub(super) async fn admit(&self, mut request: Request) -> Result<Request, AccessRefusal> {
+        hide_token(request.headers_mut());
+        let pass = self.pass(request.headers()).ok_or(AccessRefusal::NoPass)?;
+        let checked = check_origin_of_change(&pass, request).await;
+        let mut request = checked.map_err(|()| {
+            self.count_refusal("cross_site");
+            AccessRefusal::CrossSite
+        })?;
+        request.extensions_mut().insert(pass);
+        Ok(request)
+    }
+}
+
+impl IntoResponse for AccessRefusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::NoPass => unauthorized(),
+            Self::CrossSite => {
+                let text = "this was sent by a page of another site, or by an old one of ours: \
+                            open the page again\n";
+                (StatusCode::FORBIDDEN, text).into_response()
+            }
+        }
+    }
+}
+
+/// Middleware for programs: passes a request on if it has a [`Pass`], and answers 401
+/// if not.
 pub(super) async fn require_token(
     State(access): State<Arc<Access>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
-    hide_token(request.headers_mut());
-    let mut response = if access.admits(request.headers()) {
-        next.run(request).await
-    } else {
-        let label = ReasonLabel {
-            reason: "unauthorized",
-        };
-        access.metrics.admin_refused.get_or_create(&label).inc();
-        unauthorized()
-    };
-    response.headers_mut().extend(PRIVATE);
+    match access.admit(request).await {
+        Ok(request) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Middleware: makes answers private.
+pub(super) async fn make_private(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let fields = response.headers_mut();
+    for (name, value) in PRIVATE {
+        // An answer that never changes says so itself.
+        fields
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    }
     response
+}
+
+/// Middleware of what a browser may send without a session: refuses changes that
+/// another site asks for.
+pub(super) async fn require_own_origin(request: Request, next: Next) -> Response {
+    match is_own_origin(&request) {
+        Some(true) | None => next.run(request).await,
+        Some(false) => AccessRefusal::CrossSite.into_response(),
+    }
+}
+
+/// Refuses a request that changes something if another site may have made a browser
+/// send it: of a session it has the token of the session's forms.
+async fn check_origin_of_change(pass: &Pass, request: Request) -> Result<Request, ()> {
+    let is_safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
+    if is_safe {
+        return Ok(request);
+    }
+    match (pass, is_own_origin(&request)) {
+        // Browsers store a password for Basic, too, and send it for any site.
+        (_, Some(false)) => Err(()),
+        (Pass::Token, _) => Ok(request),
+        (Pass::Session(session), is_own) => {
+            // A browser that has cookies says where it comes from.
+            is_own.ok_or(())?;
+            with_form_token(session, request).await
+        }
+    }
+}
+
+/// Reports whether a request comes from a page of this listener; `None` if it does
+/// not say.
+fn is_own_origin(request: &Request) -> Option<bool> {
+    let fields = request.headers();
+    let is_own_site = fields
+        .get("sec-fetch-site")
+        .map(|site| site == "same-origin" || site == "none");
+    let own = request
+        .extensions()
+        .get::<AdminArrival>()
+        .map(AdminArrival::origin);
+    let is_own_origin = fields.get(header::ORIGIN).map(|origin| {
+        let own = own.as_deref().unwrap_or_default();
+        origin.as_bytes().eq_ignore_ascii_case(own.as_bytes())
+    });
+    match (is_own_site, is_own_origin) {
+        (Some(site), Some(origin)) => Some(site && origin),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Passes on a request of a form with the token of `session`.
+async fn with_form_token(session: &Session, request: Request) -> Result<Request, ()> {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, FORM_BYTES_MAX).await.map_err(|_| ())?;
+    let sent = form_urlencoded::parse(&body).find(|(name, _)| name == FORM_TOKEN);
+    let (_, sent) = sent.ok_or(())?;
+    let right = session.form_token();
+    verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).map_err(|_| ())?;
+    Ok(Request::from_parts(parts, Body::from(body)))
 }
 
 /// Keeps the token out of what is ever shown of a request.
@@ -142,61 +312,6 @@ fn unauthorized() -> Response {
         fields.append(header::WWW_AUTHENTICATE, value);
     }
     response
-}
-
-/// Reason why the host of a request is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HostError {
-    /// There is no host, there are two, or it is malformed (RFC 9112, section 3.2).
-    Malformed,
-    /// The host is a name other than `localhost`.
-    Foreign,
-}
-
-/// Middleware: passes a request on if its host is an address or `localhost`.
-///
-/// A page elsewhere can make a browser send requests here under a name of its
-/// own (DNS rebinding), with whatever credentials the browser has stored.
-pub(super) async fn require_own_host(request: Request, next: Next) -> Response {
-    match check_host(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
-}
-
-fn check_host(target: &Uri, fields: &HeaderMap) -> Result<(), HostError> {
-    let mut hosts = fields.get_all(header::HOST).iter();
-    let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(HostError::Malformed);
-    };
-    let host = host.to_str().map_err(|_| HostError::Malformed)?;
-    let authority = target.authority().map(|authority| authority.as_str());
-    // A target in absolute form counts in place of `Host` (RFC 9112, section
-    // 3.2.2), but not every proxy in front knows that: both must be right.
-    for name in authority.into_iter().chain([host]) {
-        let origin = Origin::new(Scheme::Http, name).map_err(|_| HostError::Malformed)?;
-        let is_own = match origin.host() {
-            Host::Address(_) => true,
-            Host::Name(name) => **name == *"localhost",
-        };
-        if !is_own {
-            return Err(HostError::Foreign);
-        }
-    }
-    Ok(())
-}
-
-impl IntoResponse for HostError {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Malformed => (StatusCode::BAD_REQUEST, "one valid Host is wanted\n"),
-            Self::Foreign => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "ask by address, or as localhost\n",
-            ),
-        }
-        .into_response()
-    }
 }
 
 #[cfg(test)]
@@ -247,53 +362,5 @@ mod tests {
         }
         assert_eq!(sent(&[]), None);
         assert_eq!(sent(&["Bearer a", "Bearer a"]), None);
-    }
-
-    fn named(target: &str, hosts: &[&str]) -> Result<(), HostError> {
-        let mut fields = HeaderMap::new();
-        for host in hosts {
-            fields.append(header::HOST, host.parse().unwrap());
-        }
-        check_host(&target.parse().unwrap(), &fields)
-    }
-
-    /// One test a row: what comes of these `Host` fields.
-    macro_rules! hosts {
-        ($($name:ident: $hosts:expr => $judged:expr;)*) => {$(
-            #[test]
-            fn $name() {
-                for hosts in $hosts {
-                    assert_eq!(named("/metrics", &hosts), $judged, "{hosts:?}");
-                }
-            }
-        )*};
-    }
-
-    // Ours, against DNS rebinding; RFC 9110, section 7.2; RFC 9112, section 3.2.
-    hosts! {
-        addresses_are_ours: [["127.0.0.1:3129"], ["10.0.0.1"], ["[::1]:3129"], ["[::1]"], ["[::ffff:10.0.0.1]:1"]] => Ok(());
-        localhost_is_ours: [["localhost"], ["localhost:3129"], ["LOCALHOST:3129"], ["localhost."]] => Ok(());
-        names_are_not_ours: [["evil.test"], ["evil.test:3129"], ["localhost.evil.test"], ["1.evil.test"]] => Err(HostError::Foreign);
-        what_only_begins_like_an_address_is_none: [["[evil.test"], ["[evil.test]"], ["[::1"], ["[::1]evil.test"], ["[::1]:80.evil.test"], ["[]"]] => Err(HostError::Malformed);
-        what_resolvers_disagree_on_is_no_address: [["127.1"], ["0x7f.1"], ["2130706433"], ["127.0.0.01"]] => Err(HostError::Malformed);
-        what_is_no_host_is_malformed: [[""], [":80"], ["::1"], ["localhost:x"], ["localhost:0"], ["a@localhost"], ["localhost, localhost"], ["localhost/"]] => Err(HostError::Malformed);
-        two_hosts_are_malformed: [["localhost", "localhost"], ["localhost", "evil.test"]] => Err(HostError::Malformed);
-        a_host_is_wanted: [[""; 0]] => Err(HostError::Malformed);
-    }
-
-    // RFC 9112, section 3.2.2.
-    #[test]
-    fn an_absolute_target_counts_as_well() {
-        let of = |target: &str| named(target, &["localhost"]);
-        assert_eq!(of("http://127.0.0.1:3129/metrics"), Ok(()));
-        assert_eq!(of("http://evil.test/metrics"), Err(HostError::Foreign));
-        assert_eq!(
-            of("http://admin:x@localhost/metrics"),
-            Err(HostError::Malformed)
-        );
-        assert_eq!(
-            named("http://localhost/metrics", &["evil.test"]),
-            Err(HostError::Foreign)
-        );
     }
 }

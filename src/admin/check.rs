@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::api::json;
-use super::orders::AdminClient;
+use super::arrival::AdminArrival;
 use crate::clients::directory::ClientDirectory;
 use crate::clock;
 use crate::decision::decide::Reason;
@@ -164,10 +164,12 @@ async fn answer(state: &CheckState, request: Request) -> Result<Response, CheckR
     // Not waited for: a connection to this listener lasts half a minute.
     let _place = state.free.try_acquire().map_err(|_| CheckRefusal::Busy)?;
     let user_agent = HeaderValue::from_str(&question.agent);
-    let Some(AdminClient(client)) = parts.extensions.get().copied() else {
+    let Some(AdminArrival {
+        client: address, ..
+    }) = parts.extensions.get().cloned()
+    else {
         return Err(CheckRefusal::Busy);
     };
-    let address = client.ip().to_canonical();
     let targets: Vec<Result<Target, String>> = question
         .urls
         .iter()

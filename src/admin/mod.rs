@@ -2,17 +2,29 @@
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit record can be written)
 //! and `/metrics` are open to every client of the listener, so they name no
-//! host, URL or crawler. So are `/client` and what it links to. `/api/v1/pace` names hosts, `/api/v1/clients` clients, and
-//! `/api/v1/check` plans requests; all want the token. Does not know how requests are paced and recorded.
+//! host, URL or crawler; so are `/client` and what it links to. The dashboard at `/`
+//! wants a session, `/api/v1` a session or the token. Does not know how requests are
+//! paced and recorded.
 
 mod access;
 mod api;
+mod arrival;
+mod channel_body;
 mod check;
 mod client;
+mod dashboard;
+mod decision_view;
+mod filter_query;
+mod layout;
+mod live;
 mod orders;
+mod pages;
 mod places;
+mod sessions;
+mod sign_in;
 mod state_pages;
 mod token;
+mod visit;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,8 +32,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -30,28 +43,35 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::access::Access;
-use self::access::{require_own_host, require_token};
+use self::access::{make_private, require_token};
 pub use self::api::ROWS_SHOWN;
+pub use self::arrival::ArrivalRules;
+use self::arrival::{AdminConnection, require_own_host};
+use self::channel_body::LongAnswer;
 use self::check::CheckState;
 pub use self::check::{PlanFuture, PlanResult, PlanSource, URLS_MAX};
 use self::client::AdminLocal;
 pub use self::client::ClientPageSource;
-use self::orders::AdminClient;
+use self::dashboard::DashboardParts;
 pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
+pub use self::sessions::SessionOptions;
 pub use self::state_pages::{GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
 use crate::metrics::Metrics;
+use crate::proxy::listener_tls::{self, ListenerTls};
 use crate::throttle::REPEATING;
+use politesse_robots::origin::Scheme;
 
 /// Options of the admin listener.
 #[derive(Debug, Clone)]
@@ -60,6 +80,14 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The file of the token.
     pub token_file: PathBuf,
+    /// Path below which browsers see the pages, without its last slash: empty for `/`.
+    pub base_path: Arc<str>,
+    /// Hosts that requests may be sent to, and proxies in front.
+    pub arrival: ArrivalRules,
+    /// Certificate of the listener, if it has one.
+    pub tls: listener_tls::Options,
+    /// Limits of sessions.
+    pub sessions: SessionOptions,
 }
 
 /// Sources of the pages, which `serve` brings together.
@@ -86,6 +114,12 @@ pub struct Admin {
     pub plan: PlanSource,
     /// Pages for whoever points a client here.
     pub client: ClientPageSource,
+    /// Path below which browsers see the pages; empty for `/`.
+    pub base_path: Arc<str>,
+    /// Hosts that requests may be sent to, and proxies in front.
+    pub arrival: Arc<ArrivalRules>,
+    /// Certificate in force; absent without TLS.
+    pub tls: Arc<ArcSwapOption<ListenerTls>>,
 }
 
 /// The longest that the head of a request may take.
@@ -93,6 +127,12 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest that a connection may last. It serves one small page: a client
 /// that has not read it by then never will.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time of an answer that is sent as it is made: a browser connects again for
+/// the live view, and an export is over by then.
+const LONG_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// First byte of a connection that speaks TLS: the type of a handshake record (RFC
+/// 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
 /// Pause after a failed `accept`: time for descriptors to come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The content type of OpenMetrics 1.0.
@@ -102,18 +142,33 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// is cancelled: later than `admin.stop`, so that a stop can be watched.
 pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: CancellationToken) {
     let connections = tracker.clone();
-    let pages = pages(admin);
+    let server = AdminServer {
+        base_path: Arc::clone(&admin.base_path),
+        tls: Arc::clone(&admin.tls),
+        pages: pages(admin, tracker, &end),
+        end,
+    };
     tracker.spawn(async move {
-        let serving = |stream, place| serve(stream, place, pages.clone(), end.clone());
+        let serving = |stream, place| server.clone().serve(stream, place);
         tokio::select! {
-            () = end.cancelled() => {}
+            () = server.end.cancelled() => {}
             () = accept(&listener, &connections, serving) => {}
         }
     });
 }
 
 /// Returns the routes: open ones, and those that want the token.
-fn pages(admin: Admin) -> Router {
+fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router {
+    let dashboard = dashboard::routes(DashboardParts {
+        audit: Arc::clone(&admin.audit),
+        metrics: Arc::clone(&admin.metrics),
+        access: Arc::clone(&admin.access),
+        pace: admin.pace.clone(),
+        base_path: Arc::clone(&admin.base_path),
+        tracker: tracker.clone(),
+        end: end.clone(),
+    });
+    let hosts = from_fn_with_state(Arc::clone(&admin.arrival), require_own_host);
     let guard = from_fn_with_state(Arc::clone(&admin.access), require_token);
     let checks = CheckState::new(
         admin.plan.clone(),
@@ -142,10 +197,12 @@ fn pages(admin: Admin) -> Router {
         .with_state(Arc::new(admin))
         .merge(for_clients)
         .merge(guarded)
+        .merge(dashboard)
+        .layer(from_fn(make_private))
         // The host is checked before the token: a page of another site can have
         // its own name resolve to this listener (DNS rebinding), and must not
         // learn whether a token is right.
-        .layer(from_fn(require_own_host))
+        .layer(hosts)
 }
 
 /// Accepts connections without end, and serves each in a task of its own, at
@@ -165,9 +222,7 @@ async fn accept<S>(
                     continue;
                 };
                 let served = serve(stream, place);
-                tracker.spawn(async move {
-                    let _ = timeout(CONNECTION_TIMEOUT, served).await;
-                });
+                tracker.spawn(served);
             }
             Err(error) => {
                 tracing::warn!(target: REPEATING, %error, "the admin listener cannot accept");
@@ -177,39 +232,120 @@ async fn accept<S>(
     }
 }
 
-/// Serves one connection until it ends, or its place is given to another. Once
-/// `end` is cancelled, only a page that is being answered is still sent.
-async fn serve(stream: TcpStream, place: AdminPlace, pages: Router, end: CancellationToken) {
-    let displaced = place.displaced.clone();
-    let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
-        // The connection is over by now.
+/// What connections are served by.
+#[derive(Clone)]
+struct AdminServer {
+    base_path: Arc<str>,
+    tls: Arc<ArcSwapOption<ListenerTls>>,
+    pages: Router,
+    end: CancellationToken,
+}
+
+impl AdminServer {
+    /// Serves one connection, with TLS if there is a certificate. Programs of this
+    /// machine may go without: nobody else hears what they say.
+    async fn serve(self, stream: TcpStream, place: AdminPlace) {
+        let (Ok(peer), Ok(own)) = (stream.peer_addr(), stream.local_addr()) else {
+            // The connection is over by now.
+            return;
+        };
+        let connection = AdminConnection {
+            peer,
+            own,
+            scheme: Scheme::Http,
+        };
+        let Some(tls) = self.tls.load_full() else {
+            return self.serve_pages(stream, connection, place).await;
+        };
+        let mut first = [0];
+        let peeked = tokio::select! {
+            peeked = timeout(HEADER_TIMEOUT, stream.peek(&mut first)) => peeked,
+            () = place.displaced.cancelled() => return,
+            () = self.end.cancelled() => return,
+        };
+        let is_handshake = matches!(peeked, Ok(Ok(1))) && first == [TLS_HANDSHAKE];
+        let is_of_this_machine = peer.ip().is_loopback() || peer.ip() == own.ip();
+        if is_handshake {
+            match tls.accept(stream, HEADER_TIMEOUT).await {
+                Ok(stream) => {
+                    let scheme = Scheme::Https;
+                    let secure = AdminConnection {
+                        scheme,
+                        ..connection
+                    };
+                    self.serve_pages(stream, secure, place).await;
+                }
+                Err(error) => tracing::debug!(%error, "an admin connection has no TLS session"),
+            }
+        } else if is_of_this_machine {
+            self.serve_pages(stream, connection, place).await;
+        }
+    }
+
+    /// Serves pages until the connection ends, or its place is given to another. Once
+    /// `end` is cancelled, only a page that is being answered is still sent.
+    async fn serve_pages<S>(self, stream: S, connection: AdminConnection, place: AdminPlace)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let Self { base_path, end, .. } = self;
+        let displaced = place.displaced.clone();
+        let long = LongAnswer::default();
+        let routes = self
+            .pages
+            .layer(Extension(AdminLocal(connection.own)))
+            .layer(Extension(connection))
+            .layer(Extension(long.clone()));
+        let pages = TowerToHyperService::new(routes);
+        let answer = service_fn(move |mut request| {
+            place.begin_request();
+            take_base_path(&base_path, &mut request);
+            pages.call(request)
+        });
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                // One page a connection: with keep-alive 64 idle clients would lock
+                // monitoring out.
+                .keep_alive(false)
+                .serve_connection(TokioIo::new(stream), answer)
+        );
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = displaced.cancelled() => return,
+            () = long.expired(CONNECTION_TIMEOUT, LONG_CONNECTION_TIMEOUT) => return,
+            () = end.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                // A client that does not read must not hold a stop.
+                timeout(CONNECTION_TIMEOUT, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "an admin connection ended badly");
+        }
+    }
+}
+
+/// Takes the base path off a target, so that routes fit with it and without: some
+/// reverse proxies take it off themselves.
+fn take_base_path<B>(base_path: &str, request: &mut Request<B>) {
+    let Some(target) = request.uri().path_and_query() else {
         return;
     };
-    let to_us = pages.layer(Extension(AdminLocal(local)));
-    let pages = TowerToHyperService::new(to_us.layer(Extension(AdminClient(address))));
-    let answer = service_fn(move |request| {
-        place.begin_request();
-        pages.call(request)
-    });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
-            // One page a connection: with keep-alive 64 idle clients would lock
-            // monitoring out.
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), answer)
-    );
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = displaced.cancelled() => return,
-        () = end.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
+    let rest = match target.as_str().strip_prefix(base_path) {
+        Some(rest) if !base_path.is_empty() => rest,
+        _ => return,
     };
-    if let Err(error) = result {
-        tracing::debug!(%error, "an admin connection ended badly");
+    let within = match rest.chars().next() {
+        None => "/".to_owned(),
+        Some('/') => rest.to_owned(),
+        Some('?') => format!("/{rest}"),
+        // Another path that only begins alike.
+        Some(_) => return,
+    };
+    if let Ok(within) = within.parse() {
+        *request.uri_mut() = within;
     }
 }
 

@@ -9,7 +9,6 @@
 //! [`BackOffRelease`], and the record.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
@@ -19,6 +18,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::api;
+use super::arrival::AdminArrival;
 use crate::audit::{AuditLog, RedactionRequest};
 use crate::pace::back_off::ReleaseOrder;
 use politesse_robots::origin::Host;
@@ -38,10 +38,6 @@ impl fmt::Debug for BackOffRelease {
         f.write_str("BackOffRelease")
     }
 }
-
-/// Address of the client of a request, which `serve` adds to it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AdminClient(pub(super) SocketAddr);
 
 /// Ends the back-off of the host in the path.
 pub(super) async fn release(
@@ -111,10 +107,8 @@ fn redaction(query: &str) -> Option<RedactionRequest> {
 
 /// Names who has given the order of `request`, as the record has it.
 fn giver(request: &Request) -> String {
-    let client = request.extensions().get::<AdminClient>();
-    let from = client.map_or_else(String::new, |AdminClient(address)| {
-        format!(" from {}", address.ip().to_canonical())
-    });
+    let arrival = request.extensions().get::<AdminArrival>();
+    let from = arrival.map_or_else(String::new, |arrival| format!(" from {}", arrival.client));
     format!("admin token{from}")
 }
 

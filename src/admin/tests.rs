@@ -1,5 +1,6 @@
 //! The pages as a client gets them.
 
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -56,7 +57,7 @@ impl Kit {
         let options = audit::Options {
             path: folder.path().join("data/audit.db"),
             durability: audit::Durability::Queue,
-            queue: std::num::NonZeroUsize::MIN,
+            queue: NonZeroUsize::MIN,
             wal_max: 1 << 28,
             retention: None,
             privacy: Default::default(),
@@ -64,7 +65,11 @@ impl Kit {
             new_record: false,
         };
         let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();
-        let access = Access::new(&token(RIGHT), Arc::clone(&metrics));
+        let sessions = SessionOptions {
+            most: NonZeroUsize::MIN,
+            lifetime: Duration::from_secs(60),
+        };
+        let access = Access::new(&token(RIGHT), sessions, Arc::clone(&metrics));
         let access = Arc::new(access);
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -77,6 +82,9 @@ impl Kit {
             metrics,
             stop: CancellationToken::new(),
             access: Arc::clone(&access),
+            base_path: "".into(),
+            arrival: Arc::default(),
+            tls: Arc::default(),
             pace: PaceSource(Arc::new(move || {
                 count.fetch_add(1, Ordering::Relaxed);
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]

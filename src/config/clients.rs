@@ -66,7 +66,7 @@ const LIMITED_NETWORK: Table<AdmittedNetworks> = Table {
 };
 
 /// One network.
-const NETWORK: Text<IpNet> = Text {
+pub(super) const NETWORK: Text<IpNet> = Text {
     wanted: "an address, or a network such as \"10.0.0.0/8\"",
     parse: network,
 };

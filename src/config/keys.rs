@@ -10,17 +10,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
+use ipnet::IpNet;
 use tracing::Level;
 
-use super::clients::{ADMITTED, AdmittedNetworks, CLIENT_LIMITS};
+use super::clients::{ADMITTED, AdmittedNetworks, CLIENT_LIMITS, NETWORK};
 use super::kinds::{
     Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, SpanOrNone, WAIT, count, few,
     places, up_to,
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ALLOW, CONTACT, DENY, FIELD_NAME, INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH,
-    PATH_OR_NONE, PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
+    ADMIN_HOST, ALLOW, BASE_PATH, CONTACT, DENY, FIELD_NAME, INTERNAL_NAME, LISTEN, LISTENER,
+    NAME_SERVER, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE,
+    TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -608,7 +610,27 @@ keys! {
     ["admin"] admin: Admin {
         /// The address of /healthz, /readyz, /metrics and the API.
         listen: SocketAddr = r#""127.0.0.1:3129""#, LISTEN;
-        /// The token of what names hosts (`/api/v1/pace`): 64 hexadecimal digits, readable
+        /// The path below which browsers see the pages, where a reverse proxy has others
+        /// beside it, as in "/politesse". Requests are taken with it and without.
+        base_path: String = r#""/""#, BASE_PATH;
+        /// Names by which the listener may be asked, beside "localhost" and addresses.
+        /// Under any other name a page of another site could ask in a browser.
+        // Each request is compared with one name after the other.
+        hosts: Vec<String> = "[]", List { of: ADMIN_HOST, len: 0..=64 };
+        /// Addresses of reverse proxies whose X-Forwarded-Host, X-Forwarded-Proto and
+        /// X-Forwarded-For count.
+        trusted_proxies: Vec<IpNet> = "[]", List { of: NETWORK, len: 0..=64 };
+        /// The certificate of the listener, in PEM, followed by those that lead to its
+        /// root. With it the pages are https:// for other machines; programs on this one
+        /// may go on without.
+        tls_cert: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// Its private key, in PEM; readable by this proxy alone (0600).
+        tls_key: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// How many browsers may be signed in; one more ends the oldest session.
+        sessions: NonZeroUsize = "100", count(1..=10_000);
+        /// How long somebody who has signed in may look, before the token is wanted again.
+        session_lifetime: Duration = r#""12h""#, Span(MINUTE..=THIRTY_DAYS);
+        /// The token of the dashboard and of what else names hosts: 64 hexadecimal digits, readable
         /// by this proxy alone (0600). Made at the first start; `politesse admin token`
         /// prints it.
         token_file: PathBuf = r#""data/admin-token""#, PATH;

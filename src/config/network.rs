@@ -241,6 +241,30 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     },
 };
 
+/// Path of pages behind a reverse proxy; kept without its last slash.
+pub(super) const BASE_PATH: Text<String> = Text {
+    wanted: "\"/\", or a path of letters, digits and -._~ such as \"/politesse\"",
+    parse: |text| {
+        let is_plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        let path = text.strip_suffix('/').unwrap_or(text);
+        // Browsers take away segments that are dots.
+        let is_segment =
+            |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(is_plain);
+        let is_path = text.starts_with('/') && path.split('/').skip(1).all(is_segment);
+        is_path.then(|| path.to_owned())
+    },
+};
+
+/// Name of the admin listener, in lower case.
+pub(super) const ADMIN_HOST: Text<String> = Text {
+    wanted: "the name of a host, such as \"politesse.site.example\"",
+    parse: |text| match text.parse().ok()? {
+        Host::Name(name) => Some(name.to_string()),
+        Host::Address(_) => None,
+    },
+};
+
 /// Target of an export of heads.
 pub(super) const SEAL_TARGET: Text<SealTarget> = Text {
     wanted: "a path without ~, \"exec:\" and a command, or a URL",

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keys::{
-    Audit, Directives, Effective, Egress, Log, LogFormat, Pace, Proxy, Robots, Upstream,
+    Admin, Audit, Directives, Effective, Egress, Log, LogFormat, Pace, Proxy, Robots, Upstream,
 };
 use super::layers::Folders;
 use super::print::Values;
+use crate::admin::{ArrivalRules, SessionOptions};
 use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
 use crate::clients::client::ClientLimits;
@@ -149,13 +150,31 @@ impl Settings {
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream, own_name),
             audit: audit_options(effective.audit, data),
-            admin: admin::Options {
-                listen: effective.admin.listen,
-                token_file: data.join(effective.admin.token_file),
-            },
+            admin: admin_options(effective.admin, base, data),
             log: log_options(&effective.log),
             values: Values::default(),
         }
+    }
+}
+
+fn admin_options(admin: Admin, base: &Path, data: &Path) -> admin::Options {
+    admin::Options {
+        listen: admin.listen,
+        token_file: data.join(admin.token_file),
+        base_path: admin.base_path.into(),
+        arrival: ArrivalRules {
+            hosts: admin.hosts,
+            trusted_proxies: admin.trusted_proxies,
+        },
+        tls: listener_tls::Options {
+            keys: listener_tls::TlsKeys::ADMIN,
+            cert: admin.tls_cert.map(|path| base.join(path)),
+            key: admin.tls_key.map(|path| base.join(path)),
+        },
+        sessions: SessionOptions {
+            most: admin.sessions,
+            lifetime: admin.session_lifetime,
+        },
     }
 }
 
@@ -250,6 +269,7 @@ fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
         },
         listen: proxy.listen,
         tls: listener_tls::Options {
+            keys: listener_tls::TlsKeys::PROXY,
             cert: proxy.tls_cert.map(|path| base.join(path)),
             key: proxy.tls_key.map(|path| base.join(path)),
         },

@@ -547,6 +547,13 @@ bounds! {
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
+    admin_base_path: "admin.base_path" refuses ["''" "a" "//" "/a//b" "/a b" "/../a" "/a?b" "/ä"] takes ["/" "/politesse" "/a/b/" "/a.b_c~d-e"];
+    admin_hosts: "admin.hosts" refuses ["dash.test" "['10.0.0.1']" "['a.test:80']" "['']"] takes ["[]" "['dash.test', 'A.test.']"];
+    admin_trusted_proxies: "admin.trusted_proxies" refuses ["10.0.0.1" "['a.test']" "['loopback']"] takes ["[]" "['10.0.0.1', '10.0.0.0/8', '::1']"];
+    admin_tls_cert: "admin.tls_cert" refuses ["''" "3" "~/cert.pem"] takes ["none" "cert.pem" "/etc/politesse/cert.pem"];
+    admin_tls_key: "admin.tls_key" refuses ["''" "3" "~/key.pem"] takes ["none" "key.pem" "/run/secrets/key.pem"];
+    admin_sessions: "admin.sessions" refuses ["0" "10001"] takes ["1" "10000"];
+    admin_session_lifetime: "admin.session_lifetime" refuses ["59s" "721h"] takes ["1m" "30d"];
     log_format: "log.format" refuses ["text"] takes ["auto" "pretty" "json"];
     log_burst: "log.burst" refuses ["0" "1_000_001" "'1'"] takes ["1" "1_000_000"];
     log_level: "log.level" refuses ["INFO" "off"] takes ["error" "warn" "info" "debug" "trace"];

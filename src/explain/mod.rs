@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
-use crate::audit::{CheckedRecord, row_json};
+use crate::audit::{AuditError, CheckedRecord, row_json};
 use crate::decision::again::{Again, EvidenceCache, decide_again, decision_again};
 use crate::decision::decide::{Evidence, Policy};
 use crate::decision::record::{RecordedSnapshot, StoredRecord};
@@ -45,8 +45,8 @@ impl DecisionDetails {
     ///
     /// # Errors
     ///
-    /// An error if the audit record cannot be read.
-    pub(crate) fn of(reader: &AuditReader, row: CheckedRecord) -> anyhow::Result<Self> {
+    /// [`AuditError::Read`].
+    pub(crate) fn of(reader: &AuditReader, row: CheckedRecord) -> Result<Self, AuditError> {
         let CheckedRecord {
             record,
             is_as_written,

@@ -15,21 +15,49 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig};
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::certificate::end_of;
-use super::socket::Socket;
 use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
 
 /// Permissions of a key file that users other than its owner have.
 const FOR_OTHERS: u32 = 0o077;
 
-/// Files of the certificate (`proxy.tls_cert`, `proxy.tls_key`).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Keys of the configuration that name the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TlsKeys {
+    /// Key of the certificate.
+    pub cert: &'static str,
+    /// Key of its private key.
+    pub key: &'static str,
+    /// What in the configuration wants them.
+    pub wanted_by: &'static str,
+}
+
+impl TlsKeys {
+    /// Keys of the listeners for crawlers.
+    pub const PROXY: Self = Self {
+        cert: "proxy.tls_cert",
+        key: "proxy.tls_key",
+        wanted_by: "proxy.listen has an address with https://",
+    };
+    /// Keys of the admin listener.
+    pub const ADMIN: Self = Self {
+        cert: "admin.tls_cert",
+        key: "admin.tls_key",
+        wanted_by: "admin has one of the two files of a certificate",
+    };
+}
+
+/// Files of the certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// Keys that name the files.
+    pub keys: TlsKeys,
     /// Certificate and those that lead to its root, in PEM.
     pub cert: Option<PathBuf>,
     /// Its key, in PEM; readable by the owner alone.
@@ -41,9 +69,12 @@ pub struct Options {
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "the fields are the values of the texts")]
 pub enum ListenerTlsError {
-    /// An address wants TLS, and one of the two files is not set.
-    #[error("proxy.listen has an address with https://, and {0} is \"none\"")]
-    Missing(&'static str),
+    /// A listener wants TLS, and one of the two files is not set.
+    #[error("{wanted_by}, and {key} is \"none\"")]
+    Missing {
+        wanted_by: &'static str,
+        key: &'static str,
+    },
     /// A file cannot be read.
     #[error("cannot read {} ({key})", path.display())]
     Read {
@@ -52,8 +83,12 @@ pub enum ListenerTlsError {
         source: io::Error,
     },
     /// Other users than its owner may read the key.
-    #[error("{} (proxy.tls_key) may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
-    Mode { path: PathBuf, mode: u32 },
+    #[error("{} ({key}) may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
+    Mode {
+        key: &'static str,
+        path: PathBuf,
+        mode: u32,
+    },
     /// A file does not hold what it should.
     #[error("{} ({key}) holds no usable {what}: {reason}", path.display())]
     Content {
@@ -64,13 +99,20 @@ pub enum ListenerTlsError {
     },
     /// The two files are not of one certificate.
     #[error(
-        "the key in {} (proxy.tls_key) is not that of the first certificate in {} (proxy.tls_cert)",
+        "the key in {} ({}) is not that of the first certificate in {} ({})",
         key.display(),
-        cert.display()
+        key_key,
+        cert.display(),
+        cert_key
     )]
-    Pair { cert: PathBuf, key: PathBuf },
+    Pair {
+        cert_key: &'static str,
+        key_key: &'static str,
+        cert: PathBuf,
+        key: PathBuf,
+    },
     /// TLS cannot be set up: the system has no randomness for the keys of tickets.
-    #[error("cannot set up TLS for proxy.listen")]
+    #[error("cannot set up TLS for a listener")]
     Setup(#[source] rustls::Error),
 }
 
@@ -102,8 +144,16 @@ impl ListenerTls {
     ///
     /// [`ListenerTlsError`], naming the file and its key.
     pub fn load(options: &Options) -> Result<Self, ListenerTlsError> {
-        let cert = PemFile::read("proxy.tls_cert", options.cert.as_deref())?;
-        let key = PemFile::read("proxy.tls_key", options.key.as_deref())?;
+        let TlsKeys {
+            cert: cert_key,
+            key: key_key,
+            wanted_by,
+        } = options.keys;
+        let missing = |key| ListenerTlsError::Missing { wanted_by, key };
+        let cert_path = options.cert.as_deref().ok_or(missing(cert_key))?;
+        let cert = PemFile::read(cert_key, cert_path)?;
+        let key_path = options.key.as_deref().ok_or(missing(key_key))?;
+        let key = PemFile::read(key_key, key_path)?;
         key.check_mode()?;
         let chain = CertificateDer::pem_slice_iter(&cert.pem)
             .collect::<Result<Vec<_>, _>>()
@@ -141,11 +191,11 @@ impl ListenerTls {
     /// # Errors
     ///
     /// [`HandshakeError`]. The connection is closed by then.
-    pub async fn accept(
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        socket: Socket,
+        socket: S,
         longest: Duration,
-    ) -> Result<TlsStream<Socket>, HandshakeError> {
+    ) -> Result<TlsStream<S>, HandshakeError> {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
         timeout(longest, acceptor.accept(socket))
             .await
@@ -157,8 +207,12 @@ impl ListenerTls {
 /// Makes the error of two files that were read, and are not used for `error`.
 fn unusable_pair(cert: &PemFile<'_>, key: &PemFile<'_>, error: &rustls::Error) -> ListenerTlsError {
     if *error == rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) {
-        let (cert, key) = (cert.path.to_owned(), key.path.to_owned());
-        return ListenerTlsError::Pair { cert, key };
+        return ListenerTlsError::Pair {
+            cert_key: cert.key,
+            key_key: key.key,
+            cert: cert.path.to_owned(),
+            key: key.path.to_owned(),
+        };
     }
     let is_about_certificate = matches!(
         error,
@@ -180,8 +234,7 @@ struct PemFile<'a> {
 }
 
 impl<'a> PemFile<'a> {
-    fn read(key: &'static str, path: Option<&'a Path>) -> Result<Self, ListenerTlsError> {
-        let path = path.ok_or(ListenerTlsError::Missing(key))?;
+    fn read(key: &'static str, path: &'a Path) -> Result<Self, ListenerTlsError> {
         let pem = std::fs::read(path).map_err(|source| {
             let path = path.to_owned();
             ListenerTlsError::Read { key, path, source }
@@ -201,7 +254,8 @@ impl<'a> PemFile<'a> {
         };
         let mode = metadata.mode() & 0o777;
         if mode & FOR_OTHERS != 0 {
-            return Err(ListenerTlsError::Mode { path, mode });
+            let key = self.key;
+            return Err(ListenerTlsError::Mode { key, path, mode });
         }
         Ok(())
     }
@@ -254,6 +308,7 @@ mod tests {
         fn load(&self, cert: &str, key: &str) -> Result<ListenerTls, String> {
             let path = |name: &str| (!name.is_empty()).then(|| self.folder.path().join(name));
             let options = Options {
+                keys: TlsKeys::PROXY,
                 cert: path(cert),
                 key: path(key),
             };

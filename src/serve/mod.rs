@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -48,6 +48,7 @@ use crate::proxy::connect::Interceptor;
 use crate::proxy::decider::Decider;
 use crate::proxy::exchange::Proxy;
 use crate::proxy::listener::{self, ProxyListener};
+use crate::proxy::listener_tls::ListenerTls;
 use crate::proxy::overload::ANSWERED_MAX;
 use crate::proxy::places::EntryShares;
 use crate::proxy::plan::plan;
@@ -76,6 +77,7 @@ pub struct RunningProxy {
     commands: Arc<Commands>,
     control: Option<ControlServer>,
     access: Arc<Access>,
+    admin_tls: Arc<ArcSwapOption<ListenerTls>>,
     audit_tracker: TaskTracker,
     admin_tracker: TaskTracker,
     admin_end: CancellationToken,
@@ -102,6 +104,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let (listen, admin) = (addresses(&listeners)?, addresses(&admin_listeners)?);
     let interceptor = parts::interceptor(settings)?;
     let tls = parts::listener_tls(settings)?;
+    let admin_tls = parts::admin_tls(settings)?;
     let metrics = process_metrics();
     let audit_tracker = TaskTracker::new();
     let audit = open_record(settings, &metrics, &audit_tracker)?;
@@ -133,7 +136,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         lifecycle: Lifecycle::begin(&shared.audit, settings),
         commands: Arc::new(Commands::new(&server, shared.own.clone())),
         control: None,
-        access: Arc::new(Access::new(&token, Arc::clone(&shared.metrics))),
+        admin_tls: Arc::new(ArcSwapOption::new(admin_tls)),
+        access: access(settings, &token, &shared),
         shared,
         server,
         audit_tracker,
@@ -176,6 +180,12 @@ fn open_record(
     let audit = AuditLog::open(&settings.audit, Arc::clone(metrics), tracker)?;
     head_export::start(settings, &audit.heads(), metrics, tracker)?;
     Ok(Arc::new(audit))
+}
+
+/// Makes the check of who may see the pages that name hosts.
+fn access(settings: &Settings, token: &AdminToken, shared: &SharedParts) -> Arc<Access> {
+    let metrics = Arc::clone(&shared.metrics);
+    Arc::new(Access::new(token, settings.admin.sessions, metrics))
 }
 
 /// Makes the directory of clients, with the limits set for them.
@@ -331,6 +341,9 @@ impl RunningProxy {
             metrics: Arc::clone(&self.shared.metrics),
             stop: self.server.stop.clone(),
             access: Arc::clone(&self.access),
+            base_path: Arc::clone(&self.settings.admin.base_path),
+            arrival: Arc::new(self.settings.admin.arrival.clone()),
+            tls: Arc::clone(&self.admin_tls),
             clients: Arc::clone(&self.shared.clients),
             pace: PaceSource(Arc::new(move || paces.snapshot())),
             plan: PlanSource(Arc::new(move |request| {
@@ -415,12 +428,14 @@ impl RunningProxy {
         let reload = Reload::new(&self.settings.values, &settings, state);
         let config = reload.build(&current, &self.shared)?;
         let token = AdminToken::open(&settings.admin.token_file)?;
+        let admin_tls = parts::admin_tls(&settings)?;
         // Nothing can fail from here on: a configuration is in force whole.
         reload.log(&self.settings);
         // Before anything is changed: decisions by the new configuration have
         // higher numbers than this event.
         self.lifecycle.reloaded(&self.settings, &settings);
         self.access.set_token(&token);
+        self.admin_tls.store(admin_tls);
         let turns = &config.proxy.turns;
         turns.decider.robots.set_redirect_policy(&settings.policy);
         turns.latest_policy.store(Arc::clone(&turns.policy));

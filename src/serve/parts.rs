@@ -281,6 +281,19 @@ pub(super) fn listener_tls(
     ListenerTls::load(&settings.listener.tls).map(|tls| Some(Arc::new(tls)))
 }
 
+/// Reads the certificate of the admin listener; absent if it has none.
+///
+/// # Errors
+///
+/// [`ListenerTlsError`].
+pub(super) fn admin_tls(settings: &Settings) -> Result<Option<Arc<ListenerTls>>, ListenerTlsError> {
+    let tls = &settings.admin.tls;
+    if tls.cert.is_none() && tls.key.is_none() {
+        return Ok(None);
+    }
+    ListenerTls::load(tls).map(|tls| Some(Arc::new(tls)))
+}
+
 /// Digests of the files that [`OriginClients`] are built from: the roots, and the
 /// credentials for a parent. A reload compares them.
 #[derive(Debug, PartialEq, Eq)]

@@ -23,10 +23,17 @@ use crate::proxy::turns::TurnDecider;
 
 /// Keys, or sections, that no reload changes: sockets are bound, the record is
 /// open, and the log has its form.
-const FIXED: [&str; 6] = [
+const FIXED: [&str; 13] = [
     "proxy.listen",
     "proxy.backlog",
     "admin.listen",
+    "admin.base_path",
+    "admin.hosts",
+    "admin.trusted_proxies",
+    "admin.tls_cert",
+    "admin.tls_key",
+    "admin.sessions",
+    "admin.session_lifetime",
     "audit.",
     "log.format",
     "log.burst",

@@ -21,7 +21,7 @@ fn a_running_proxy_is_healthy_and_ready() {
         let proxy = Config::default().start().await;
         assert_eq!(ask(proxy.admin(), "/healthz").await.status(), 200);
         assert_eq!(ask(proxy.admin(), "/readyz").await.status(), 200);
-        assert_eq!(ask(proxy.admin(), "/").await.status(), 404);
+        assert_eq!(ask(proxy.admin(), "/nothing").await.status(), 404);
     });
 }
 

@@ -36,6 +36,7 @@ mod cli;
 mod clients;
 mod crawler_command;
 mod credentials;
+mod dashboard;
 mod demo;
 mod dialect_table;
 mod directives;

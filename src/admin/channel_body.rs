@@ -1,0 +1,74 @@
+//! Bodies of answers that are made while they are sent: exports and the live view.
+//!
+//! Whoever makes one sends its parts through a bounded channel, and so goes no faster
+//! than its client reads. Does not know what is sent.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Parts that may wait for the client.
+const PARTS_WAITING_MAX: usize = 4;
+
+/// Part of a body; an error ends it, so that its client sees it is not whole.
+pub(super) type BodyPart = io::Result<Bytes>;
+
+/// Body whose parts come through a channel.
+#[derive(Debug)]
+struct ChannelBody(mpsc::Receiver<BodyPart>);
+
+/// Makes a body, and the way to send its parts. The sender is closed when the client
+/// has gone.
+pub(super) fn channel_body() -> BodyChannel {
+    let (parts, receiver) = mpsc::channel(PARTS_WAITING_MAX);
+    BodyChannel {
+        parts,
+        body: Body::new(ChannelBody(receiver)),
+    }
+}
+
+/// Body, and the way to send its parts.
+pub(super) struct BodyChannel {
+    pub(super) parts: mpsc::Sender<BodyPart>,
+    pub(super) body: Body,
+}
+
+impl hyper::body::Body for ChannelBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let part = self.0.poll_recv(context);
+        part.map(|part| part.map(|part| part.map(Frame::data)))
+    }
+}
+
+/// Mark of a request, by which its answer may take longer than others. `serve` adds
+/// it to each.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LongAnswer(CancellationToken);
+
+impl LongAnswer {
+    /// Says that the answer takes longer.
+    pub(super) fn allow(&self) {
+        self.0.cancel();
+    }
+
+    /// Waits for `usual`; then, if the answer takes longer, for `long`.
+    pub(super) async fn expired(&self, usual: Duration, long: Duration) {
+        tokio::time::sleep(usual).await;
+        if self.0.is_cancelled() {
+            tokio::time::sleep(long).await;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Routes of the dashboard: its pages, their twins in JSON, and what a browser loads
+//! beside them.
+//!
+//! Does not know what a page shows, nor how a connection is served.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::access::{Access, require_own_origin, require_token};
+use super::layout::asset;
+use super::live::{LiveTail, LiveTasks};
+use super::pages::{Dashboard, EXPORTS_MAX, decision, decisions, overview};
+use super::sign_in::{self, SignInState, require_sign_in};
+use super::state_pages::PaceSource;
+use super::visit::{VisitState, begin_visit};
+use crate::audit::AuditLog;
+use crate::metrics::Metrics;
+
+/// Parts that the dashboard is made of.
+#[derive(Debug)]
+pub(super) struct DashboardParts {
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) access: Arc<Access>,
+    pub(super) pace: PaceSource,
+    /// Path below which the pages are for browsers; empty for `/`.
+    pub(super) base_path: Arc<str>,
+    /// Tasks of the live view and of exports.
+    pub(super) tracker: TaskTracker,
+    pub(super) end: CancellationToken,
+}
+
+/// Makes the routes.
+pub(super) fn routes(parts: DashboardParts) -> Router {
+    let visits = VisitState {
+        base_path: Arc::clone(&parts.base_path),
+        metrics: Arc::clone(&parts.metrics),
+    };
+    let sign_in = SignInState {
+        access: Arc::clone(&parts.access),
+        base_path: Arc::clone(&parts.base_path),
+    };
+    let access = Arc::clone(&parts.access);
+    let dashboard = dashboard(parts);
+    // The layer that is added last runs first: a page is visited with a session.
+    let visit = from_fn_with_state(visits, begin_visit);
+    let pages = Router::new()
+        .route("/", get(overview::page))
+        .route("/decisions", get(decisions::page))
+        .route("/decisions/stream", get(decisions::stream))
+        .route("/decisions/export", get(decisions::export))
+        .route("/decisions/{number}", get(decision::page))
+        .with_state(Arc::clone(&dashboard))
+        .route("/logout", post(sign_in::sign_out))
+        .with_state(sign_in.clone())
+        .route_layer(visit.clone())
+        .route_layer(from_fn_with_state(sign_in.clone(), require_sign_in));
+    let open = Router::new()
+        .route("/login", get(sign_in::show).post(sign_in::sign_in))
+        .route("/theme", post(sign_in::choose_theme))
+        .with_state(sign_in)
+        .route_layer(visit)
+        .route_layer(from_fn(require_own_origin))
+        .route("/assets/{name}", get(asset));
+    let api = Router::new()
+        .route("/api/v1/overview", get(overview::api))
+        .route("/api/v1/decisions", get(decisions::api))
+        .route("/api/v1/decisions/stream", get(decisions::api_stream))
+        .route("/api/v1/decisions/{number}", get(decision::api))
+        .with_state(dashboard)
+        .route_layer(from_fn_with_state(access, require_token));
+    pages.merge(open).merge(api)
+}
+
+fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
+    let tasks = LiveTasks {
+        tracker: parts.tracker.clone(),
+        end: parts.end,
+    };
+    let live = LiveTail::new(
+        Arc::clone(&parts.audit),
+        Arc::clone(&parts.metrics),
+        parts.base_path,
+        tasks,
+    );
+    Arc::new(Dashboard {
+        audit: parts.audit,
+        metrics: parts.metrics,
+        pace: parts.pace,
+        live,
+        exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+        tracker: parts.tracker,
+    })
+}

@@ -1,0 +1,58 @@
+//! A decision in the table of decisions, on pages and in the live view.
+//!
+//! Does not know which decisions are shown.
+
+use maud::{Markup, html};
+
+use super::layout::time;
+use crate::decision::record::{StoredRecord, StoredRuling};
+use crate::page::words::{code, duration, foreign, shown};
+
+/// Characters of a URL in a row; the page of the decision has all.
+const URL_MAX: usize = 200;
+
+/// Shows a verdict: by a sign and a word beside its colour (WCAG 2.2, 1.4.1).
+pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
+    let (class, sign) = match ruling.verdict.as_str() {
+        "allow" => ("verdict allow", "✓"),
+        "disallow" => ("verdict disallow", "✕"),
+        "later" => ("verdict later", "◷"),
+        _ => ("verdict", "?"),
+    };
+    html! {
+        span class=(class) { span aria-hidden="true" { (sign) } " " bdi { (ruling.verdict) } }
+        @if ruling.effect != "enforced" { " " span class="small" { bdi { (ruling.effect) } } }
+    }
+}
+
+/// Makes the row of a decision; `base` is the path below which the pages are.
+pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
+    let ruling = &record.ruling;
+    let story = format!("{base}/decisions/{}", record.seq);
+    html! {
+        tr {
+            th scope="row" class="t" { a href=(story) { (time(record.at)) } }
+            td { (verdict_mark(ruling)) }
+            td { (foreign(&ruling.reason)) }
+            td { (foreign(ruling.crawler.as_deref().unwrap_or("*"))) }
+            td class="u" { (foreign(&record.method)) " " bdi { (shown(&record.url, URL_MAX)) } }
+            td {
+                @if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
+                    a href=(format!("{story}#L{line}")) { "line " (line) } " " (code(rule))
+                }
+            }
+            td class="n" {
+                @match record.status {
+                    Some(status) => { (status) }
+                    None => { "–" }
+                }
+                @if let Some(error) = &record.error { " " (foreign(error)) }
+            }
+            td class="n" {
+                @if record.wait_ms == 0 { "–" } @else {
+                    (duration(record.wait_ms.saturating_mul(1000)))
+                }
+            }
+        }
+    }
+}

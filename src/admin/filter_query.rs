@@ -1,0 +1,254 @@
+//! Filters of decisions as they stand in the address of a page, and links that have
+//! them.
+//!
+//! The names are those of `audit list`. Does not know how decisions are shown.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use thiserror::Error;
+
+use super::api;
+use crate::audit::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
+use crate::clock;
+use crate::decision::decide::Reason;
+
+/// Verdicts that can be asked for.
+pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
+/// Effects that can be asked for.
+pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
+
+/// Names of the conditions, in the order of the form.
+const NAMES: [&str; 9] = [
+    "from", "until", "host", "crawler", "verdict", "reason", "effect", "url", "rule",
+];
+
+/// Longest value: as long a URL as the proxy takes.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Reason why a filter cannot be used.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(super) enum InvalidFilter {
+    /// A parameter is not known.
+    #[error("{0} cannot be asked for")]
+    Unknown(String),
+    /// A value is not one of its parameter.
+    #[error("{name}: {why}")]
+    Value {
+        /// Name of the parameter.
+        name: &'static str,
+        /// What is wanted instead.
+        why: String,
+    },
+}
+
+/// Conditions and place in the address of a page of decisions.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DecisionQuery {
+    values: Vec<QueryValue>,
+    /// Number below which decisions are shown.
+    pub(super) before: Option<u64>,
+    /// Rows of a page.
+    pub(super) limit: Option<usize>,
+    unknown: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct QueryValue {
+    name: &'static str,
+    value: String,
+}
+
+impl DecisionQuery {
+    /// Reads the part of a target after `?`. Empty values are those of a form that
+    /// was not filled in.
+    pub(super) fn parse(query: &str) -> Self {
+        let mut parsed = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let value = value.trim();
+            if value.is_empty() || VALUE_BYTES_MAX < value.len() {
+                continue;
+            }
+            match NAMES.into_iter().find(|known| *known == name) {
+                Some(known) => parsed.set(known, value),
+                None => match &*name {
+                    "before" => parsed.before = value.parse().ok(),
+                    "limit" => parsed.limit = value.parse().ok(),
+                    // Of the export.
+                    "form" => {}
+                    _ => parsed.unknown = Some(name.into_owned()),
+                },
+            }
+        }
+        parsed
+    }
+
+    fn set(&mut self, name: &'static str, value: &str) {
+        // Of two values the last counts, as in a form that was changed.
+        self.values.retain(|entry| entry.name != name);
+        self.values.push(QueryValue {
+            name,
+            value: value.to_owned(),
+        });
+    }
+
+    /// Adds a condition.
+    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Returns the value of a condition, as it was written.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        let found = self.values.iter().find(|entry| entry.name == name);
+        found.map(|entry| entry.value.as_str())
+    }
+
+    /// Reports whether there is a condition.
+    pub(super) fn is_narrow(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    /// Writes the conditions, without the place, behind `path`.
+    pub(super) fn behind(&self, path: &str) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        for entry in &self.values {
+            query.append_pair(entry.name, &entry.value);
+        }
+        match query.finish() {
+            empty if empty.is_empty() => path.to_owned(),
+            query => format!("{path}?{query}"),
+        }
+    }
+
+    /// Writes the conditions and one more parameter behind `path`.
+    pub(super) fn behind_with(&self, path: &str, name: &str, value: &str) -> String {
+        let target = self.behind(path);
+        let mark = if target.contains('?') { '&' } else { '?' };
+        let pair = form_urlencoded::Serializer::new(String::new())
+            .append_pair(name, value)
+            .finish();
+        format!("{target}{mark}{pair}")
+    }
+
+    /// Makes the filter.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidFilter`] for the first value that is wrong.
+    pub(super) fn filter(&self) -> Result<DecisionFilter, InvalidFilter> {
+        if let Some(name) = &self.unknown {
+            return Err(InvalidFilter::Unknown(name.clone()));
+        }
+        let word = |name, words: &[&str]| match self.value(name) {
+            Some(value) if !words.contains(&value) => Err(InvalidFilter::Value {
+                name,
+                why: format!("one of {} is wanted", words.join(", ")),
+            }),
+            value => Ok(value.map(str::to_owned)),
+        };
+        Ok(DecisionFilter {
+            from: self.read("from", time)?,
+            until: self.read("until", time)?,
+            host: self.read("host", |text| {
+                let host = api::host(text).map(|host| host.to_string());
+                host.map_err(|error| error.to_string())
+            })?,
+            url: self.read("url", |text| {
+                let url = text.parse();
+                url.map_err(|error: InvalidUrlPattern| error.to_string())
+            })?,
+            rule: self.read("rule", |text| {
+                let rule = text.parse();
+                rule.map_err(|error: InvalidRulePattern| error.to_string())
+            })?,
+            crawler: self.value("crawler").map(str::to_owned),
+            verdict: word("verdict", &VERDICTS)?,
+            reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
+            effect: word("effect", &EFFECTS)?,
+        })
+    }
+
+    fn read<T>(
+        &self,
+        name: &'static str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, InvalidFilter> {
+        let value = self.value(name).map(read).transpose();
+        value.map_err(|why| InvalidFilter::Value { name, why })
+    }
+}
+
+/// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or
+/// how long ago.
+fn time(text: &str) -> Result<Timestamp, String> {
+    let wanted =
+        "a time is wanted: 2026-11-22T10:00:00Z, 2026-11-22 (UTC), or how long ago: 1h, 7d";
+    if let Some(ago) = ago(text) {
+        return clock::now().checked_sub(ago).map_err(|_| wanted.to_owned());
+    }
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    let civil: Option<DateTime> = text.parse().ok();
+    let utc = civil.and_then(|time| time.to_zoned(TimeZone::UTC).ok());
+    utc.map(|time| time.timestamp())
+        .ok_or_else(|| wanted.to_owned())
+}
+
+fn ago(text: &str) -> Option<Duration> {
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let parts = units.into_iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(seconds)
+    });
+    parts.map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: a link has the filter that its page has.
+    #[test]
+    fn an_address_holds_any_value_and_reads_the_same_again() {
+        let query = DecisionQuery::default()
+            .with("rule", "Disallow: /a?b=c&d#%25")
+            .with("host", "o.test");
+        let address = query.behind_with("/decisions", "before", "7");
+        let (_, text) = address.split_once('?').unwrap();
+        let again = DecisionQuery::parse(text);
+        assert_eq!(again.value("rule"), query.value("rule"));
+        assert_eq!(again.before, Some(7));
+        assert_eq!(again.filter(), query.filter());
+        assert!(!address.contains([' ', '"', '<', '#']), "{address}");
+        assert_eq!(DecisionQuery::default().behind("/decisions"), "/decisions");
+    }
+
+    // Ours: a mistake is told, not answered with no rows.
+    #[test]
+    fn a_value_that_cannot_be_is_refused() {
+        for query in [
+            "from=yesterday",
+            "host=a.test:80",
+            "url=/a",
+            "rule=private",
+            "verdict=no",
+            "reason=x",
+            "effect=x",
+            "hosts=a.test",
+        ] {
+            assert!(DecisionQuery::parse(query).filter().is_err(), "{query}");
+        }
+        for query in [
+            "",
+            "from=&host=",
+            "from=1h&until=2026-11-22",
+            "crawler=*&url=http://a.test/*",
+        ] {
+            assert!(DecisionQuery::parse(query).filter().is_ok(), "{query}");
+        }
+    }
+}

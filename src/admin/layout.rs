@@ -1,0 +1,233 @@
+//! Layout of the dashboard's pages: navigation, theme, and the files beside them.
+//!
+//! WCAG 2.2 asks for a way past the navigation (2.4.1), a language (3.1.1) and a
+//! title (2.4.2). Does not know what a page shows.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+
+use super::access::FORM_TOKEN;
+use super::visit::{Theme, Visit};
+use crate::decision::digest::Digest;
+
+/// Digits of a digest in the name of a file: enough that no two versions share one.
+const NAME_DIGITS: usize = 16;
+
+/// File that pages load. Its name has its digest, so that a browser may keep it for
+/// good and still loads another version of it.
+struct Asset {
+    name: String,
+    kind: &'static str,
+    content: &'static str,
+}
+
+impl Asset {
+    fn new(stem: &str, end: &str, kind: &'static str, content: &'static str) -> Self {
+        let mut digest = Digest::of(content.as_bytes()).to_string();
+        digest.truncate(NAME_DIGITS);
+        Self {
+            name: format!("{stem}-{digest}.{end}"),
+            kind,
+            content,
+        }
+    }
+
+    fn path(&self) -> String {
+        format!("/assets/{}", self.name)
+    }
+}
+
+static STYLE: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new(
+        "app",
+        "css",
+        "text/css; charset=utf-8",
+        include_str!("app.css"),
+    )
+});
+static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    let kind = "text/javascript; charset=utf-8";
+    Asset::new("app", "js", kind, include_str!("app.js"))
+});
+static ICON: LazyLock<Asset> =
+    LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
+
+/// Answers with a file, by its exact name.
+pub(super) async fn asset(Path(name): Path<String>) -> Response {
+    let found = [&*STYLE, &*SCRIPT, &*ICON]
+        .into_iter()
+        .find(|asset| asset.name == name);
+    let Some(asset) = found else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let fields = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(asset.kind)),
+        // RFC 8246: not even a reload asks again.
+        (
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("public, max-age=31536000, immutable"),
+        ),
+    ];
+    (fields, asset.content).into_response()
+}
+
+/// Section of the dashboard, as the navigation has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DashboardSection {
+    /// Counts of the last hours.
+    Overview,
+    /// The record.
+    Decisions,
+}
+
+impl DashboardSection {
+    const ALL: [Self; 2] = [Self::Overview, Self::Decisions];
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Decisions => "Decisions",
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Overview => "/",
+            Self::Decisions => "/decisions",
+        }
+    }
+}
+
+/// Content of a page.
+pub(super) struct DashboardPage {
+    /// Title. Text from outside in it has passed through `page::words::shown`.
+    pub(super) title: String,
+    /// Section that the page is of; absent for the page to sign in.
+    pub(super) section: Option<DashboardSection>,
+    pub(super) body: Markup,
+}
+
+/// Lays out a page.
+pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
+    let theme = (visit.theme != Theme::System).then(|| visit.theme.as_str());
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" data-theme=[theme] {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                // A page that was saved and put on a server is for nobody's index.
+                meta name="robots" content="noindex";
+                title { (content.title) " – politesse" }
+                link rel="icon" href=(visit.link(&ICON.path()));
+                link rel="stylesheet" href=(visit.link(&STYLE.path()));
+                script src=(visit.link(&SCRIPT.path())) defer {}
+            }
+            body {
+                a class="skip" href="#content" { "Skip to the content" }
+                header class="top" {
+                    a class="brand" href=(visit.link("/")) { "politesse" }
+                    @if visit.form_token.is_some() || content.section.is_some() {
+                        (navigation(visit, content.section))
+                    }
+                    (controls(visit))
+                }
+                @if visit.is_reporting {
+                    p class="banner" role="note" {
+                        b { "Report mode. " }
+                        "What robots.txt disallows is forwarded and recorded, not refused."
+                    }
+                }
+                // The skip link moves the focus here.
+                main id="content" tabindex="-1" {
+                    h1 { bdi { (content.title) } }
+                    (content.body)
+                }
+            }
+        }
+    };
+    page_response(markup)
+}
+
+/// Makes the answer of a page.
+fn page_response(markup: Markup) -> Response {
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], markup.into_string()).into_response()
+}
+
+fn navigation(visit: &Visit, current: Option<DashboardSection>) -> Markup {
+    html! {
+        nav aria-label="Pages" {
+            ul {
+                @for section in DashboardSection::ALL {
+                    @let is_current = (current == Some(section)).then_some("page");
+                    li {
+                        a href=(visit.link(section.path())) aria-current=[is_current] {
+                            (section.title())
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shows the switch of the theme and the way out.
+fn controls(visit: &Visit) -> Markup {
+    html! {
+        div class="controls" {
+            form method="post" action=(visit.link("/theme")) class="theme" {
+                (form_token(visit))
+                input type="hidden" name="to" value=(visit.here);
+                fieldset {
+                    legend { "Theme" }
+                    @for theme in Theme::ALL {
+                        // A button that is pressed says so to a screen reader.
+                        button name="theme" value=(theme.as_str())
+                            aria-pressed=(visit.theme == theme) { (theme.as_str()) }
+                    }
+                }
+            }
+            @if visit.form_token.is_some() {
+                form method="post" action=(visit.link("/logout")) {
+                    (form_token(visit))
+                    button { "Sign out" }
+                }
+            }
+        }
+    }
+}
+
+/// Makes the hidden field by which a form is known to be of the session.
+pub(super) fn form_token(visit: &Visit) -> Markup {
+    html! {
+        @if let Some(token) = &visit.form_token {
+            input type="hidden" name=(FORM_TOKEN) value=(token);
+        }
+    }
+}
+
+/// Shows a time in UTC. The script adds it in local time.
+pub(super) fn time(at: Timestamp) -> Markup {
+    html! {
+        time datetime=(at.to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S")) }
+    }
+}
+
+/// Answers with a page that says why there is no other.
+pub(super) fn error_page(visit: &Visit, status: StatusCode, text: &str) -> Response {
+    let content = DashboardPage {
+        title: status.canonical_reason().unwrap_or("Error").to_owned(),
+        section: Some(DashboardSection::Overview),
+        body: html! {
+            p { bdi { (text) } }
+            p { a href=(visit.link("/")) { "To the overview" } }
+        },
+    };
+    (status, layout(visit, &content)).into_response()
+}

@@ -1,0 +1,174 @@
+//! `/decisions/NUMBER`: the whole story of a decision, with the robots.txt that it
+//! rests on and the line that decided. `/api/v1/decisions/NUMBER` is the same as JSON.
+//!
+//! Does not know how a decision is explained.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use serde_json::json;
+
+use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use crate::admin::api::json;
+use crate::admin::decision_view::verdict_mark;
+use crate::admin::filter_query::DecisionQuery;
+use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
+use crate::admin::visit::Visit;
+use crate::audit::AuditError;
+use crate::explain::DecisionDetails;
+use crate::explain::facts::{Facts, sentence};
+use crate::inert::inert;
+use crate::page::words::{number, shown};
+use politesse_robots::origin::Target;
+
+/// Lines of a robots.txt that are shown. A file of 500 KiB may have more of them, and
+/// a browser would take seconds for it.
+const LINES_MAX: usize = 5_000;
+/// Characters of a line that are shown.
+const LINE_MAX: usize = 2_000;
+
+/// Shows a decision.
+pub(crate) async fn page(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    Path(number): Path<String>,
+) -> Response {
+    match find(&dashboard, &number).await {
+        Ok(Some(details)) => {
+            let content = DashboardPage {
+                title: format!("Decision {}", details.record.seq),
+                section: Some(DashboardSection::Decisions),
+                body: markup(&visit, &details),
+            };
+            layout(&visit, &content)
+        }
+        Ok(None) => error_page(&visit, StatusCode::NOT_FOUND, NO_DECISION),
+        Err(error) => query_failed(Some(&visit), &error),
+    }
+}
+
+/// Answers with a decision as JSON.
+pub(crate) async fn api(
+    State(dashboard): State<Arc<Dashboard>>,
+    Path(number): Path<String>,
+) -> Response {
+    match find(&dashboard, &number).await {
+        Ok(Some(details)) => {
+            let mut story = details.json();
+            story["answer"] = json!(sentence(&details.record));
+            json(&story)
+        }
+        Ok(None) => (StatusCode::NOT_FOUND, format!("{NO_DECISION}\n")).into_response(),
+        Err(error) => query_failed(None, &error),
+    }
+}
+
+const NO_DECISION: &str = "The record has no decision of this number.";
+
+async fn find(dashboard: &Dashboard, number: &str) -> Result<Option<DecisionDetails>, AuditError> {
+    let Ok(seq) = number.parse() else {
+        return Ok(None);
+    };
+    let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+        let row = reader.record(seq)?;
+        row.map(|row| DecisionDetails::of(reader, row)).transpose()
+    });
+    found.await
+}
+
+fn markup(visit: &Visit, details: &DecisionDetails) -> Markup {
+    let record = &details.record;
+    let ruling = &record.ruling;
+    let class = match ruling.verdict.as_str() {
+        "allow" => "answer allow",
+        "disallow" => "answer disallow",
+        "later" => "answer later",
+        _ => "answer",
+    };
+    html! {
+        p class=(class) { (verdict_mark(ruling)) " " bdi { (inert(&sentence(record))) } }
+        p {
+            (time(record.at)) " UTC"
+            @if let Some(line) = ruling.line {
+                " · " a href=(format!("#L{line}")) { "the line that decided" }
+            }
+        }
+        (related(visit, details))
+        h2 { "Facts" }
+        dl {
+            @for (name, value) in &Facts::of(details).0 {
+                dt { (name.trim()) }
+                dd { bdi { (inert(value)) } }
+            }
+        }
+        (robots_file(details))
+        p class="small" {
+            a href=(visit.link(&format!("/api/v1/decisions/{}", record.seq))) { "All as JSON" }
+        }
+    }
+}
+
+/// Leads to the decisions that have something in common with this one.
+fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
+    let ruling = &details.record.ruling;
+    let target = details.record.url.parse::<Target>().ok();
+    let host = target.map(|target| target.origin.host().to_string());
+    let all = DecisionQuery::default;
+    html! {
+        p class="actions" {
+            @if !details.record.is_redacted() {
+                (rows_link(visit, &all().with("url", &details.record.url), "this URL"))
+            }
+            @if let Some(host) = &host {
+                (rows_link(visit, &all().with("host", host), "this host"))
+                @if let Some(rule) = &ruling.rule {
+                    (rows_link(visit, &all().with("host", host).with("rule", rule), "this rule at this host"))
+                }
+            }
+            (rows_link(
+                visit,
+                &all().with("crawler", ruling.crawler.as_deref().unwrap_or("*")),
+                "this crawler",
+            ))
+        }
+    }
+}
+
+/// Shows the robots.txt with its line numbers; the line that decided is marked.
+fn robots_file(details: &DecisionDetails) -> Markup {
+    let Some(robots) = details.robots() else {
+        return html! {};
+    };
+    let decided = details.record.ruling.line;
+    let count = robots.numbered_lines().count();
+    html! {
+        h2 { "robots.txt as it was" }
+        @if LINES_MAX < count {
+            p class="small" { "The first " (number(LINES_MAX as u64)) " lines of " (number(count as u64)) "." }
+        }
+        div class="file" tabindex="0" role="region" aria-label="robots.txt" {
+            table {
+                caption { (number(count as u64)) " lines" }
+                thead {
+                    tr { th scope="col" class="n" { "line" } th scope="col" { "text" } }
+                }
+                tbody {
+                    @for (at, text) in robots.numbered_lines().take(LINES_MAX) {
+                        @let is_it = decided == Some(at);
+                        tr id=(format!("L{at}")) class=[is_it.then_some("decided")] {
+                            th scope="row" class="n" { a href=(format!("#L{at}")) { (at) } }
+                            td {
+                                code { bdi { (shown(&text, LINE_MAX)) } }
+                                @if is_it { " " b { "◀ decided" } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! `/decisions`: the record by filters, a page at a time, live, and to be downloaded.
+//! `/api/v1/decisions` is the same as JSON.
+//!
+//! Does not know how decisions are found.
+
+use std::io;
+use std::mem;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use maud::{Markup, html};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Dashboard, QUERY_TIME_MAX, query_failed};
+use crate::admin::api::json;
+use crate::admin::channel_body::{BodyChannel, BodyPart, LongAnswer, channel_body};
+use crate::admin::decision_view::decision_row;
+use crate::admin::filter_query::{DecisionQuery, EFFECTS, VERDICTS};
+use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout};
+use crate::admin::live::LiveForm;
+use crate::admin::visit::Visit;
+use crate::audit::reader::{DecisionPage, PageBounds};
+use crate::audit::{AuditError, Direction, ROW_COLUMNS, row_json};
+use crate::clock;
+use crate::decision::decide::Reason;
+use crate::decision::record::StoredRecord;
+use crate::explain::decision_json;
+use crate::inert::{append_json, csv_line, csv_row};
+use crate::page::words::shown;
+
+/// Rows of a page.
+const ROWS: usize = 50;
+/// Rows that a program can ask for at once.
+const ROWS_MAX: usize = 1000;
+/// Time after which a page shows what was found so far.
+const SEARCH_TIME: Duration = Duration::from_secs(1);
+/// Longest time of an export.
+const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
+/// Bytes of an export that are sent at a time.
+const EXPORT_PART: usize = 64 << 10;
+/// Shows a page of decisions.
+pub(crate) async fn page(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    uri: Uri,
+) -> Response {
+    let query = DecisionQuery::parse(uri.query().unwrap_or_default());
+    let found = match query.filter() {
+        Ok(_) => match find(&dashboard, &query, ROWS).await {
+            Ok(found) => Ok(found),
+            Err(error) => return query_failed(Some(&visit), &error),
+        },
+        Err(error) => Err(error.to_string()),
+    };
+    // With the form and what was typed, so that it can be mended.
+    let status = if found.is_ok() {
+        StatusCode::OK
+    } else {
+        StatusCode::BAD_REQUEST
+    };
+    let content = DashboardPage {
+        title: "Decisions".to_owned(),
+        section: Some(DashboardSection::Decisions),
+        body: html! {
+            (filter_form(&visit, &query))
+            @match found {
+                Ok(found) => { (listing(&visit, &query, &found)) }
+                Err(error) => { p class="error" role="alert" { bdi { (shown(&error, 500)) } } }
+            }
+        },
+    };
+    (status, layout(&visit, &content)).into_response()
+}
+
+/// Answers with a page of decisions as JSON.
+pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
+    let query = DecisionQuery::parse(uri.query().unwrap_or_default());
+    if let Err(error) = query.filter() {
+        return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
+    }
+    let rows = query.limit.unwrap_or(ROWS).clamp(1, ROWS_MAX);
+    match find(&dashboard, &query, rows).await {
+        Ok(found) => {
+            let rows: Vec<_> = found.records.iter().map(row_json).collect();
+            // `before` of the next page; with `cut` there may be more rows than these.
+            json(&json!({ "decisions": rows, "next": found.next, "cut": found.is_cut }))
+        }
+        Err(error) => query_failed(None, &error),
+    }
+}
+
+async fn find(
+    dashboard: &Dashboard,
+    query: &DecisionQuery,
+    rows: usize,
+) -> Result<DecisionPage, AuditError> {
+    let Ok(filter) = query.filter() else {
+        return Ok(DecisionPage::default());
+    };
+    let bounds = PageBounds {
+        before: query.before,
+        rows,
+        deadline: clock::instant() + SEARCH_TIME,
+    };
+    let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+        reader.decision_page(&filter, &bounds)
+    });
+    found.await
+}
+
+fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
+    let text = |name: &'static str, label: &str, hint: &str| {
+        html! {
+            div {
+                label for=(name) { (label) }
+                input id=(name) name=(name) value=[query.value(name)] placeholder=(hint);
+            }
+        }
+    };
+    let choice = |name: &'static str, words: &[&str]| {
+        html! {
+            div {
+                label for=(name) { (name) }
+                select id=(name) name=(name) {
+                    option value="" { "any" }
+                    @for word in words {
+                        option selected[query.value(name) == Some(word)] { (word) }
+                    }
+                }
+            }
+        }
+    };
+    html! {
+        form class="filters" method="get" action=(visit.link("/decisions")) role="search" {
+            (text("from", "from (UTC)", "1h, 2026-11-22"))
+            (text("until", "until (UTC)", "2026-11-23T10:00"))
+            (text("host", "host", "site.example"))
+            (text("crawler", "crawler", "FooBot"))
+            (choice("verdict", &VERDICTS))
+            (choice("reason", &Reason::ALL.map(Reason::as_str)))
+            (choice("effect", &EFFECTS))
+            (text("url", "URL, or its begin and *", "https://site.example/a*"))
+            (text("rule", "rule", "Disallow: /private"))
+            div class="actions" {
+                button class="primary" { "Filter" }
+                @if query.is_narrow() { a href=(visit.link("/decisions")) { "All" } }
+            }
+        }
+    }
+}
+
+fn listing(visit: &Visit, query: &DecisionQuery, found: &DecisionPage) -> Markup {
+    let stream = query.behind("/decisions/stream");
+    html! {
+        // What comes now is on the first page alone.
+        @if query.before.is_none() && query.value("until").is_none() {
+            div class="actions" data-live=(visit.link(&stream)) data-rows="#rows" hidden {
+                button type="button" aria-pressed="false" { "Watch live" }
+                span role="status" class="small" {}
+            }
+        }
+        div class="scroll" {
+            table class="rows" {
+                caption {
+                    "Decisions, the newest first; times in UTC."
+                    @if found.records.is_empty() { " None was found." }
+                }
+                thead {
+                    tr {
+                        th scope="col" { "time" }
+                        th scope="col" { "verdict" }
+                        th scope="col" { "reason" }
+                        th scope="col" { "crawler" }
+                        th scope="col" class="u" { "request" }
+                        th scope="col" { "rule" }
+                        th scope="col" class="n" { "status" }
+                        th scope="col" class="n" { "wait" }
+                    }
+                }
+                tbody id="rows" {
+                    @for record in &found.records { (decision_row(&visit.link(""), record)) }
+                }
+            }
+        }
+        @if found.is_cut {
+            p class="small" {
+                "The search ended with its time, before all of the record was looked at."
+            }
+        }
+        p class="actions" {
+            @if let Some(next) = found.next {
+                @let older = query.behind_with("/decisions", "before", &next.to_string());
+                a rel="next" href=(visit.link(&older)) {
+                    @if found.is_cut { "Search on" } @else { "Older" }
+                }
+            }
+            @if query.before.is_some() {
+                a href=(visit.link(&query.behind("/decisions"))) { "Newest" }
+            }
+            span class="small" { "All of this filter:" }
+            @for form in ["csv", "jsonl"] {
+                @let export = query.behind_with("/decisions/export", "form", form);
+                a href=(visit.link(&export)) download { (form.to_uppercase()) }
+            }
+        }
+    }
+}
+
+/// Sends decisions of the filter as rows of the table, as they are made.
+pub(crate) async fn stream(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(long): Extension<LongAnswer>,
+    fields: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let asked = StreamQuery::read(&fields, &uri);
+    follow(&dashboard, LiveForm::Row, &long, asked).await
+}
+
+/// Sends decisions of the filter as JSON, as they are made.
+pub(crate) async fn api_stream(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(long): Extension<LongAnswer>,
+    fields: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let asked = StreamQuery::read(&fields, &uri);
+    follow(&dashboard, LiveForm::Json, &long, asked).await
+}
+
+/// Question for a stream.
+struct StreamQuery {
+    query: DecisionQuery,
+    /// Number of the last decision that a browser had before its connection broke.
+    last: Option<u64>,
+}
+
+impl StreamQuery {
+    fn read(fields: &HeaderMap, uri: &Uri) -> Self {
+        let last = fields.get("last-event-id");
+        Self {
+            query: DecisionQuery::parse(uri.query().unwrap_or_default()),
+            last: last.and_then(|last| last.to_str().ok()?.parse().ok()),
+        }
+    }
+}
+
+async fn follow(
+    dashboard: &Dashboard,
+    form: LiveForm,
+    long: &LongAnswer,
+    asked: StreamQuery,
+) -> Response {
+    let filter = match asked.query.filter() {
+        Ok(filter) => filter,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    let Some(body) = dashboard.live.follow(form, filter, asked.last).await else {
+        let text = "too many watch already\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    long.allow();
+    let kind = HeaderValue::from_static("text/event-stream");
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+/// Form of an export.
+#[derive(Debug, Clone, Copy)]
+enum DownloadForm {
+    Csv,
+    Jsonl,
+}
+
+/// Sends all decisions of the filter, the oldest first.
+pub(crate) async fn export(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    let text = uri.query().unwrap_or_default();
+    let mut pairs = form_urlencoded::parse(text.as_bytes());
+    let form = match pairs.find(|(name, _)| name == "form") {
+        Some((_, form)) if form == "csv" => DownloadForm::Csv,
+        _ => DownloadForm::Jsonl,
+    };
+    let filter = match DecisionQuery::parse(text).filter() {
+        Ok(filter) => filter,
+        Err(error) => return error_page(&visit, StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let Ok(place) = Arc::clone(&dashboard.exports).try_acquire_owned() else {
+        let text = "Others are downloading. Try again in a while.";
+        return error_page(&visit, StatusCode::SERVICE_UNAVAILABLE, text);
+    };
+    long.allow();
+    let BodyChannel { parts, body } = channel_body();
+    let audit = Arc::clone(&dashboard.audit);
+    dashboard.tracker.spawn(async move {
+        let cut = parts.clone();
+        let written = audit.query(EXPORT_TIME_MAX, move |reader| {
+            let record = reader.record_id()?;
+            let mut part = ExportPart::begin(form, record);
+            let mut is_gone = false;
+            reader.visit_decisions(&filter, Direction::OldestFirst, |row| {
+                part.add(&row);
+                is_gone = EXPORT_PART <= part.bytes.len() && part.send(&parts).is_err();
+                if is_gone {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })?;
+            if !is_gone {
+                // Nobody is there any more if it fails.
+                part.send(&parts).unwrap_or_default();
+            }
+            Ok(())
+        });
+        if let Err(error) = written.await {
+            // The client sees that the rest is missing: the body breaks off.
+            let _ = cut.send(Err(io::Error::other(error))).await;
+        }
+        drop(place);
+    });
+    let (kind, name) = match form {
+        DownloadForm::Csv => ("text/csv; charset=utf-8", "decisions.csv"),
+        DownloadForm::Jsonl => ("application/jsonl", "decisions.jsonl"),
+    };
+    let disposition = format!("attachment; filename=\"{name}\"");
+    (
+        [
+            (header::CONTENT_TYPE, kind.to_owned()),
+            (header::CONTENT_DISPOSITION, disposition),
+        ],
+        body,
+    )
+        .into_response()
+}
+
+/// Rows that are sent next.
+struct ExportPart {
+    form: DownloadForm,
+    /// Id of the record.
+    record: String,
+    bytes: Vec<u8>,
+}
+
+impl ExportPart {
+    fn begin(form: DownloadForm, record: String) -> Self {
+        let header = match form {
+            DownloadForm::Csv => csv_line(ROW_COLUMNS),
+            DownloadForm::Jsonl => String::new(),
+        };
+        Self {
+            form,
+            record,
+            bytes: header.into_bytes(),
+        }
+    }
+
+    fn add(&mut self, row: &StoredRecord) {
+        match self.form {
+            DownloadForm::Csv => {
+                let line = csv_row(&row_json(row), &ROW_COLUMNS);
+                self.bytes.extend_from_slice(line.as_bytes());
+            }
+            DownloadForm::Jsonl => {
+                let json: Value = decision_json(row, &self.record);
+                // Members are text: JSON can hold them.
+                append_json(&mut self.bytes, &json).unwrap_or_default();
+                self.bytes.push(b'\n');
+            }
+        }
+    }
+
+    /// Sends the rows; waits for the client.
+    fn send(&mut self, parts: &mpsc::Sender<BodyPart>) -> Result<(), ()> {
+        let bytes = Bytes::from(mem::take(&mut self.bytes));
+        parts.blocking_send(Ok(bytes)).map_err(drop)
+    }
+}

@@ -1,0 +1,69 @@
+//! Pages of the dashboard, each with its twin in JSON: one value is gathered, and
+//! laid out or serialised.
+//!
+//! Does not know who may see them.
+
+pub(super) mod decision;
+pub(super) mod decisions;
+pub(super) mod overview;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use super::filter_query::DecisionQuery;
+use super::layout::error_page;
+use super::live::LiveTail;
+use super::state_pages::PaceSource;
+use super::visit::Visit;
+use crate::audit::{AuditError, AuditLog};
+use crate::metrics::Metrics;
+
+/// Longest time that the record is searched for a page.
+pub(super) const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Exports at a time: each reads the whole record, and holds one of few readers.
+pub(super) const EXPORTS_MAX: usize = 2;
+
+/// Sources of the pages.
+#[derive(Debug)]
+pub(super) struct Dashboard {
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) pace: PaceSource,
+    pub(super) live: LiveTail,
+    /// Places of exports.
+    pub(super) exports: Arc<Semaphore>,
+    /// Tasks of the admin listener.
+    pub(super) tracker: TaskTracker,
+}
+
+/// Answers that the record could not be asked.
+pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Response {
+    let is_busy = matches!(
+        error,
+        AuditError::QueryTimeout | AuditError::QueryBusy | AuditError::Closed
+    );
+    let status = if is_busy {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else if matches!(error, AuditError::TooManySums(_)) {
+        StatusCode::UNPROCESSABLE_ENTITY
+    } else {
+        tracing::warn!(%error, "the record cannot be read for a page");
+        StatusCode::INTERNAL_SERVER_ERROR
+    };
+    match visit {
+        Some(visit) => error_page(visit, status, &error.to_string()),
+        None => (status, format!("{error}\n")).into_response(),
+    }
+}
+
+/// Makes a link to the decisions of `query` with `text`.
+pub(super) fn rows_link(visit: &Visit, query: &DecisionQuery, text: &str) -> Markup {
+    html! { a href=(visit.link(&query.behind("/decisions"))) { (text) } }
+}

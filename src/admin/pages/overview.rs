@@ -1,0 +1,599 @@
+//! `/`: what the proxy did in the last hours. `/api/v1/overview` is the same as JSON.
+//!
+//! Does not know how decisions are summed.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::Serialize;
+use tokio::task::spawn_blocking;
+
+use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use crate::admin::api::json;
+use crate::admin::filter_query::DecisionQuery;
+use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
+use crate::admin::visit::Visit;
+use crate::audit::AuditError;
+use crate::audit::overview::{NamedSums, OverviewFacts, overview_facts};
+use crate::audit::report::hour_begin;
+use crate::audit::stats::DecisionSums;
+use crate::clock;
+use crate::explain::facts::meaning;
+use crate::pace::host_pace::HostPace;
+use crate::page::charts::ChartPart;
+use crate::page::over_time::{HourCounts, over_time};
+use crate::page::words::{bytes, code, counted, foreign, minute, number, percent};
+
+/// Hosts, rules and crawlers that are shown.
+const ROWS: usize = 10;
+
+/// Spans that can be chosen, in hours.
+const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
+/// Span without a choice.
+const USUAL_SPAN: u16 = 24;
+
+/// Parts of the chart, in the order of [`parts_of`].
+const PARTS: [ChartPart; 4] = [
+    ChartPart {
+        name: "sent",
+        class: "sent",
+    },
+    ChartPart {
+        name: "reported",
+        class: "reported",
+    },
+    ChartPart {
+        name: "put off",
+        class: "later",
+    },
+    ChartPart {
+        name: "refused",
+        class: "refused",
+    },
+];
+
+/// What the overview shows.
+#[derive(Debug, Serialize)]
+struct OverviewPage {
+    from: Timestamp,
+    until: Timestamp,
+    hours: u16,
+    report_mode: bool,
+    sums: SumsJson,
+    over_time: Vec<HourJson>,
+    hosts: Vec<NamedJson>,
+    rules: Vec<NamedJson>,
+    crawlers: Vec<NamedJson>,
+    waits: Vec<NamedJson>,
+    /// Hosts that are left alone now, and those where requests wait.
+    delayed_hosts: Vec<HostPace>,
+    record: RecordHealth,
+}
+
+/// Counts of decisions.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct SumsJson {
+    requests: u64,
+    refusals: u64,
+    reported: u64,
+    later: u64,
+    wait_ms: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct HourJson {
+    hour: Timestamp,
+    #[serde(skip)]
+    number: i64,
+    #[serde(flatten)]
+    sums: SumsJson,
+}
+
+#[derive(Debug, Serialize)]
+struct NamedJson {
+    name: Option<String>,
+    #[serde(flatten)]
+    sums: SumsJson,
+}
+
+/// State of the record.
+#[derive(Debug, Serialize)]
+struct RecordHealth {
+    /// What keeps it from being written, if anything does.
+    problem: Option<String>,
+    first: Option<u64>,
+    last: Option<u64>,
+    /// Entries that no head covers yet.
+    unsealed: i64,
+    /// Commits that failed since the start.
+    failures: u64,
+}
+
+impl From<&DecisionSums> for SumsJson {
+    fn from(sums: &DecisionSums) -> Self {
+        Self {
+            requests: sums.requests,
+            refusals: sums.refusals,
+            reported: sums.reported,
+            later: sums.later,
+            wait_ms: sums.wait_ms,
+            bytes: sums.bytes,
+            errors: sums.errors,
+        }
+    }
+}
+
+impl SumsJson {
+    /// Returns the decisions after which something was sent, or answered from a copy.
+    fn sent(&self) -> u64 {
+        let others = self.refusals + self.later + self.reported;
+        // Rows that somebody changed may count more of one kind than there are.
+        self.requests.saturating_sub(others)
+    }
+}
+
+/// Shows the overview.
+pub(crate) async fn page(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    uri: Uri,
+) -> Response {
+    match OverviewPage::gather(&dashboard, span(&uri)).await {
+        Ok(overview) => {
+            let content = DashboardPage {
+                title: "Overview".to_owned(),
+                section: Some(DashboardSection::Overview),
+                body: overview.markup(&visit),
+            };
+            layout(&visit, &content)
+        }
+        Err(error) => query_failed(Some(&visit), &error),
+    }
+}
+
+/// Answers with the overview as JSON.
+pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
+    match OverviewPage::gather(&dashboard, span(&uri)).await {
+        Ok(overview) => json(&overview),
+        Err(error) => query_failed(None, &error),
+    }
+}
+
+fn span(uri: &Uri) -> u16 {
+    let query = uri.query().unwrap_or_default();
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let chosen = pairs.find(|(name, _)| name == "hours");
+    let hours = chosen.and_then(|(_, hours)| hours.parse().ok());
+    hours
+        .filter(|hours| SPANS.contains(hours))
+        .unwrap_or(USUAL_SPAN)
+}
+
+impl OverviewPage {
+    async fn gather(dashboard: &Dashboard, hours: u16) -> Result<Self, AuditError> {
+        let until = clock::now();
+        let from = until
+            .checked_sub(SignedDuration::from_hours(hours.into()))
+            .unwrap_or(Timestamp::UNIX_EPOCH);
+        let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+            overview_facts(reader, from, ROWS)
+        });
+        let facts = gathered.await?;
+        let paces = dashboard.pace.clone();
+        // Hundreds of thousands of hosts take a while.
+        let delayed = spawn_blocking(move || {
+            let mut hosts = (paces.0)();
+            hosts.retain(|host| host.backoff_until.is_some() || 0 < host.queued);
+            hosts
+                .sort_by_key(|host| (host.backoff_until.is_none(), std::cmp::Reverse(host.queued)));
+            hosts.truncate(ROWS);
+            hosts
+        });
+        // The writer itself is asked: a disk may have failed since the last commit.
+        let problem = dashboard.audit.probe().await.err();
+        let metrics = &dashboard.metrics;
+        let record = RecordHealth {
+            problem: problem.map(|error| error.to_string()),
+            first: facts.numbers.map(|numbers| numbers.first),
+            last: facts.numbers.map(|numbers| numbers.last),
+            unsealed: metrics.audit_unsealed.get(),
+            failures: metrics.audit_failures.get(),
+        };
+        let is_reporting = metrics.report_mode.get() != 0;
+        let delayed_hosts = delayed.await.unwrap_or_default();
+        Ok(Self {
+            hours,
+            from,
+            until,
+            report_mode: is_reporting,
+            delayed_hosts,
+            record,
+            ..Self::of(facts, from)
+        })
+    }
+
+    fn of(facts: OverviewFacts, from: Timestamp) -> Self {
+        let named = |entries: Vec<NamedSums>| -> Vec<NamedJson> {
+            let entries = entries.into_iter();
+            let json = entries.map(|NamedSums { name, sums }| NamedJson {
+                name: name.map(|name| name.to_string()),
+                sums: SumsJson::from(&sums),
+            });
+            json.collect()
+        };
+        let hours = facts.hours.iter().map(|entry| HourJson {
+            hour: hour_begin(entry.hour),
+            number: entry.hour,
+            sums: SumsJson::from(&entry.sums),
+        });
+        Self {
+            from,
+            until: from,
+            hours: 0,
+            report_mode: false,
+            sums: SumsJson::from(&facts.sums),
+            over_time: hours.collect(),
+            hosts: named(facts.hosts),
+            rules: named(facts.rules),
+            crawlers: named(facts.crawlers),
+            waits: named(facts.waits),
+            delayed_hosts: Vec::new(),
+            record: RecordHealth {
+                problem: None,
+                first: None,
+                last: None,
+                unsealed: 0,
+                failures: 0,
+            },
+        }
+    }
+
+    /// Makes the query for the decisions of the whole span.
+    fn rows(&self) -> DecisionQuery {
+        DecisionQuery::default().with("from", &self.from.to_string())
+    }
+
+    fn markup(&self, visit: &Visit) -> Markup {
+        html! {
+            (self.spans(visit))
+            (self.figures(visit))
+            @if self.sums.requests == 0 {
+                p { "No request in this time. Point a crawler at the proxy, and look again." }
+            }
+            (self.chart(visit))
+            div class="columns" {
+                section { (self.refused("Top refused hosts", "host", &self.hosts, visit)) }
+                section { (self.refused("Top rules", "rule", &self.rules, visit)) }
+                section { (self.crawlers(visit)) }
+                section { (self.waits(visit)) }
+                section { (self.delayed()) }
+                section { (self.health()) }
+            }
+        }
+    }
+
+    fn spans(&self, visit: &Visit) -> Markup {
+        html! {
+            p class="actions" {
+                @for span in SPANS {
+                    @let is_current = (span == self.hours).then_some("true");
+                    a href=(visit.link(&format!("/?hours={span}"))) aria-current=[is_current] {
+                        (span_text(span))
+                    }
+                }
+                span class="small" { "until " (time(self.until)) " UTC" }
+            }
+        }
+    }
+
+    fn figures(&self, visit: &Visit) -> Markup {
+        let rows = self.rows();
+        let figures = [
+            ("", self.sums.requests, "requests", rows.clone()),
+            (
+                "sent",
+                self.sums.sent(),
+                "allowed",
+                rows.clone().with("verdict", "allow"),
+            ),
+            (
+                "refused",
+                self.sums.refusals,
+                "refused by robots.txt or the operator",
+                rows.clone()
+                    .with("verdict", "disallow")
+                    .with("effect", "enforced"),
+            ),
+            (
+                "later",
+                self.sums.later,
+                "put off",
+                rows.clone()
+                    .with("verdict", "later")
+                    .with("effect", "enforced"),
+            ),
+            (
+                "reported",
+                self.sums.reported,
+                "let through by report mode",
+                rows.with("effect", "reported"),
+            ),
+        ];
+        html! {
+            ul class="figures" {
+                @for (class, count, text, query) in figures {
+                    li class=(class) {
+                        b { (rows_link(visit, &query, &number(count))) }
+                        span { (text) }
+                    }
+                }
+            }
+            p class="small" {
+                (bytes(self.sums.bytes)) " passed on; "
+                (counted(self.sums.errors, "exchange")) " ended with an error."
+            }
+        }
+    }
+
+    fn chart(&self, visit: &Visit) -> Markup {
+        let hours: Vec<_> = self
+            .over_time
+            .iter()
+            .map(|entry| HourCounts {
+                hour: entry.number,
+                counts: parts_of(&entry.sums).to_vec(),
+            })
+            .collect();
+        html! {
+            section {
+                (over_time(&PARTS, &hours))
+                details {
+                    summary { "The same as a table" }
+                    div class="scroll" {
+                        table {
+                            caption { "Requests by hour (UTC) and what became of them" }
+                            thead {
+                                tr {
+                                    th scope="col" { "Hour" }
+                                    @for part in PARTS { th scope="col" class="n" { (part.name) } }
+                                }
+                            }
+                            tbody {
+                                @for entry in &self.over_time { (hour_row(entry, visit)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn refused(
+        &self,
+        title: &str,
+        key: &'static str,
+        entries: &[NamedJson],
+        visit: &Visit,
+    ) -> Markup {
+        html! {
+            h2 { (title) }
+            @if entries.is_empty() {
+                p class="small" { "None." }
+            } @else {
+                div class="scroll" {
+                    table {
+                        caption { "With most refusals" }
+                        thead {
+                            tr {
+                                th scope="col" { (key) }
+                                th scope="col" class="n" { "refused" }
+                                th scope="col" class="n" { "requests" }
+                            }
+                        }
+                        tbody {
+                            @for entry in entries {
+                                @let name = entry.name.as_deref().unwrap_or_default();
+                                @let rows = self.rows().with(key, name);
+                                @let refused = entry.sums.refusals + entry.sums.reported;
+                                tr {
+                                    th scope="row" {
+                                        @if key == "rule" { (code(name)) } @else { (foreign(name)) }
+                                    }
+                                    td class="n" {
+                                        @let query = rows.clone().with("verdict", "disallow");
+                                        (rows_link(visit, &query, &number(refused)))
+                                    }
+                                    td class="n" {
+                                        (rows_link(visit, &rows, &number(entry.sums.requests)))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn crawlers(&self, visit: &Visit) -> Markup {
+        html! {
+            h2 { "Crawlers" }
+            @if self.crawlers.is_empty() { p class="small" { "None." } } @else {
+                div class="scroll" {
+                    table {
+                        caption { "With most requests, by the token that was bound" }
+                        thead {
+                            tr {
+                                th scope="col" { "crawler" }
+                                th scope="col" class="n" { "requests" }
+                                th scope="col" class="n" { "refused" }
+                                th scope="col" class="n" { "put off" }
+                            }
+                        }
+                        tbody {
+                            @for entry in &self.crawlers { (self.crawler_row(entry, visit)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn crawler_row(&self, entry: &NamedJson, visit: &Visit) -> Markup {
+        // The filter has a star for crawlers without a token.
+        let name = entry.name.as_deref().unwrap_or("*");
+        let rows = self.rows().with("crawler", name);
+        let sums = &entry.sums;
+        html! {
+            tr {
+                th scope="row" {
+                    @if entry.name.is_some() { (foreign(name)) } @else { "without a name" }
+                }
+                td class="n" { (rows_link(visit, &rows, &number(sums.requests))) }
+                td class="n" {
+                    @let query = rows.clone().with("verdict", "disallow");
+                    (rows_link(visit, &query, &number(sums.refusals + sums.reported)))
+                    " " span class="small" { "(" (percent(sums.refusals, sums.requests)) ")" }
+                }
+                td class="n" {
+                    (rows_link(visit, &rows.with("verdict", "later"), &number(sums.later)))
+                }
+            }
+        }
+    }
+
+    fn waits(&self, visit: &Visit) -> Markup {
+        let mean = self.sums.wait_ms.checked_div(self.sums.requests);
+        html! {
+            h2 { "Waits" }
+            p {
+                "Requests waited " (number(mean.unwrap_or_default())) " ms on average, "
+                (number(self.sums.wait_ms / 1000)) " s in all."
+            }
+            @if !self.waits.is_empty() {
+                table {
+                    caption { "Why requests were put off" }
+                    thead {
+                        tr {
+                            th scope="col" { "reason" }
+                            th scope="col" class="n" { "requests" }
+                        }
+                    }
+                    tbody {
+                        @for entry in &self.waits {
+                            @let name = entry.name.as_deref().unwrap_or_default();
+                            tr {
+                                th scope="row" { (foreign(name)) ": " (meaning(name)) }
+                                td class="n" {
+                                    @let query = self.rows().with("verdict", "later");
+                                    (rows_link(
+                                        visit,
+                                        &query.with("reason", name),
+                                        &number(entry.sums.requests),
+                                    ))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn delayed(&self) -> Markup {
+        html! {
+            h2 { "Hosts that make requests wait" }
+            @if self.delayed_hosts.is_empty() { p class="small" { "None now." } } @else {
+                div class="scroll" {
+                    table {
+                        caption { "Now, those in back-off first" }
+                        thead {
+                            tr {
+                                th scope="col" { "host" }
+                                th scope="col" { "back-off until" }
+                                th scope="col" class="n" { "waiting" }
+                            }
+                        }
+                        tbody {
+                            @for host in &self.delayed_hosts {
+                                tr {
+                                    th scope="row" { (foreign(&host.host)) }
+                                    td class="t" {
+                                        @match host.backoff_until {
+                                            Some(until) => { (time(until)) }
+                                            None => { "–" }
+                                        }
+                                    }
+                                    td class="n" { (number(host.queued.into())) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn health(&self) -> Markup {
+        let record = &self.record;
+        html! {
+            h2 { "Health of the record" }
+            @match &record.problem {
+                None => {
+                    p { span class="verdict allow" { span aria-hidden="true" { "✓ " } "It is written." } }
+                }
+                Some(problem) => {
+                    p class="error" { b { "It cannot be written: " } bdi { (problem) } }
+                }
+            }
+            dl {
+                @if let (Some(first), Some(last)) = (record.first, record.last) {
+                    dt { "decisions" } dd { "numbers " (number(first)) " to " (number(last)) }
+                }
+                dt { "not sealed yet" }
+                dd { (number(u64::try_from(record.unsealed).unwrap_or_default())) }
+                dt { "failed commits" } dd { (number(record.failures)) " since the start" }
+            }
+        }
+    }
+}
+
+fn hour_row(entry: &HourJson, visit: &Visit) -> Markup {
+    let hour = DecisionQuery::default()
+        .with("from", &entry.hour.to_string())
+        .with("until", &hour_begin(entry.number + 1).to_string());
+    let conditions = [
+        ("verdict", "allow"),
+        ("effect", "reported"),
+        ("verdict", "later"),
+        ("verdict", "disallow"),
+    ];
+    html! {
+        tr {
+            th scope="row" class="t" { (minute(entry.hour)) }
+            @for (count, (name, value)) in parts_of(&entry.sums).into_iter().zip(conditions) {
+                td class="n" { (rows_link(visit, &hour.clone().with(name, value), &number(count))) }
+            }
+        }
+    }
+}
+
+/// Returns the counts of the parts of a bar.
+fn parts_of(sums: &SumsJson) -> [u64; 4] {
+    [sums.sent(), sums.reported, sums.later, sums.refusals]
+}
+
+fn span_text(hours: u16) -> String {
+    match hours {
+        1 => "last hour".to_owned(),
+        hours if hours <= 24 => format!("last {hours} hours"),
+        hours => format!("last {} days", hours / 24),
+    }
+}

@@ -1,0 +1,195 @@
+//! Sessions of browsers: who has signed in with the token, until when.
+//!
+//! RFC 6265 defines how a browser keeps and sends the id. A session is in memory
+//! alone, so a restart ends all. Does not know which pages want one.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, header};
+use tokio::time::Instant;
+
+use crate::clock;
+use crate::decision::digest::Digest;
+use crate::metrics::Metrics;
+
+/// Cookie of the id of a session.
+const SESSION_COOKIE: &str = "politesse_session";
+
+/// Options of sessions.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionOptions {
+    /// Sessions at a time; one more ends the oldest.
+    pub most: NonZeroUsize,
+    /// Time after which a session ends.
+    pub lifetime: Duration,
+}
+
+/// A session, as its requests see it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Session {
+    key: Digest,
+}
+
+impl Session {
+    fn of(id: &str) -> Self {
+        Self {
+            key: Digest::of(id.as_bytes()),
+        }
+    }
+
+    /// Returns the token that forms of this session carry, so that a page of another
+    /// site, which cannot read it, can send none.
+    pub(super) fn form_token(&self) -> String {
+        // From the digest of the id: whoever reads a page learns the id from neither.
+        Digest::of(format!("form {}", self.key).as_bytes()).to_string()
+    }
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    options: SessionOptions,
+    /// Ends of the sessions, by the digests of their ids. The time of a look-up says
+    /// nothing of an id: its digest cannot be chosen.
+    ends: Mutex<HashMap<Digest, Instant>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Sessions {
+    pub(super) fn new(options: SessionOptions, metrics: Arc<Metrics>) -> Self {
+        Self {
+            options,
+            ends: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Begins a session; returns its id, or `None` if the system gives no random
+    /// numbers.
+    pub(super) fn begin(&self) -> Option<String> {
+        let mut random = [0; 32];
+        aws_lc_rs::rand::fill(&mut random).ok()?;
+        let id = Digest::from(random).to_string();
+        let now = clock::instant();
+        let mut ends = self.lock();
+        ends.retain(|_, end| now < *end);
+        while self.options.most.get() <= ends.len() {
+            let oldest = ends.iter().min_by_key(|(_, end)| **end);
+            let Some(key) = oldest.map(|(key, _)| *key) else {
+                break;
+            };
+            ends.remove(&key);
+        }
+        ends.insert(Session::of(&id).key, now + self.options.lifetime);
+        self.count(&ends);
+        Some(id)
+    }
+
+    /// Finds the session that the cookies of a request name.
+    pub(super) fn find(&self, fields: &HeaderMap) -> Option<Session> {
+        let session = Session::of(cookie(fields, SESSION_COOKIE)?);
+        let end = self.lock().get(&session.key).copied()?;
+        (clock::instant() < end).then_some(session)
+    }
+
+    /// Ends a session.
+    pub(super) fn end(&self, session: &Session) {
+        let mut ends = self.lock();
+        ends.remove(&session.key);
+        self.count(&ends);
+    }
+
+    /// Ends all sessions: the token that they began with counts no more.
+    pub(super) fn end_all(&self) {
+        let mut ends = self.lock();
+        ends.clear();
+        self.count(&ends);
+    }
+
+    /// Writes the cookie that names the session `id`, for the path `path`; of an
+    /// absent `id` the one that takes it away.
+    pub(super) fn cookie(&self, id: Option<&str>, path: &str) -> String {
+        let age = id.map_or(0, |_| self.options.lifetime.as_secs());
+        let id = id.unwrap_or_default();
+        format!("{SESSION_COOKIE}={id}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict")
+    }
+
+    fn count(&self, ends: &HashMap<Digest, Instant>) {
+        let open = i64::try_from(ends.len()).unwrap_or(i64::MAX);
+        self.metrics.admin_sessions.set(open);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Instant>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Finds the value of a cookie (RFC 6265, section 4.2.1). Of two with the name the
+/// first counts: its path is the longer one.
+pub(super) fn cookie<'a>(fields: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = fields.get_all(header::COOKIE).iter();
+    let pairs = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    let mut values = pairs.filter(|(found, _)| *found == name);
+    values.next().map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(most: usize) -> Sessions {
+        let options = SessionOptions {
+            most: NonZeroUsize::new(most).unwrap(),
+            lifetime: Duration::from_secs(60),
+        };
+        Sessions::new(options, Arc::default())
+    }
+
+    fn with(cookies: &str) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        fields.insert(header::COOKIE, cookies.parse().unwrap());
+        fields
+    }
+
+    fn named(id: &str) -> HeaderMap {
+        with(&format!("a=b; politesse_session={id}"))
+    }
+
+    // Ours.
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_by_time_by_order_and_for_another() {
+        let sessions = sessions(2);
+        let (one, two) = (sessions.begin().unwrap(), sessions.begin().unwrap());
+        assert_ne!(one, two);
+        assert!(sessions.find(&named(&one)).is_some());
+        assert!(sessions.find(&named(&one.to_uppercase())).is_none());
+        assert!(sessions.find(&with("politesse_session=")).is_none());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let three = sessions.begin().unwrap();
+        assert_eq!(sessions.lock().len(), 2);
+        let session = sessions.find(&named(&three)).unwrap();
+        sessions.end(&session);
+        assert!(sessions.find(&named(&three)).is_none());
+        let four = sessions.begin().unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(sessions.find(&named(&four)).is_none());
+        let five = sessions.begin().unwrap();
+        sessions.end_all();
+        assert!(sessions.find(&named(&five)).is_none());
+        assert_eq!(sessions.metrics.admin_sessions.get(), 0);
+    }
+
+    // Ours: neither the id nor its digest stands on a page.
+    #[test]
+    fn each_session_has_a_token_of_its_own_for_forms() {
+        let (one, two) = (Session::of("a"), Session::of("b"));
+        assert_ne!(one.form_token(), two.form_token());
+        assert_ne!(one.form_token(), one.key.to_string());
+    }
+}

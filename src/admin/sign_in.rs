@@ -1,0 +1,225 @@
+//! Signing in and out, and the choice of a theme: the pages that a browser may send
+//! something to without a session.
+//!
+//! Does not know how sessions are kept.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use politesse_robots::origin::Scheme;
+
+use super::access::{Access, AccessRefusal, Pass};
+use super::arrival::AdminArrival;
+use super::layout::{DashboardPage, layout};
+use super::visit::{THEME_COOKIE, Theme, Visit};
+
+/// Bytes of a form: a token, and a path.
+const FORM_BYTES_MAX: usize = 16 << 10;
+
+/// Seconds that a browser keeps the theme: a year.
+const THEME_AGE: u32 = 31_536_000;
+
+/// State of these pages.
+#[derive(Debug, Clone)]
+pub(super) struct SignInState {
+    pub(super) access: Arc<Access>,
+    /// Path below which the pages are for browsers; empty for `/`.
+    pub(super) base_path: Arc<str>,
+}
+
+/// Middleware for pages: passes a request on if it has a [`Pass`], and sends a browser
+/// to the page to sign in if not.
+pub(super) async fn require_sign_in(
+    State(state): State<SignInState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    // Programs are told that their token is wrong.
+    let may_sign_in =
+        *request.method() == Method::GET && !request.headers().contains_key(header::AUTHORIZATION);
+    let here = request.uri().clone();
+    match state.access.admit(request).await {
+        Ok(request) => next.run(request).await,
+        Err(AccessRefusal::NoPass) if may_sign_in => {
+            let here = here.path_and_query().map_or("/", |here| here.as_str());
+            let query = form_urlencoded::Serializer::new(String::new())
+                .append_pair("to", here)
+                .finish();
+            see_other(&format!("{}/login?{query}", state.base_path), [])
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// Shows the page to sign in.
+pub(super) async fn show(Extension(visit): Extension<Visit>, uri: Uri) -> Response {
+    let to = query_value(uri.query().unwrap_or_default(), "to");
+    page(&visit, &own_path(to.as_deref()), None)
+}
+
+/// Begins a session with the token of a form.
+pub(super) async fn sign_in(
+    State(SignInState { access, .. }): State<SignInState>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Response {
+    let is_secure = is_secure(&request);
+    let form = form(request.into_body()).await;
+    let to = own_path(query_value(&form, "to").as_deref());
+    let token = query_value(&form, "token").unwrap_or_default();
+    // A token that is copied from a terminal often has a blank behind it.
+    if !access.is_token(token.trim()) {
+        let text = "This is not the token. `politesse admin token` prints it.";
+        return (StatusCode::FORBIDDEN, page(&visit, &to, Some(text))).into_response();
+    }
+    // A new id each time: one that somebody else has put into the browser stays
+    // worth nothing (session fixation).
+    let Some(id) = access.sessions.begin() else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let cookie = access.sessions.cookie(Some(&id), &visit.link("/"));
+    see_other(&visit.link(&to), [secured(cookie, is_secure)])
+}
+
+/// Ends the session.
+pub(super) async fn sign_out(
+    State(SignInState { access, .. }): State<SignInState>,
+    Extension(visit): Extension<Visit>,
+    Extension(pass): Extension<Pass>,
+    request: Request,
+) -> Response {
+    if let Pass::Session(session) = pass {
+        access.sessions.end(&session);
+    }
+    let cookie = access.sessions.cookie(None, &visit.link("/"));
+    // Without `Secure` it would not replace one that has it (RFC 6265bis).
+    let secured_cookie = secured(cookie, is_secure(&request));
+    see_other(&visit.link("/login"), [secured_cookie])
+}
+
+/// Keeps the theme that was chosen.
+pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Request) -> Response {
+    let is_secure = is_secure(&request);
+    let form = form(request.into_body()).await;
+    let theme = Theme::named(&query_value(&form, "theme").unwrap_or_default()).as_str();
+    let to = own_path(query_value(&form, "to").as_deref());
+    let path = visit.link("/");
+    let cookie = format!(
+        "{THEME_COOKIE}={theme}; Path={path}; Max-Age={THEME_AGE}; HttpOnly; SameSite=Strict"
+    );
+    see_other(&visit.link(&to), [secured(cookie, is_secure)])
+}
+
+fn page(visit: &Visit, to: &str, error: Option<&str>) -> Response {
+    let content = DashboardPage {
+        title: "Sign in".to_owned(),
+        section: None,
+        body: sign_in_form(visit, to, error),
+    };
+    layout(visit, &content)
+}
+
+fn sign_in_form(visit: &Visit, to: &str, error: Option<&str>) -> Markup {
+    html! {
+        @if let Some(error) = error {
+            p class="error" role="alert" { (error) }
+        }
+        form method="post" action=(visit.link("/login")) class="sign-in" {
+            input type="hidden" name="to" value=(to);
+            // Password managers keep a token by a user.
+            input type="text" name="user" value="admin" autocomplete="username" hidden;
+            label for="token" { "Token of the admin listener" }
+            input id="token" type="password" name="token" required
+                autocomplete="current-password" aria-describedby="where";
+            p id="where" class="small" {
+                code { "politesse admin token" } " prints it on the machine of the proxy."
+            }
+            button class="primary" { "Sign in" }
+        }
+    }
+}
+
+/// Returns the path to go on to: one of ours, or `/`.
+fn own_path(wanted: Option<&str>) -> String {
+    // Browsers take `//` and `/\` for the begin of a host.
+    let is_own = |path: &&str| {
+        path.starts_with('/')
+            && !path.starts_with("//")
+            && path
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+    };
+    wanted.filter(is_own).unwrap_or("/").to_owned()
+}
+
+async fn form(body: Body) -> String {
+    let bytes = to_bytes(body, FORM_BYTES_MAX).await.unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn query_value(query: &str, name: &str) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let found = pairs.find(|(key, _)| key == name);
+    found.map(|(_, value)| value.into_owned())
+}
+
+fn is_secure(request: &Request) -> bool {
+    let arrival = request.extensions().get::<AdminArrival>();
+    arrival.is_some_and(|arrival| arrival.scheme == Scheme::Https)
+}
+
+fn secured(mut cookie: String, is_secure: bool) -> String {
+    if is_secure {
+        // Writing to a `String` cannot fail.
+        let _ = write!(cookie, "; Secure");
+    }
+    cookie
+}
+
+/// Sends a browser on by a GET (RFC 9110, section 15.4.4).
+fn see_other<const N: usize>(to: &str, cookies: [String; N]) -> Response {
+    let mut response = StatusCode::SEE_OTHER.into_response();
+    let fields = response.headers_mut();
+    let Ok(location) = HeaderValue::from_str(to) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    fields.insert(header::LOCATION, location);
+    for cookie in cookies {
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            fields.append(header::SET_COOKIE, cookie);
+        }
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: a link to the page to sign in leads to no other site afterwards.
+    #[test]
+    fn the_way_on_is_a_path_of_ours() {
+        for path in ["/", "/decisions?host=a.test", "/hosts/a.test#L12"] {
+            assert_eq!(own_path(Some(path)), path);
+        }
+        for path in [
+            "//evil.test",
+            "/\\evil.test",
+            "https://evil.test/",
+            "",
+            "a",
+            "/a\r\nb",
+            "/ ",
+        ] {
+            assert_eq!(own_path(Some(path)), "/", "{path:?}");
+        }
+        assert_eq!(own_path(None), "/");
+    }
+}

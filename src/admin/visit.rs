@@ -1,0 +1,104 @@
+//! Visit of a page: what its layout depends on beside the page itself.
+//!
+//! Does not know any page, nor how a session was found.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::access::Pass;
+use super::sessions::cookie;
+use crate::metrics::Metrics;
+
+/// Cookie of the theme that somebody has chosen.
+pub(super) const THEME_COOKIE: &str = "politesse_theme";
+
+/// Colours of pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Theme {
+    /// Those of the system.
+    #[default]
+    System,
+    /// Dark text on a light ground.
+    Light,
+    /// Light text on a dark ground.
+    Dark,
+}
+
+impl Theme {
+    /// All themes, in the order in which they are offered.
+    pub(super) const ALL: [Self; 3] = [Self::System, Self::Light, Self::Dark];
+
+    /// Returns the word of the theme.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    /// Finds the theme of a word; any other word stands for that of the system.
+    pub(super) fn named(word: &str) -> Self {
+        let found = Self::ALL.into_iter().find(|theme| theme.as_str() == word);
+        found.unwrap_or_default()
+    }
+
+    fn of(fields: &HeaderMap) -> Self {
+        cookie(fields, THEME_COOKIE).map_or(Self::System, Self::named)
+    }
+}
+
+/// Settings that all visits share.
+#[derive(Debug, Clone)]
+pub(super) struct VisitState {
+    /// Path below which the pages are for browsers; empty for `/`.
+    pub(super) base_path: Arc<str>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Visit of a page.
+#[derive(Clone)]
+pub(super) struct Visit {
+    base_path: Arc<str>,
+    /// Path and query of the page, below the base path.
+    pub(super) here: String,
+    pub(super) theme: Theme,
+    /// Token of the session's forms; absent without a session.
+    pub(super) form_token: Option<String>,
+    /// Whether the proxy only reports what it would refuse.
+    pub(super) is_reporting: bool,
+}
+
+impl Visit {
+    /// Makes the address of a page in a link.
+    pub(super) fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.base_path)
+    }
+}
+
+/// Middleware: adds the [`Visit`] to a request. After the one that finds the session.
+pub(super) async fn begin_visit(
+    State(state): State<VisitState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let here = request.uri().path_and_query();
+    let form_token = match request.extensions().get::<Pass>() {
+        Some(Pass::Session(session)) => Some(session.form_token()),
+        // A program needs none: it sends its token on purpose.
+        Some(Pass::Token) | None => None,
+    };
+    let visit = Visit {
+        base_path: Arc::clone(&state.base_path),
+        here: here.map_or_else(|| "/".to_owned(), ToString::to_string),
+        theme: Theme::of(request.headers()),
+        form_token,
+        is_reporting: state.metrics.report_mode.get() != 0,
+    };
+    request.extensions_mut().insert(visit);
+    next.run(request).await
+}

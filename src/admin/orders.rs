@@ -20,6 +20,7 @@ use serde_json::json;
 use super::api;
 use super::arrival::AdminArrival;
 use crate::audit::{AuditLog, RedactionRequest};
+use crate::clock;
 use crate::pace::back_off::ReleaseOrder;
 use politesse_robots::origin::Host;
 
@@ -70,7 +71,7 @@ pub(super) async fn release(
 pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) -> Response {
     let query = request.uri().query().unwrap_or_default();
     let Some(before) = before(query) else {
-        let text = "a time is wanted: ?before=2026-11-22T10:00:00Z\n";
+        let text = "a time in the past is wanted: ?before=2026-11-22T10:00:00Z\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
     // Only begun: it may go on for longer than a client waits for an answer.
@@ -81,7 +82,9 @@ pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) 
 }
 
 fn before(query: &str) -> Option<Timestamp> {
-    api::unescape(query.strip_prefix("before=")?)?.parse().ok()
+    let before: Option<Timestamp> = api::unescape(query.strip_prefix("before=")?)?.parse().ok();
+    // One that is to come would remove all that there is.
+    before.filter(|before| *before <= clock::now())
 }
 
 /// Takes the next step of the redaction in the query.

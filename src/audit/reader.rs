@@ -8,6 +8,7 @@ use std::iter;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::time::Instant;
 
@@ -23,6 +24,7 @@ use super::pages::{NumberedTable, TableScan};
 use super::pruned::PrunedEnd;
 use super::record_id::{RecordMarker, read_id};
 use super::schema;
+use super::tasks::PrunedNumbers;
 use super::tree_rows::TreeReader;
 use crate::clock;
 use crate::decision::digest::Digest;
@@ -283,6 +285,20 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn pruned_until(&self) -> Result<u64, AuditError> {
         Ok(count(PrunedEnd::read(&self.connection)?.last))
+    }
+
+    /// Finds the entries that [`AuditLog::prune`](super::AuditLog::prune) would remove:
+    /// those of parts in which everything is from before `before`.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn prunable(&self, before: Timestamp) -> Result<PrunedNumbers, AuditError> {
+        let pruned = PrunedEnd::read(&self.connection)?;
+        Ok(PrunedNumbers {
+            first: count(pruned.last + 1),
+            last: count(pruned.due(&self.connection, before)?),
+        })
     }
 
     /// Finds the lowest and the highest number of a decision, if there are any.

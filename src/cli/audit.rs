@@ -232,12 +232,15 @@ there yet.")]
     Bundle(BundleArguments),
     /// Removes entries that are old.
     #[command(after_help = "\
-Example: politesse audit prune --before 400d
+Examples:
+  politesse audit prune --before 400d
+  politesse audit prune --before 400d --yes
 
-Entries go by parts of 8,192 numbers, each when all of it is from before that time, and
-with them what they alone referred to. An event says who did it, and `verify` tells what
-was removed from what is missing. The proxy that runs does it bit by bit; without one
-the command does it itself. Each day by itself: audit.retention.")]
+Without --yes the command says which entries would go. They go by parts of 8,192
+numbers, each when all of it is from before that time, and with them what they alone
+referred to. An event says who did it, and `verify` tells what was removed from what is
+missing. The proxy that runs does it bit by bit; without one the command does it itself.
+Each day by itself: audit.retention.")]
     Prune(PruneArguments),
     /// Takes client and URL away from decisions; all proofs go on holding.
     #[command(after_help = "\

@@ -45,7 +45,7 @@ async fn origin() -> Origin {
 /// Has the proxy that runs remove what is older than `age`.
 async fn prune(proxy: &Proxy, age: &str) -> String {
     let admin = format!("admin.listen=\"{}\"", proxy.admin());
-    let arguments = ["audit", "prune", "--before", age, "--set", &admin];
+    let arguments = ["audit", "prune", "--before", age, "--yes", "--set", &admin];
     done(proxy.place(), &arguments).await.stdout
 }
 
@@ -106,10 +106,17 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         let proxy = config(&origin).start().await;
         fill_part(&proxy).await;
         let place = proxy.stop().await;
-        let said = done(&place, &["audit", "prune", "--before", "1s"])
-            .await
-            .stdout;
-        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        let asked = ["audit", "prune", "--before", "1s"];
+        let said = done(&place, &asked).await.stdout;
+        let text = "entries 1 to 8192 would be removed; --yes removes them\n";
+        assert_eq!(said, text);
+        let outcome = place.run(&["audit", "prune", "--before", "2999-01-01", "--yes"]);
+        let outcome = outcome.await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
+        done(&place, &["audit", "show", "3"]).await;
+        let said = done(&place, &[&asked[..], &["--yes"]].concat()).await;
+        assert_eq!(said.stdout, "entries 1 to 8192 are removed\n");
         let url = "http://o.test/no/0";
         let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
         assert_eq!(listed.stdout, "");

@@ -8,10 +8,12 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
 use super::arguments::time;
+use crate::audit::reader::AuditReader;
 use crate::audit::{AuditError, AuditLog, Options, PrunedNumbers};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, print};
 use crate::cli::process::runtime;
+use crate::clock;
 use crate::config::Settings;
 use crate::metrics::Metrics;
 
@@ -19,16 +21,26 @@ use crate::metrics::Metrics;
 #[derive(Debug, Args)]
 pub(crate) struct PruneArguments {
     /// What is from before goes: a time, a day, or how long ago (400d).
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
     before: Timestamp,
+    /// Removes; without it the entries are only told.
+    #[arg(long)]
+    yes: bool,
 }
 
-/// Removes the entries from before a time.
+/// Reads a time. One that is to come would remove all that there is: it is a slip.
+fn past_time(text: &str) -> Result<Timestamp, String> {
+    match time(text)? {
+        before if clock::now() < before => Err("a time in the past is wanted".to_owned()),
+        before => Ok(before),
+    }
+}
+
+/// Removes the entries from before a time, or tells which would be removed.
 pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Result<Exit> {
-    let stopped = runtime()?.block_on(prune_stopped(&settings.audit, asked.before));
-    let numbers = match stopped {
-        Err(AuditError::Locked(_)) => prune_running(settings, asked.before)?,
-        stopped => stopped?,
+    let numbers = match asked.yes {
+        true => removed(asked.before, settings)?,
+        false => AuditReader::open(&settings.audit.path)?.prunable(asked.before)?,
     };
     let PrunedNumbers { first, last } = numbers;
     if last < first {
@@ -36,7 +48,19 @@ pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Resu
             "there is nothing to remove: entries go by parts of 8,192, each when all of it is older\n",
         );
     }
-    print(&format!("entries {first} to {last} are removed\n"))
+    print(&match asked.yes {
+        true => format!("entries {first} to {last} are removed\n"),
+        false => format!("entries {first} to {last} would be removed; --yes removes them\n"),
+    })
+}
+
+/// Removes the entries, by the proxy that runs or in its place.
+fn removed(before: Timestamp, settings: &Settings) -> anyhow::Result<PrunedNumbers> {
+    let stopped = runtime()?.block_on(prune_stopped(&settings.audit, before));
+    match stopped {
+        Err(AuditError::Locked(_)) => prune_running(settings, before),
+        stopped => Ok(stopped?),
+    }
 }
 
 /// Removes entries of a record to which no proxy writes, all of them before it

@@ -29,7 +29,7 @@ pub enum AuditError {
     #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]
     Locked(PathBuf),
     /// There is no database to read.
-    #[error("there is no audit log {}", .0.display())]
+    #[error("there is no audit log {}: is it that of another configuration (--config FILE, audit.path)?", .0.display())]
     Missing(PathBuf),
     /// Somebody other than the owner may write to a file of the record, or to
     /// its folder.
@@ -69,10 +69,10 @@ pub enum AuditError {
     #[error("cannot create {}", .0.display())]
     Create(PathBuf, #[source] io::Error),
     /// The file is there, and is no database that could be opened.
-    #[error("cannot open the audit log {}", .0.display())]
+    #[error("cannot open the audit log {}{}", .0.display(), repair_of(.1))]
     Open(PathBuf, #[source] rusqlite::Error),
     /// The file was written by a newer version, or by another program.
-    #[error("the audit log {} has schema {found}, this version knows {known}", path.display())]
+    #[error("the audit log {} has schema {found}, this version knows {known}: it is of a newer version, which is wanted here, or of another program", path.display())]
     Schema {
         /// The file.
         path: PathBuf,
@@ -116,7 +116,7 @@ pub enum AuditError {
     #[error("cannot use the key that signs heads of the record, {} (audit.seal_key)", .0.display())]
     SealKey(PathBuf, #[source] SealKeyError),
     /// The database could not be read.
-    #[error("the audit log cannot be read")]
+    #[error("the audit log cannot be read{}", repair_of(.0))]
     Read(#[from] rusqlite::Error),
     /// More sums were asked for than memory is given to.
     #[error(
@@ -183,6 +183,18 @@ impl From<rusqlite::Error> for WriteError {
             Some(ErrorCode::DatabaseBusy) => Self::Locked(error),
             _ => Self::Sqlite(error),
         }
+    }
+}
+
+/// Returns what is to be done about a file that is cut or damaged, as the end of a
+/// sentence.
+fn repair_of(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            ", since its file is damaged: put a backup in its place with `politesse audit \
+             restore FILE`, or move it away, and `politesse serve --new-record` begins another"
+        }
+        _ => "",
     }
 }
 

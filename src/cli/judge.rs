@@ -36,12 +36,13 @@ use self::report::print_counts;
 use self::robots_index::AnswerChoice;
 use self::rows::RequestRows;
 use self::verdicts::{PastJudge, RobotsPlace};
+use super::audit::export::require_new;
 use super::audit::rows::FormArguments;
 use super::check::context::{CheckContext, TermArguments};
 use super::check::saved::SavedFolder;
 use super::configuration::ConfigurationRequest;
 use super::lines::open;
-use super::output::{Exit, Usage, print_notice};
+use super::output::{Exit, print_notice};
 
 /// Requests of a log that are judged at a time.
 const BATCH_REQUESTS: usize = 8192;
@@ -121,9 +122,8 @@ pub(super) fn judge(
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
     // Before hours of judging, not after them.
-    if let Some(path) = arguments.html.as_deref().filter(|path| path.exists()) {
-        let name = path.display();
-        return Err(Usage::Arguments(format!("{name} is there already")).into());
+    if let Some(path) = &arguments.html {
+        require_new(path)?;
     }
     let context = CheckContext::offline(&arguments.terms, configuration)?;
     let folder = match &arguments.robots {
@@ -249,6 +249,9 @@ impl<'a> Judging<'a> {
         if let Some(path) = &self.arguments.html {
             write_page(counts, self.files, path)?;
         }
+        if counts.totals.all() == 0 {
+            print_notice("there is no request to judge");
+        }
         // Unlike in other commands a request that was disallowed counts before one
         // of which nothing is known: hardly an archive is without these.
         Ok(
@@ -256,7 +259,8 @@ impl<'a> Judging<'a> {
                 counts.totals.disallowed,
                 counts.totals.unknown + counts.unread,
             ) {
-                (0, 0) => Exit::Done,
+                // An empty file is no proof of a polite crawl.
+                (0, 0) if 0 < counts.totals.all() => Exit::Done,
                 (0, _) => Exit::Unknown,
                 (_, _) => Exit::Not,
             },

@@ -116,7 +116,7 @@ the members of `check --batch`. What cannot be known is neither allowed nor disa
 no robots.txt before the request, nobody who says which crawler it was.
 
 Exit codes: 0 all allowed, 1 something disallowed, 3 nothing disallowed and something
-not to be known or not to be read.")]
+not to be known or not to be read, or no request at all.")]
     Judge(judge::JudgeArguments),
     /// Tells which robots directives of a page are in force, as the proxy would.
     #[command(after_help = "\

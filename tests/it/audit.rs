@@ -309,6 +309,38 @@ fn a_second_proxy_does_not_start_in_a_folder_whose_files_were_removed() {
     });
 }
 
+// Ours: whoever is told that something cannot be read is told what to do.
+#[test]
+fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
+    run(async {
+        let place = Config::default().start().await.stop().await;
+        let list = async || {
+            let outcome = place.run(&["audit", "list"]).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            outcome.stderr
+        };
+        let file = place.path("audit.db");
+        let whole = std::fs::read(&file).unwrap();
+        // Without its WAL file, which would make it whole again.
+        for end in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(place.path(&format!("audit.db{end}")));
+        }
+        for bytes in [
+            &whole[..20_000],
+            b"no database at all, but of the length of one"
+                .repeat(99)
+                .as_slice(),
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            let said = list().await;
+            assert!(said.contains("politesse audit restore FILE"), "{said}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        let said = list().await;
+        assert!(said.contains("--config FILE, audit.path"), "{said}");
+    });
+}
+
 // Ours: neither a version that is older than the first release nor one that is
 // still to come is guessed at.
 #[test]
@@ -320,7 +352,8 @@ fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .unwrap();
         let next = known + 1;
-        let newer = format!("has schema {next}, this version knows {known}");
+        let newer =
+            format!("has schema {next}, this version knows {known}: it is of a newer version");
         for (version, said) in [
             (next, newer.as_str()),
             (9, "has schema 9, of a version before the first release"),

@@ -145,7 +145,7 @@ fn a_bundle_of_a_host_has_its_decisions_and_a_report_for_people() {
             "{proved:?}"
         );
         let again = place.run(&["audit", "bundle", "-o", "b.zip"]).await;
-        assert_eq!(again.code, Some(1), "{again:?}");
+        assert_eq!(again.code, Some(2), "{again:?}");
         let none = ["audit", "bundle", "-o", "c.zip", "--host", "r.test"];
         let none = place.run(&none).await;
         assert_eq!(none.code, Some(1), "{none:?}");

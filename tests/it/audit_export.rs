@@ -108,8 +108,21 @@ fn a_file_is_for_its_owner_and_is_never_written_over() {
         let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let again = place.run(&arguments).await;
-        assert_eq!(again.code, Some(1), "{again:?}");
+        assert_eq!(again.code, Some(2), "{again:?}");
         assert!(again.stderr.contains("is there already"), "{again:?}");
+        for (name, said) in [
+            (
+                "/dev/full",
+                "/dev/full is no file: the name of a new one is wanted",
+            ),
+            ("-", "the name of a new file is wanted, not -"),
+        ] {
+            let failed = place
+                .run(&["audit", "export", "--as", "csv", "-o", name])
+                .await;
+            assert_eq!(failed.code, Some(2), "{failed:?}");
+            assert!(failed.stderr.contains(said), "{failed:?}");
+        }
         for (name, code) in [("rows.csv.gz", Some(2)), ("no/rows.csv", Some(1))] {
             let failed = place
                 .run(&["audit", "export", "--as", "csv", "-o", name])

@@ -403,6 +403,11 @@ fn exit_codes_tell_disallowed_from_unknown() {
             }
             assert_eq!(judged(&warc, &[]).await.code, Some(code), "{pages:?}");
         }
+        // Nothing was judged: it does not pass for a crawl that kept to the rules.
+        let nothing = judged(&Warc::plain(), &[]).await;
+        assert_eq!(nothing.code, Some(3), "{nothing:?}");
+        let said = "there is no request to judge";
+        assert!(nothing.stderr.contains(said), "{nothing:?}");
         let folder = folder(&Warc::plain());
         std::fs::write(folder.path().join("page.html"), "<html>").unwrap();
         for arguments in [

@@ -54,7 +54,10 @@ pub enum ZipError {
     #[error(transparent)]
     File(#[from] io::Error),
     /// The file is none of this form.
-    #[error("it is no archive as politesse writes them: {0}")]
+    #[error(
+        "it is no archive as politesse writes them: {0}; if another program has packed it anew, \
+         ask for the original file"
+    )]
     Form(&'static str),
     /// There are more files than the format counts, or they are longer.
     #[error(

@@ -147,6 +147,23 @@ impl ExportRun<'_> {
     }
 }
 
+/// Checks that `path` is the name of a file that can be made.
+///
+/// # Errors
+///
+/// Something that is there, and `-`, which would be a file of that name: what is
+/// written to stdout cannot be taken back if its end is missing.
+pub(crate) fn require_new(path: &Path) -> Result<(), Usage> {
+    let name = path.display();
+    let problem = match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_file() => format!("{name} is there already"),
+        Ok(_) => format!("{name} is no file: the name of a new one is wanted"),
+        Err(_) if path == Path::new("-") => "the name of a new file is wanted, not -".to_owned(),
+        Err(_) => return Ok(()),
+    };
+    Err(Usage::Arguments(problem))
+}
+
 /// Makes the file `path`, which must not be there, for its owner alone, with what
 /// `write` writes to it.
 ///
@@ -157,7 +174,7 @@ pub(crate) fn write_new_file<T>(
     path: &Path,
     write: impl FnOnce(&File) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    anyhow::ensure!(!path.exists(), "{} is there already", path.display());
+    require_new(path)?;
     // Under another name until it is whole: half a file must not pass for one.
     let mut name = path.as_os_str().to_owned();
     name.push(".part");

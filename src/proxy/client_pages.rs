@@ -210,8 +210,8 @@ struct ClientRow {
     lines: Vec<String>,
 }
 
-/// Returns the lines for each client. `tests/clients/table` tries them, as the table
-/// of `docs/clients.md` has them.
+/// Returns the lines for each client: those of the table in `docs/clients.md`, which
+/// `tests/clients/table` tries, and of git.
 fn rows(proxy: ListenAddress) -> Vec<ClientRow> {
     let ListenAddress { scheme, address } = proxy;
     // curl wants a further option for the certificate of the proxy itself.
@@ -401,6 +401,26 @@ mod tests {
         let guide = text(&pages("127.0.0.1:1", Scheme::Http), ClientPage::Guide);
         for forbidden in ["<style", "style=", "<script", "onclick", "http-equiv"] {
             assert!(!guide.contains(forbidden), "{forbidden}");
+        }
+    }
+
+    // Ours: what is tried there is what is said here.
+    #[test]
+    fn the_lines_say_what_the_table_in_the_book_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/clients.md");
+        let book = std::fs::read_to_string(path).unwrap();
+        let rows = rows(listen("127.0.0.1:3128", Scheme::Http));
+        assert!(8 < rows.len());
+        for row in rows.iter().filter(|row| row.client != "git") {
+            for word in row.lines.iter().flat_map(|line| line.split(' ')) {
+                let name = word.split('=').next().unwrap_or_default();
+                let is_variable = word.contains('=') && !name.starts_with('-');
+                let is_option = name.starts_with("--") || name.starts_with("-D");
+                // curl's way to name the proxy stands for two variables.
+                if (is_variable || is_option) && name != "--proxy" {
+                    assert!(book.contains(name), "{}: {name}", row.client);
+                }
+            }
         }
     }
 }

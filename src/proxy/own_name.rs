@@ -3,7 +3,7 @@
 //!
 //! The name is never resolved, and no request for it leaves the proxy: `request`
 //! refuses whatever is not one of the pages, and `upstream` denies the name whoever
-//! asks. Does not know what the pages say.
+//! asks (docs/decisions/028-own-name.md). Does not know what the pages say.
 
 use bytes::Bytes;
 use http::header::{

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::names::NameLimiter;
+use crate::clients::client::ClientId;
 use crate::clock;
 use crate::decision::access::Cause;
 use crate::decision::decide::{Decision, Inquiry, Policy, decide};
@@ -65,6 +66,10 @@ impl Decider {
             Ok(address) => address,
             Err(decided) => return *decided,
         };
+        if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
+            let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
+            return OriginDecision::unasked(decision, address);
+        }
         let robots = self
             .robots
             .snapshot(inquiry, asker, wait.longest, wait.client_gone)
@@ -105,14 +110,7 @@ impl Decider {
     ) -> Result<Option<IpAddr>, Box<OriginDecision>> {
         let origin = &inquiry.target.origin;
         let refused = match self.egress.admits(origin, asker.client.as_ref()).await {
-            Ok(admitted) => {
-                let address = admitted.address();
-                let Some(snapshot) = self.names_exceeded(inquiry, asker) else {
-                    return Ok(address);
-                };
-                let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
-                OriginDecision::unasked(decision, address)
-            }
+            Ok(admitted) => return Ok(admitted.address()),
             Err(DialError::Denied(denial)) => {
                 let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
                 let denied = Decision::denied(asked, policy, clock::now(), denial);
@@ -127,11 +125,14 @@ impl Decider {
     }
 
     /// Returns a snapshot that refuses everything if the client has used more
-    /// product tokens at this origin than `robots.max_names`.
+    /// product tokens at this origin than `robots.max_names`. Without a client those
+    /// of the proxy itself count.
     fn names_exceeded(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Snapshot> {
-        let (names, client) = (self.names.as_ref()?, asker.client.as_ref()?);
+        let names = self.names.as_ref()?;
+        let client = asker.client.as_ref();
+        let id = client.map_or(&ClientId::Proxy, |client| &client.id);
         let (origin, token) = (&inquiry.target.origin, inquiry.crawler.token()?);
-        let until = names.admit(&client.id, origin, token).err()?;
+        let until = names.admit(id, origin, token).err()?;
         let key = CacheKey {
             origin: origin.clone(),
             token: Some(token.clone()),

@@ -37,8 +37,7 @@ pub const PLAN_TIME_MAX: Duration = Duration::from_secs(15);
 pub struct PlanRequest {
     /// `User-Agent` of the crawler.
     pub user_agent: HeaderValue,
-    /// Client on whose behalf robots.txt is asked for, and by whom shares and turns
-    /// are counted.
+    /// Client by whom its turns would be counted.
     pub sharer: Arc<Client>,
     /// Address of the client.
     pub address: IpAddr,
@@ -137,7 +136,9 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
         request,
         crawler,
         asker: Asker {
-            client: Some(Arc::clone(&request.sharer)),
+            // For the proxy itself: a question must not use up the names by which the
+            // client may come to an origin (`robots.max_names`), nor its shares.
+            client: None,
             user_agent: Some(request.user_agent.clone()),
             from: None,
         },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kit::client::{Crawler, Reply, get, metrics};
+use crate::kit::client::{Crawler, Reply, get, get_as, metrics};
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, delaying, standard};
 use crate::kit::page::{Gate, Page};
@@ -309,5 +309,31 @@ fn eight_origins_are_asked_at_a_time_and_none_is_waited_for_too_long() {
             "{again:?}"
         );
         assert_eq!(origin.robots_fetches(), 12);
+    });
+}
+
+// Ours: `robots.max_names`. A question takes none of the names of a crawler.
+#[test]
+fn questions_have_names_of_their_own() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let config = resolve("o.test", origin.address()).set("robots.max_names = 2");
+        let proxy = config.start().await;
+        let token = bearer(&proxy).await;
+        let ask = async |agent: &str, fetch: bool| {
+            let question = json!({ "agent": agent, "urls": ["http://o.test/"], "fetch": fetch });
+            let reply = post(&proxy, question.to_string().as_bytes(), &[&token, JSON]).await;
+            reply.json()["answers"][0]["verdict"].clone()
+        };
+        for (agent, verdict) in [("A", "allow"), ("B", "allow"), ("C", "disallow")] {
+            assert_eq!(ask(agent, true).await, verdict, "{agent}");
+        }
+        for (agent, status) in [("D", 200), ("E", 200), ("F", 403)] {
+            let reply = get_as(&proxy, agent, "http://o.test/").await;
+            assert_eq!(reply.status(), status, "{agent}");
+        }
+        assert_eq!(ask("E", false).await, "allow");
+        assert_eq!(ask("C", false).await, "unknown");
+        assert_eq!(origin.robots_fetches(), 4);
     });
 }

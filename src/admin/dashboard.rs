@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::access::{Access, require_own_origin, require_token};
 use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
-use super::pages::{Dashboard, EXPORTS_MAX, decision, decisions, overview};
+use super::pages::{Dashboard, EXPORTS_MAX, decision, decisions, host, overview, queues};
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::PaceSource;
 use super::visit::{VisitState, begin_visit};
@@ -56,6 +56,8 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/stream", get(decisions::stream))
         .route("/decisions/export", get(decisions::export))
         .route("/decisions/{number}", get(decision::page))
+        .route("/hosts", get(host::page))
+        .route("/queues", get(queues::page))
         .with_state(Arc::clone(&dashboard))
         .route("/logout", post(sign_in::sign_out))
         .with_state(sign_in.clone())
@@ -73,6 +75,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/decisions", get(decisions::api))
         .route("/api/v1/decisions/stream", get(decisions::api_stream))
         .route("/api/v1/decisions/{number}", get(decision::api))
+        .route("/api/v1/hosts", get(host::api))
         .with_state(dashboard)
         .route_layer(from_fn_with_state(access, require_token));
     pages.merge(open).merge(api)

@@ -83,15 +83,21 @@ pub(super) enum DashboardSection {
     Overview,
     /// The record.
     Decisions,
+    /// One host.
+    Hosts,
+    /// Hosts that are asked now.
+    Queues,
 }
 
 impl DashboardSection {
-    const ALL: [Self; 2] = [Self::Overview, Self::Decisions];
+    const ALL: [Self; 4] = [Self::Overview, Self::Decisions, Self::Hosts, Self::Queues];
 
     fn title(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
             Self::Decisions => "Decisions",
+            Self::Hosts => "Hosts",
+            Self::Queues => "Queues",
         }
     }
 
@@ -99,6 +105,8 @@ impl DashboardSection {
         match self {
             Self::Overview => "/",
             Self::Decisions => "/decisions",
+            Self::Hosts => "/hosts",
+            Self::Queues => "/queues",
         }
     }
 }

@@ -20,6 +20,7 @@ mod live;
 mod orders;
 mod pages;
 mod places;
+mod robots_view;
 mod sessions;
 mod sign_in;
 mod state_pages;

@@ -133,6 +133,19 @@ pub fn report_facts(
     })
 }
 
+/// Sums the decisions that meet `filter`, of which times and host count and nothing
+/// else, by host and ruling.
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub fn ruling_sums(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+) -> Result<Vec<RulingSums>, AuditError> {
+    rulings(reader, filter, &mut KeyTexts::new(&reader.connection))
+}
+
 fn hours(
     reader: &AuditReader,
     filter: &DecisionFilter,

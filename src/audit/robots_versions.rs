@@ -79,6 +79,23 @@ pub fn robots_versions(
     Ok(history.versions)
 }
 
+/// Finds all versions of the robots.txt of `owner`, by origin and then by time,
+/// without the decisions that rest on them, for which all of a host's are looked at.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn fetched_versions(
+    reader: &AuditReader,
+    owner: &RobotsOwner,
+) -> Result<Vec<RobotsVersion>, AuditError> {
+    let mut history = RobotsHistory::default();
+    for origin in origins(&reader.connection, owner)? {
+        history.add_origin(reader, &origin)?;
+    }
+    Ok(history.versions)
+}
+
 /// Versions that were found so far.
 #[derive(Debug, Default)]
 struct RobotsHistory {

@@ -6,7 +6,6 @@ mod bundle_page;
 mod ecs;
 pub(super) mod export;
 mod heads;
-mod line_diff;
 mod listing;
 mod prune;
 mod redact;

@@ -4,6 +4,7 @@
 //! Does not know what a report is about.
 
 pub(crate) mod charts;
+pub(crate) mod line_diff;
 pub(crate) mod over_time;
 pub(crate) mod words;
 

@@ -16,12 +16,15 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon, until};
 
 /// Pages that want a session.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 8] = [
     "/",
     "/?hours=720",
     "/decisions",
     "/decisions?host=o.test&verdict=disallow",
     "/decisions/99999",
+    "/hosts",
+    "/hosts?host=o.test",
+    "/queues",
 ];
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /<script>alert(1)</script>\n";
@@ -386,6 +389,47 @@ fn decisions_are_found_by_filter_and_page_by_page() {
         );
         let json = browser.json(&format!("/api/v1/decisions/{seq}")).await;
         assert_eq!(json["decided_again"], "same");
+    });
+}
+
+// Ours: the lines that decided are marked with their counts.
+#[test]
+fn the_page_of_a_host_marks_the_lines_that_decided() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let host = browser.json("/api/v1/hosts?host=O.TEST.").await;
+        assert_eq!(
+            (&host["requests"], &host["refusals"]),
+            (&4.into(), &3.into())
+        );
+        let rule = &host["rules"][0];
+        assert_eq!(rule["rule"], "Disallow: /private");
+        assert_eq!((&rule["line"], &rule["requests"]), (&2.into(), &2.into()));
+        let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
+        let page = browser.get("/hosts?host=o.test").await.text();
+        assert!(page.contains("<tr id=\"L2\" class=\"decided\">"), "{page}");
+        assert!(page.contains("◀ decided 2 requests"), "{page}");
+        assert!(
+            page.contains(sha256) && page.contains("<tr id=\"L1\">"),
+            "{page}"
+        );
+        // A file of another host cannot be asked for, nor one that is not there.
+        let other = format!("/hosts?host=p.test&sha256={sha256}");
+        assert!(!browser.get(&other).await.text().contains("/private"));
+        assert_eq!(browser.get("/hosts?host=a/b").await.status(), 400);
+    });
+}
+
+// Ours.
+#[test]
+fn what_changed_in_a_robots_txt_is_shown() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let host = browser.json("/api/v1/hosts?host=o.test").await;
+        let sha256 = host["versions"][0]["sha256"].as_str().unwrap();
+        let target = format!("/hosts?host=o.test&sha256={sha256}&previous={sha256}");
+        let page = browser.get(&target).await.text();
+        assert!(page.contains("0 lines added, 0 removed"), "{page}");
     });
 }
 

@@ -12,24 +12,18 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
 use crate::admin::api::json;
 use crate::admin::decision_view::verdict_mark;
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
+use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
 use crate::audit::AuditError;
 use crate::explain::DecisionDetails;
 use crate::explain::facts::{Facts, sentence};
 use crate::inert::inert;
-use crate::page::words::{number, shown};
 use politesse_robots::origin::Target;
-
-/// Lines of a robots.txt that are shown. A file of 500 KiB may have more of them, and
-/// a browser would take seconds for it.
-const LINES_MAX: usize = 5_000;
-/// Characters of a line that are shown.
-const LINE_MAX: usize = 2_000;
 
 /// Shows a decision.
 pub(crate) async fn page(
@@ -120,11 +114,13 @@ fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
     let all = DecisionQuery::default;
     html! {
         p class="actions" {
+            // A redacted URL is none that could be asked for.
             @if !details.record.is_redacted() {
                 (rows_link(visit, &all().with("url", &details.record.url), "this URL"))
             }
             @if let Some(host) = &host {
-                (rows_link(visit, &all().with("host", host), "this host"))
+                span { "host " (host_link(visit, host)) }
+                (rows_link(visit, &all().with("host", host), "decisions at this host"))
                 @if let Some(rule) = &ruling.rule {
                     (rows_link(visit, &all().with("host", host).with("rule", rule), "this rule at this host"))
                 }
@@ -143,32 +139,13 @@ fn robots_file(details: &DecisionDetails) -> Markup {
     let Some(robots) = details.robots() else {
         return html! {};
     };
-    let decided = details.record.ruling.line;
-    let count = robots.numbered_lines().count();
+    let mark = |line| LineMark {
+        line,
+        note: html! { b { "◀ decided" } },
+    };
+    let marks: Vec<_> = details.record.ruling.line.map(mark).into_iter().collect();
     html! {
         h2 { "robots.txt as it was" }
-        @if LINES_MAX < count {
-            p class="small" { "The first " (number(LINES_MAX as u64)) " lines of " (number(count as u64)) "." }
-        }
-        div class="file" tabindex="0" role="region" aria-label="robots.txt" {
-            table {
-                caption { (number(count as u64)) " lines" }
-                thead {
-                    tr { th scope="col" class="n" { "line" } th scope="col" { "text" } }
-                }
-                tbody {
-                    @for (at, text) in robots.numbered_lines().take(LINES_MAX) {
-                        @let is_it = decided == Some(at);
-                        tr id=(format!("L{at}")) class=[is_it.then_some("decided")] {
-                            th scope="row" class="n" { a href=(format!("#L{at}")) { (at) } }
-                            td {
-                                code { bdi { (shown(&text, LINE_MAX)) } }
-                                @if is_it { " " b { "◀ decided" } }
-                            }
-                        }
-                    }
-                }
-            }
-        }
+        (robots_lines(&robots, &marks))
     }
 }

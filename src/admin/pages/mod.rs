@@ -5,7 +5,9 @@
 
 pub(super) mod decision;
 pub(super) mod decisions;
+pub(super) mod host;
 pub(super) mod overview;
+pub(super) mod queues;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,7 @@ use super::state_pages::PaceSource;
 use super::visit::Visit;
 use crate::audit::{AuditError, AuditLog};
 use crate::metrics::Metrics;
+use crate::page::words::foreign;
 
 /// Longest time that the record is searched for a page.
 pub(super) const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -66,4 +69,12 @@ pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Respons
 /// Makes a link to the decisions of `query` with `text`.
 pub(super) fn rows_link(visit: &Visit, query: &DecisionQuery, text: &str) -> Markup {
     html! { a href=(visit.link(&query.behind("/decisions"))) { (text) } }
+}
+
+/// Makes a link to the page of a host.
+pub(super) fn host_link(visit: &Visit, host: &str) -> Markup {
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("host", host)
+        .finish();
+    html! { a href=(visit.link(&format!("/hosts?{query}"))) { (foreign(host)) } }
 }

@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
-use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
 use crate::admin::api::json;
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
@@ -273,7 +273,7 @@ impl OverviewPage {
                 section { (self.refused("Top rules", "rule", &self.rules, visit)) }
                 section { (self.crawlers(visit)) }
                 section { (self.waits(visit)) }
-                section { (self.delayed()) }
+                section { (self.delayed(visit)) }
                 section { (self.health()) }
             }
         }
@@ -404,7 +404,7 @@ impl OverviewPage {
                                 @let refused = entry.sums.refusals + entry.sums.reported;
                                 tr {
                                     th scope="row" {
-                                        @if key == "rule" { (code(name)) } @else { (foreign(name)) }
+                                        @if key == "rule" { (code(name)) } @else { (host_link(visit, name)) }
                                     }
                                     td class="n" {
                                         @let query = rows.clone().with("verdict", "disallow");
@@ -507,7 +507,7 @@ impl OverviewPage {
         }
     }
 
-    fn delayed(&self) -> Markup {
+    fn delayed(&self, visit: &Visit) -> Markup {
         html! {
             h2 { "Hosts that make requests wait" }
             @if self.delayed_hosts.is_empty() { p class="small" { "None now." } } @else {
@@ -524,7 +524,7 @@ impl OverviewPage {
                         tbody {
                             @for host in &self.delayed_hosts {
                                 tr {
-                                    th scope="row" { (foreign(&host.host)) }
+                                    th scope="row" { (host_link(visit, &host.host)) }
                                     td class="t" {
                                         @match host.backoff_until {
                                             Some(until) => { (time(until)) }

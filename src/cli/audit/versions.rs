@@ -5,13 +5,13 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::line_diff::LineDiff;
 use super::rows::{RowForm, write_json};
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 use crate::cli::output::{Exit, print_notice};
 use crate::inert::{csv_line, csv_row, inert};
+use crate::page::line_diff::LineDiff;
 
 /// Rulings of a version that people are shown; the others are counted.
 const RULINGS_SHOWN: usize = 20;

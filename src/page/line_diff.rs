@@ -35,13 +35,13 @@ struct DiffLine<'a> {
 
 /// Differences between two texts.
 #[derive(Debug)]
-pub(super) struct LineDiff<'a> {
+pub(crate) struct LineDiff<'a> {
     lines: Vec<DiffLine<'a>>,
 }
 
 impl<'a> LineDiff<'a> {
     /// Compares `old` with `new`.
-    pub(super) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
+    pub(crate) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
         let (old, new) = (lines(old), lines(new));
         let pairs = old.iter().zip(&new);
         let head = pairs.take_while(|(one, other)| one == other).count();
@@ -65,12 +65,12 @@ impl<'a> LineDiff<'a> {
     }
 
     /// Counts the lines that were added.
-    pub(super) fn added(&self) -> usize {
+    pub(crate) fn added(&self) -> usize {
         self.count(LineChange::Added)
     }
 
     /// Counts the lines that were removed.
-    pub(super) fn removed(&self) -> usize {
+    pub(crate) fn removed(&self) -> usize {
         self.count(LineChange::Removed)
     }
 
@@ -82,7 +82,7 @@ impl<'a> LineDiff<'a> {
     /// Writes the differences in the unified format, without the names of the files.
     /// Characters that control a terminal are escaped, so the text is for people and
     /// not for `patch`.
-    pub(super) fn unified(&self) -> String {
+    pub(crate) fn unified(&self) -> String {
         let mut text = String::new();
         let (mut old, mut new, mut shown, mut left) = (1, 1, 0, 0);
         for hunk in self.hunks() {

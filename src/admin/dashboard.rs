@@ -13,13 +13,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::access::{Access, require_own_origin, require_token};
+use super::check::PlanSource;
 use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
-use super::pages::{Dashboard, EXPORTS_MAX, decision, decisions, host, overview, queues};
+use super::pages::{Dashboard, EXPORTS_MAX, decision, decisions, host, overview, queues, test_url};
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::PaceSource;
 use super::visit::{VisitState, begin_visit};
 use crate::audit::AuditLog;
+use crate::clients::directory::ClientDirectory;
 use crate::metrics::Metrics;
 
 /// Parts that the dashboard is made of.
@@ -29,6 +31,8 @@ pub(super) struct DashboardParts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) access: Arc<Access>,
     pub(super) pace: PaceSource,
+    pub(super) plan: PlanSource,
+    pub(super) clients: Arc<ClientDirectory>,
     /// Path below which the pages are for browsers; empty for `/`.
     pub(super) base_path: Arc<str>,
     /// Tasks of the live view and of exports.
@@ -58,6 +62,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/{number}", get(decision::page))
         .route("/hosts", get(host::page))
         .route("/queues", get(queues::page))
+        .route("/test", get(test_url::page).post(test_url::ask))
         .with_state(Arc::clone(&dashboard))
         .route("/logout", post(sign_in::sign_out))
         .with_state(sign_in.clone())
@@ -97,6 +102,8 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         metrics: parts.metrics,
         pace: parts.pace,
         live,
+        plan: parts.plan,
+        clients: parts.clients,
         exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         tracker: parts.tracker,
     })

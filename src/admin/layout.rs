@@ -87,10 +87,18 @@ pub(super) enum DashboardSection {
     Hosts,
     /// Hosts that are asked now.
     Queues,
+    /// A question about a URL.
+    Test,
 }
 
 impl DashboardSection {
-    const ALL: [Self; 4] = [Self::Overview, Self::Decisions, Self::Hosts, Self::Queues];
+    const ALL: [Self; 5] = [
+        Self::Overview,
+        Self::Decisions,
+        Self::Hosts,
+        Self::Queues,
+        Self::Test,
+    ];
 
     fn title(self) -> &'static str {
         match self {
@@ -98,6 +106,7 @@ impl DashboardSection {
             Self::Decisions => "Decisions",
             Self::Hosts => "Hosts",
             Self::Queues => "Queues",
+            Self::Test => "Test a URL",
         }
     }
 
@@ -107,6 +116,7 @@ impl DashboardSection {
             Self::Decisions => "/decisions",
             Self::Hosts => "/hosts",
             Self::Queues => "/queues",
+            Self::Test => "/test",
         }
     }
 }

@@ -165,6 +165,8 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         metrics: Arc::clone(&admin.metrics),
         access: Arc::clone(&admin.access),
         pace: admin.pace.clone(),
+        plan: admin.plan.clone(),
+        clients: Arc::clone(&admin.clients),
         base_path: Arc::clone(&admin.base_path),
         tracker: tracker.clone(),
         end: end.clone(),

@@ -16,7 +16,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon, until};
 
 /// Pages that want a session.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 10] = [
     "/",
     "/?hours=720",
     "/decisions",
@@ -25,6 +25,8 @@ const PAGES: [&str; 8] = [
     "/hosts",
     "/hosts?host=o.test",
     "/queues",
+    "/test",
+    "/test?agent=%3Cscript%3E&url=http://o.test/%3Cscript%3E",
 ];
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /<script>alert(1)</script>\n";
@@ -430,6 +432,44 @@ fn what_changed_in_a_robots_txt_is_shown() {
         let target = format!("/hosts?host=o.test&sha256={sha256}&previous={sha256}");
         let page = browser.get(&target).await.text();
         assert!(page.contains("0 lines added, 0 removed"), "{page}");
+    });
+}
+
+// Ours: a URL is tested by the cache, by the site, and by a text.
+#[test]
+fn a_url_is_tested_without_being_asked_for() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
+        let config = Config::default().resolve("p.test", origin.address());
+        let browser = Browser::new(config).await;
+        let admin = browser.proxy.admin();
+        let own = format!("Origin: http://{admin}");
+        let form = format!("form_token={}&agent=FooBot", browser.form_token().await);
+        let ask = async |more: &str| {
+            let form = format!("{form}&{more}");
+            post(admin, "/test", &[&own, &browser.cookie], &form)
+                .await
+                .text()
+        };
+        let cached = ask("url=http://p.test/private").await;
+        assert!(cached.contains("Not known"), "{cached}");
+        // Nor does a link ask a site, which anybody could send to whoever has signed in.
+        browser
+            .get("/test?agent=FooBot&url=http://p.test/&fetch=on")
+            .await;
+        assert!(origin.targets().is_empty());
+        let fetched = ask("url=http://p.test/private&fetch=on").await;
+        assert!(fetched.contains("answer disallow"), "{fetched}");
+        assert!(
+            fetched.contains("<tr id=\"L2\" class=\"decided\">"),
+            "{fetched}"
+        );
+        assert!(origin.targets().is_empty(), "{:?}", origin.targets());
+        let text = "robots=User-agent:+*%0ADisallow:+/a%0AAllow:+/a/b%0A&url=http://p.test/a/b";
+        let pasted = ask(text).await;
+        assert!(pasted.contains("answer allow"), "{pasted}");
+        assert!(pasted.contains("does not count: shorter"), "{pasted}");
+        assert!(ask("url=p.test").await.contains("role=\"alert\""));
     });
 }
 

@@ -8,6 +8,7 @@ pub(super) mod decisions;
 pub(super) mod host;
 pub(super) mod overview;
 pub(super) mod queues;
+pub(super) mod test_url;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,14 @@ use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use super::check::PlanSource;
 use super::filter_query::DecisionQuery;
 use super::layout::error_page;
 use super::live::LiveTail;
 use super::state_pages::PaceSource;
 use super::visit::Visit;
 use crate::audit::{AuditError, AuditLog};
+use crate::clients::directory::ClientDirectory;
 use crate::metrics::Metrics;
 use crate::page::words::foreign;
 
@@ -40,6 +43,8 @@ pub(super) struct Dashboard {
     pub(super) metrics: Arc<Metrics>,
     pub(super) pace: PaceSource,
     pub(super) live: LiveTail,
+    pub(super) plan: PlanSource,
+    pub(super) clients: Arc<ClientDirectory>,
     /// Places of exports.
     pub(super) exports: Arc<Semaphore>,
     /// Tasks of the admin listener.

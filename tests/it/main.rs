@@ -37,6 +37,7 @@ mod clients;
 mod crawler_command;
 mod credentials;
 mod dashboard;
+mod dashboard_browser;
 mod demo;
 mod dialect_table;
 mod directives;

@@ -1,0 +1,151 @@
+// Walks the dashboard as a person would: Debian's Chromium, driven by Playwright,
+// looked over by axe-core. Ends with 1 and says why at the first step that fails.
+//
+// Arguments: the address of the admin listener, its token, that of the proxy, and a
+// folder for screenshots.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+
+const [admin, token, proxy, pictures] = process.argv.slice(2);
+const axe = readFileSync(createRequire(join(process.cwd(), 'here')).resolve('axe-core/axe.min.js'), 'utf8');
+
+// Pages of one kind that are looked at: rows lead to thousands that differ in text only.
+const OF_A_KIND_MAX = 2;
+const PAGES_MAX = 60;
+// Standards that the issue of accessibility is measured by.
+const STANDARDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+
+const browser = await chromium.launch({
+  executablePath: '/usr/bin/chromium',
+  // As root Chromium has no sandbox. It asks hosts of its own for much, if one lets it.
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+    '--disable-background-networking', '--disable-component-update', '--disable-sync',
+    '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
+});
+const context = await browser.newContext({ timezoneId: 'Asia/Tokyo', acceptDownloads: true });
+const page = await context.newPage();
+page.setDefaultTimeout(20_000);
+
+// What no page may cause. A dialog would be a script of a site's that ran.
+const faults = [];
+page.on('console', (message) => {
+  if (['error', 'warning'].includes(message.type())) faults.push(`${page.url()}: ${message.text()}`);
+});
+page.on('pageerror', (error) => faults.push(`${page.url()}: ${error}`));
+page.on('dialog', (dialog) => {
+  faults.push(`${page.url()}: a dialog, ${dialog.message()}`);
+  dialog.dismiss();
+});
+await context.addInitScript(() => {
+  document.addEventListener('securitypolicyviolation', (event) => {
+    console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+  });
+});
+
+async function open(path) {
+  const response = await page.goto(new URL(path, admin).href);
+  assert.equal(response.status(), 200, `${path}: ${response.status()}`);
+}
+
+async function picture(name) {
+  await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
+}
+
+async function assertAccessible(theme) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(
+    (values) => globalThis.axe.run(document, { runOnly: { type: 'tag', values } }), STANDARDS);
+  const told = violations.map(({ id, help, nodes }) =>
+    `${id}: ${help}\n${nodes.map((node) => `    ${node.html}\n    ${node.failureSummary}`).join('\n')}`);
+  assert.deepEqual(told, [], `${page.url()} in ${theme} colours:\n${told.join('\n')}`);
+}
+
+async function assertNarrow() {
+  await page.setViewportSize({ width: 360, height: 740 });
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert(width <= 360, `${page.url()} is ${width} pixels wide on a phone`);
+  await page.setViewportSize({ width: 1280, height: 900 });
+}
+
+// Pages that differ in a name or a number only are of one kind.
+function kind(url) {
+  const path = url.pathname.split('/').map((part, place) => (place < 2 ? part : '*')).join('/');
+  return `${path}?${[...url.searchParams.keys()].sort().join('&')}`;
+}
+
+async function links() {
+  const found = await page.locator('a[href]:not([download])').evaluateAll(
+    (anchors) => anchors.map((anchor) => anchor.href));
+  return found.map((found) => new URL(found)).filter((url) => url.origin === admin);
+}
+
+async function assertPage(name) {
+  assert.equal(await page.locator('h1').count(), 1, `${page.url()} has one title`);
+  assert.equal(await page.locator('[style], style, script:not([src])').count(), 0);
+  for (const theme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme: theme });
+    await assertAccessible(theme);
+    await picture(`${name}-${theme}`);
+  }
+  await assertNarrow();
+}
+
+// Every page that a link leads to, from the first one on.
+async function walk() {
+  const ahead = [new URL('/', admin)];
+  const seen = new Map();
+  const paths = new Set();
+  while (ahead.length > 0 && paths.size < PAGES_MAX) {
+    const url = ahead.shift();
+    const path = url.pathname + url.search;
+    const count = seen.get(kind(url)) ?? 0;
+    if (paths.has(path) || count >= OF_A_KIND_MAX) continue;
+    const answer = await context.request.get(url.href);
+    assert(answer.ok(), `a link leads to ${url}, which answers ${answer.status()}`);
+    seen.set(kind(url), count + 1);
+    paths.add(path);
+    if (!(answer.headers()['content-type'] ?? '').startsWith('text/html')) continue;
+    await open(path);
+    await assertPage(`page-${paths.size}-${url.pathname.slice(1).replaceAll(/[^\w]+/g, '-') || 'overview'}`);
+    ahead.push(...await links());
+  }
+  console.log([...paths].join('\n'));
+  return paths;
+}
+
+function curl(path, agent) {
+  return execFileSync('curl', ['-s', '-x', proxy, '-A', agent, `http://shop.test${path}`], { encoding: 'utf8' });
+}
+
+// A person finds out why a page was refused.
+async function signIn() {
+  await page.goto(admin);
+  await assertPage('sign-in');
+  await page.fill('#token', 'wrong');
+  await page.click('button.primary');
+  await page.locator('[role=alert]').waitFor();
+  await page.fill('#token', token);
+  await page.click('button.primary');
+  await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+}
+
+try {
+  const steps = { signIn, walk };
+  for (const [name, step] of Object.entries(steps)) {
+    await step();
+    // A wrong token is answered with 403, which Chromium reports.
+    const left = faults.splice(0).filter((fault) => name !== 'signIn' || !fault.includes('403'));
+    assert.deepEqual(left, [], name);
+    console.log(`${name}: ok`);
+  }
+} catch (error) {
+  console.error(error);
+  await picture('failed');
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+}

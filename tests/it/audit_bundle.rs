@@ -188,7 +188,7 @@ fn without_a_head_no_bundle_is_made() {
 fn the_script_proves_a_bundle_and_finds_a_changed_one() {
     run(async {
         let script = include_str!("../../docs/verify_bundle.py");
-        assert!(script.lines().count() <= 150);
+        assert!(script.lines().count() <= 210);
         let place = recorded().await;
         let auditor = Auditor::of(&place, &[]).await;
         let proved = auditor.verify_in_python(Some(&auditor.key)).await;
@@ -210,6 +210,23 @@ fn the_script_proves_a_bundle_and_finds_a_changed_one() {
             "sub('head.txt', b'time 2', b'time 3')",
             "[files.update({i: b'x'}) for i in files if i.startswith('robots/')]",
             "[files.pop(i) for i in list(files) if i.startswith('robots/')]",
+            "files['robots/' + 64 * '0'] = b''",
+            "files['note.html'] = b'<p>Nothing was refused.'",
+            "files.pop('report.html')",
+            "files.pop('README.txt')",
+            "files.pop('key.txt')",
+            "sub('key.txt', b'+A', b'+B')",
+            "sub('rows.jsonl', b'{\"bundle\":', b'{\"note\":1,\"bundle\":')",
+            "sub('rows.jsonl', b'\"path\":', b'\"verdict\":\"allow\",\"path\":')",
+            "sub('rows.jsonl', b'\"path\":', b'\"path\":\"/x\",\"path\":')",
+            "sub('rows.jsonl', b'\"wait_ms\":0', b'\"wait_ms\":0.0')",
+            "sub('rows.jsonl', b'\"sent\":1', b'\"sent\":true')",
+            "sub('rows.jsonl', b'\"client\":1', b'\"client\":-1')",
+            "sub('rows.jsonl', b'\"reading\":null', b'\"reading\":[]')",
+            "lines = files['rows.jsonl'].split(b'\\n'); lines[-3:-1] = lines[-2:-4:-1]; \
+             files['rows.jsonl'] = b'\\n'.join(lines)",
+            "files['rows.jsonl'] += b'{\"value\":99,\"kind\":\"term\",\"columns\":[\"x\"]}\\n'",
+            "files['rows.jsonl'] += b'[' * 100000",
         ] {
             std::fs::remove_file(place.path("b.zip")).unwrap();
             let changed = Auditor::of(&place, &["--host", "o.test"]).await;
@@ -222,6 +239,35 @@ fn the_script_proves_a_bundle_and_finds_a_changed_one() {
             let outcome = changed.verify(&[]).await;
             assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
         }
+        // What lies beside the files is shown by no program, and by some in their place.
+        std::fs::remove_file(place.path("b.zip")).unwrap();
+        let stuffed = Auditor::of(&place, &[]).await;
+        let whole = std::fs::read(stuffed.path()).unwrap();
+        let before = [b"PK\x03\x04", &whole[..]].concat();
+        let behind = [&whole[..], b"\n"].concat();
+        for bytes in [
+            before,
+            behind,
+            whole[..whole.len() - 9].to_vec(),
+            Vec::new(),
+        ] {
+            std::fs::write(stuffed.path(), bytes).unwrap();
+            let outcome = stuffed.verify_in_python(None).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stdout.starts_with("does not fit: "), "{outcome:?}");
+            assert_eq!(stuffed.verify(&[]).await.code, Some(1));
+        }
+        // What the script cannot tell is said: here the report.
+        std::fs::remove_file(place.path("b.zip")).unwrap();
+        let dressed = Auditor::of(&place, &[]).await;
+        dressed
+            .change("files['report.html'] = b'<p>Nothing was refused.'")
+            .await;
+        let outcome = dressed.verify_in_python(None).await;
+        assert_eq!(outcome.code, Some(3), "{outcome:?}");
+        let text = "not checked: report.html and README.txt";
+        assert!(outcome.stdout.contains(text), "{outcome:?}");
+        assert_eq!(dressed.verify(&[]).await.code, Some(1));
         // Packed anew without a change: not in the form of a bundle, and proved all
         // the same by who does not mind the form.
         std::fs::remove_file(place.path("b.zip")).unwrap();

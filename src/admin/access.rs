@@ -41,7 +41,8 @@ const PRIVATE: [(HeaderName, &str); 7] = [
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
          connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     ),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Under `no-referrer` a browser sends its own forms with `Origin: null`, too.
+    (header::REFERRER_POLICY, "same-origin"),
     (
         HeaderName::from_static("cross-origin-opener-policy"),
         "same-origin",

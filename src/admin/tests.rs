@@ -216,7 +216,7 @@ async fn nobody_keeps_the_page() {
             "cache-control: no-store",
             "x-content-type-options: nosniff",
             "content-security-policy: default-src 'none'",
-            "referrer-policy: no-referrer",
+            "referrer-policy: same-origin",
         ] {
             assert!(answer.contains(field), "{field} in {answer}");
         }

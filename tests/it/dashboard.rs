@@ -253,7 +253,7 @@ fn pages_load_and_run_our_own_files_alone() {
             assert!(!policy.contains("unsafe"), "{policy}");
             for (name, value) in [
                 ("x-content-type-options", "nosniff"),
-                ("referrer-policy", "no-referrer"),
+                ("referrer-policy", "same-origin"),
                 ("cache-control", "no-store"),
                 ("cross-origin-opener-policy", "same-origin"),
                 ("cross-origin-resource-policy", "same-origin"),

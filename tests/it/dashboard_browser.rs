@@ -86,7 +86,13 @@ fn a_browser_walks_every_page() {
             .arg(&pictures);
         let script = std::fs::read(root.join("tests/clients/dashboard.mjs")).unwrap();
         let outcome = timeout(WALK, ended(command, &script)).await.unwrap();
-        let left = format!("{outcome:?}\nPictures: {}", pictures.display());
-        assert_eq!(outcome.code, Some(0), "{left}");
+        assert_eq!(
+            outcome.code,
+            Some(0),
+            "{}\n{}\nPictures: {}",
+            outcome.stderr,
+            outcome.stdout,
+            pictures.display()
+        );
     });
 }

@@ -1,15 +1,17 @@
 //! Removal of old entries, by age, by command, and on a full disk.
 
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::kit::client::{Crawler, get};
 use crate::kit::disk::Disk;
 use crate::kit::namespace::{Addresses, inside};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::program::Outcome;
+use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::{run_within, until};
 
@@ -138,6 +140,44 @@ fn entries_go_by_their_age() {
         first_is_gone(proxy.place()).await;
         let place = proxy.stop().await;
         verified(&place).await;
+    });
+}
+
+/// Removes entries, and kills the program after `time`. Returns whether it had ended
+/// by then.
+async fn prune_for(place: &Place, time: Duration) -> bool {
+    let mut command = politesse(place.folder());
+    // Else each process that is killed leaves 65,536 reserved numbers behind, which are
+    // removed, too.
+    let commit = "audit.durability=\"commit\"";
+    command.args(["audit", "prune", "--before", "1s", "--yes", "--set", commit]);
+    let mut program = command.stdout(Stdio::null()).spawn().unwrap();
+    let ended = timeout(time, program.wait()).await;
+    if ended.is_err() {
+        program.kill().await.unwrap();
+    }
+    ended.is_ok()
+}
+
+// Ours: a removal goes on where the process before was killed, whenever that was.
+#[test]
+fn a_removal_that_is_killed_goes_on() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        fill_part(&proxy).await;
+        let place = proxy.stop().await;
+        let mut time = Duration::ZERO;
+        while !prune_for(&place, time).await {
+            let outcome = done(&place, &["audit", "verify", "--json"]).await;
+            let sums: Value = serde_json::from_str(&outcome.stdout).unwrap();
+            assert_eq!(sums["findings"], Value::Array(Vec::new()));
+            time += Duration::from_millis(20);
+        }
+        verified(&place).await;
+        let url = "http://o.test/no/0";
+        let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
+        assert_eq!(listed.stdout, "");
     });
 }
 

@@ -113,7 +113,6 @@ pub use self::files::{FileChange, FileFault};
 pub use self::opening::{Durability, Options};
 pub use self::order::Direction;
 use self::pages::KeyScan;
-use self::pruned::PrunedEnd;
 use self::query_pool::QueryPool;
 pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
@@ -121,7 +120,7 @@ use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
 use self::redaction::RedactionOrder;
 pub use self::redaction::{RedactionRequest, RedactionStep};
-use self::retention::{Retention, RetentionOrder};
+use self::retention::{RemovalState, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 pub use self::sealing::{SealOptions, SealTarget};
 use self::store::AuditStore;
@@ -145,9 +144,6 @@ use politesse_robots::Dialect;
 /// fills that of the decisions may well be what makes a site ask for less.
 const EVENTS_WAITING_MAX: usize = 4096;
 
-/// Time between two looks at whether all is removed.
-const PRUNED_LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// Way into the record, for any number of exchanges at once.
 #[derive(Debug)]
 pub struct AuditLog {
@@ -159,8 +155,8 @@ pub struct AuditLog {
     durability: Durability,
     /// Whether the writer's last attempt failed.
     failing: Arc<AtomicBool>,
-    /// Whether old entries, or values that nothing refers to, are being removed.
-    removing: Arc<AtomicBool>,
+    /// State of the removal of old entries, and of values that nothing refers to.
+    removal: watch::Receiver<RemovalState>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
     queries: Arc<QueryPool>,
@@ -209,17 +205,16 @@ impl AuditLog {
         };
         let (queue, entries) = EntryQueue::new(mode, metrics.audit_queue.clone());
         // Longer ages than there are mean that entries stay.
-        let retention = options.retention.and_then(|age| age.try_into().ok());
+        let age = options.retention.and_then(|age| age.try_into().ok());
         let failing = Arc::new(AtomicBool::new(false));
-        let removing = Arc::new(AtomicBool::new(false));
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
         // One of the previous process may not have been delivered.
         let (newest, heads) = watch::channel(store.newest_head()?.map(Arc::from));
-        let mut retention = Retention::new(retention);
-        // A crash may have come between a redaction and the search for what it left.
-        if store.is_redacted()? {
-            retention.look_for_unused();
-        }
+        let retention = store.retention(age)?;
+        let (state, removal) = watch::channel(match retention.is_active() {
+            true => RemovalState::UnderWay,
+            false => RemovalState::Settled,
+        });
         let writer = AuditWriter {
             store,
             entries,
@@ -231,7 +226,7 @@ impl AuditLog {
             prune_at: clock::instant(),
             pruned: PrunedRows::default(),
             retention,
-            removing: Arc::clone(&removing),
+            removal: state,
             event_slots: Arc::clone(&event_slots),
             heads: newest,
         };
@@ -242,7 +237,7 @@ impl AuditLog {
             event_slots,
             durability: options.durability,
             failing,
-            removing,
+            removal,
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
             queries: Arc::new(QueryPool::new(options.path.clone())),
@@ -355,25 +350,20 @@ impl AuditLog {
             .map_err(|_| AuditError::Stalled)?
     }
 
-    /// Waits until all is removed that [`AuditLog::prune`] has begun with.
+    /// Waits until nothing is being removed any more of what [`AuditLog::prune`] and
+    /// [`AuditLog::redact`] have begun with.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Read`], and [`AuditError::Closed`].
-    pub async fn pruned(&self) -> Result<(), AuditError> {
-        loop {
-            let end = self.readers.read(PrunedEnd::read).await?;
-            if end.last == 0 || end.is_removed {
-                return Ok(());
-            }
-            tokio::time::sleep(PRUNED_LOOK_EVERY).await;
-        }
-    }
-
-    /// Waits until nothing is being removed.
-    pub async fn settled(&self) {
-        while self.removing.load(Ordering::Acquire) {
-            tokio::time::sleep(PRUNED_LOOK_EVERY).await;
+    /// [`AuditError::Write`] if a step failed, which is tried again later, and
+    /// [`AuditError::Closed`].
+    pub async fn settled(&self) -> Result<(), AuditError> {
+        let mut removal = self.removal.clone();
+        let is_over = |state: &RemovalState| !matches!(state, RemovalState::UnderWay);
+        let state = removal.wait_for(is_over).await;
+        match &*state.map_err(|_| AuditError::Closed)? {
+            RemovalState::Failed(error) => Err(AuditError::Write(Arc::clone(error))),
+            RemovalState::Settled | RemovalState::UnderWay => Ok(()),
         }
     }
 

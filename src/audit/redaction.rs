@@ -154,7 +154,7 @@ impl RedactionRequest {
 pub(super) struct RedactionOrder {
     /// Their numbers, in ascending order.
     pub(super) numbers: Vec<i64>,
-    /// Who has given the order.
+    /// Name of whoever has given the order.
     pub(super) by: String,
     /// Reason, for the record.
     pub(super) why: String,
@@ -204,6 +204,8 @@ pub(super) fn redact_rows(
         parts.extend([Some(*seq), ending].into_iter().flatten().map(part_of));
         redacted.push(*seq);
     }
+    // In the same transaction: a crash may come before they are looked for.
+    connection.execute("INSERT OR IGNORE INTO unused_value (id) VALUES (1)", [])?;
     for part in parts {
         remake_part(connection, part)?;
         remake_rollup(connection, part)?;
@@ -211,11 +213,10 @@ pub(super) fn redact_rows(
     Ok(redacted)
 }
 
-/// Reports whether decisions were ever redacted by order.
-pub(super) fn is_redacted(connection: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM event WHERE host = '' AND kind = ?)";
-    let kind = ProcessEventKind::Redacted.as_str();
-    connection.query_row(sql, [kind], |row| row.get(0))
+/// Reports whether there may be values that only redacted decisions referred to.
+pub(super) fn may_have_unused_values(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM unused_value)";
+    connection.query_row(sql, [], |row| row.get(0))
 }
 
 /// Finds the events up to `last` that say of one of `decisions` that it was redacted.

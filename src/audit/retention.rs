@@ -7,12 +7,14 @@
 //!
 //! Does not know what an entry says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, params};
 use tokio::time::Instant;
 
+use super::error::WriteError;
 use super::pruned::PrunedEnd;
 use super::used_values::{UsedValues, remove_unused_bodies};
 use crate::clock;
@@ -69,7 +71,7 @@ const REMOVE_BY_PART: [&str; 3] = [
        SELECT field, part, value FROM part WHERE field = 2 AND part <= ?1 LIMIT ?2)",
 ];
 
-/// What is to be done next.
+/// Stage of a removal: its next steps.
 #[derive(Debug, Default)]
 enum RemovalStage {
     /// Nothing before the next search.
@@ -92,11 +94,22 @@ enum RemovalStage {
 pub(super) struct RetentionOrder {
     /// Moment before which they are.
     pub(super) before: Timestamp,
-    /// Who has given the order.
+    /// Name of whoever has given the order.
     pub(super) by: String,
 }
 
-/// What a step has changed, as far as others must know.
+/// State of the removal, for those who wait for its end.
+#[derive(Debug, Clone)]
+pub(super) enum RemovalState {
+    /// Nothing is being removed.
+    Settled,
+    /// Old entries, or values that nothing refers to, are being removed.
+    UnderWay,
+    /// A step failed, and is tried again later.
+    Failed(Arc<WriteError>),
+}
+
+/// Effect of a step, as far as others must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepEffect {
     /// Nothing that anybody remembers.
@@ -113,16 +126,19 @@ pub(super) struct Retention {
     stage: RemovalStage,
     order: Option<RetentionOrder>,
     search_at: Instant,
+    /// Time of the next step after one that failed.
+    retry_at: Option<Instant>,
 }
 
 impl Retention {
-    /// Makes one that begins with a search.
+    /// Makes a removal that begins with a search.
     pub(super) fn new(age: Option<SignedDuration>) -> Self {
         Self {
             age,
             stage: RemovalStage::Idle,
             order: None,
             search_at: clock::instant(),
+            retry_at: None,
         }
     }
 
@@ -131,13 +147,19 @@ impl Retention {
         !matches!(self.stage, RemovalStage::Idle)
     }
 
+    /// Reports whether a step failed, and is not to be tried again yet.
+    pub(super) fn is_paused(&self) -> bool {
+        self.retry_at
+            .is_some_and(|retry_at| clock::instant() < retry_at)
+    }
+
     /// Returns the time to the next step; `None` if none will come.
     pub(super) fn due_in(&self) -> Option<Duration> {
+        let left = |time: Instant| time.saturating_duration_since(clock::instant());
         if self.is_active() {
-            return Some(STEP_EVERY);
+            return Some(self.retry_at.map_or(STEP_EVERY, left).max(STEP_EVERY));
         }
-        let left = || self.search_at.saturating_duration_since(clock::instant());
-        self.age.map(|_| left())
+        self.age.map(|_| left(self.search_at))
     }
 
     /// Returns an order for the entries that are old enough, if a search is due.
@@ -161,9 +183,10 @@ impl Retention {
         }
     }
 
-    /// Has the next search be due at once.
+    /// Has the next search, or step, be due at once.
     pub(super) fn search_now(&mut self) {
         self.search_at = clock::instant();
+        self.retry_at = None;
     }
 
     /// Takes the order of which a part was done, if it is to be looked at for more.
@@ -180,12 +203,23 @@ impl Retention {
     /// Begins to remove the entries up to `end`, which is on record by now.
     pub(super) fn begin(&mut self, end: PrunedEnd) {
         self.stage = RemovalStage::Entries { end, statement: 0 };
+        self.retry_at = None;
     }
 
-    /// Gives up after a step that failed; a later search begins again.
+    /// Takes in that a step failed: it is tried again later.
     pub(super) fn fail(&mut self) {
-        self.stage = RemovalStage::Idle;
-        self.search_at = clock::instant() + AGAIN_AFTER;
+        let retry_at = clock::instant() + AGAIN_AFTER;
+        self.retry_at = Some(retry_at);
+        self.search_at = retry_at;
+        // Nothing of the step is in the file, but it may have noted that it is done.
+        match &mut self.stage {
+            RemovalStage::Idle => {}
+            RemovalStage::Entries { statement, .. } => *statement = 0,
+            stage @ (RemovalStage::MoreEntries
+            | RemovalStage::Values(_)
+            | RemovalStage::Bodies
+            | RemovalStage::Space) => *stage = RemovalStage::MoreEntries,
+        }
     }
 
     /// Takes a step. `connection` is in a transaction.
@@ -235,7 +269,9 @@ impl Retention {
             RemovalStage::Space => {
                 is_over = !give_pages_back(connection)?;
                 if is_over {
-                    connection.execute("UPDATE pruned SET is_removed = 1", [])?;
+                    connection.execute_batch(
+                        "UPDATE pruned SET is_removed = 1; DELETE FROM unused_value;",
+                    )?;
                 }
                 RemovalStage::Idle
             }

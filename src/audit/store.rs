@@ -9,7 +9,7 @@
 use std::io;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
-use super::redaction::is_redacted;
+use super::redaction::may_have_unused_values;
 use super::remaining::RemainingEntries;
 use super::retention::{Retention, StepEffect};
 use super::schema::open_error;
@@ -256,9 +256,19 @@ impl AuditStore {
         Ok(seal.map(|seal| seal.note))
     }
 
-    /// Reports whether decisions were ever redacted by order.
-    pub(super) fn is_redacted(&self) -> rusqlite::Result<bool> {
-        is_redacted(&self.connection)
+    /// Returns the removal of entries that are older than `age`. It goes on with what an
+    /// earlier process has begun.
+    pub(super) fn retention(&self, age: Option<SignedDuration>) -> rusqlite::Result<Retention> {
+        let mut retention = Retention::new(age);
+        let end = self.pruned_end()?;
+        if 0 < end.last && !end.is_removed {
+            retention.begin(end);
+        }
+        // A crash may have come between a redaction and the search for what it left.
+        if may_have_unused_values(&self.connection)? {
+            retention.look_for_unused();
+        }
+        Ok(retention)
     }
 
     /// Returns the time until a head is due; `None` if none will be.

@@ -21,7 +21,7 @@ use super::error::WriteError;
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::leaf::LostRange;
 use super::queue::{EntryReceiver, WriterEntry};
-use super::retention::{Retention, RetentionOrder};
+use super::retention::{RemovalState, Retention, RetentionOrder};
 use super::store::AuditStore;
 use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers, WriterTask};
 use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
@@ -73,8 +73,8 @@ pub(super) struct AuditWriter {
     pub(super) pruned: PrunedRows,
     /// Removal of entries that are old enough.
     pub(super) retention: Retention,
-    /// Whether something is being removed, for those who wait for the end.
-    pub(super) removing: Arc<AtomicBool>,
+    /// State of the removal, for those who wait for its end.
+    pub(super) removal: watch::Sender<RemovalState>,
     /// Places in the queue for events.
     pub(super) event_slots: Arc<Semaphore>,
     /// The newest head, for those who export it.
@@ -91,7 +91,6 @@ pub(super) struct PrunedRows {
 impl AuditWriter {
     /// Writes what comes until the queue is closed, then all that is left.
     pub(super) fn run(mut self) {
-        self.resume_retention();
         while self.receive() {
             self.take_turn();
         }
@@ -155,12 +154,31 @@ impl AuditWriter {
         for order in orders {
             self.seal_before_removal();
             let pruned = self.remove_entries(order.order).map_err(Arc::new);
+            // Before the answer: whoever has it may wait for the end.
+            self.tell_removal();
             // Whoever asked may be gone: it is done all the same.
             order.ack.send(pruned).unwrap_or_default();
         }
         self.apply_retention();
-        self.removing
-            .store(self.retention.is_active(), Ordering::Release);
+        self.tell_removal();
+    }
+
+    /// Tells those who wait whether something is being removed.
+    fn tell_removal(&self) {
+        if self.retention.is_paused() {
+            return;
+        }
+        let is_active = self.retention.is_active();
+        self.removal.send_if_modified(|state| {
+            let was_active = matches!(state, RemovalState::UnderWay);
+            if is_active != was_active {
+                *state = match is_active {
+                    true => RemovalState::UnderWay,
+                    false => RemovalState::Settled,
+                };
+            }
+            is_active != was_active
+        });
     }
 
     /// Makes a head of all that is committed. Where that fails, it is tried again,
@@ -232,17 +250,6 @@ impl AuditWriter {
         Ok(pruned)
     }
 
-    /// Goes on with a removal that an earlier process has begun.
-    fn resume_retention(&mut self) {
-        match self.store.pruned_end() {
-            Ok(end) if 0 < end.last && !end.is_removed => self.retention.begin(end),
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(%error, "how far old entries were removed cannot be read");
-            }
-        }
-    }
-
     /// Gives the room of the ballast away if `error` says that the disk is full.
     /// Returns whether there is more room now.
     fn makes_room_for(&mut self, error: &WriteError) -> bool {
@@ -253,20 +260,29 @@ impl AuditWriter {
 
     /// Takes a step in the removal of old entries, if one is due.
     fn apply_retention(&mut self) {
+        if self.retention.is_paused() {
+            return;
+        }
         // Before the values: they are looked for once, when all entries are gone.
         let rest = self.retention.take_rest();
-        let done = match rest.or_else(|| self.retention.search()) {
+        let done = match rest.clone().or_else(|| self.retention.search()) {
             Some(order) => self.remove_entries(order).map(drop),
             None if self.retention.is_active() => self.store.retain(&mut self.retention),
             None => return,
         };
-        if let Err(error) = done {
-            if self.makes_room_for(&error) {
-                return;
-            }
-            self.retention.fail();
-            tracing::warn!(target: REPEATING, %error, "old entries of the record cannot be removed");
+        let Err(error) = done else {
+            return;
+        };
+        if let Some(order) = rest {
+            self.retention.keep_order(order);
         }
+        if self.makes_room_for(&error) {
+            return;
+        }
+        self.retention.fail();
+        tracing::warn!(target: REPEATING, %error, "old entries of the record cannot be removed");
+        self.removal
+            .send_replace(RemovalState::Failed(Arc::new(error)));
     }
 
     /// Commits the batch; if that fails, without snapshots and events: what no
@@ -326,8 +342,11 @@ impl AuditWriter {
         }
         let is_redaction = |entry: &WriterEntry| matches!(entry.task, WriterTask::Redact { .. });
         let is_redacted = self.batch.iter().any(is_redaction);
-        // Before the answers: whoever has one may wait for the end.
-        self.removing.fetch_or(is_redacted, Ordering::AcqRel);
+        if is_redacted {
+            self.retention.look_for_unused();
+            // Before the answers: whoever has one may wait for the end.
+            self.tell_removal();
+        }
         for entry in self.batch.drain(..) {
             if entry.task.is_by_client() {
                 self.metrics.clients_gone.inc();
@@ -337,7 +356,6 @@ impl AuditWriter {
         if is_redacted {
             // The WAL has the pages as they were before.
             self.store.empty_wal();
-            self.retention.look_for_unused();
         }
     }
 

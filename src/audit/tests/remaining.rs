@@ -44,7 +44,7 @@ async fn redact(kit: &Kit, number: i64) {
     };
     let step = kit.log.redact(request, "test".to_owned()).await.unwrap();
     assert_eq!(step.count, 1);
-    kit.log.settled().await;
+    kit.log.settled().await.unwrap();
 }
 
 async fn remaining() -> Remaining {

@@ -52,7 +52,7 @@ pub(super) async fn long_record() -> Kit {
 /// Removes what is from before decision `number`, and waits until it is gone.
 pub(super) async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
     let pruned = kit.log.prune(at(number), "test".to_owned()).await.unwrap();
-    timeout(Duration::from_secs(60), kit.log.pruned())
+    timeout(Duration::from_secs(60), kit.log.settled())
         .await
         .unwrap()
         .unwrap();
@@ -184,10 +184,37 @@ async fn a_removal_that_a_crash_has_cut_short_goes_on() {
         .unwrap();
     drop(connection);
     let kit = Kit::reopened(folder, Durability::Commit, 64);
-    kit.log.pruned().await.unwrap();
+    kit.log.settled().await.unwrap();
     let row = "SELECT count(*) FROM decision WHERE seq = 7";
     assert_eq!(count(&kit, row), 0);
     verified(&kit);
+}
+
+// Ours: whoever waits is told why a removal does not go on, and nothing is lost.
+#[tokio::test]
+async fn a_removal_that_fails_says_so_and_goes_on_later() {
+    let kit = long_record().await;
+    kit.sql(
+        "CREATE TRIGGER held BEFORE DELETE ON decision WHEN old.seq = 2001
+         BEGIN SELECT RAISE(ABORT, 'disk'); END",
+    );
+    kit.log.prune(at(5000), "test".to_owned()).await.unwrap();
+    let failed = timeout(Duration::from_secs(60), kit.log.settled()).await;
+    let error = failed.unwrap().unwrap_err();
+    assert!(matches!(error, AuditError::Write(_)), "{error:?}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("disk"), "{cause}");
+    let sums = verified(&kit);
+    assert!(0 < sums.removing, "{sums:?}");
+    // What comes meanwhile is recorded.
+    write(&kit, DECISIONS..DECISIONS + 3).await;
+    let folder = kit.closed().await;
+    let connection = Connection::open(file(folder.path())).unwrap();
+    connection.execute_batch("DROP TRIGGER held").unwrap();
+    drop(connection);
+    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    kit.log.settled().await.unwrap();
+    assert_eq!(verified(&kit).removing, 0);
 }
 
 // Ours: a head that was exported long ago still proves what it did.
@@ -291,7 +318,7 @@ async fn entries_are_written_while_others_are_removed() {
         });
     }
     writers.join_all().await;
-    kit.log.pruned().await.unwrap();
+    kit.log.settled().await.unwrap();
     kit.log.probe().await.unwrap();
     let written = "SELECT count(*) FROM audit_log WHERE host LIKE 'w_.test'";
     assert_eq!(count(&kit, written), 800);

@@ -71,7 +71,7 @@ async fn prune_stopped(options: &Options, before: Timestamp) -> Result<PrunedNum
     // Closed in any case: else the lock would last as long as this process.
     let removal = async {
         let numbers = log.prune(before, "command".to_owned()).await?;
-        log.pruned().await?;
+        log.settled().await?;
         Ok(numbers)
     };
     let pruned = removal.await;

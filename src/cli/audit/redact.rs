@@ -112,7 +112,7 @@ async fn redact_stopped(options: &Options, request: &RedactionRequest) -> Result
                 None => break,
             }
         }
-        log.settled().await;
+        log.settled().await?;
         Ok(count)
     };
     let count = redaction.await;

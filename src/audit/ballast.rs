@@ -81,6 +81,12 @@ impl Ballast {
         file.sync_all()
     }
 
+    /// Removes the file from `folder`, where a record cannot even be opened. Returns
+    /// whether there is more room now.
+    pub(super) fn drop_from(folder: &Path) -> bool {
+        fs::remove_file(folder.join(NAME)).is_ok()
+    }
+
     /// Removes the file. Returns whether there is more room now.
     pub(super) fn drop_it(&mut self) -> bool {
         let was_there = std::mem::replace(&mut self.is_there, false);

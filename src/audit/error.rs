@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 use thiserror::Error;
 
 use super::files::FileFault;
@@ -186,9 +186,21 @@ impl From<rusqlite::Error> for WriteError {
     }
 }
 
-/// Returns what is to be done about a file that is cut or damaged, as the end of a
-/// sentence.
+/// Reports whether `error` says that there is no room on the disk.
+pub(super) fn is_full_disk(error: &rusqlite::Error) -> bool {
+    // The index of the write-ahead log is a mapped file: SQLite has another error for
+    // it.
+    let is_index = |found: &ffi::Error| found.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || error.sqlite_error().is_some_and(is_index)
+}
+
+/// Returns what is to be done about a file that is cut or damaged, or has no room, as
+/// the end of a sentence.
 fn repair_of(error: &rusqlite::Error) -> &'static str {
+    if is_full_disk(error) {
+        return ", since its disk is full";
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             ", since its file is damaged: put a backup in its place with `politesse audit \

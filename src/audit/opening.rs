@@ -79,6 +79,10 @@ pub(super) struct OpenRecord {
 pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
     let folder = LockedFolder::lock(&options.path)?;
     folder.check_permissions()?;
+    // On a file system that is read-only, SQLite only says that it cannot open the file.
+    if folder.database.exists() {
+        folder.make_database()?;
+    }
     let old_marker = read_marker(folder.path())?;
     let scrutiny = if options.new_record {
         Scrutiny::EveryPage

@@ -7,6 +7,7 @@
 //! know what is written, nor when.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 
 use super::ballast::Ballast;
 use super::columns::count;
-use super::error::{AuditError, WriteError};
+use super::error::{AuditError, WriteError, is_full_disk};
 use super::files::{FileFault, OpenFiles};
 use super::folder::LockedFolder;
 use super::head::key_name;
@@ -106,6 +107,19 @@ impl AuditStore {
     /// Those of [`opening::open`], [`AuditError::Inspect`], and
     /// [`AuditError::SealKey`].
     pub(super) fn open(options: &Options, metrics: &Metrics) -> Result<Self, AuditError> {
+        let opened = Self::open_once(options, metrics);
+        // Old entries can be removed from a record that is open, and to open it takes
+        // some room.
+        let is_full = matches!(&opened, Err(AuditError::Open(_, error) | AuditError::Read(error))
+            if is_full_disk(error));
+        let real = options.path.canonicalize().ok().filter(|_| is_full);
+        match real.as_deref().and_then(Path::parent) {
+            Some(folder) if Ballast::drop_from(folder) => Self::open_once(options, metrics),
+            _ => opened,
+        }
+    }
+
+    fn open_once(options: &Options, metrics: &Metrics) -> Result<Self, AuditError> {
         let OpenRecord {
             folder,
             mut connection,

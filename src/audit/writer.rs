@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use rusqlite::ErrorCode;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 use super::columns::count;
-use super::error::WriteError;
+use super::error::{WriteError, is_full_disk};
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::leaf::LostRange;
 use super::queue::{EntryReceiver, WriterEntry};
@@ -253,8 +252,7 @@ impl AuditWriter {
     /// Gives the room of the ballast away if `error` says that the disk is full.
     /// Returns whether there is more room now.
     fn makes_room_for(&mut self, error: &WriteError) -> bool {
-        let is_full = matches!(error, WriteError::Sqlite(error)
-            if error.sqlite_error_code() == Some(ErrorCode::DiskFull));
+        let is_full = matches!(error, WriteError::Sqlite(error) if is_full_disk(error));
         is_full && self.store.drop_ballast()
     }
 

@@ -206,3 +206,45 @@ fn a_full_disk_can_be_pruned() {
         verified(proxy.place()).await;
     });
 }
+
+// Ours: what keeps the command from its work is said, and nothing is lost. Ballast makes
+// room for it, too.
+#[test]
+fn a_command_says_why_it_cannot_remove_entries() {
+    let name = "retention::a_command_says_why_it_cannot_remove_entries";
+    inside(name, Addresses::These(&[]), async {
+        let origin = origin().await;
+        let place = Place::with(&config(&origin));
+        let disk = Disk::mount(place.path("data"), 64 << 20);
+        let proxy = place.start().await;
+        fill_part(&proxy).await;
+        let place = proxy.stop().await;
+        let prune = ["audit", "prune", "--before", "1s", "--yes"];
+        let ballast = place.path("data/ballast");
+        std::fs::remove_file(&ballast).unwrap();
+        disk.set_access("ro");
+        let outcome = place.run(&prune).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("Read-only file system"),
+            "{outcome:?}"
+        );
+        disk.set_access("rw");
+        disk.fill();
+        let outcome = place.run(&prune).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("disk is full"), "{outcome:?}");
+        disk.make_room();
+        let whole = done(&place, &["audit", "verify"]).await.stdout;
+        assert!(whole.contains(" 0 mismatches, 0 missing"), "{whole}");
+        // A start makes the file anew.
+        let place = place.start().await.stop().await;
+        assert!(ballast.exists());
+        disk.fill();
+        let said = done(&place, &prune).await.stdout;
+        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        assert!(!ballast.exists());
+        disk.make_room();
+        verified(&place).await;
+    });
+}

@@ -41,6 +41,11 @@ impl Disk {
         mount(&self.folder, &format!("-o remount,size={bytes}"));
     }
 
+    /// Lets nothing be written any more, or again.
+    pub(crate) fn set_access(&self, access: &str) {
+        mount(&self.folder, &format!("-o remount,{access}"));
+    }
+
     fn ballast(&self) -> PathBuf {
         self.folder.join("fill")
     }

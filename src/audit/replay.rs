@@ -138,15 +138,13 @@ struct ReplayRun<'a, F> {
 
 impl<F: FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>>> ReplayRun<'_, F> {
     fn outcome(&mut self, record: &StoredRecord) -> Result<ReplayOutcome, AuditError> {
-        if record.is_redacted() {
-            return Ok(ReplayOutcome::Unknown(ReplayObstacle::Redacted));
-        }
         let body = self.body(record)?;
         let obstacle = match decide_again(record, body, &mut self.evidence) {
             Ok(Again::Same) => None,
             Ok(Again::FormOnly) => Some(ReplayObstacle::NoRobots),
             Ok(Again::QueryWithheld) => Some(ReplayObstacle::QueryWithheld),
             Ok(Again::OfRevision { .. }) => Some(ReplayObstacle::OtherRevision),
+            Err(Undecidable::Redacted) => Some(ReplayObstacle::Redacted),
             Ok(Again::Differs(_)) | Err(_) => Some(ReplayObstacle::Evidence),
         };
         if let Some(obstacle) = obstacle {

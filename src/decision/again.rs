@@ -340,6 +340,10 @@ impl EvidenceCache {
     /// Returns the digest of the body that is needed to decide `record` again;
     /// `None` if there is none, or if it was parsed before.
     pub fn wanted_body(&self, record: &StoredRecord) -> Option<Digest> {
+        // Else a body would be read for each redacted decision, and never remembered.
+        if record.is_redacted() {
+            return None;
+        }
         let stored = record.snapshot.as_ref()?;
         let key = SnapshotKey {
             snapshot: Arc::as_ptr(stored).addr(),

@@ -101,7 +101,7 @@ pub(super) fn json_list(list: &[String]) -> String {
     serde_json::to_string(list).unwrap_or_default()
 }
 
-/// Returns the bytes of a text, UTF-8 or not.
+/// Returns the bytes of a text, UTF-8 or not, or of what became of it.
 pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     match value {
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes),
@@ -109,10 +109,19 @@ pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Reports whether a value is of a type that is written to a column of text. One bit
-/// of the file makes a blob of the same bytes from a text.
-pub(super) fn is_text_or_null(value: ValueRef<'_>) -> bool {
-    matches!(value, ValueRef::Text(_) | ValueRef::Null)
+/// A value is gone, or is not as it was written.
+#[derive(Debug)]
+pub(super) struct Altered;
+
+/// Returns the bytes of a text as it was written, or nothing for null; [`Altered`] for
+/// a value of another type. One bit of the file makes a blob of the same bytes from a
+/// text.
+pub(super) fn written_text(value: ValueRef<'_>) -> Result<Option<&[u8]>, Altered> {
+    match value {
+        ValueRef::Text(bytes) => Ok(Some(bytes)),
+        ValueRef::Null => Ok(None),
+        ValueRef::Blob(_) | ValueRef::Integer(_) | ValueRef::Real(_) => Err(Altered),
+    }
 }
 
 /// Reads the columns of a row from left to right.

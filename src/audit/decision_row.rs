@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
 use super::columns::{
-    ColumnReader, count, is_digest, is_text_or_null, read_digest, read_leaf, text_bytes,
+    Altered, ColumnReader, count, is_digest, read_digest, read_leaf, text_bytes, written_text,
 };
 use super::dictionary::DictionaryRef;
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
@@ -133,9 +133,6 @@ impl<T: ?Sized> Reference<T> {
         Some(Arc::clone(&value.value))
     }
 }
-
-/// A value that an entry refers to is gone, or is not as it was written.
-struct Altered;
 
 /// Returns the row `id` of a dictionary with the digest of its value.
 fn whole_row<T: ?Sized>(
@@ -304,12 +301,11 @@ impl DecisionParts<'_> {
     /// Computes the commitment to client and URL, or reads it where they are redacted.
     fn commitment(&self, bytes: &mut CanonicalBytes) -> rusqlite::Result<Result<Digest, Altered>> {
         let row = self.row;
-        let texts = [row.get_ref(6)?, row.get_ref(8)?];
-        if !texts.into_iter().all(is_text_or_null) {
+        let texts = [row.get_ref(6)?, row.get_ref(8)?].map(written_text);
+        let [Ok(written_path), Ok(reading)] = texts else {
             return Ok(Err(Altered));
-        }
-        let path = text_bytes(texts[0]).unwrap_or_default();
-        let reading = text_bytes(texts[1]);
+        };
+        let path = written_path.unwrap_or_default();
         let (client, origin): (i64, i64) = (row.get(2)?, row.get(5)?);
         if let Some(commitment) = self.redacted()? {
             // Else anything could stand there: the commitment says nothing of it.

@@ -12,7 +12,7 @@ use rusqlite::Row;
 use rusqlite::types::Value;
 use serde_json::{Value as Json, json};
 
-use super::columns::{ColumnReader, blob, is_digest, is_text_or_null, signed, text_bytes};
+use super::columns::{Altered, ColumnReader, blob, is_digest, signed, written_text};
 use super::leaf::{EventValues, RecordId};
 use super::pages::NumberedTable;
 use crate::clock;
@@ -312,22 +312,27 @@ const TEXTS_AT: [usize; 5] = [2, 3, 7, 8, 10];
 
 /// Reports whether a row of [`EVENTS`] is the one that was written to `record`.
 pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::Result<bool> {
+    let mut texts = [None; TEXTS_AT.len()];
+    for (text, column) in texts.iter_mut().zip(TEXTS_AT) {
+        match written_text(row.get_ref(column)?) {
+            Ok(written) => *text = written,
+            Err(Altered) => return Ok(false),
+        }
+    }
+    let [host, kind, actor, reason, detail] = texts;
     let leaf = EventValues {
         seq: row.get(0)?,
         time_us: row.get(1)?,
-        host: text_bytes(row.get_ref(2)?).unwrap_or_default(),
-        kind: text_bytes(row.get_ref(3)?).unwrap_or_default(),
+        host: host.unwrap_or_default(),
+        kind: kind.unwrap_or_default(),
         status: row.get(4)?,
         until_us: row.get(5)?,
         incidents: row.get(6)?,
-        actor: text_bytes(row.get_ref(7)?),
-        reason: text_bytes(row.get_ref(8)?),
+        actor,
+        reason,
         sent: row.get(9)?,
-        detail: text_bytes(row.get_ref(10)?),
+        detail,
     }
     .leaf(record, &mut CanonicalBytes::default());
-    let has_texts = TEXTS_AT
-        .into_iter()
-        .all(|column| row.get_ref(column).is_ok_and(is_text_or_null));
-    Ok(has_texts && is_digest(row.get_ref(LEAF_AT)?, leaf))
+    Ok(is_digest(row.get_ref(LEAF_AT)?, leaf))
 }

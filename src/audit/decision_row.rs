@@ -65,7 +65,7 @@ pub struct CheckedRecord {
     pub(super) ruling: i64,
     /// Number and leaf of the row.
     pub(super) leaf: LeafRun,
-    /// Those of the ending, if there is one.
+    /// Number and leaf of the ending, if there is one.
     pub(super) ending: Option<LeafRun>,
 }
 

@@ -40,7 +40,7 @@ pub struct Options {
     pub wal_max: u64,
     /// Age from which on entries are removed; `None`: they stay (`audit.retention`).
     pub retention: Option<Duration>,
-    /// What is written of personal data.
+    /// Forms in which personal data are written.
     pub privacy: PrivacyOptions,
     /// Heads of the record.
     pub seal: SealOptions,

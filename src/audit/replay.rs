@@ -25,32 +25,32 @@ use crate::decision::record::{StoredCrawler, StoredPolicy, StoredRecord, StoredR
 pub enum ReplayOutcome {
     /// The decision would be the same.
     Same,
-    /// The decision would be this one.
+    /// The decision would have this ruling.
     Changed(Box<StoredRuling>),
-    /// It cannot be known.
+    /// What the decision would be cannot be known.
     Unknown(ReplayObstacle),
 }
 
 /// Reason why a decision cannot be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplayObstacle {
-    /// It rests on no robots.txt, but on the address that was to be dialled.
+    /// The decision rests on no robots.txt, but on the address that was to be dialled.
     NoRobots,
-    /// It may rest on a query string that is not on record.
+    /// The decision may rest on a query string that is not on record.
     QueryWithheld,
-    /// Its client and URL were redacted.
+    /// Client and URL of the decision were redacted.
     Redacted,
-    /// Another revision of the engine made it, and this one decides otherwise by the
-    /// same policy.
+    /// Another revision of the engine made the decision, and this one decides otherwise
+    /// by the same policy.
     OtherRevision,
-    /// Its evidence is gone or was changed.
+    /// Evidence of the decision is gone or was changed.
     Evidence,
-    /// Whose request it was cannot be told by the other configuration.
+    /// The crawler cannot be recognised by the other configuration.
     Sender,
 }
 
 impl ReplayObstacle {
-    /// All of them.
+    /// All obstacles, in the order in which they are shown.
     pub const ALL: [Self; 6] = [
         Self::NoRobots,
         Self::QueryWithheld,

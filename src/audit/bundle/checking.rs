@@ -245,7 +245,7 @@ impl<'a> LineReader<'a> {
     }
 }
 
-/// What was found out about the rows.
+/// Counts of the rows of a bundle, and what their proof needs.
 #[derive(Default)]
 struct RowSums {
     decided: u64,

@@ -44,7 +44,7 @@ pub enum BundleError {
     Form {
         /// Name of the file, and of the line in it.
         file: String,
-        /// What is wrong.
+        /// Fault of the file, as a clause.
         cause: &'static str,
     },
 }

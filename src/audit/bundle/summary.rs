@@ -97,7 +97,7 @@ pub struct BundleReport {
 /// Decisions by what became of the request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct BundleCounts {
-    /// All of them.
+    /// Requests that were decided, whatever became of them.
     pub requests: u64,
     /// Refused, and not sent.
     pub refused: u64,

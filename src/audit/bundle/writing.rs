@@ -111,7 +111,7 @@ fn head_of(seal: &StoredSeal) -> Option<RecordHead> {
     note.text().parse().ok()
 }
 
-/// What is known of rows that were written.
+/// Leaves, files and counts of the rows that were written.
 #[derive(Debug, Default)]
 struct GatheredRows {
     leaves: Vec<PlacedLeaf>,

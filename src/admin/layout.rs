@@ -230,10 +230,18 @@ pub(super) fn form_token(visit: &Visit) -> Markup {
     }
 }
 
-/// Shows a time in UTC. The script adds it in local time.
+/// Shows a time in a table, which says that times are UTC. The script adds it in local
+/// time.
 pub(super) fn time(at: Timestamp) -> Markup {
     html! {
         time datetime=(at.to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S")) }
+    }
+}
+
+/// Shows a time in a sentence, with its zone. The script adds it in local time.
+pub(super) fn time_in_text(at: Timestamp) -> Markup {
+    html! {
+        time class="text" datetime=(at.to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S UTC")) }
     }
 }
 

@@ -149,6 +149,22 @@ async function explain() {
   assert.equal(new URL(page.url()).hash, `#${await line.getAttribute('id')}`);
 }
 
+// Somebody asks whether a URL may be fetched, by the rules of the site and by others.
+async function testUrl() {
+  await open('/');
+  await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Test a URL' }).click();
+  const ask = async (values) => {
+    for (const [label, value] of Object.entries(values)) await page.locator(`#${label}`).fill(value);
+    await page.getByRole('button', { name: 'Test', exact: true }).click();
+  };
+  await ask({ agent: 'FooBot', url: 'http://shop.test/basket/x' });
+  await page.getByText('Disallow: /basket').first().waitFor();
+  await picture('test');
+  await page.locator('details').evaluateAll((all) => all.forEach((one) => { one.open = true; }));
+  await ask({ robots: 'User-agent: *\nDisallow: /basket/\nAllow: /basket/x\n' });
+  await page.getByText('Allow: /basket/x').first().waitFor();
+}
+
 // Somebody watches, and sees a refusal that curl is given.
 async function watch() {
   await open('/decisions?verdict=disallow');
@@ -212,7 +228,7 @@ async function withoutScripts() {
 }
 
 try {
-  const steps = { signIn, explain, watch, switchTheme, byKeyboard, walk, withoutScripts };
+  const steps = { signIn, explain, testUrl, watch, switchTheme, byKeyboard, walk, withoutScripts };
   for (const [name, step] of Object.entries(steps)) {
     await step();
     // A wrong token is answered with 403, which Chromium reports.

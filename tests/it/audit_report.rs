@@ -187,7 +187,7 @@ fn the_page_for_a_site_has_nothing_of_others() {
         );
         assert!(std::fs::read_to_string(&file).unwrap().ends_with("</html>"));
         let again = place.run(&["audit", "report", "-o", name]).await;
-        assert_eq!(again.code, Some(1), "{again:?}");
+        assert_eq!(again.code, Some(2), "{again:?}");
     });
 }
 

@@ -16,7 +16,7 @@ use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
 use crate::admin::api::json;
 use crate::admin::decision_view::verdict_mark;
 use crate::admin::filter_query::DecisionQuery;
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
+use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
 use crate::audit::AuditError;
@@ -86,7 +86,7 @@ fn markup(visit: &Visit, details: &DecisionDetails) -> Markup {
     html! {
         p class=(class) { (verdict_mark(ruling)) " " bdi { (inert(&sentence(record))) } }
         p {
-            (time(record.at)) " UTC"
+            (time_in_text(record.at))
             @if let Some(line) = ruling.line {
                 " · " a href=(format!("#L{line}")) { "the line that decided" }
             }

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
 use crate::admin::api::json;
 use crate::admin::filter_query::DecisionQuery;
-use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
+use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
 use crate::audit::AuditError;
 use crate::audit::overview::{NamedSums, OverviewFacts, overview_facts};
@@ -288,7 +288,7 @@ impl OverviewPage {
                         (span_text(span))
                     }
                 }
-                span class="small" { "until " (time(self.until)) " UTC" }
+                span class="small" { "until " (time_in_text(self.until)) }
             }
         }
     }

@@ -635,6 +635,7 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         lost: 0,
         pruned: 0,
         removing: 0,
+        is_outrun: false,
         unrecorded: 0,
         unknown_ends: 0,
         kept: 0,

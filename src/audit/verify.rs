@@ -73,6 +73,9 @@ pub struct Verification {
     /// Entries among them that are still there, since their removal is under way. They
     /// are not looked at.
     pub removing: u64,
+    /// Whether more entries began to be removed while this ran: what is missing, or
+    /// does not fit, may have gone so. A second verification knows.
+    pub is_outrun: bool,
     /// Requests that were counted as sent and are not on record. They are findings.
     pub unrecorded: u64,
     /// Processes that ended without a word: whether all that each of them sent after
@@ -117,6 +120,7 @@ pub fn verify_with(
     evidence: &SealEvidence,
     report: impl FnMut(String),
 ) -> Result<Verification, AuditError> {
+    let pruned = PrunedEnd::read(&reader.connection)?;
     let mut run = VerificationRun {
         reader,
         evidence,
@@ -125,7 +129,7 @@ pub fn verify_with(
         decided_on: EvidenceCache::default(),
         order: OrderCheck::new(&reader.connection)?,
         redacted: RedactedNumbers::default(),
-        remaining: RemainingCheck::new(&reader.connection, PrunedEnd::read(&reader.connection)?),
+        remaining: RemainingCheck::new(&reader.connection, pruned),
     };
     if filter.is_open() {
         run.sums.pruned = run.remaining.pruned_until();
@@ -135,6 +139,7 @@ pub fn verify_with(
         run.check_dictionary(&POLICIES)?;
     }
     run.check_decisions(filter)?;
+    run.sums.is_outrun = pruned.last < PrunedEnd::read(&reader.connection)?.last;
     Ok(run.sums)
 }
 

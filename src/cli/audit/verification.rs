@@ -14,7 +14,7 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
-use crate::cli::output::{Exit, OutputForm, Usage};
+use crate::cli::output::{Exit, OutputForm, Usage, print_notice};
 use crate::inert::inert;
 
 /// Arguments of `audit verify`.
@@ -110,6 +110,13 @@ fn print_record(
     // The proxy notes what it removes: a row that is missing was removed by somebody.
     Ok(match sums.mismatches + sums.missing {
         0 => Exit::Done,
+        _ if sums.is_outrun => {
+            print_notice(
+                "entries were removed by age while this ran, which may be what was found: verify \
+                 again",
+            );
+            Exit::Unknown
+        }
         _ => Exit::Not,
     })
 }
@@ -126,6 +133,7 @@ fn sums_json(sums: &Verification) -> Value {
         "lost": sums.lost,
         "pruned": sums.pruned,
         "removing": sums.removing,
+        "outrun": sums.is_outrun,
         "unrecorded": sums.unrecorded,
         "unknown_ends": sums.unknown_ends,
         "kept": sums.kept,

@@ -115,7 +115,11 @@ fn announce(settings: &Settings, running: &RunningProxy) -> anyhow::Result<()> {
             env!("CARGO_PKG_VERSION")
         )?;
     }
-    writeln!(out, "health and metrics on http://{}", running.admin)?;
+    writeln!(
+        out,
+        "dashboard, health and metrics on http://{}",
+        running.admin
+    )?;
     out.write_all(in_force(settings).as_bytes())?;
     // Without TLS the line is shorter, and needs no name in the certificate.
     let mut listeners = running.listen.iter();

@@ -40,7 +40,7 @@ fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
         );
         assert_eq!(
             banner[1],
-            format!("health and metrics on http://{}", proxy.admin())
+            format!("dashboard, health and metrics on http://{}", proxy.admin())
         );
         let line = banner.last().unwrap().strip_prefix("try: curl ").unwrap();
         let arguments: Vec<_> = line.split(' ').collect();

@@ -19,7 +19,7 @@ fn every_line_that_the_demo_prints_works_when_pasted() {
     run(async {
         let demo = Demo::start(&[]).await;
         let folder = demo.parent.path().to_owned();
-        assert_eq!(demo.lines.len(), 6, "{:?}", demo.lines);
+        assert_eq!(demo.lines.len(), 7, "{:?}", demo.lines);
         let wanted = [
             "Line 3 of http://shop.test/robots.txt",
             "robots-directives: curl=(max-snippet;value=50;src=m noarchive;src=m);state=complete",
@@ -27,6 +27,7 @@ fn every_line_that_the_demo_prints_works_when_pasted() {
             "HungryBot",
             "Disallow: /basket",
             "0 mismatches, 0 missing",
+            "\n",
         ];
         for (line, wanted) in demo.lines.iter().zip(wanted) {
             let told = pasted(&folder, line).await;

@@ -158,7 +158,7 @@ format = "pretty"
 
 fn print_lines(folder: &Path, running: &RunningProxy) -> anyhow::Result<()> {
     let listen = running.listen.first().context("proxy.listen is empty")?;
-    let proxy = listen.address;
+    let (proxy, admin) = (listen.address, running.admin);
     let quoted = |path: &Path| shell_quoted(&path.display().to_string());
     let rules: String = ROBOTS_TXT
         .lines()
@@ -194,6 +194,9 @@ Try these in another terminal:
   {program} audit list
   {program} audit show 3
   {program} audit verify
+
+  # the dashboard, http://{admin}/, asks for this token
+  {program} admin token
 
 What the shop is asked for, and what the proxy decides:
 "

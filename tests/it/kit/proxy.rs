@@ -203,7 +203,7 @@ impl Proxy {
         assert!(has_started, "no start: {}", log.lock().unwrap());
         let admin = banner
             .iter()
-            .find(|line| line.starts_with("health and metrics"));
+            .find(|line| line.starts_with("dashboard, health and metrics"));
         let (address, admin) = (address_in(&banner[0]), address_in(admin.unwrap()));
         Self {
             child,

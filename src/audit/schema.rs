@@ -295,8 +295,11 @@ pub(super) fn open_in_memory() -> rusqlite::Result<Connection> {
 /// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`],
 /// [`AuditError::Outdated`].
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
-    if !path.exists() {
-        return Err(AuditError::Missing(path.to_owned()));
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Err(AuditError::Missing(path.to_owned())),
+        // Another user's folder, say: whether there is one is not known.
+        Err(error) => return Err(AuditError::Inspect(path.to_owned(), error)),
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     check_version(&connection, path)?;
@@ -354,6 +357,16 @@ fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Ours: a user who may not look into the folder is not told that it is empty.
+    #[test]
+    fn a_record_that_cannot_be_looked_for_is_not_said_to_be_missing() {
+        let long = "x".repeat(300);
+        let found = open_to_read(Path::new(&long));
+        assert!(matches!(found, Err(AuditError::Inspect(..))), "{found:?}");
+        let found = open_to_read(Path::new("no-such-file"));
+        assert!(matches!(found, Err(AuditError::Missing(_))), "{found:?}");
+    }
 
     const DOCUMENT: &str = include_str!("../../docs/decisions/020-thin-record.md");
 

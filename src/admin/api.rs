@@ -11,6 +11,10 @@ use thiserror::Error;
 use crate::audit::AuditError;
 use politesse_robots::origin::Host;
 
+/// OpenAPI document of the API. `tests/it/openapi.rs` holds it in step with the routes
+/// and their answers.
+const DOCUMENT: &str = include_str!("openapi.json");
+
 /// Default of the parameter `limit`: rows in an answer.
 pub const ROWS_SHOWN: usize = 1000;
 
@@ -35,6 +39,11 @@ pub(super) enum InvalidQuery {
     /// A parameter is not known, has no value, or is given twice.
     #[error("{0} can be asked for, once")]
     Unknown(String),
+}
+
+/// Answers with the OpenAPI document.
+pub(super) async fn document() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
 
 /// Makes the answer that holds `page` as JSON.
@@ -123,6 +132,8 @@ pub(super) fn unescape(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::filter_query::{EFFECTS, VERDICTS};
+    use crate::decision::decide::Reason;
 
     fn query(limit: usize, host: Option<&str>) -> Result<ApiQuery, InvalidQuery> {
         let host = host.map(str::to_owned);
@@ -159,6 +170,17 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    // Ours: programs that are generated from the document know every word.
+    #[test]
+    fn the_document_has_the_words_of_the_record() {
+        let document: serde_json::Value = serde_json::from_str(DOCUMENT).unwrap();
+        let words = |name: &str| document["components"]["schemas"][name]["enum"].clone();
+        let reasons = Reason::ALL.map(Reason::as_str);
+        assert_eq!(words("Reason"), serde_json::json!(reasons));
+        assert_eq!(words("Verdict"), serde_json::json!(VERDICTS));
+        assert_eq!(words("Effect"), serde_json::json!(EFFECTS));
     }
 
     #[test]

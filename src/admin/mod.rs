@@ -191,6 +191,7 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         .with_state(Arc::clone(&admin.audit))
         .route("/api/v1/check", post(check::check))
         .with_state(checks)
+        .route("/api/v1/openapi.json", get(api::document))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);
     Router::new()

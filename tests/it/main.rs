@@ -60,6 +60,7 @@ mod log_flood;
 mod many_origins;
 mod methods;
 mod monitoring;
+mod openapi;
 mod operator;
 mod own_name;
 mod pace;

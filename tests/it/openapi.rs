@@ -1,0 +1,322 @@
+//! The OpenAPI document of the API, `src/admin/openapi.json`: it has every route, and
+//! every answer is as it says. All of it is ours.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::kit::client::{Crawler, Reply, get, get_as};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::asking_for_less;
+use crate::kit::page::Page;
+use crate::kit::program::finish;
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::{run, soon};
+
+/// What to do about a document that is not in step.
+const MEND: &str = "\nsrc/admin/openapi.json describes every route under /api/v1. A new route is \
+                    added to its `paths`, and asked for in tests/it/openapi.rs; a new member of an \
+                    answer is added to its schema. Then run this test again.\n";
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /open/not\n";
+
+/// Operation: its method and its path, as the document writes it.
+type Operation = (String, String);
+
+fn root() -> PathBuf {
+    env!("CARGO_MANIFEST_DIR").into()
+}
+
+fn document() -> Value {
+    let text = std::fs::read(root().join("src/admin/openapi.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+fn documented() -> BTreeSet<Operation> {
+    let document = document();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let operations = paths.flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().keys();
+        methods.map(|method| (method.to_uppercase(), path.clone()))
+    });
+    operations.collect()
+}
+
+/// Finds the routes of the API in a file of the sources, and in those below a folder.
+fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            routes_in(&entry.unwrap().path(), found);
+        }
+        return;
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    for route in text.split(".route(").skip(1) {
+        // What belongs to the route ends where the next call of the chain begins.
+        let call = route.split(".with_state(").next().unwrap();
+        let mut parts = call.trim_start().splitn(3, '"');
+        let (_, Some(path), Some(handlers)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        if !path.starts_with("/api/") {
+            continue;
+        }
+        for method in ["get", "post", "put", "patch", "delete"] {
+            let handles = |before: &str| handlers.contains(&format!("{before}{method}("));
+            if handles(" ") || handles(".") {
+                found.insert((method.to_uppercase(), path.to_owned()));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_document_has_every_route_and_no_other() {
+    let mut routes = BTreeSet::new();
+    routes_in(&root().join("src/admin"), &mut routes);
+    assert!(10 < routes.len(), "the routes were not found: {routes:?}");
+    let documented = documented();
+    let missing: Vec<_> = routes.difference(&documented).collect();
+    let gone: Vec<_> = documented.difference(&routes).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "not in the document: {missing:?}; no longer a route: {gone:?}{MEND}"
+    );
+}
+
+/// A proxy with decisions of many kinds, and the answers of its API.
+struct Api {
+    proxy: Proxy,
+    _origins: [Origin; 2],
+    token: String,
+    /// Answers, a line each, as `tests/clients/openapi.py` reads them.
+    lines: Vec<String>,
+}
+
+impl Api {
+    async fn new() -> Self {
+        let page = Page::html("<meta name=robots content=noarchive>").field("X-Robots-Tag", "noai");
+        let origin = Script::robots(ROBOTS).page("/lamp", page).start().await;
+        let busy = asking_for_less(503, Some("600"));
+        let busy = Script::robots("").page("/", busy).start().await;
+        let overrides = "robots.override = [\
+            { origin = \"http://o.test\", path = \"/open\", action = \"allow\", reason = \"ours\", \
+              until = 2099-01-01T00:00:00Z }, \
+            { origin = \"http://o.test\", path = \"/closed\", action = \"deny\", reason = \"asked\" }]";
+        let config = resolve("o.test", origin.address())
+            .resolve("busy.test", busy.address())
+            .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
+            .set(overrides);
+        let proxy = config.start().await;
+        let token = proxy.place().run(&["admin", "token"]).await.stdout;
+        for url in [
+            "http://o.test/lamp",
+            "http://o.test/private",
+            "http://o.test/open/not",
+            "http://o.test/closed",
+            "http://o.test/robots.txt",
+            "http://nowhere.test/",
+            "http://busy.test/",
+            "http://127.0.0.1/",
+        ] {
+            get(&proxy, url).await;
+        }
+        get_as(&proxy, "?", "http://o.test/private?a=%3Cb%3E").await;
+        proxy.place().completed(9).await;
+        Self {
+            token: format!("Authorization: Bearer {}", token.trim()),
+            proxy,
+            _origins: [origin, busy],
+            lines: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, operation: &Operation, reply: &Reply) {
+        let (method, path) = operation;
+        let answer = json!({
+            "method": method,
+            "path": path,
+            "status": reply.status(),
+            "type": reply.head.value("content-type"),
+            "body": reply.text(),
+        });
+        self.lines.push(answer.to_string());
+    }
+
+    /// Asks for `target`, which `path` of the document stands for; keeps the answer.
+    async fn ask(&mut self, method: &str, path: &str, target: &str) -> Reply {
+        self.ask_with(method, path, target, "").await
+    }
+
+    async fn ask_with(&mut self, method: &str, path: &str, target: &str, body: &str) -> Reply {
+        let admin = self.proxy.admin();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {admin}\r\n{}\r\nContent-Length: {}\r\n\
+             Content-Type: application/json\r\n\r\n{body}",
+            self.token,
+            body.len()
+        );
+        let mut client = Crawler::to(admin).await;
+        client.send(head.as_bytes()).await;
+        let reply = client.reply_to(method).await;
+        self.add(&(method.to_owned(), path.to_owned()), &reply);
+        reply
+    }
+
+    /// Asks for `target` where nothing in it is variable.
+    async fn get(&mut self, target: &str) -> Reply {
+        let path = target.split('?').next().unwrap().to_owned();
+        self.ask("GET", &path, target).await
+    }
+
+    /// Sends each operation without the token, as if it were for the host `a`.
+    async fn ask_all_without_token(&mut self) {
+        let admin = self.proxy.admin();
+        for operation in documented() {
+            let (method, path) = &operation;
+            let line = format!("{method} {} HTTP/1.1", path.replace(['{', '}'], ""));
+            let host = format!("Host: {admin}");
+            let mut client = Crawler::to(admin).await;
+            let reply = client.ask(&[&line, &host]).await;
+            assert_eq!(reply.status(), 401, "{operation:?}{MEND}");
+            self.add(&operation, &reply);
+            let mut client = Crawler::to(admin).await;
+            let reply = client.ask(&[&line, "Host: a.test"]).await;
+            assert_eq!(reply.status(), 421, "{operation:?}{MEND}");
+            self.add(&operation, &reply);
+        }
+    }
+
+    async fn ask_of_the_record(&mut self) {
+        self.get("/api/v1/openapi.json").await;
+        self.get("/api/v1/overview").await;
+        self.get("/api/v1/overview?hours=720").await;
+        let all = self.get("/api/v1/decisions?limit=1000").await.json();
+        let path = "/api/v1/decisions/{number}";
+        for row in all["decisions"].as_array().unwrap() {
+            let target = format!("/api/v1/decisions/{}", row["seq"]);
+            self.ask("GET", path, &target).await;
+        }
+        self.ask("GET", path, "/api/v1/decisions/99999").await;
+        self.get("/api/v1/decisions?limit=1&host=o.test").await;
+        self.get("/api/v1/decisions?host=a.test").await;
+        self.get("/api/v1/decisions?verdict=no").await;
+        self.get("/api/v1/decisions/stream?verdict=no").await;
+        for host in ["o.test", "busy.test", "nowhere.test", "never.test"] {
+            self.get(&format!("/api/v1/hosts?host={host}")).await;
+        }
+        self.get("/api/v1/hosts").await;
+    }
+
+    async fn ask_of_now(&mut self) {
+        self.get("/api/v1/pace").await;
+        self.get("/api/v1/pace?host=busy.test&limit=1").await;
+        self.get("/api/v1/pace?limit=x").await;
+        self.get("/api/v1/clients").await;
+        self.get("/api/v1/clients?host=a").await;
+        let urls = [
+            "http://o.test/lamp",
+            "http://o.test/private",
+            "http://busy.test/",
+            "http://unasked.test/",
+            "no URL",
+        ];
+        for fetch in [false, true] {
+            let question = json!({ "agent": "FooBot/1.0", "urls": urls, "fetch": fetch });
+            self.check(&question.to_string()).await;
+        }
+        self.check("{}").await;
+        let many = json!({ "agent": "FooBot", "urls": vec!["http://o.test/"; 1001] });
+        self.check(&many.to_string()).await;
+    }
+
+    async fn check(&mut self, body: &str) {
+        let path = "/api/v1/check";
+        self.ask_with("POST", path, path, body).await;
+    }
+
+    /// Gives every order, with what it wants and without.
+    async fn order(&mut self) {
+        let path = "/api/v1/pace/{host}";
+        let release = "/api/v1/pace/busy.test?reason=test";
+        for target in [release, release, "/api/v1/pace/busy.test"] {
+            self.ask("DELETE", path, target).await;
+        }
+        self.get("/api/v1/hosts?host=busy.test").await;
+        let redaction = "%7B%22url%22:%22http://o.test/lamp%22,%22numbers%22:%5B%5D,%22why%22:\
+                         %22test%22,%22after%22:0,%22is_trial%22:false%7D";
+        for (path, query) in [
+            ("/api/v1/audit/prune", "before=2000-01-01T00:00:00Z"),
+            ("/api/v1/audit/prune", "before=now"),
+            ("/api/v1/audit/redact", &format!("request={redaction}")),
+            ("/api/v1/audit/redact", "request=%7B%7D"),
+        ] {
+            self.ask("POST", path, &format!("{path}?{query}")).await;
+        }
+        // With what a redaction leaves.
+        self.ask_of_the_record().await;
+    }
+
+    /// Watches the stream until a decision comes.
+    async fn watch(&mut self) {
+        let path = "/api/v1/decisions/stream";
+        let admin = self.proxy.admin();
+        let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
+        let mut client = Crawler::to(admin).await;
+        let request = format!(
+            "{line}\r\n{host}\r\n{}\r\nLast-Event-ID: 0\r\n\r\n",
+            self.token
+        );
+        client.send(request.as_bytes()).await;
+        let head = soon("head of the stream", client.head()).await.unwrap();
+        let mut text = String::new();
+        let data = "event: decision\n";
+        while !text
+            .split_once(data)
+            .is_some_and(|(_, rest)| rest.contains("\n\n"))
+        {
+            let count = text.len() + 1;
+            text = soon("event", async {
+                String::from_utf8_lossy(client.peek(count).await).into_owned()
+            })
+            .await;
+        }
+        let (_, event) = text.split_once(data).unwrap();
+        let (_, event) = event.split_once("data: ").unwrap();
+        let answer = json!({
+            "method": "GET",
+            "path": path,
+            "status": head.status,
+            "type": head.value("content-type"),
+            "event": "decision",
+            "body": event.split('\n').next(),
+        });
+        self.lines.push(answer.to_string());
+    }
+}
+
+#[test]
+fn every_answer_is_as_the_document_says() {
+    run(async {
+        let mut api = Api::new().await;
+        api.ask_all_without_token().await;
+        api.ask_of_the_record().await;
+        api.ask_of_now().await;
+        api.watch().await;
+        api.order().await;
+        let mut command = Command::new(root().join("target/venv/bin/python"));
+        command
+            .arg(root().join("tests/clients/openapi.py"))
+            .arg(root().join("src/admin/openapi.json"));
+        let outcome = finish(command, api.lines.join("\n").as_bytes()).await;
+        assert_eq!(
+            outcome.code,
+            Some(0),
+            "{}{}{MEND}",
+            outcome.stdout,
+            outcome.stderr
+        );
+    });
+}

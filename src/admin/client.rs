@@ -14,12 +14,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::proxy::client_pages::{ClientPage, POLICY, PageContent};
+use crate::proxy::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
 
-/// Function that returns a page for a client which has reached an address of ours;
-/// `None` if there is no such page.
-type ClientPageFunction =
-    dyn Fn(ClientPage, Option<SocketAddr>) -> Option<PageContent> + Send + Sync;
+/// Function that returns the pages for a client which has reached an address of ours.
+type ClientPageFunction = dyn Fn(Option<SocketAddr>) -> GuidePages + Send + Sync;
 
 /// Source of the pages, by the configuration in force.
 #[derive(Clone)]
@@ -44,7 +42,8 @@ pub(super) fn routes(source: ClientPageSource) -> Router {
         .fold(Router::new(), |router, (path, page)| {
             let answer = move |State(source): State<ClientPageSource>, request: Request| async move {
                 let local = request.extensions().get();
-                show((source.0)(page, local.map(|AdminLocal(local)| *local)))
+                let pages = (source.0)(local.map(|AdminLocal(local)| *local));
+                show(pages.content(page))
             };
             router.route(&path, get(answer))
         })

@@ -14,11 +14,15 @@ use tokio_util::task::TaskTracker;
 
 use super::access::{Access, require_own_origin, require_token};
 use super::check::PlanSource;
+use super::client::ClientPageSource;
+use super::in_force::ConfigurationCell;
 use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
-use super::pages::{Dashboard, EXPORTS_MAX, decision, decisions, host, overview, queues, test_url};
+use super::pages::{
+    Dashboard, EXPORTS_MAX, configuration, decision, decisions, host, overview, queues, test_url,
+};
 use super::sign_in::{self, SignInState, require_sign_in};
-use super::state_pages::PaceSource;
+use super::state_pages::{GaugeRefresh, PaceSource};
 use super::visit::{VisitState, begin_visit};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -33,6 +37,9 @@ pub(super) struct DashboardParts {
     pub(super) pace: PaceSource,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
+    pub(super) gauges: GaugeRefresh,
+    pub(super) configuration: ConfigurationCell,
+    pub(super) client_pages: ClientPageSource,
     /// Path below which the pages are for browsers; empty for `/`.
     pub(super) base_path: Arc<str>,
     /// Tasks of the live view and of exports.
@@ -63,6 +70,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/hosts", get(host::page))
         .route("/queues", get(queues::page))
         .route("/test", get(test_url::page).post(test_url::ask))
+        .route("/configuration", get(configuration::page))
         .with_state(Arc::clone(&dashboard))
         .route("/logout", post(sign_in::sign_out))
         .with_state(sign_in.clone())
@@ -81,6 +89,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/decisions/stream", get(decisions::api_stream))
         .route("/api/v1/decisions/{number}", get(decision::api))
         .route("/api/v1/hosts", get(host::api))
+        .route("/api/v1/configuration", get(configuration::api))
         .with_state(dashboard)
         .route_layer(from_fn_with_state(access, require_token));
     pages.merge(open).merge(api)
@@ -104,6 +113,9 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         live,
         plan: parts.plan,
         clients: parts.clients,
+        gauges: parts.gauges,
+        configuration: parts.configuration,
+        client_pages: parts.client_pages,
         exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         tracker: parts.tracker,
     })

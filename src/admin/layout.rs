@@ -89,15 +89,18 @@ pub(super) enum DashboardSection {
     Queues,
     /// A question about a URL.
     Test,
+    /// What is in force.
+    Configuration,
 }
 
 impl DashboardSection {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Overview,
         Self::Decisions,
         Self::Hosts,
         Self::Queues,
         Self::Test,
+        Self::Configuration,
     ];
 
     fn title(self) -> &'static str {
@@ -107,6 +110,7 @@ impl DashboardSection {
             Self::Hosts => "Hosts",
             Self::Queues => "Queues",
             Self::Test => "Test a URL",
+            Self::Configuration => "Configuration",
         }
     }
 
@@ -117,6 +121,7 @@ impl DashboardSection {
             Self::Hosts => "/hosts",
             Self::Queues => "/queues",
             Self::Test => "/test",
+            Self::Configuration => "/configuration",
         }
     }
 }

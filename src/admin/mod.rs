@@ -15,6 +15,7 @@ mod client;
 mod dashboard;
 mod decision_view;
 mod filter_query;
+mod in_force;
 mod layout;
 mod live;
 mod orders;
@@ -61,6 +62,9 @@ pub use self::check::{PlanFuture, PlanResult, PlanSource, URLS_MAX};
 use self::client::AdminLocal;
 pub use self::client::ClientPageSource;
 use self::dashboard::DashboardParts;
+pub use self::in_force::{
+    ConfigurationCell, ConfigurationInForce, FailedReload, ShownKey, ShownOverride,
+};
 pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces};
@@ -115,6 +119,8 @@ pub struct Admin {
     pub plan: PlanSource,
     /// Pages for whoever points a client here.
     pub client: ClientPageSource,
+    /// Configuration in force, which `/configuration` shows.
+    pub configuration: ConfigurationCell,
     /// Path below which browsers see the pages; empty for `/`.
     pub base_path: Arc<str>,
     /// Hosts that requests may be sent to, and proxies in front.
@@ -167,6 +173,9 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         pace: admin.pace.clone(),
         plan: admin.plan.clone(),
         clients: Arc::clone(&admin.clients),
+        gauges: admin.gauges.clone(),
+        configuration: Arc::clone(&admin.configuration),
+        client_pages: admin.client.clone(),
         base_path: Arc::clone(&admin.base_path),
         tracker: tracker.clone(),
         end: end.clone(),

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,8 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::audit;
 use crate::clients::client::Resource;
+use crate::decision::digest::Digest;
 use crate::pace::back_off::ReleaseOrder;
 use crate::pace::host_pace::HostPace;
+use crate::proxy::client_pages::GuidePages;
 
 /// An admin listener over made-up hosts.
 struct Kit {
@@ -43,6 +46,19 @@ fn all_but_one() -> PlanSource {
         let plans = Ok(plans.collect());
         Box::pin(async move { plans })
     }))
+}
+
+/// Returns a configuration without keys.
+fn no_configuration() -> ConfigurationInForce {
+    ConfigurationInForce {
+        since: Timestamp::UNIX_EPOCH,
+        file: None,
+        sha256: Digest::of(b""),
+        policy: Digest::of(b""),
+        keys: Arc::default(),
+        overrides: Vec::new(),
+        failed_reload: None,
+    }
 }
 
 impl Kit {
@@ -90,7 +106,11 @@ impl Kit {
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]
             })),
             gauges: GaugeRefresh(Arc::new(|| {})),
-            client: ClientPageSource(Arc::new(|_, _| None)),
+            client: ClientPageSource(Arc::new(|_| GuidePages {
+                proxies: Vec::new(),
+                ca: None,
+            })),
+            configuration: Arc::new(ArcSwap::from_pointee(no_configuration())),
             plan,
             release: BackOffRelease(Arc::new(move |host, order| {
                 let is_known = host.to_string() == "b.test";

@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::kinds::Kind;
 use super::problem::{ConfigProblem, Fault, Mistake, Place, dotted, nearest};
+use super::secrets::without_secrets;
 use super::values::{inline, name_text};
 
 /// Beginning of the variables of the environment that set a key.
@@ -181,6 +182,24 @@ impl<'a> Layers<'a> {
     pub(super) fn shown(&self, key: &str) -> Option<(String, Place)> {
         let written = self.written.get(key)?.last()?;
         Some((inline(written.value.get_ref()), written.place()))
+    }
+
+    /// Returns the strongest value of a key as TOML without the secrets in it.
+    pub(super) fn shown_without_secrets(&self, key: &str) -> Option<String> {
+        let written = self.written.get(key)?.last()?;
+        Some(without_secrets(key, written.value.get_ref()))
+    }
+
+    /// Returns the places of the entries of the strongest value of a key, if it is a
+    /// list.
+    pub(super) fn entry_places(&self, key: &str) -> Vec<Place> {
+        let written = self.written.get(key).and_then(|values| values.last());
+        let place_of = |written: &WrittenValue<'a>| -> Option<Vec<Place>> {
+            let entries = written.value.get_ref().as_array()?.iter();
+            let places = entries.map(|entry| written.source.place(entry.span().start));
+            Some(places.collect())
+        };
+        written.and_then(place_of).unwrap_or_default()
     }
 
     fn add_defaults(&mut self) {

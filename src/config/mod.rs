@@ -14,6 +14,7 @@ mod network;
 mod pace;
 mod print;
 mod problem;
+mod secrets;
 mod settings;
 mod tables;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use keys::LogFormat;
 pub use layers::ConfigSources;
 pub use print::{Values, default_file, reference};
 pub use problem::{ConfigProblem, Place, Problems};
+pub(crate) use secrets::text_without_secrets;
 pub use settings::{LogOptions, Settings};
 
 use layers::Layers;
@@ -48,6 +50,7 @@ impl Config {
         let effective = keys::Effective::read(&mut layers);
         let shown = print::effective(&layers);
         let values = Values::of(&layers);
+        let keys = print::shown_keys(&layers).into();
         match effective {
             // The strongest values can all be right where a weaker one is
             // wrong.
@@ -55,6 +58,7 @@ impl Config {
                 settings: Settings {
                     file: sources.path(),
                     values,
+                    keys,
                     ..Settings::new(effective, &sources.folders())
                 },
                 shown,

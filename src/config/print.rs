@@ -8,10 +8,14 @@ use std::collections::BTreeMap;
 
 use super::keys::SECTIONS;
 use super::layers::Layers;
+use crate::admin::ShownKey;
 use crate::decision::digest::Digest;
 
 /// Width of comments in the default file.
 const COLUMNS: usize = 80;
+
+/// Characters of a value that a page shows.
+const SHOWN_VALUE_MAX: usize = 4000;
 
 /// Text above the first section of the default file.
 const HEAD: &str = "\
@@ -124,6 +128,35 @@ pub(super) fn effective(layers: &Layers<'_>) -> String {
         }
     }
     text
+}
+
+/// Lists every key with the value in force, without secrets, and its source.
+pub(super) fn shown_keys(layers: &Layers<'_>) -> Vec<ShownKey> {
+    let keys = SECTIONS.iter().flat_map(|section| section.keys);
+    let shown = keys.filter_map(|key| {
+        let path = key.path();
+        let (whole, place) = layers.shown(&path)?;
+        // Before it is cut: half of a secret would not look like one.
+        let mut value = layers.shown_without_secrets(&path)?;
+        // A table of names may have a million entries.
+        if let Some((end, _)) = value.char_indices().nth(SHOWN_VALUE_MAX) {
+            value.truncate(end);
+        }
+        Some(ShownKey {
+            table: key.section,
+            name: key.name,
+            is_partial: value != whole,
+            value,
+            source: place.source(),
+            place: place.to_string(),
+            entry_places: layers
+                .entry_places(&path)
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        })
+    });
+    shown.collect()
 }
 
 /// Values in force of all keys, as TOML: two configurations are compared by them.

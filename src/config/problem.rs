@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::secrets::text_without_secrets;
 use super::values::excerpt;
 
 /// Place where a value was written. Places are ordered from the weakest source to
@@ -34,6 +35,18 @@ pub enum Place {
     },
     /// A `--set` of the command line.
     Override,
+}
+
+impl Place {
+    /// Returns the word of the source.
+    pub(super) fn source(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::File { .. } => "file",
+            Self::Environment { .. } => "environment",
+            Self::Override => "command line",
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -82,6 +95,23 @@ pub(super) enum Mistake {
 }
 
 impl ConfigProblem {
+    /// Writes the problem without what was found in place of a right value: that may be
+    /// a secret, which the place leads to whoever may read it.
+    fn without_value(&self) -> String {
+        let Self { place, key, .. } = self;
+        match &self.mistake {
+            Mistake::Value { wanted, .. } => {
+                format!("{place}: {key} has another value than is wanted: {wanted}")
+            }
+            Mistake::NoValue => {
+                format!("{place}: an argument has no value; section.key=value is wanted")
+            }
+            Mistake::Syntax(_) | Mistake::UnknownKey { .. } | Mistake::Variable => {
+                text_without_secrets(&self.to_string())
+            }
+        }
+    }
+
     /// Reports whether the text is not TOML.
     pub(super) fn is_syntax(&self) -> bool {
         matches!(self.mistake, Mistake::Syntax(_))
@@ -204,6 +234,11 @@ impl Problems {
     /// The problems, in the order of their places.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigProblem> {
         self.0.iter()
+    }
+
+    /// Writes the problems, each without the value that was found.
+    pub fn without_values(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(ConfigProblem::without_value)
     }
 }
 

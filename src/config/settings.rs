@@ -12,7 +12,7 @@ use super::keys::{
 };
 use super::layers::Folders;
 use super::print::Values;
-use crate::admin::{ArrivalRules, SessionOptions};
+use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
 use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
 use crate::clients::client::ClientLimits;
@@ -70,6 +70,8 @@ pub struct Settings {
     pub log: LogOptions,
     /// All values as they were written, to find out what a reload changes.
     pub values: Values,
+    /// All keys as a page shows them, without secrets.
+    pub keys: Arc<[ShownKey]>,
 }
 
 /// Options of the log. The command line sets it up: no other module takes them.
@@ -153,6 +155,7 @@ impl Settings {
             admin: admin_options(effective.admin, base, data),
             log: log_options(&effective.log),
             values: Values::default(),
+            keys: Arc::default(),
         }
     }
 }

@@ -35,10 +35,11 @@ fn problems(result: Result<Config, Problems>) -> Vec<String> {
 }
 
 /// Settings as text, since not all of their types can be compared; without the
-/// name of the file.
+/// name of the file, and where values come from.
 fn text(config: &Config) -> String {
     let mut settings = config.settings().clone();
     settings.file = None;
+    settings.keys = Default::default();
     format!("{settings:#?}")
 }
 
@@ -107,6 +108,67 @@ status.unauthorized = "maybe"
              \"allow\" or \"refuse\" is wanted",
         ]
     );
+}
+
+#[test]
+fn a_page_is_shown_each_value_with_its_source() {
+    let text = "[proxy]\nplace_wait = \"7s\"\nvia = false\n";
+    let variables = [("POLITESSE_PROXY__VIA", "true")];
+    let config = read(text, &variables, &["log.level=debug"]).unwrap();
+    let found = |table: &str, name: &str| {
+        let mut keys = config.settings().keys.iter();
+        let key = keys.find(|key| key.table == table && key.name == name);
+        let key = key.unwrap();
+        assert!(!key.is_partial, "{key:?}");
+        format!("{}: {}, {}", key.source, key.value, key.place)
+    };
+    for (table, name, expected) in [
+        (
+            "proxy",
+            "place_wait",
+            "file: \"7s\", politesse.toml, line 2",
+        ),
+        (
+            "proxy",
+            "via",
+            "environment: true, environment, POLITESSE_PROXY__VIA",
+        ),
+        ("log", "level", "command line: \"debug\", --set"),
+        ("", "crawler", "default: [], default"),
+    ] {
+        assert_eq!(found(table, name), expected);
+    }
+}
+
+#[test]
+fn a_page_is_shown_the_beginning_of_a_table_without_end() {
+    let names = (0..1000).map(|number| format!("\"n{number}.test\" = \"192.0.2.1\"\n"));
+    let config = file(&format!(
+        "[upstream.resolve]\n{}",
+        names.collect::<String>()
+    ))
+    .unwrap();
+    let mut keys = config.settings().keys.iter();
+    let key = keys.find(|key| key.name == "resolve").unwrap();
+    assert!(key.is_partial && key.value.starts_with("{ \"n0.test\" = "));
+    assert_eq!(key.value.chars().count(), 4000);
+}
+
+#[test]
+fn problems_can_be_told_without_what_was_found() {
+    let text = "proxy.place_wait = \"hunter2\"\n\
+                proxy.via = hunter2\n\
+                proxy.hunter = \"hunter2\"\n\
+                upstream.parent = \"http://me:hunter2@a.test\"\n\
+                audit.seal_to = [\"exec:\", 7, \"ftp://hunter2\"]\n";
+    let problems = read(text, &[], &["hunter2"]).unwrap_err();
+    assert!(problems.to_string().contains("hunter2"));
+    let lines: Vec<_> = problems.without_values().collect();
+    assert_eq!(lines.len(), problems.iter().count());
+    for line in &lines {
+        assert!(!line.contains("hunter2"), "{line}");
+    }
+    assert!(lines[0].starts_with("politesse.toml, line 1: proxy.place_wait has another value"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! Knows no key and no bound.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use toml::de::DeValue;
@@ -83,21 +84,28 @@ fn quantity_text(amount: u64, units: &[(&str, u64)]) -> String {
 
 /// Writes a value as TOML on one line, whatever lines it was written on.
 pub(super) fn inline(value: &DeValue<'_>) -> String {
+    inline_with(value, &|text| Cow::Borrowed(text))
+}
+
+/// Writes a value as [`inline`] does, with what `shown` makes of each string in it.
+pub(super) fn inline_with(value: &DeValue<'_>, shown: &dyn Fn(&str) -> Cow<'_, str>) -> String {
     match value {
-        DeValue::String(text) => quoted(text),
+        DeValue::String(text) => quoted(&shown(text)),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Float(number) => number.to_string(),
         DeValue::Boolean(value) => value.to_string(),
         DeValue::Datetime(time) => time.to_string(),
         DeValue::Array(values) => {
-            let values = values.iter().map(|value| inline(value.get_ref()));
+            let values = values
+                .iter()
+                .map(|value| inline_with(value.get_ref(), shown));
             format!("[{}]", values.collect::<Vec<_>>().join(", "))
         }
         DeValue::Table(table) if table.is_empty() => "{}".to_owned(),
         DeValue::Table(table) => {
             let entries = table.iter().map(|(name, value)| {
                 let name = name_text(name.get_ref());
-                format!("{name} = {}", inline(value.get_ref()))
+                format!("{name} = {}", inline_with(value.get_ref(), shown))
             });
             format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
@@ -119,7 +127,7 @@ pub(super) fn excerpt(value: &DeValue<'_>) -> String {
 /// Returns `text` with `…` for each run of as many hexadecimal digits as a token of
 /// the proxy has. Such a token is a mistake in a configuration, where its digest
 /// belongs, and messages about it go into the log.
-fn without_tokens(text: &str) -> String {
+pub(super) fn without_tokens(text: &str) -> String {
     const DIGITS: usize = 64;
     let is_digit = |byte: char| byte.is_ascii_hexdigit();
     let mut shown = String::with_capacity(text.len());

@@ -134,6 +134,11 @@ impl Paths {
             served: ServedPattern::new(text.as_bytes())?,
         })
     }
+
+    /// Returns the pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
 }
 
 /// Path that a request may mean, with the verdict of robots.txt on it.

@@ -22,7 +22,7 @@ use super::ca_files::{
     self, CERT_FOLDER_MODE, CERT_MODE, CaError, KEY_FOLDER_MODE, KEY_MODE, make_folder, write_new,
 };
 use super::certificate::{
-    DAY, authority_params, check_authority, end_of, leaf_params, to_date, to_pem,
+    DAY, authority_params, begin_of, check_authority, end_of, leaf_params, to_date, to_pem,
 };
 use crate::clock::{self, Stamp};
 use crate::decision::digest::Digest;
@@ -186,6 +186,11 @@ impl Ca {
     /// Returns the authority's certificate in PEM, as trust stores want it.
     pub fn pem(&self) -> &str {
         &self.pem
+    }
+
+    /// Returns the second, since 1970, from which the authority's certificate is valid.
+    pub fn begins_at(&self) -> Option<i64> {
+        begin_of(&self.certificate)
     }
 
     /// Returns the second, since 1970, at which the authority's certificate ends.

@@ -126,6 +126,13 @@ pub(super) fn check_authority(
     Ok(())
 }
 
+/// Returns the second, since 1970, from which `certificate` is valid; `None` if it cannot
+/// be read.
+pub(super) fn begin_of(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    Some(parsed.validity().not_before.timestamp())
+}
+
 /// Returns the second, since 1970, at which `certificate` ends; `None` if it cannot be
 /// read.
 pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<i64> {

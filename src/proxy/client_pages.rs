@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use maud::{DOCTYPE, Markup, html};
@@ -71,20 +72,20 @@ pub struct PageContent {
 
 /// Facts that the pages state.
 #[derive(Debug)]
-pub struct GuidePages<'a> {
+pub struct GuidePages {
     /// Addresses of the proxy as this client reaches it; the first is the one that
     /// lines for clients have.
     pub proxies: Vec<ListenAddress>,
     /// Authority; `None` if HTTPS is not intercepted (`https.mode`).
-    pub ca: Option<&'a Ca>,
+    pub ca: Option<Arc<Ca>>,
 }
 
-impl GuidePages<'_> {
+impl GuidePages {
     /// Returns the content of a page; `None` if there is none.
     pub fn content(&self, page: ClientPage) -> Option<PageContent> {
         let (media_type, body) = match page {
             ClientPage::Guide => ("text/html; charset=utf-8", self.guide()?.into_string()),
-            ClientPage::Ca => ("application/x-pem-file", self.ca?.pem().to_owned()),
+            ClientPage::Ca => ("application/x-pem-file", self.ca.as_ref()?.pem().to_owned()),
             ClientPage::Pac => ("application/x-ns-proxy-autoconfig", self.pac()?),
             ClientPage::Style => ("text/css; charset=utf-8", STYLE.to_owned()),
         };
@@ -129,7 +130,8 @@ impl GuidePages<'_> {
                         }
                         (self.addresses())
                         (self.authority())
-                        (self.clients(proxy))
+                        h2 { "Lines for clients" }
+                        (self.client_lines(proxy))
                     }
                 }
             }
@@ -155,7 +157,7 @@ impl GuidePages<'_> {
     }
 
     fn authority(&self) -> Markup {
-        let Some(ca) = self.ca else {
+        let Some(ca) = &self.ca else {
             return html! {
                 h2 { "HTTPS" }
                 p { "This proxy refuses HTTPS (" code { "https.mode" } "), and has no authority to trust." }
@@ -178,10 +180,10 @@ impl GuidePages<'_> {
         }
     }
 
-    fn clients(&self, proxy: ListenAddress) -> Markup {
+    /// Lays out the lines by which each client uses `proxy` and trusts the authority.
+    pub fn client_lines(&self, proxy: ListenAddress) -> Markup {
         let rows = rows(proxy).into_iter().chain(machine_rows());
         html! {
-            h2 { "Lines for clients" }
             table {
                 caption {
                     "With ca.pem in the current folder"
@@ -309,7 +311,7 @@ fn shown(address: IpAddr) -> String {
 }
 
 /// Returns a fingerprint in upper case, in pairs.
-fn with_colons(fingerprint: &Digest) -> String {
+pub fn with_colons(fingerprint: &Digest) -> String {
     let digits = fingerprint.to_string().to_uppercase();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -345,14 +347,14 @@ mod tests {
         }
     }
 
-    fn pages(text: &str, scheme: Scheme) -> GuidePages<'static> {
+    fn pages(text: &str, scheme: Scheme) -> GuidePages {
         GuidePages {
             proxies: vec![listen(text, scheme)],
             ca: None,
         }
     }
 
-    fn text(pages: &GuidePages<'_>, page: ClientPage) -> String {
+    fn text(pages: &GuidePages, page: ClientPage) -> String {
         let content = pages.content(page).unwrap();
         String::from_utf8(content.body.to_vec()).unwrap()
     }

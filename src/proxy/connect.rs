@@ -184,8 +184,8 @@ impl Interceptor {
     }
 
     /// Returns the authority.
-    pub fn ca(&self) -> &Ca {
-        &self.ca
+    pub fn ca(&self) -> Arc<Ca> {
+        Arc::clone(&self.ca)
     }
 
     /// Opens the connection inside a CONNECT to `origin`: waits for its first

@@ -77,7 +77,7 @@ pub fn page_at(path: &str) -> Option<ClientPage> {
 pub fn answer<B: HttpBody>(
     request: &Request<B>,
     page: Option<ClientPage>,
-    pages: &GuidePages<'_>,
+    pages: &GuidePages,
     name: &str,
 ) -> Response<ProxyBody> {
     let found = page.and_then(|page| pages.content(page));

@@ -8,6 +8,7 @@ pub mod capacity;
 pub mod commands;
 pub mod control;
 mod head_export;
+mod in_force;
 mod lifecycle;
 mod parts;
 mod reload;
@@ -33,8 +34,8 @@ pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
 use crate::admin::{
-    self, Access, Admin, AdminToken, BackOffRelease, ClientPageSource, GaugeRefresh, PaceSource,
-    PlanSource,
+    self, Access, Admin, AdminToken, BackOffRelease, ClientPageSource, ConfigurationCell,
+    GaugeRefresh, PaceSource, PlanSource,
 };
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -42,7 +43,6 @@ use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::metrics::{Metrics, ResultLabel, VersionLabel};
-use crate::proxy::ca::Ca;
 use crate::proxy::client_pages::{GuidePages, as_reached};
 use crate::proxy::connect::Interceptor;
 use crate::proxy::decider::Decider;
@@ -78,6 +78,7 @@ pub struct RunningProxy {
     control: Option<ControlServer>,
     access: Arc<Access>,
     admin_tls: Arc<ArcSwapOption<ListenerTls>>,
+    configuration: ConfigurationCell,
     audit_tracker: TaskTracker,
     admin_tracker: TaskTracker,
     admin_end: CancellationToken,
@@ -138,6 +139,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         control: None,
         admin_tls: Arc::new(ArcSwapOption::new(admin_tls)),
         access: access(settings, &token, &shared),
+        configuration: in_force::cell(settings),
         shared,
         server,
         audit_tracker,
@@ -271,10 +273,13 @@ fn announce(settings: &Settings, config: &ActiveConfig) {
     metrics.config_last_reload_successful.set(1);
     metrics.config_last_reload_timestamp_seconds.set(now);
     capacity::show(settings, metrics);
-    let ca = config.interceptor.as_ref().map(|opens| opens.ca());
+    let ca = config.interceptor.as_deref().map(Interceptor::ca);
     let tls = config.tls.as_ref();
     let ends = [
-        (&metrics.ca_end_timestamp_seconds, ca.and_then(Ca::ends_at)),
+        (
+            &metrics.ca_end_timestamp_seconds,
+            ca.and_then(|ca| ca.ends_at()),
+        ),
         (
             &metrics.tls_cert_end_timestamp_seconds,
             tls.and_then(|tls| tls.ends_at),
@@ -325,14 +330,13 @@ impl RunningProxy {
             }
         }));
         let (serving, listen) = (Arc::clone(&self.server), self.listen.clone());
-        let client = ClientPageSource(Arc::new(move |page, local| {
+        let client = ClientPageSource(Arc::new(move |local| {
             let config = serving.in_force.load_full();
             let reached = listen.iter().map(|&listen| as_reached(listen, local));
-            let pages = GuidePages {
+            GuidePages {
                 proxies: reached.collect(),
                 ca: config.interceptor.as_deref().map(Interceptor::ca),
-            };
-            pages.content(page)
+            }
         }));
         Admin {
             gauges,
@@ -344,6 +348,7 @@ impl RunningProxy {
             base_path: Arc::clone(&self.settings.admin.base_path),
             arrival: Arc::new(self.settings.admin.arrival.clone()),
             tls: Arc::clone(&self.admin_tls),
+            configuration: Arc::clone(&self.configuration),
             clients: Arc::clone(&self.shared.clients),
             pace: PaceSource(Arc::new(move || paces.snapshot())),
             plan: PlanSource(Arc::new(move |request| {
@@ -407,6 +412,7 @@ impl RunningProxy {
             Err(ref error) => {
                 self.shared.metrics.config_last_reload_successful.set(0);
                 self.lifecycle.not_reloaded();
+                in_force::note_failure(&self.configuration, error);
                 log_problems(error);
                 "failed"
             }
@@ -445,6 +451,7 @@ impl RunningProxy {
         self.shared.origin_shares.set_limits(&settings);
         self.shared.entry.set_limits(&settings.listener.limits);
         announce(&settings, &config);
+        in_force::replace(&self.configuration, &settings);
         self.server.in_force.store(Arc::new(config));
         if let Some(control) = &self.control {
             control.change(&settings.values);
@@ -500,13 +507,8 @@ impl RunningProxy {
 
 /// Logs every problem in a line of its own, as the start prints them.
 fn log_problems(error: &anyhow::Error) {
-    let mut logged = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        // Some errors repeat their cause in their own text.
-        if !logged.contains(&cause) {
-            cause.lines().for_each(|line| tracing::error!("{line}"));
-        }
-        logged = cause;
+    for line in in_force::error_lines(error) {
+        tracing::error!("{line}");
     }
     tracing::error!("the configuration was not reloaded, and the one before stays in force");
 }

@@ -184,6 +184,28 @@ async function watch() {
   assert.equal(await page.locator('tr', { hasText: '/basket/later' }).count(), 0);
 }
 
+// Somebody looks at what is in force, and points a client here.
+async function configure() {
+  await open('/');
+  await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Configuration' }).click();
+  const overrides = page.locator('#overrides + .scroll tbody tr');
+  assert.deepEqual(await overrides.locator('td:first-child').allInnerTexts(), ['over', 'in force']);
+  await page.getByText('A line for each client').click();
+  await page.getByText('curl --proxy').waitFor();
+  await assertPage('configuration-clients');
+  const keys = page.locator('table.keys tbody tr');
+  const all = await keys.count();
+  await page.getByRole('link', { name: 'that somebody has set' }).click();
+  assert(await keys.count() < all);
+  assert.match(await page.locator('table.keys tr', { hasText: 'ca_cert' }).innerText(), /politesse\.toml, line \d+/);
+  const download = page.waitForEvent('download');
+  await page.getByRole('link', { name: 'ca.pem' }).click();
+  assert.match(readFileSync(await (await download).path(), 'utf8'), /BEGIN CERTIFICATE/);
+  const sha256 = await page.locator('#clients + dl dd code').first().innerText();
+  await page.getByRole('link', { name: 'The page for clients' }).click();
+  await page.getByText(sha256).waitFor();
+}
+
 async function ground() {
   return page.evaluate(() => getComputedStyle(document.body).backgroundColor);
 }
@@ -228,7 +250,7 @@ async function withoutScripts() {
 }
 
 try {
-  const steps = { signIn, explain, testUrl, watch, switchTheme, byKeyboard, walk, withoutScripts };
+  const steps = { signIn, explain, testUrl, watch, configure, switchTheme, byKeyboard, walk, withoutScripts };
   for (const [name, step] of Object.entries(steps)) {
     await step();
     // A wrong token is answered with 403, which Chromium reports.

@@ -16,7 +16,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon, until};
 
 /// Pages that want a session.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 12] = [
     "/",
     "/?hours=720",
     "/decisions",
@@ -27,6 +27,8 @@ const PAGES: [&str; 10] = [
     "/queues",
     "/test",
     "/test?agent=%3Cscript%3E&url=http://o.test/%3Cscript%3E",
+    "/configuration",
+    "/configuration?keys=set",
 ];
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /<script>alert(1)</script>\n";
@@ -35,9 +37,9 @@ const ROBOTS: &str = "User-agent: *\nDisallow: /private\nDisallow: /<script>aler
 const HOSTILE: &str = "<img/src=x/onerror=alert(1)>\"'&amp;";
 
 /// A proxy with some decisions, and a browser that has signed in.
-struct Browser {
-    proxy: Proxy,
-    _origin: Origin,
+pub(crate) struct Browser {
+    pub(crate) proxy: Proxy,
+    _origin: Option<Origin>,
     cookie: String,
     /// Number of the decision about a hostile URL.
     hostile: u64,
@@ -85,33 +87,52 @@ fn cookie(reply: &Reply) -> String {
 }
 
 impl Browser {
-    async fn new(config: Config) -> Self {
+    pub(crate) async fn new(config: Config) -> Self {
+        Self::with(config, |_| ()).await
+    }
+
+    /// Begins a session with a proxy that has some decisions. `prepare` adds files to
+    /// its folder before it starts.
+    pub(crate) async fn with(config: Config, prepare: impl FnOnce(&Place)) -> Self {
         let origin = Script::robots(ROBOTS).start().await;
-        let proxy = config.resolve("o.test", origin.address()).start().await;
+        let place = Place::with(&config.resolve("o.test", origin.address()));
+        prepare(&place);
+        let browser = Self::idle(place).await;
+        let proxy = &browser.proxy;
         for path in ["open", "private", "private/2"] {
-            get(&proxy, &format!("http://o.test/{path}")).await;
+            get(proxy, &format!("http://o.test/{path}")).await;
         }
         let hostile = "http://o.test/%3Cscript%3Ealert(1)%3C/script%3E";
         let agent = format!("User-Agent: Foo{HOSTILE}");
         let line = format!("GET {hostile} HTTP/1.1");
-        Crawler::plain(&proxy)
+        Crawler::plain(proxy)
             .await
             .ask(&[&line, "Host: o.test", &agent])
             .await;
         let rows = proxy.place().completed(4).await;
         let is_hostile = |row: &&Value| row["url"].as_str().unwrap().contains("script");
         let hostile = rows.iter().find(is_hostile).unwrap()["seq"].as_u64();
+        Self {
+            _origin: Some(origin),
+            hostile: hostile.unwrap(),
+            ..browser
+        }
+    }
+
+    /// Begins a session with a proxy that nobody has asked for anything.
+    pub(crate) async fn idle(place: Place) -> Self {
+        let proxy = place.start().await;
         let reply = sign_in(proxy.admin(), &token(&proxy)).await;
         assert_eq!(reply.status(), 303, "{}", reply.text());
         Self {
             cookie: cookie(&reply),
-            hostile: hostile.unwrap(),
+            hostile: 0,
             proxy,
-            _origin: origin,
+            _origin: None,
         }
     }
 
-    async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> Reply {
         let admin = self.proxy.admin();
         let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
         ask(admin, &[&line, &host, &self.cookie]).await
@@ -124,7 +145,7 @@ impl Browser {
         pages.chain([story]).collect()
     }
 
-    async fn json(&self, path: &str) -> Value {
+    pub(crate) async fn json(&self, path: &str) -> Value {
         let reply = self.get(path).await;
         assert_eq!(reply.status(), 200, "{path}: {}", reply.text());
         reply.json()
@@ -161,6 +182,7 @@ fn without_a_session_a_browser_is_sent_to_the_page_to_sign_in() {
             "/api/v1/overview",
             "/api/v1/decisions",
             "/api/v1/decisions/stream",
+            "/api/v1/configuration",
         ] {
             let line = format!("GET {page} HTTP/1.1");
             assert_eq!(ask(admin, &[&line, &host]).await.status(), 401, "{page}");

@@ -26,6 +26,14 @@ const ROBOTS: &str = "# <script>alert(1)</script> \u{202e}\u{1b}[2J\n\
                       Disallow: /\n\
                       Sitemap: javascript:alert(1)\n";
 
+/// Overrides of other sites: one that is over, and one that would act if it were let.
+const OVERRIDES: &str = "robots.override = [\n\
+    { origin = \"http://other.test\", action = \"allow\", reason = \"contract 114\", \
+      until = 2001-01-01T00:00:00Z },\n\
+    { origin = \"*.other.test\", path = \"/<script>alert(1)</script>\", action = \"deny\", \
+      reason = \"\\\"><img src=x onerror=alert(1)>\" },\n\
+]";
+
 /// Time for the whole walk: a page takes a second, most of it axe-core's.
 const WALK: Duration = Duration::from_secs(240);
 
@@ -41,7 +49,8 @@ fn pictures() -> PathBuf {
 async fn crawled() -> (Origin, Proxy) {
     let lamp = Page::html("<meta name=robots content='noarchive, max-snippet:50'>A lamp.");
     let origin = Script::robots(ROBOTS).page("/lamp", lamp).start().await;
-    let proxy = resolve("shop.test", origin.address()).start().await;
+    let config = resolve("shop.test", origin.address()).set(OVERRIDES);
+    let proxy = config.start().await;
     for number in 0..30 {
         get_as(
             &proxy,

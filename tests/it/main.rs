@@ -38,6 +38,7 @@ mod crawler_command;
 mod credentials;
 mod dashboard;
 mod dashboard_browser;
+mod dashboard_configuration;
 mod demo;
 mod dialect_table;
 mod directives;

@@ -211,6 +211,7 @@ impl Api {
     }
 
     async fn ask_of_now(&mut self) {
+        self.get("/api/v1/configuration").await;
         self.get("/api/v1/pace").await;
         self.get("/api/v1/pace?host=busy.test&limit=1").await;
         self.get("/api/v1/pace?limit=x").await;

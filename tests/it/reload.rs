@@ -18,7 +18,7 @@ const BAN: &str = "robots.override = [{ origin = \"http://o.test\", path = \"/he
                    action = \"deny\", reason = \"asked by mail\" }]";
 
 /// Sends SIGHUP, and waits until it led to `result` once more.
-async fn hang_up(proxy: &Proxy, result: &str) {
+pub(crate) async fn hang_up(proxy: &Proxy, result: &str) {
     let before = count(proxy, result).await;
     proxy.signal("HUP").await;
     until("reload", async || {

@@ -3,8 +3,10 @@
 //!
 //! Does not know who may see them.
 
+pub(super) mod configuration;
 pub(super) mod decision;
 pub(super) mod decisions;
+mod health;
 pub(super) mod host;
 pub(super) mod overview;
 pub(super) mod queues;
@@ -20,10 +22,12 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::check::PlanSource;
+use super::client::ClientPageSource;
 use super::filter_query::DecisionQuery;
+use super::in_force::ConfigurationCell;
 use super::layout::error_page;
 use super::live::LiveTail;
-use super::state_pages::PaceSource;
+use super::state_pages::{GaugeRefresh, PaceSource};
 use super::visit::Visit;
 use crate::audit::{AuditError, AuditLog};
 use crate::clients::directory::ClientDirectory;
@@ -45,6 +49,9 @@ pub(super) struct Dashboard {
     pub(super) live: LiveTail,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
+    pub(super) gauges: GaugeRefresh,
+    pub(super) configuration: ConfigurationCell,
+    pub(super) client_pages: ClientPageSource,
     /// Places of exports.
     pub(super) exports: Arc<Semaphore>,
     /// Tasks of the admin listener.

@@ -13,6 +13,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+use super::health::RecordHealth;
 use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
 use crate::admin::api::json;
 use crate::admin::filter_query::DecisionQuery;
@@ -103,19 +104,6 @@ struct NamedJson {
     sums: SumsJson,
 }
 
-/// State of the record.
-#[derive(Debug, Serialize)]
-struct RecordHealth {
-    /// What keeps it from being written, if anything does.
-    problem: Option<String>,
-    first: Option<u64>,
-    last: Option<u64>,
-    /// Entries that no head covers yet.
-    unsealed: i64,
-    /// Commits that failed since the start.
-    failures: u64,
-}
-
 impl From<&DecisionSums> for SumsJson {
     fn from(sums: &DecisionSums) -> Self {
         Self {
@@ -196,17 +184,8 @@ impl OverviewPage {
             hosts.truncate(ROWS);
             hosts
         });
-        // The writer itself is asked: a disk may have failed since the last commit.
-        let problem = dashboard.audit.probe().await.err();
-        let metrics = &dashboard.metrics;
-        let record = RecordHealth {
-            problem: problem.map(|error| error.to_string()),
-            first: facts.numbers.map(|numbers| numbers.first),
-            last: facts.numbers.map(|numbers| numbers.last),
-            unsealed: metrics.audit_unsealed.get(),
-            failures: metrics.audit_failures.get(),
-        };
-        let is_reporting = metrics.report_mode.get() != 0;
+        let record = RecordHealth::gather(dashboard, facts.numbers).await;
+        let is_reporting = dashboard.metrics.report_mode.get() != 0;
         let delayed_hosts = delayed.await.unwrap_or_default();
         Ok(Self {
             hours,
@@ -245,13 +224,7 @@ impl OverviewPage {
             crawlers: named(facts.crawlers),
             waits: named(facts.waits),
             delayed_hosts: Vec::new(),
-            record: RecordHealth {
-                problem: None,
-                first: None,
-                last: None,
-                unsealed: 0,
-                failures: 0,
-            },
+            record: RecordHealth::default(),
         }
     }
 
@@ -265,7 +238,11 @@ impl OverviewPage {
             (self.spans(visit))
             (self.figures(visit))
             @if self.sums.requests == 0 {
-                p { "No request in this time. Point a crawler at the proxy, and look again." }
+                p {
+                    "No request in this time. "
+                    a href=(visit.link("/client")) { "Point a crawler at the proxy" }
+                    ", and look again."
+                }
             }
             (self.chart(visit))
             div class="columns" {
@@ -274,7 +251,7 @@ impl OverviewPage {
                 section { (self.crawlers(visit)) }
                 section { (self.waits(visit)) }
                 section { (self.delayed(visit)) }
-                section { (self.health()) }
+                section { h2 { "Health of the record" } (self.record.markup(visit)) }
             }
         }
     }
@@ -537,29 +514,6 @@ impl OverviewPage {
                         }
                     }
                 }
-            }
-        }
-    }
-
-    fn health(&self) -> Markup {
-        let record = &self.record;
-        html! {
-            h2 { "Health of the record" }
-            @match &record.problem {
-                None => {
-                    p { span class="verdict allow" { span aria-hidden="true" { "✓ " } "It is written." } }
-                }
-                Some(problem) => {
-                    p class="error" { b { "It cannot be written: " } bdi { (problem) } }
-                }
-            }
-            dl {
-                @if let (Some(first), Some(last)) = (record.first, record.last) {
-                    dt { "decisions" } dd { "numbers " (number(first)) " to " (number(last)) }
-                }
-                dt { "not sealed yet" }
-                dd { (number(u64::try_from(record.unsealed).unwrap_or_default())) }
-                dt { "failed commits" } dd { (number(record.failures)) " since the start" }
             }
         }
     }

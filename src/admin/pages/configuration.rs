@@ -1,0 +1,454 @@
+//! `/configuration`: what is in force and where it was written, overrides, health, and
+//! the authority with a line for each client. `/api/v1/configuration` is the same as
+//! JSON.
+//!
+//! Does not know what is secret: it is given nothing that is.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::health::{ProcessHealth, ReachedListeners, RecordHealth};
+use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
+use crate::admin::api::json;
+use crate::admin::client::AdminLocal;
+use crate::admin::filter_query::DecisionQuery;
+use crate::admin::in_force::{ConfigurationInForce, FailedReload, ShownKey, ShownOverride};
+use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
+use crate::admin::visit::Visit;
+use crate::audit::AuditError;
+use crate::clock;
+use crate::decision::digest::Digest;
+use crate::decision::overrides::{Origins, Override};
+use crate::page::words::{code, counted, foreign, shown};
+use crate::proxy::ca::Ca;
+use crate::proxy::client_pages::{GuidePages, with_colons};
+
+/// Characters of a value and of a problem that are shown.
+const VALUE_MAX: usize = 4096;
+
+/// Query for the keys that somebody has set.
+const SET: &str = "keys=set";
+
+/// What the page shows.
+struct ConfigurationPage {
+    in_force: Arc<ConfigurationInForce>,
+    overrides: Vec<OverrideState>,
+    record: RecordHealth,
+    process: ProcessHealth,
+    guide: GuidePages,
+}
+
+/// Override, and whether it still counts.
+struct OverrideState {
+    shown: ShownOverride,
+    has_ended: bool,
+}
+
+/// The page as JSON.
+#[derive(Serialize)]
+struct ConfigurationJson<'a> {
+    in_force_since: Timestamp,
+    file: Option<String>,
+    sha256: String,
+    policy: String,
+    failed_reload: Option<&'a FailedReload>,
+    keys: &'a [ShownKey],
+    overrides: Vec<OverrideJson<'a>>,
+    record: &'a RecordHealth,
+    process: &'a ProcessHealth,
+    ca: Option<CaJson>,
+}
+
+#[derive(Serialize)]
+struct OverrideJson<'a> {
+    #[serde(rename = "override")]
+    entry: &'a Override,
+    in_force: bool,
+    place: &'a str,
+}
+
+/// Authority that clients have to trust.
+#[derive(Serialize)]
+struct CaJson {
+    sha256: String,
+    valid_from: Option<Timestamp>,
+    valid_until: Option<Timestamp>,
+}
+
+impl From<&Ca> for CaJson {
+    fn from(ca: &Ca) -> Self {
+        let time = |second: i64| Timestamp::from_second(second).ok();
+        Self {
+            sha256: ca.fingerprint().to_string(),
+            valid_from: ca.begins_at().and_then(time),
+            valid_until: ca.ends_at().and_then(time),
+        }
+    }
+}
+
+/// Shows the configuration.
+pub(crate) async fn page(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    local: Option<Extension<AdminLocal>>,
+    uri: Uri,
+) -> Response {
+    match ConfigurationPage::gather(&dashboard, local).await {
+        Ok(found) => {
+            let content = DashboardPage {
+                title: "Configuration".to_owned(),
+                section: Some(DashboardSection::Configuration),
+                body: found.markup(&visit, KeyChoice::of(&uri)),
+            };
+            layout(&visit, &content)
+        }
+        Err(error) => query_failed(Some(&visit), &error),
+    }
+}
+
+/// Answers with the configuration as JSON.
+pub(crate) async fn api(
+    State(dashboard): State<Arc<Dashboard>>,
+    local: Option<Extension<AdminLocal>>,
+) -> Response {
+    match ConfigurationPage::gather(&dashboard, local).await {
+        Ok(found) => json(&found.json()),
+        Err(error) => query_failed(None, &error),
+    }
+}
+
+/// Keys that are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyChoice {
+    /// All keys.
+    All,
+    /// Those with another source than the default.
+    Set,
+}
+
+impl KeyChoice {
+    fn of(uri: &Uri) -> Self {
+        match uri.query() {
+            Some(SET) => Self::Set,
+            _ => Self::All,
+        }
+    }
+
+    fn lists(self, key: &ShownKey) -> bool {
+        self == Self::All || is_set(key)
+    }
+}
+
+fn is_set(key: &ShownKey) -> bool {
+    key.source != "default"
+}
+
+impl ConfigurationPage {
+    async fn gather(
+        dashboard: &Dashboard,
+        local: Option<Extension<AdminLocal>>,
+    ) -> Result<Self, AuditError> {
+        let local = local.map(|Extension(AdminLocal(local))| local);
+        let guide = (dashboard.client_pages.0)(local);
+        let numbers = dashboard
+            .audit
+            .query(QUERY_TIME_MAX, |reader| reader.seq_range())
+            .await?;
+        let reached = ReachedListeners {
+            proxies: guide.proxies.iter().map(ToString::to_string).collect(),
+            admin: local,
+        };
+        let in_force = dashboard.configuration.load_full();
+        // Now, not when it was read: an override ends without a reload.
+        let now = clock::now();
+        let overrides = in_force.overrides.iter().map(|shown| OverrideState {
+            has_ended: shown.entry.has_ended(now),
+            shown: shown.clone(),
+        });
+        Ok(Self {
+            overrides: overrides.collect(),
+            record: RecordHealth::gather(dashboard, numbers).await,
+            process: ProcessHealth::gather(dashboard, reached).await,
+            in_force,
+            guide,
+        })
+    }
+
+    fn json(&self) -> ConfigurationJson<'_> {
+        let in_force = &self.in_force;
+        let overrides = self.overrides.iter().map(|state| OverrideJson {
+            entry: &state.shown.entry,
+            in_force: !state.has_ended,
+            place: &state.shown.place,
+        });
+        ConfigurationJson {
+            in_force_since: in_force.since,
+            file: in_force
+                .file
+                .as_ref()
+                .map(|file| file.display().to_string()),
+            sha256: in_force.sha256.to_string(),
+            policy: in_force.policy.to_string(),
+            failed_reload: in_force.failed_reload.as_ref(),
+            keys: &in_force.keys,
+            overrides: overrides.collect(),
+            record: &self.record,
+            process: &self.process,
+            ca: self.guide.ca.as_deref().map(CaJson::from),
+        }
+    }
+
+    fn markup(&self, visit: &Visit, choice: KeyChoice) -> Markup {
+        html! {
+            (self.summary())
+            // The keys come last: there are more than a hundred.
+            nav aria-label="On this page" {
+                p class="actions" {
+                    a href="#overrides" { "Overrides" }
+                    a href="#health" { "Health" }
+                    a href="#clients" { "Authority and clients" }
+                    a href="#keys" { "Keys" }
+                }
+            }
+            h2 id="overrides" { "Overrides" }
+            (self.overrides(visit))
+            h2 id="health" { "Health" }
+            div class="columns" {
+                section aria-label="The record" { h3 { "The record" } (self.record.markup(visit)) }
+                section aria-label="The process" { h3 { "The process" } (self.process.markup(visit)) }
+            }
+            h2 id="clients" { "Authority and clients" }
+            (self.authority(visit))
+            h2 id="keys" { "Keys" }
+            (self.keys(visit, choice))
+            p class="small" {
+                a href=(visit.link("/api/v1/configuration")) { "All as JSON" }
+            }
+        }
+    }
+
+    /// Shows where the configuration comes from, and what became of the last reload.
+    fn summary(&self) -> Markup {
+        let in_force = &self.in_force;
+        html! {
+            @if let Some(failed) = &in_force.failed_reload { (failure(failed)) }
+            dl {
+                dt { "file" }
+                dd {
+                    @match &in_force.file {
+                        Some(file) => { (code(&file.display().to_string())) }
+                        None => { "none; defaults, environment and command line alone" }
+                    }
+                }
+                dt { "in force since" } dd { (time_in_text(in_force.since)) }
+                dt { "SHA-256 of its values" } dd { (digest(&in_force.sha256)) }
+                dt { "SHA-256 of the policy" } dd { (digest(&in_force.policy)) }
+            }
+            p class="small" {
+                "The record names each configuration by the first (" code { "sha256" }
+                "), each decision its policy by the second: "
+                code { "politesse audit events --kind configuration" } " lists them."
+            }
+        }
+    }
+
+    fn overrides(&self, visit: &Visit) -> Markup {
+        if self.overrides.is_empty() {
+            return html! { p { "None: what a robots.txt says is what counts." } };
+        }
+        html! {
+            div class="scroll" {
+                table class="rows" {
+                    caption {
+                        "Entries of " code { "robots.override" }
+                        ", in the order in which they are tried; times in UTC."
+                    }
+                    thead {
+                        tr {
+                            th scope="col" { "state" }
+                            th scope="col" { "action" }
+                            th scope="col" { "origin" }
+                            th scope="col" { "crawler" }
+                            th scope="col" { "path" }
+                            th scope="col" { "until" }
+                            th scope="col" { "reason" }
+                            th scope="col" { "from" }
+                        }
+                    }
+                    tbody { @for state in &self.overrides { (override_row(visit, state)) } }
+                }
+            }
+        }
+    }
+
+    fn authority(&self, visit: &Visit) -> Markup {
+        let guide = |text: &str| html! { a href=(visit.link("/client")) { (text) } };
+        let Some(ca) = self.guide.ca.as_deref() else {
+            return html! {
+                p {
+                    "HTTPS is refused (" code { "https.mode" } "), and there is no authority to trust. "
+                    (guide("How to point a client here")) "."
+                }
+            };
+        };
+        let facts = CaJson::from(ca);
+        html! {
+            dl {
+                dt { "certificate" } dd { a href=(visit.link("/ca.pem")) download { "ca.pem" } }
+                dt { "SHA-256" }
+                dd {
+                    code { (facts.sha256) }
+                    p class="small" { "as openssl and browsers write it: " code { (with_colons(&ca.fingerprint())) } }
+                }
+                @if let (Some(from), Some(until)) = (facts.valid_from, facts.valid_until) {
+                    dt { "valid" } dd { (time_in_text(from)) " to " (time_in_text(until)) }
+                }
+            }
+            p {
+                "Compare the SHA-256 with what " code { "politesse ca show" }
+                " prints on the machine of the proxy. " (guide("The page for clients"))
+                " needs no sign-in, and may be given to whoever runs a crawler."
+            }
+            // As on the page for clients: the first is the one that lines have.
+            @if let Some(&proxy) = self.guide.proxies.first() {
+                details {
+                    summary { "A line for each client" }
+                    div class="scroll client-lines" { (self.guide.client_lines(proxy)) }
+                }
+            }
+        }
+    }
+
+    fn keys(&self, visit: &Visit, choice: KeyChoice) -> Markup {
+        let keys = &self.in_force.keys;
+        let set = keys.iter().filter(|key| is_set(key)).count();
+        let is_current = |this: KeyChoice| (this == choice).then_some("true");
+        html! {
+            p class="actions" {
+                a href=(visit.link("/configuration#keys")) aria-current=[is_current(KeyChoice::All)] {
+                    "All " (counted(keys.len() as u64, "value"))
+                }
+                a href=(visit.link(&format!("/configuration?{SET}#keys")))
+                    aria-current=[is_current(KeyChoice::Set)] {
+                    (counted(set as u64, "value")) " that somebody has set"
+                }
+            }
+            p class="small" {
+                "An ellipsis (…) stands for a secret. " code { "politesse config show" }
+                " prints all of a value to whoever may read the file."
+            }
+            @for table in keys.chunk_by(|one, other| one.table == other.table) {
+                (key_table(table, choice))
+            }
+        }
+    }
+}
+
+fn failure(failed: &FailedReload) -> Markup {
+    html! {
+        div class="error" role="alert" {
+            p {
+                b { "The last reload failed" } ", " (time_in_text(failed.at))
+                ": what was in force before still is."
+            }
+            ul { @for problem in &failed.problems { li { bdi { (shown(problem, VALUE_MAX)) } } } }
+        }
+    }
+}
+
+fn digest(digest: &Digest) -> Markup {
+    html! { code { (digest) } }
+}
+
+/// Shows the keys of one table of the file.
+fn key_table(keys: &[ShownKey], choice: KeyChoice) -> Markup {
+    let listed: Vec<_> = keys.iter().filter(|key| choice.lists(key)).collect();
+    let Some(name) = listed.first().map(|key| key.table) else {
+        return html! {};
+    };
+    let id = format!("keys-{name}");
+    html! {
+        h3 id=(id) {
+            @if name.is_empty() { "Outside every table" } @else { code { "[" (name) "]" } }
+        }
+        div class="scroll" {
+            table class="keys" aria-labelledby=(id) {
+                thead {
+                    tr {
+                        th scope="col" { "key" }
+                        th scope="col" { "value" }
+                        th scope="col" { "from" }
+                    }
+                }
+                tbody {
+                    @for key in listed {
+                        tr {
+                            th scope="row" { code { (key.name) } }
+                            td {
+                                code { bdi { (shown(&key.value, VALUE_MAX)) } }
+                                @if key.is_partial { span class="small" { " not whole" } }
+                            }
+                            td {
+                                @if is_set(key) { (foreign(&key.place)) }
+                                @else { span class="small" { (key.place) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn override_row(visit: &Visit, state: &OverrideState) -> Markup {
+    let Override {
+        origin,
+        agent,
+        path,
+        action,
+        reason,
+    } = &state.shown.entry;
+    html! {
+        tr {
+            td {
+                @if state.has_ended {
+                    span class="verdict later" { "over" }
+                } @else {
+                    span class="verdict allow" { "in force" }
+                }
+            }
+            td { (action.as_str()) }
+            td { (foreign(&origin.to_string())) (origin_links(visit, origin)) }
+            td { @if let Some(agent) = agent { (foreign(&agent.to_string())) } @else { "all" } }
+            td { @if let Some(path) = path { (code(path.as_str())) } @else { "all" } }
+            td class="t" {
+                @match action.until() {
+                    Some(until) => { (time(until)) }
+                    None => { "without end" }
+                }
+            }
+            td { (foreign(reason)) }
+            td { (foreign(&state.shown.place)) }
+        }
+    }
+}
+
+/// Leads from an override to what it concerns.
+fn origin_links(visit: &Visit, origin: &Origins) -> Markup {
+    // The record finds decisions by a host, not by what a name ends with.
+    let Origins::One(origin) = origin else {
+        return html! {};
+    };
+    let host = origin.host().to_string();
+    let rows = DecisionQuery::default().with("host", &host);
+    html! {
+        span class="small" { " (host " (host_link(visit, &host)) ", " (rows_link(visit, &rows, "decisions")) ")" }
+    }
+}

@@ -1,0 +1,164 @@
+//! Health of the record and of the process, as pages show it.
+//!
+//! Does not know how the record is written.
+
+use std::net::SocketAddr;
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::Dashboard;
+use crate::admin::layout::time_in_text;
+use crate::admin::visit::Visit;
+use crate::audit::reader::SeqRange;
+use crate::page::words::{bytes, number, shown};
+
+/// Characters of a message that are shown.
+const MESSAGE_MAX: usize = 500;
+
+/// State of the record.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RecordHealth {
+    /// What keeps it from being written, if anything does.
+    problem: Option<String>,
+    /// Numbers of the first and the last decision.
+    first: Option<u64>,
+    last: Option<u64>,
+    /// Entries that no head covers yet.
+    unsealed: i64,
+    /// Commits that failed since the start.
+    failures: u64,
+}
+
+impl RecordHealth {
+    /// Asks the writer whether a decision could be written. `numbers` are those of the
+    /// decisions on record.
+    pub(super) async fn gather(dashboard: &Dashboard, numbers: Option<SeqRange>) -> Self {
+        // The writer itself is asked: a disk may have failed since the last commit.
+        let problem = dashboard.audit.probe().await.err();
+        let metrics = &dashboard.metrics;
+        Self {
+            problem: problem.map(|error| error.to_string()),
+            first: numbers.map(|numbers| numbers.first),
+            last: numbers.map(|numbers| numbers.last),
+            unsealed: metrics.audit_unsealed.get(),
+            failures: metrics.audit_failures.get(),
+        }
+    }
+
+    /// Shows it, without a heading.
+    pub(super) fn markup(&self, visit: &Visit) -> Markup {
+        html! {
+            @match &self.problem {
+                None => {
+                    p { span class="verdict allow" { span aria-hidden="true" { "✓ " } "It is written." } }
+                }
+                Some(problem) => {
+                    p class="error" {
+                        b { "It cannot be written: " } bdi { (shown(problem, MESSAGE_MAX)) }
+                    }
+                }
+            }
+            dl {
+                @if let (Some(first), Some(last)) = (self.first, self.last) {
+                    dt { "decisions" }
+                    dd {
+                        a href=(visit.link("/decisions")) {
+                            "numbers " (number(first)) " to " (number(last))
+                        }
+                    }
+                }
+                dt { "not sealed yet" } dd { (number(count(self.unsealed))) }
+                dt { "failed commits" } dd { (number(self.failures)) " since the start" }
+            }
+        }
+    }
+}
+
+/// Addresses of the listeners, as a browser has reached them.
+#[derive(Debug, Serialize)]
+pub(super) struct ReachedListeners {
+    /// Listeners for crawlers.
+    pub(super) proxies: Vec<String>,
+    /// Admin listener.
+    pub(super) admin: Option<SocketAddr>,
+}
+
+/// State of the process and of what it needs of the system.
+#[derive(Debug, Serialize)]
+pub(super) struct ProcessHealth {
+    version: &'static str,
+    started_at: Option<Timestamp>,
+    listeners: ReachedListeners,
+    report_mode: bool,
+    /// Entries that wait for the record's writer.
+    queue: i64,
+    /// Bytes of the write-ahead log of the record.
+    wal_bytes: i64,
+    /// Room on the disk of the record.
+    free_bytes: i64,
+    /// Descriptors that the process may have open, and that the configuration can need.
+    descriptors_limit: i64,
+    descriptors_wanted: i64,
+}
+
+impl ProcessHealth {
+    /// Reads the gauges.
+    pub(super) async fn gather(dashboard: &Dashboard, listeners: ReachedListeners) -> Self {
+        // The room on the disk is looked up for those who ask alone.
+        dashboard.gauges.run().await;
+        let metrics = &dashboard.metrics;
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            started_at: Timestamp::from_second(metrics.start_timestamp_seconds.get()).ok(),
+            listeners,
+            report_mode: metrics.report_mode.get() != 0,
+            queue: metrics.audit_queue.get(),
+            wal_bytes: metrics.audit_wal_bytes.get(),
+            free_bytes: metrics.audit_free_bytes.get(),
+            descriptors_limit: metrics.descriptors_limit.get(),
+            descriptors_wanted: metrics.descriptors_wanted.get(),
+        }
+    }
+
+    /// Shows it, with links to the pages for monitoring.
+    pub(super) fn markup(&self, visit: &Visit) -> Markup {
+        let is_short = self.descriptors_limit < self.descriptors_wanted;
+        html! {
+            dl {
+                dt { "version" } dd { "politesse " (self.version) }
+                @if let Some(started_at) = self.started_at {
+                    dt { "started" } dd { (time_in_text(started_at)) }
+                }
+                dt { "mode" }
+                dd { @if self.report_mode { "report: nothing is refused by robots.txt" } @else { "enforce" } }
+                dt { "for crawlers" }
+                dd { @for proxy in &self.listeners.proxies { code { (proxy) } " " } }
+                @if let Some(admin) = self.listeners.admin {
+                    dt { "admin listener" } dd { code { (admin) } }
+                }
+                dt { "waiting to be written" } dd { (number(count(self.queue))) " entries" }
+                dt { "write-ahead log" } dd { (bytes(count(self.wal_bytes))) }
+                dt { "room on its disk" } dd { (bytes(count(self.free_bytes))) }
+                dt { "descriptors" }
+                dd {
+                    (number(count(self.descriptors_limit))) " allowed, "
+                    (number(count(self.descriptors_wanted))) " wanted by this configuration"
+                    @if is_short { b { ": too few" } }
+                }
+                dt { "for monitoring" }
+                dd {
+                    @for path in ["/healthz", "/readyz", "/metrics"] {
+                        a href=(visit.link(path)) { (path) } " "
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the value of a gauge that counts something.
+fn count(gauge: i64) -> u64 {
+    u64::try_from(gauge).unwrap_or_default()
+}

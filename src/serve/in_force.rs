@@ -1,0 +1,90 @@
+//! Facts about the configuration in force, for pages: where each value comes from, and
+//! what became of the last reload.
+//!
+//! Everything here may be shown: `config` has left out the secrets. Does not know the
+//! pages.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::admin::{ConfigurationCell, ConfigurationInForce, FailedReload, ShownOverride};
+use crate::clock;
+use crate::config::{Problems, Settings, text_without_secrets};
+
+/// Makes the cell of the configuration that the proxy starts with.
+pub(super) fn cell(settings: &Settings) -> ConfigurationCell {
+    Arc::new(ArcSwap::from_pointee(facts(settings)))
+}
+
+/// Puts `settings` into `cell`.
+pub(super) fn replace(cell: &ConfigurationCell, settings: &Settings) {
+    cell.store(Arc::new(facts(settings)));
+}
+
+/// Notes in `cell` that a reload has failed with `error`.
+pub(super) fn note_failure(cell: &ConfigurationCell, error: &anyhow::Error) {
+    let failed_reload = FailedReload {
+        at: clock::now(),
+        problems: problems(error),
+    };
+    // All else stays: what was in force still is.
+    cell.store(Arc::new(ConfigurationInForce {
+        failed_reload: Some(failed_reload),
+        ..ConfigurationInForce::clone(&cell.load())
+    }));
+}
+
+fn facts(settings: &Settings) -> ConfigurationInForce {
+    let in_force = ConfigurationInForce {
+        since: clock::now(),
+        file: settings.file.clone(),
+        sha256: settings.values.digest(),
+        policy: settings.policy.digest(),
+        keys: Arc::clone(&settings.keys),
+        overrides: Vec::new(),
+        failed_reload: None,
+    };
+    let key = in_force.key("robots", "override");
+    let places = key.map(|key| key.entry_places.clone()).unwrap_or_default();
+    let entries = settings.policy.terms().overrides.iter();
+    // The policy has them in the order in which they were written.
+    let overrides = entries.zip(places).map(|(entry, place)| ShownOverride {
+        entry: entry.clone(),
+        place,
+    });
+    ConfigurationInForce {
+        overrides: overrides.collect(),
+        ..in_force
+    }
+}
+
+/// Returns the lines that say why a configuration is not in force, each without the
+/// value that was found: it may be a secret.
+fn problems(error: &anyhow::Error) -> Vec<String> {
+    let mut causes = error.chain();
+    if let Some(found) = causes.find_map(|cause| cause.downcast_ref::<Problems>()) {
+        return found.without_values().collect();
+    }
+    // Other errors name keys and files; no text of theirs is meant to hold a secret, and
+    // none that looks like one passes.
+    let mut lines = error_lines(error);
+    for line in &mut lines {
+        *line = text_without_secrets(line);
+    }
+    lines
+}
+
+/// Returns the lines of an error and its causes, each cause once.
+pub(super) fn error_lines(error: &anyhow::Error) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut before = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Some errors repeat their cause in their own text.
+        if !before.contains(&cause) {
+            lines.extend(cause.lines().map(str::to_owned));
+        }
+        before = cause;
+    }
+    lines
+}

@@ -274,12 +274,12 @@ impl ConfigurationPage {
                         tr {
                             th scope="col" { "state" }
                             th scope="col" { "action" }
-                            th scope="col" { "origin" }
+                            th scope="col" class="w" { "origin" }
                             th scope="col" { "crawler" }
-                            th scope="col" { "path" }
+                            th scope="col" class="w" { "path" }
                             th scope="col" { "until" }
-                            th scope="col" { "reason" }
-                            th scope="col" { "from" }
+                            th scope="col" class="w" { "reason" }
+                            th scope="col" class="w" { "from" }
                         }
                     }
                     tbody { @for state in &self.overrides { (override_row(visit, state)) } }

@@ -25,11 +25,14 @@ const NAMES: [&str; 9] = [
     "from", "until", "host", "crawler", "verdict", "reason", "effect", "url", "rule",
 ];
 
+/// Rows that a program can ask for at once.
+pub(super) const ROWS_MAX: usize = 1000;
+
 /// Longest value: as long a URL as the proxy takes.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Reason why a filter cannot be used.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub(super) enum InvalidFilter {
     /// A parameter is not known.
     #[error("{0} cannot be asked for")]
@@ -50,9 +53,10 @@ pub(super) struct DecisionQuery {
     values: Vec<QueryValue>,
     /// Number below which decisions are shown.
     pub(super) before: Option<u64>,
-    /// Rows of a page.
+    /// Rows of a page, from 1 to [`ROWS_MAX`].
     pub(super) limit: Option<usize>,
-    unknown: Option<String>,
+    /// First mistake in the place or in a name.
+    mistake: Option<InvalidFilter>,
 }
 
 #[derive(Debug, Clone)]
@@ -74,15 +78,38 @@ impl DecisionQuery {
             match NAMES.into_iter().find(|known| *known == name) {
                 Some(known) => parsed.set(known, value),
                 None => match &*name {
-                    "before" => parsed.before = value.parse().ok(),
-                    "limit" => parsed.limit = value.parse().ok(),
+                    "before" => parsed.set_before(value),
+                    "limit" => parsed.set_limit(value),
                     // Of the export.
                     "form" => {}
-                    _ => parsed.unknown = Some(name.into_owned()),
+                    _ => parsed.mistake = Some(InvalidFilter::Unknown(name.into_owned())),
                 },
             }
         }
         parsed
+    }
+
+    fn set_before(&mut self, value: &str) {
+        self.before = value.parse().ok();
+        if self.before.is_none() {
+            // Taken for none it would be the first page, and a program that pages on
+            // would never end.
+            self.mistake = Some(InvalidFilter::Value {
+                name: "before",
+                why: "the number in next of the page before is wanted".to_owned(),
+            });
+        }
+    }
+
+    fn set_limit(&mut self, value: &str) {
+        let limit = value.parse().ok();
+        self.limit = limit.filter(|limit| (1..=ROWS_MAX).contains(limit));
+        if self.limit.is_none() {
+            self.mistake = Some(InvalidFilter::Value {
+                name: "limit",
+                why: format!("a number from 1 to {ROWS_MAX} is wanted"),
+            });
+        }
     }
 
     fn set(&mut self, name: &'static str, value: &str) {
@@ -139,8 +166,8 @@ impl DecisionQuery {
     ///
     /// [`InvalidFilter`] for the first value that is wrong.
     pub(super) fn filter(&self) -> Result<DecisionFilter, InvalidFilter> {
-        if let Some(name) = &self.unknown {
-            return Err(InvalidFilter::Unknown(name.clone()));
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
         }
         let word = |name, words: &[&str]| match self.value(name) {
             Some(value) if !words.contains(&value) => Err(InvalidFilter::Value {
@@ -239,6 +266,11 @@ mod tests {
             "reason=x",
             "effect=x",
             "hosts=a.test",
+            "before=last",
+            "before=-1",
+            "limit=0",
+            "limit=1001",
+            "limit=all",
         ] {
             assert!(DecisionQuery::parse(query).filter().is_err(), "{query}");
         }
@@ -247,6 +279,8 @@ mod tests {
             "from=&host=",
             "from=1h&until=2026-11-22",
             "crawler=*&url=http://a.test/*",
+            "before=0&limit=1",
+            "before=&limit=1000",
         ] {
             assert!(DecisionQuery::parse(query).filter().is_ok(), "{query}");
         }

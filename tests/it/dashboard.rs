@@ -4,6 +4,7 @@
 use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -413,6 +414,102 @@ fn decisions_are_found_by_filter_and_page_by_page() {
         );
         let json = browser.json(&format!("/api/v1/decisions/{seq}")).await;
         assert_eq!(json["decided_again"], "same");
+    });
+}
+
+/// Walks all pages of `/api/v1/decisions` of a filter; returns the numbers of the rows.
+async fn walk(browser: &Browser, filter: &str, limit: usize) -> Vec<u64> {
+    let (mut found, mut before) = (Vec::new(), String::new());
+    loop {
+        let target = format!("/api/v1/decisions?limit={limit}{filter}{before}");
+        let page = browser.json(&target).await;
+        let rows = page["decisions"].as_array().unwrap();
+        assert!(rows.len() <= limit, "{page}");
+        found.extend(rows.iter().map(|row| row["seq"].as_u64().unwrap()));
+        match page["next"].as_u64() {
+            Some(next) => before = format!("&before={next}"),
+            None => return found,
+        }
+    }
+}
+
+// Ours: whoever pages through the record sees each row once, although rows come.
+#[test]
+fn pages_of_decisions_meet_while_rows_are_written() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        for number in 0..30 {
+            get(&browser.proxy, &format!("http://o.test/private/{number}")).await;
+        }
+        let there = walk(&browser, "", 1000).await;
+        assert_eq!(there.len(), 34);
+        let is_over = AtomicBool::new(false);
+        let write = async {
+            let mut written = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                get(&browser.proxy, "http://o.test/open").await;
+                written += 1;
+            }
+            written
+        };
+        let read = async {
+            for limit in [1, 2, 7, 1000] {
+                let found = walk(&browser, "", limit).await;
+                assert!(found.is_sorted_by(|one, other| other < one), "{found:?}");
+                // What came meanwhile is on no page behind the first.
+                let newer = found.len() - there.len();
+                assert_eq!(found[newer..], there, "{limit}");
+            }
+            for limit in [1, 3, 32] {
+                let found = walk(&browser, "&verdict=disallow&url=http://o.test/p*", limit).await;
+                assert_eq!(found.len(), 32, "{limit}: {found:?}");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        };
+        let (written, ()) = tokio::join!(write, read);
+        assert!(0 < written);
+        let all = walk(&browser, "", 1000).await;
+        assert_eq!(all.len(), there.len() + written);
+    });
+}
+
+// Ours: a mistake is told; taken for none it would be the first page without end.
+#[test]
+fn a_page_of_decisions_has_its_bounds() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let path = "/api/v1/decisions";
+        for query in ["limit=0", "limit=1001", "limit=-1", "limit=all"] {
+            let reply = browser.get(&format!("{path}?{query}")).await;
+            assert_eq!(reply.status(), 400, "{query}");
+            let wanted = "limit: a number from 1 to 1000 is wanted\n";
+            assert_eq!(reply.text(), wanted, "{query}");
+        }
+        for query in ["before=last", "before=-1", "before=1.5"] {
+            for path in [path, "/decisions"] {
+                let reply = browser.get(&format!("{path}?{query}")).await;
+                assert_eq!(reply.status(), 400, "{path}?{query}");
+            }
+        }
+        for (query, count) in [
+            ("", 4),
+            ("?limit=1000", 4),
+            ("?limit=4", 4),
+            ("?limit=1", 1),
+            ("?before=0", 0),
+            ("?before=1", 0),
+            ("?host=never.test", 0),
+            ("?url=http://o.test/never*", 0),
+        ] {
+            let page = browser.json(&format!("{path}{query}")).await;
+            assert_eq!(
+                page["decisions"].as_array().unwrap().len(),
+                count,
+                "{query}"
+            );
+            assert_eq!(page["next"].is_null(), query != "?limit=1", "{query}");
+            assert_eq!(page["cut"], false, "{query}");
+        }
     });
 }
 

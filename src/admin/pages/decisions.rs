@@ -37,8 +37,6 @@ use crate::page::words::shown;
 
 /// Rows of a page.
 const ROWS: usize = 50;
-/// Rows that a program can ask for at once.
-const ROWS_MAX: usize = 1000;
 /// Time after which a page shows what was found so far.
 const SEARCH_TIME: Duration = Duration::from_secs(1);
 /// Longest time of an export.
@@ -85,7 +83,7 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     if let Err(error) = query.filter() {
         return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
     }
-    let rows = query.limit.unwrap_or(ROWS).clamp(1, ROWS_MAX);
+    let rows = query.limit.unwrap_or(ROWS);
     match find(&dashboard, &query, rows).await {
         Ok(found) => {
             let rows: Vec<_> = found.records.iter().map(row_json).collect();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::audit::filter::RulePattern;
+use crate::audit::reader::PageBounds;
 
 /// Returns a log with `count` rows, of which every tenth is refused by line 2.
 /// All but the first two are copies made in SQL.
@@ -101,6 +102,43 @@ async fn every_row_that_matches_is_handed_over_once() {
     });
     each.unwrap();
     assert!(oldest.into_iter().eq((1..2000).chain(8001..=12_000)));
+}
+
+// Ours: a search that ends with its time goes on where it ended, and ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_was_cut_is_gone_on_with_until_all_is_searched() {
+    let kit = many(12_000).await;
+    kit.sql("UPDATE decision SET path = '/rare' WHERE seq IN (11, 4000, 11999)");
+    let reader = kit.reader();
+    let walk = |path: &str| {
+        let filter = DecisionFilter {
+            url: format!("http://o.test{path}").parse().ok(),
+            ..DecisionFilter::default()
+        };
+        let mut bounds = PageBounds {
+            before: None,
+            rows: 50,
+            // It is over by then, so that each page looks at as little as it can.
+            deadline: clock::instant(),
+        };
+        let (mut found, mut cuts) = (Vec::new(), 0);
+        loop {
+            let page = reader.decision_page(&filter, &bounds).unwrap();
+            found.extend(page.records.iter().map(|record| record.seq));
+            let Some(next) = page.next else {
+                assert!(!page.is_cut);
+                return (found, cuts);
+            };
+            assert!(page.is_cut);
+            assert!(bounds.before.is_none_or(|before| next < before), "{next}");
+            (bounds.before, cuts) = (Some(next), cuts + 1);
+        }
+    };
+    let (found, cuts) = walk("/rare");
+    assert_eq!(found, [11_999, 4000, 11]);
+    assert!(1 < cuts, "{cuts}");
+    let (found, cuts) = walk("/never");
+    assert!(found.is_empty() && 1 < cuts, "{found:?} {cuts}");
 }
 
 // Ours: filters by URL and rule.

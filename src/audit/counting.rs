@@ -161,6 +161,43 @@ impl OriginSums {
     }
 }
 
+/// Adds the decisions that meet `filter` to each of `tables` in one pass, as far as it
+/// does not depend on the ruling: that is compared once for each sum.
+///
+/// Two tables, one by hour and one by origin, have far fewer sums than one by both.
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub(super) fn count_decisions(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    tables: &mut [SumsByReference],
+) -> Result<(), AuditError> {
+    let rolled_up = match &filter.url {
+        None => RolledUp::read(reader, filter, tables)?,
+        // A roll-up knows no paths.
+        Some(_) => None,
+    };
+    let mut scan = match rolled_up {
+        Some(rolled_up) => {
+            let conditions = filter.conditions();
+            TableScan::new(&reader.connection, COUNTED, conditions, rolled_up.rest)
+        }
+        None => reader.narrow_scan(COUNTED, filter)?,
+    };
+    while let Some(page) = scan.next_page(CountedDecision::read)? {
+        for counted in page {
+            let mut sums = counted.decision_sums();
+            sums.add(&counted.ending_sums());
+            for table in &mut *tables {
+                table.add(table.key(counted.key()), &sums)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 impl SumsByReference {
     /// Begins without a decision.
     pub(super) fn new(apart: SumsApart) -> Self {
@@ -170,8 +207,7 @@ impl SumsByReference {
         }
     }
 
-    /// Adds the decisions that meet `filter`, as far as it does not depend on the
-    /// ruling: that is compared once for each sum.
+    /// Adds the decisions that meet `filter`, as [`count_decisions`] does.
     ///
     /// # Errors
     ///
@@ -181,30 +217,7 @@ impl SumsByReference {
         reader: &AuditReader,
         filter: &DecisionFilter,
     ) -> Result<(), AuditError> {
-        let rolled_up = match &filter.url {
-            None => RolledUp::read(reader, filter, self)?,
-            // A roll-up knows no paths.
-            Some(_) => None,
-        };
-        let scan = match rolled_up {
-            Some(rolled_up) => {
-                let conditions = filter.conditions();
-                TableScan::new(&reader.connection, COUNTED, conditions, rolled_up.rest)
-            }
-            None => reader.narrow_scan(COUNTED, filter)?,
-        };
-        self.add_rows(scan)
-    }
-
-    fn add_rows(&mut self, mut scan: TableScan<'_>) -> Result<(), AuditError> {
-        while let Some(page) = scan.next_page(CountedDecision::read)? {
-            for counted in page {
-                let mut sums = counted.decision_sums();
-                sums.add(&counted.ending_sums());
-                self.add(self.key(counted.key()), &sums)?;
-            }
-        }
-        Ok(())
+        count_decisions(reader, filter, std::slice::from_mut(self))
     }
 
     /// Returns the references of a key, without what is not to be told apart.
@@ -305,11 +318,11 @@ struct RolledUp {
 }
 
 impl RolledUp {
-    /// Adds to `sums` what roll-ups tell; `None` if there are none.
+    /// Adds to each of `tables` what roll-ups tell; `None` if there are none.
     fn read(
         reader: &AuditReader,
         filter: &DecisionFilter,
-        sums: &mut SumsByReference,
+        tables: &mut [SumsByReference],
     ) -> Result<Option<Self>, AuditError> {
         let connection = &reader.connection;
         // In one transaction: an ending is late, or it is rolled up. What is closed
@@ -332,10 +345,10 @@ impl RolledUp {
             wanted: Vec::new(),
         };
         let mut after = i64::MIN;
-        while let Some(page_end) = scan.next_page(connection, after..last, sums)? {
+        while let Some(page_end) = scan.next_page(connection, after..last, tables)? {
             after = page_end;
         }
-        scan.add(&late, sums)?;
+        scan.add(&late, tables)?;
         let end = DECISIONS.end(connection)?;
         scan.rest.push(scan.next..end.max(scan.next));
         Ok(Some(Self { rest: scan.rest }))
@@ -364,7 +377,7 @@ impl RollupScan {
         &mut self,
         connection: &Connection,
         parts: Range<i64>,
-        sums: &mut SumsByReference,
+        tables: &mut [SumsByReference],
     ) -> Result<Option<i64>, AuditError> {
         let mut statement = connection.prepare_cached(ROLLUPS)?;
         let mut rows = statement.query([parts.start, parts.end])?;
@@ -374,7 +387,7 @@ impl RollupScan {
             last = Some(part);
             self.take(part, row)?;
             let entries = std::mem::take(&mut self.entries);
-            self.add(&entries, sums)?;
+            self.add(&entries, tables)?;
             self.entries = entries;
         }
         Ok(last)
@@ -382,22 +395,32 @@ impl RollupScan {
 
     /// Adds the entries of wanted origins, and of parts that are counted by roll-ups:
     /// the rows of others have their late endings.
-    fn add(&mut self, read: &RollupEntries, sums: &mut SumsByReference) -> Result<(), AuditError> {
+    fn add(
+        &mut self,
+        read: &RollupEntries,
+        tables: &mut [SumsByReference],
+    ) -> Result<(), AuditError> {
         for (key, entries) in read.iter() {
             // Once for each section: there are nearly as many entries as requests.
             if self.uses.get(&key.part) != Some(&PartUse::Whole) {
                 continue;
             }
-            let Some(origins) = &self.origins else {
-                sums.add_entries(key, entries)?;
-                continue;
+            let entries = match &self.origins {
+                None => entries,
+                Some(origins) => {
+                    let is_wanted =
+                        |entry: &&OriginEntry| origins.binary_search(&entry.origin).is_ok();
+                    self.wanted.clear();
+                    self.wanted.extend(entries.iter().filter(is_wanted));
+                    &self.wanted
+                }
             };
-            let is_wanted = |entry: &&OriginEntry| origins.binary_search(&entry.origin).is_ok();
-            self.wanted.clear();
-            self.wanted.extend(entries.iter().filter(is_wanted));
             // No sums are not sums of none: they would be a row of a table.
-            if !self.wanted.is_empty() {
-                sums.add_entries(key, &self.wanted)?;
+            if entries.is_empty() {
+                continue;
+            }
+            for table in &mut *tables {
+                table.add_entries(key, entries)?;
             }
         }
         Ok(())

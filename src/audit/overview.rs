@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::counting::{SumsApart, SumsByReference};
+use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::reader::{AuditReader, SeqRange};
@@ -59,25 +59,37 @@ pub fn overview_facts(
         from: Some(from),
         ..DecisionFilter::default()
     };
-    let mut by_reference = SumsByReference::new(SumsApart {
+    // Nothing is shown of a host and an hour together, and a week of ten thousand hosts
+    // would have more such sums than are kept.
+    let by_hour = SumsApart {
         by_hour: true,
+        ..SumsApart::default()
+    };
+    let by_origin = SumsApart {
         by_origin: true,
-    });
-    by_reference.add_decisions(reader, &filter)?;
+        ..SumsApart::default()
+    };
+    let mut tables = [by_hour, by_origin].map(SumsByReference::new);
+    count_decisions(reader, &filter, &mut tables)?;
+    let [by_hour, by_origin] = tables;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut sums = DecisionSums::default();
     let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
     // By numbers first: there may be hundreds of thousands of sums, and the texts are
     // looked up once for each number.
-    let mut origins: HashMap<i64, DecisionSums> = HashMap::new();
     let mut rulings: HashMap<i64, DecisionSums> = HashMap::new();
-    for (references, entries) in by_reference.iter() {
+    for (references, entries) in by_hour.iter() {
         let ruling = texts.ruling(references.ruling)?;
         let added = DecisionSums::ruled(entries, &ruling);
         sums.add(&added);
         hours.entry(references.hour).or_default().add(&added);
-        origins.entry(references.origin).or_default().add(&added);
         rulings.entry(references.ruling).or_default().add(&added);
+    }
+    let mut origins: HashMap<i64, DecisionSums> = HashMap::new();
+    for (references, entries) in by_origin.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        let added = DecisionSums::ruled(entries, &ruling);
+        origins.entry(references.origin).or_default().add(&added);
     }
     let mut hosts = SumsByName::default();
     for (origin, added) in &origins {

@@ -1,0 +1,55 @@
+//! What the dashboard costs: how long its pages take with a long record, and what
+//! live views and wrong tokens cost requests that are forwarded.
+//!
+//! `cargo bench --profile quick --bench dashboard`, or with `ROWS=5000000` for a long
+//! record. `-- record FOLDER` makes the record alone, `-- pages FOLDER` asks for the
+//! pages of the one there, `-- load` measures the rest.
+
+#![expect(clippy::print_stdout, reason = "its output is its result")]
+
+mod load;
+mod pages;
+mod proxy;
+mod record;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+/// Allocator of the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Decisions of the record, unless `ROWS` says otherwise.
+const ROWS: usize = 300_000;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let rows = std::env::var("ROWS").ok();
+    let rows = rows.map_or(Ok(ROWS), |rows| rows.parse())?;
+    // Cargo adds `--bench`.
+    let mut arguments = std::env::args().skip(1).filter(|word| word != "--bench");
+    let part = arguments.next();
+    let named = arguments.next().map(PathBuf::from);
+    let temporary = tempfile::tempdir()?;
+    let folder = named.unwrap_or_else(|| temporary.path().join("record"));
+    // The record is refused where others may write.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)?;
+    let folder = fs::canonicalize(folder).context("the folder")?;
+    let wants = |wanted| part.as_deref().is_none_or(|part| part == wanted);
+    if wants("record") {
+        record::make(&folder, rows).await?;
+    }
+    if wants("pages") {
+        pages::measure(&folder)?;
+    }
+    if wants("load") {
+        load::measure().await?;
+    }
+    Ok(())
+}

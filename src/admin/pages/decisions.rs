@@ -37,8 +37,9 @@ use crate::page::words::shown;
 
 /// Rows of a page.
 const ROWS: usize = 50;
-/// Time after which a page shows what was found so far.
-const SEARCH_TIME: Duration = Duration::from_secs(1);
+/// Time after which a page shows what was found so far: nobody waits for a page, and
+/// the next one goes on with the search.
+const SEARCH_TIME: Duration = Duration::from_millis(150);
 /// Longest time of an export.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Bytes of an export that are sent at a time.

@@ -210,7 +210,7 @@ impl DecisionQuery {
 
 /// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or
 /// how long ago.
-fn time(text: &str) -> Result<Timestamp, String> {
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let wanted =
         "a time is wanted: 2026-11-22T10:00:00Z, 2026-11-22 (UTC), or how long ago: 1h, 7d";
     if let Some(ago) = ago(text) {

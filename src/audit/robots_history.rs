@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -16,7 +18,11 @@ use super::error::AuditError;
 use super::filter::normal_host;
 use super::reader::AuditReader;
 use super::snapshot_row::{SNAPSHOT_COLUMNS, read_snapshot};
+use crate::decision::again::{Undecidable, restore_snapshot};
 use crate::decision::record::RecordedSnapshot;
+use crate::decision::snapshot::Snapshot;
+use politesse_robots::Dialect;
+use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Origin;
 
 /// Snapshots read in one transaction.
@@ -58,6 +64,65 @@ pub struct OriginSnapshot {
     pub origin: String,
     /// The snapshot.
     pub snapshot: RecordedSnapshot,
+}
+
+impl OriginSnapshot {
+    /// Reports whether it serves the crawler called `name`: a site may answer each
+    /// crawler in its own way, and what it said to one says nothing of another.
+    #[must_use]
+    pub fn serves(&self, name: &str) -> bool {
+        let token = self.snapshot.token.as_deref();
+        token.is_none_or(|token| token.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Robots.txt that was in force for a crawler, with its bytes.
+#[derive(Debug, Clone)]
+pub struct PastRobots {
+    /// The snapshot.
+    pub found: OriginSnapshot,
+    /// Body, if it has one and the record has that.
+    pub body: Option<Bytes>,
+}
+
+impl PastRobots {
+    /// Restores the snapshot as decisions about `origin` rest on it, its file read by
+    /// `dialect`.
+    ///
+    /// # Errors
+    ///
+    /// [`Undecidable`], with what is missing or is not known.
+    pub fn snapshot(&self, origin: Origin, dialect: Dialect) -> Result<Arc<Snapshot>, Undecidable> {
+        restore_snapshot(&self.found.snapshot, origin, self.body.clone(), dialect)
+    }
+}
+
+/// Finds the robots.txt of `origin` that was in force at `at` for `crawler`, the
+/// newest if there are several.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn robots_for(
+    reader: &AuditReader,
+    origin: &Origin,
+    crawler: &Crawler,
+    at: Timestamp,
+) -> Result<Option<PastRobots>, AuditError> {
+    let all = robots_at(reader, &RobotsOwner::Origin(origin.clone()), at)?;
+    let token = crawler.token();
+    let newest = all
+        .into_iter()
+        .filter(|entry| token.is_none_or(|token| entry.serves(token.as_str())))
+        .max_by_key(|entry| entry.snapshot.fetched_at);
+    let Some(found) = newest else {
+        return Ok(None);
+    };
+    let body = match found.snapshot.sha256 {
+        Some(sha256) => reader.body(sha256)?.map(Bytes::from),
+        None => None,
+    };
+    Ok(Some(PastRobots { found, body }))
 }
 
 /// Finds the snapshots that were in force at `at`, one for each origin of

@@ -79,6 +79,23 @@ impl Snapshot {
         }
     }
 
+    /// Reads the file of `snapshot` by `dialect`, unless it was read so before.
+    #[must_use]
+    pub fn read_by(snapshot: Arc<Self>, dialect: Dialect) -> Arc<Self> {
+        let Some(file) = snapshot.file() else {
+            return snapshot;
+        };
+        // Reading takes up to 8 ms for a large file
+        // (docs/decisions/006-bounded-judgement.md).
+        if file.robots.dialect() == dialect {
+            return snapshot;
+        }
+        Arc::new(Self {
+            result: AccessResult::Successful(Arc::new(file.read_again(dialect))),
+            ..(*snapshot).clone()
+        })
+    }
+
     /// Returns the file, if there is one.
     pub fn file(&self) -> Option<&RobotsFile> {
         match &self.result {
@@ -240,20 +257,8 @@ impl StoredSnapshot {
     /// Reads its file by `dialect`, unless it was read so before.
     #[must_use]
     pub fn read_by(self, dialect: Dialect) -> Self {
-        let Some(file) = self.snapshot.file() else {
-            return self;
-        };
-        // Reading takes up to 8 ms for a large file
-        // (docs/decisions/006-bounded-judgement.md).
-        if file.robots.dialect() == dialect {
-            return self;
-        }
-        let snapshot = Snapshot {
-            result: AccessResult::Successful(Arc::new(file.read_again(dialect))),
-            ..(*self.snapshot).clone()
-        };
         Self {
-            snapshot: Arc::new(snapshot),
+            snapshot: Snapshot::read_by(self.snapshot, dialect),
             ..self
         }
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
+use jiff::Timestamp;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -21,9 +22,10 @@ use super::problem::MalformedRequest;
 use super::turns::{TurnDecider, owner};
 use crate::clients::client::Client;
 use crate::clock;
-use crate::decision::decide::{Decision, Inquiry, Reason};
+use crate::decision::decide::{Decision, Inquiry, Policy, Reason, decide};
 use crate::decision::delay::Delay;
 use crate::decision::record::Effect;
+use crate::decision::snapshot::Snapshot;
 use crate::pace::{RobotsFetch, StartEstimate, TurnRequest};
 use crate::robots_cache::fetch::Asker;
 use politesse_robots::crawler::Crawler;
@@ -48,12 +50,38 @@ pub struct PlanRequest {
 }
 
 /// Source of the robots.txt files by which URLs are planned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum RobotsSource {
     /// The cache, and the origin for what is not in it.
     Origin,
     /// The cache alone.
     Cache,
+    /// Files of the question, whatever the sites have now.
+    Given(GivenRobots),
+}
+
+/// Robots.txt files that a question brings, or that were in force at some time.
+#[derive(Debug, Clone)]
+pub struct GivenRobots {
+    /// Time of the decisions, which says which overrides of the operator are in force.
+    pub at: Timestamp,
+    /// Files by origin; a URL of another origin stays unknown.
+    pub snapshots: HashMap<Origin, Arc<Snapshot>>,
+}
+
+impl GivenRobots {
+    /// Plans by these files. No start follows from them: they may be of another time.
+    fn plan(&self, inquiry: &Arc<Inquiry>, policy: &Arc<Policy>) -> Plan {
+        let snapshot = self.snapshots.get(&inquiry.target.origin);
+        let decision = snapshot.map(|snapshot| {
+            let read = Snapshot::read_by(Arc::clone(snapshot), policy.terms().dialect);
+            decide(inquiry, &read, policy, self.at)
+        });
+        Plan {
+            decision,
+            ..Plan::default()
+        }
+    }
 }
 
 /// Plan of one request.
@@ -214,7 +242,8 @@ impl Planner<'_> {
         });
         let (decider, policy) = (&self.turns.decider, &self.turns.policy);
         let asker = &self.asker;
-        let decided = match self.request.source {
+        let decided = match &self.request.source {
+            RobotsSource::Given(given) => return given.plan(&inquiry, policy),
             RobotsSource::Origin => {
                 let wait = RobotsWait {
                     longest: PLAN_TIME_MAX,

@@ -13,7 +13,7 @@ const SECOND: &str = "User-agent: *\nDisallow: /private\nAllow: /private/open\nD
 
 /// Returns a record of two versions of a robots.txt, with three decisions by the
 /// first and four by the second.
-async fn recorded() -> (Origin, Place) {
+pub(crate) async fn recorded() -> (Origin, Place) {
     let origin = Script::robots(FIRST).start().await;
     let proxy = resolve("o.test", origin.address()).start().await;
     get_as(&proxy, "FooBot/1", "http://o.test/a").await;

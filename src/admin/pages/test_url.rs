@@ -1,9 +1,11 @@
 //! `/test`: what would be decided about a URL, by the robots.txt in the cache, by one
-//! that is fetched now, or by one that is pasted. `POST /api/v1/check` answers the
-//! same of many URLs as JSON.
+//! that is fetched now, by the one that was in force at some time, or by one that is
+//! pasted. `POST /api/v1/check` answers the first two of many URLs as JSON.
 //!
 //! Does not know how a decision is made.
 
+use std::collections::HashMap;
+use std::slice;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -12,22 +14,29 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use jiff::Timestamp;
 use maud::{Markup, html};
-use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
-use politesse_robots::origin::Target;
+use politesse_robots::origin::{Origin, Target};
+use politesse_robots::{Dialect, RobotsTxt};
 
-use super::Dashboard;
+use super::{Dashboard, QUERY_TIME_MAX};
 use crate::admin::arrival::AdminArrival;
-use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout};
+use crate::admin::filter_query::time;
+use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
+use crate::audit::robots_history::robots_for;
+use crate::clock;
+use crate::decision::access::Cause;
+use crate::decision::decide::Evidence;
 use crate::decision::record::StoredRuling;
-use crate::decision::snapshot::AccessResult;
+use crate::decision::ruling::with_served_forms;
+use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use crate::explain::facts::meaning;
 use crate::inert::inert;
 use crate::page::words::{code, foreign};
-use crate::proxy::plan::{Plan, PlanRequest, RobotsSource};
+use crate::proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 
 /// Bytes of a form: a robots.txt of 500 KiB, each byte of which may be escaped by
 /// three.
@@ -40,6 +49,8 @@ struct TestQuery {
     url: String,
     /// Text of a robots.txt in place of the site's.
     robots: String,
+    /// Time whose robots.txt on record decides; empty for now.
+    at: String,
     /// Whether the site may be asked.
     fetch: Option<()>,
 }
@@ -52,6 +63,7 @@ impl TestQuery {
                 "agent" => query.agent = value.trim().to_owned(),
                 "url" => query.url = value.trim().to_owned(),
                 "robots" => query.robots = value.into_owned(),
+                "at" => query.at = value.trim().to_owned(),
                 "fetch" => query.fetch = Some(()),
                 _ => {}
             }
@@ -123,6 +135,8 @@ fn form(visit: &Visit, query: &TestQuery) -> Markup {
             input id="agent" name="agent" value=(query.agent) required placeholder="FooBot/2.1";
             label for="url" { "URL" }
             input id="url" name="url" value=(query.url) required placeholder="https://site.example/a";
+            label for="at" { "Time (UTC), to decide by the robots.txt that was in force then" }
+            input id="at" name="at" value=(query.at) placeholder="now, 2026-11-22T10:00, or 7d ago: 7d";
             label {
                 input type="checkbox" name="fetch" checked[query.fetch.is_some()];
                 " Ask the site for its robots.txt if it is not in the cache"
@@ -148,33 +162,121 @@ async fn answer(
     query: &TestQuery,
 ) -> Result<Markup, String> {
     let target: Target = query.url.parse().map_err(|error| format!("URL: {error}"))?;
-    if !query.robots.trim().is_empty() {
-        let body = Bytes::copy_from_slice(query.robots.as_bytes());
-        // By RFC 9309: what was pasted is of no site that the operator has set one for.
-        let robots = RobotsTxt::in_dialect(body, Default::default());
-        let crawler = Crawler::parse(&query.agent);
-        return Ok(by_text(&robots, &crawler, &target));
-    }
     let user_agent = HeaderValue::from_str(&query.agent);
+    let files = query.files(dashboard, &target.origin).await?;
     let asked = PlanRequest {
         user_agent: user_agent.map_err(|_| "The crawler has no such name.".to_owned())?,
         sharer: dashboard.clients.at(arrival.client),
         address: arrival.client,
-        source: match query.fetch {
-            Some(()) => RobotsSource::Origin,
-            None => RobotsSource::Cache,
-        },
-        targets: vec![target.clone()],
+        source: files.source,
+        targets: vec![target],
     };
     let planned = (dashboard.plan.0)(asked).await;
     let plans = planned.map_err(|error| format!("Crawler: {error}"))?;
-    Ok(plans
-        .first()
-        .map_or_else(|| html! {}, |plan| by_plan(plan, &target)))
+    Ok(html! {
+        @for plan in &plans { (by_plan(plan, &files.note)) }
+    })
 }
 
-/// Shows what the proxy would decide now.
-fn by_plan(plan: &Plan, target: &Target) -> Markup {
+/// Files that decide, and which ones they are.
+struct TestFiles {
+    source: RobotsSource,
+    /// Sentence about them; empty for those that the proxy has now.
+    note: Markup,
+}
+
+impl TestQuery {
+    /// Finds the files that are asked about.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none, in words.
+    async fn files(&self, dashboard: &Dashboard, origin: &Origin) -> Result<TestFiles, String> {
+        let at = match &*self.at {
+            "" => None,
+            text => Some(time(text).map_err(|wanted| format!("Time: {wanted}"))?),
+        };
+        if !self.robots.trim().is_empty() {
+            return Ok(self.pasted(origin, at.unwrap_or_else(clock::now)));
+        }
+        if let Some(at) = at {
+            return self.past(dashboard, origin, at).await;
+        }
+        Ok(TestFiles {
+            source: match self.fetch {
+                Some(()) => RobotsSource::Origin,
+                None => RobotsSource::Cache,
+            },
+            note: html! {},
+        })
+    }
+
+    /// Takes the text that was pasted for the file of the origin.
+    fn pasted(&self, origin: &Origin, at: Timestamp) -> TestFiles {
+        let file = RobotsFile::new(Bytes::copy_from_slice(self.robots.as_bytes()));
+        let key = CacheKey {
+            origin: origin.clone(),
+            token: None,
+        };
+        let snapshot = Snapshot {
+            status: Some(200),
+            result: AccessResult::Successful(Arc::new(file)),
+            ..Snapshot::unreachable(key, Cause::Internal, at)
+        };
+        TestFiles {
+            source: given(Arc::new(snapshot), at),
+            note: html! {
+                p {
+                    "By the robots.txt that was pasted, with the readings and the overrides of "
+                    "this proxy."
+                }
+            },
+        }
+    }
+
+    /// Finds the file that was in force at `at` for the crawler.
+    async fn past(
+        &self,
+        dashboard: &Dashboard,
+        origin: &Origin,
+        at: Timestamp,
+    ) -> Result<TestFiles, String> {
+        let crawler = Crawler::parse(&self.agent);
+        let wanted = origin.clone();
+        let query = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+            robots_for(reader, &wanted, &crawler, at)
+        });
+        let Some(past) = query.await.map_err(|error| error.to_string())? else {
+            return Err(format!(
+                "No robots.txt of {origin} is on record by {at:.0}. Only those are that some \
+                 decision rests on."
+            ));
+        };
+        let restored = past.snapshot(origin.clone(), Dialect::default());
+        let snapshot = restored.map_err(|error| format!("It cannot be read again: {error}"))?;
+        Ok(TestFiles {
+            note: html! {
+                p {
+                    "By the robots.txt that was in force at " (time_in_text(at)) ", fetched at "
+                    (time_in_text(snapshot.fetched_at))
+                    ", with the overrides that this proxy has now for that time."
+                }
+            },
+            source: given(snapshot, at),
+        })
+    }
+}
+
+/// Makes the source of one file.
+fn given(snapshot: Arc<Snapshot>, at: Timestamp) -> RobotsSource {
+    RobotsSource::Given(GivenRobots {
+        at,
+        snapshots: HashMap::from([(snapshot.key.origin.clone(), snapshot)]),
+    })
+}
+
+/// Shows what the proxy would decide, by the files that `note` tells of.
+fn by_plan(plan: &Plan, note: &Markup) -> Markup {
     let Some(decision) = &plan.decision else {
         return html! {
             p class="answer" {
@@ -199,57 +301,44 @@ fn by_plan(plan: &Plan, target: &Target) -> Markup {
                 ": " a href=(format!("#L{line}")) { "line " (line) } ", " (code(rule))
             }
         }
+        (note)
         @if let Some(start) = &plan.start {
             p { "A request could start in " (start.wait.as_secs()) " s." }
         }
         @if let Some(robots) = file {
-            (rules(robots, &evidence.inquiry.crawler, target))
+            (rules(robots, evidence))
         }
     }
 }
 
-/// Shows what a pasted robots.txt says.
-fn by_text(robots: &RobotsTxt, crawler: &Crawler, target: &Target) -> Markup {
-    let binding = robots.binding(crawler);
-    let judgement = binding.judge(target.path_and_query());
-    let verdict = if judgement.allows() {
-        "allow"
-    } else {
-        "disallow"
-    };
+/// Shows the file with the rule that decides and those that it outranks, for the
+/// reading of the path that decided.
+fn rules(robots: &RobotsTxt, evidence: &Evidence) -> Markup {
+    let ruling = &evidence.ruling;
+    let sent = evidence.inquiry.target.path_and_query();
+    let path = ruling.reading.as_deref().unwrap_or(sent);
+    // With `enforcement.candidates` the name that decided may be another than the
+    // first.
+    let token = ruling.token.as_ref();
+    let bound = token.map(|token| Crawler::known_as(slice::from_ref(token), None));
+    let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
+    let readings = evidence.policy.terms().readings;
+    let binding = with_served_forms(robots.binding(crawler), readings);
+    let decides = ruling.rule.iter().map(|rule| LineMark {
+        line: rule.line,
+        note: html! { b { "◀ decides" } },
+    });
+    let outranked = binding.outranked(path);
+    let others = outranked.into_iter().map(|(rule, why)| LineMark {
+        line: rule.line(),
+        note: html! { span class="small" { "◁ matches, but does not count: " (why) } },
+    });
+    // Of two marks at a line the first is shown.
+    let marks: Vec<LineMark> = decides.chain(others).collect();
     html! {
-        p class=(format!("answer {verdict}")) role="status" {
-            b { (verdict) } " by the robots.txt that was pasted"
-            @if let Some(rule) = judgement.rule() {
-                ": " a href=(format!("#L{}", rule.line())) { "line " (rule.line()) }
-            } @else {
-                ": no rule decides"
-            }
-            ". The path is judged as it is written, without the operator's overrides."
+        @if path != sent {
+            p { "Judged as " (code(path)) ", which servers may take the path for." }
         }
-        (rules(robots, crawler, target))
-    }
-}
-
-/// Shows the file with the rule that decides and those that it outranks.
-fn rules(robots: &RobotsTxt, crawler: &Crawler, target: &Target) -> Markup {
-    let binding = robots.binding(crawler);
-    let path = target.path_and_query();
-    let mut marks = Vec::new();
-    let judgement = binding.judge(path);
-    if let Some(rule) = judgement.rule() {
-        marks.push(LineMark {
-            line: rule.line(),
-            note: html! { b { "◀ decides" } },
-        });
-    }
-    for (rule, why) in binding.outranked(path) {
-        marks.push(LineMark {
-            line: rule.line(),
-            note: html! { span class="small" { "◁ matches, but does not count: " (why) } },
-        });
-    }
-    html! {
         h2 { "robots.txt" }
         (robots_lines(robots, &marks))
     }

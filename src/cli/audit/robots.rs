@@ -54,7 +54,7 @@ pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::R
     let at = asked.at.unwrap_or_else(clock::now);
     let mut all = robots_at(reader, &asked.host, at)?;
     if let Some(wanted) = &asked.crawler {
-        all.retain(|entry| is_for(entry, wanted));
+        all.retain(|entry| entry.serves(wanted));
     }
     let Some(first) = all.first() else {
         return missing(reader, asked, at);
@@ -85,12 +85,6 @@ fn missing(reader: &AuditReader, asked: &RobotsArguments, at: Timestamp) -> anyh
     let text = format!("no robots.txt of {owner}{crawler} is on record by {at:.0}: {first}");
     writeln!(std::io::stderr().lock(), "politesse: {}", inert(&text))?;
     Ok(Exit::Not)
-}
-
-/// Reports whether a snapshot served the crawler called `wanted`.
-pub(super) fn is_for(entry: &OriginSnapshot, wanted: &str) -> bool {
-    let token = entry.snapshot.token.as_deref();
-    token.is_none_or(|token| token.eq_ignore_ascii_case(wanted))
 }
 
 /// Prints the body, or says why there is none.

@@ -4,25 +4,23 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::arguments::time;
 use super::listing::Screen;
-use super::robots::{is_for, origin_line};
+use super::robots::origin_line;
 use super::rows::{FormArguments, RowForm, write_json};
 use super::sections::RobotsLine;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
-use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_at};
+use crate::audit::robots_history::{OriginSnapshot, robots_for};
 use crate::audit::{CheckedRecord, Direction};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
 use crate::cli::output::Exit;
 use crate::clock;
 use crate::config::Settings;
-use crate::decision::again::restore_snapshot;
 use crate::decision::record::StoredRecord;
 use crate::explain::facts::{Facts, sentence};
 use crate::explain::{DecisionDetails, add_fetch, of_url};
@@ -73,26 +71,6 @@ impl WhyArguments {
             }
         })?;
         Ok(newest.map_or(Ok(None), |seq| reader.record(seq))?)
-    }
-
-    /// Finds the robots.txt that was in force, the one for this crawler if there
-    /// are several.
-    fn robots(
-        &self,
-        reader: &AuditReader,
-        at: Timestamp,
-    ) -> anyhow::Result<Option<OriginSnapshot>> {
-        let owner = RobotsOwner::Origin(self.url.origin.clone());
-        let mut all = robots_at(reader, &owner, at)?;
-        let crawler = Crawler::parse(self.agent.as_deref().unwrap_or_default());
-        // A site may answer each crawler in its own way; what it said to others
-        // says nothing of this one.
-        if let Some(token) = crawler.token() {
-            all.retain(|entry| is_for(entry, token.as_str()));
-        }
-        Ok(all
-            .into_iter()
-            .max_by_key(|entry| entry.snapshot.fetched_at))
     }
 }
 
@@ -216,25 +194,24 @@ struct RobotsAnswer {
 impl UnaskedUrl {
     fn of(reader: &AuditReader, asked: &WhyArguments, settings: &Settings) -> anyhow::Result<Self> {
         let at = asked.at.unwrap_or_else(clock::now);
-        let by_robots = match asked.robots(reader, at)? {
+        let crawler = Crawler::parse(asked.agent.as_deref().unwrap_or_default());
+        let by_robots = match robots_for(reader, &asked.url.origin, &crawler, at)? {
             None => None,
             Some(robots) => {
-                let body = match robots.snapshot.sha256 {
-                    Some(sha256) => reader.body(sha256)?.map(Bytes::from),
-                    None => None,
-                };
-                let origin = asked.url.origin.clone();
                 // The configuration of now judges, as `check` does: there is no
                 // decision whose policy could.
                 let dialect = settings.policy.terms().dialect;
-                let snapshot = restore_snapshot(&robots.snapshot, origin, body, dialect)?;
+                let snapshot = robots.snapshot(asked.url.origin.clone(), dialect)?;
                 let question = UnaskedQuestion {
                     agent: asked.agent.as_deref(),
                     target: asked.url.clone(),
                     at,
                 };
                 let answer = answer_by_snapshot(settings, question, &snapshot)?;
-                Some(RobotsAnswer { robots, answer })
+                Some(RobotsAnswer {
+                    robots: robots.found,
+                    answer,
+                })
             }
         };
         Ok(Self {

@@ -1,0 +1,93 @@
+//! The dashboard on what was in force before: two versions of a robots.txt, on the
+//! page of the host and in a test of a URL.
+
+use crate::audit_replay::recorded;
+use crate::dashboard::Browser;
+use crate::kit::origin::Origin;
+use crate::kit::proxy::{Config, Place};
+use crate::kit::run;
+
+/// Browses the record of a host whose robots.txt changed: `/late` is disallowed by
+/// its second version alone.
+async fn browse() -> (Origin, Browser) {
+    let (origin, place) = recorded().await;
+    (origin, Browser::idle(place).await)
+}
+
+// Ours: what changed in a robots.txt, line by line.
+#[test]
+fn two_versions_of_a_robots_txt_are_compared_on_the_page_of_the_host() {
+    run(async {
+        let (_origin, browser) = browse().await;
+        let host = browser.json("/api/v1/hosts?host=o.test").await;
+        let sha256 = |at: usize| host["versions"][at]["sha256"].as_str().unwrap();
+        let (newer, older) = (sha256(0), sha256(1));
+        assert_ne!(newer, older);
+        let page = browser.get("/hosts?host=o.test").await.text();
+        let compare = format!("sha256={newer}&amp;previous={older}");
+        assert!(page.contains(&compare), "{compare}: {page}");
+        let compared = format!("/hosts?host=o.test&sha256={newer}&previous={older}");
+        let page = browser.get(&compared).await.text();
+        for wanted in [
+            "2 lines added, 2 removed",
+            "+Disallow: /late",
+            "-Disallow: /shop/*.pdf",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+        let older = format!("/hosts?host=o.test&sha256={older}");
+        let page = browser.get(&older).await.text();
+        assert!(!page.contains("Disallow: /late"), "{page}");
+    });
+}
+
+// Ours: by the robots.txt that was in force then, as `audit why --at` decides.
+#[test]
+fn a_url_is_tested_by_the_robots_txt_of_a_date() {
+    run(async {
+        let (_origin, browser) = browse().await;
+        let rows = browser.proxy.place().completed(7).await;
+        let first = rows.iter().find(|row| row["url"] == "http://o.test/a");
+        let then = first.unwrap()["time"].as_str().unwrap();
+        let ask = async |at: &str| {
+            let at = at.replace(':', "%3A");
+            let target = format!("/test?agent=FooBot/1&url=http://o.test/late&at={at}");
+            browser.get(&target).await.text()
+        };
+        let past = ask(then).await;
+        assert!(past.contains("answer allow"), "{past}");
+        assert!(past.contains("was in force at"), "{past}");
+        let now = ask("0s").await;
+        assert!(now.contains("answer disallow"), "{now}");
+        assert!(now.contains("Disallow: /late"), "{now}");
+        let before = ask("2020-01-01").await;
+        assert!(
+            before.contains("No robots.txt of http://o.test is on record"),
+            "{before}"
+        );
+        let wrong = ask("yesterday").await;
+        assert!(wrong.contains("Time: a time is wanted"), "{wrong}");
+    });
+}
+
+// Ours: a text that is pasted is judged as the proxy would judge it.
+#[test]
+fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
+    run(async {
+        let own = "robots.override = [{ origin = \"http://q.test\", path = \"/\", action = \"allow\", reason = \"ours\", until = 2999-01-01T00:00:00Z }]";
+        let browser = Browser::idle(Place::with(&Config::default().set(own))).await;
+        let ask = async |url: &str| {
+            let robots = "User-agent:%20*%0ADisallow:%20/private";
+            let target = format!("/test?agent=FooBot&url={url}&robots={robots}");
+            browser.get(&target).await.text()
+        };
+        let refused = ask("http://p.test/private").await;
+        assert!(refused.contains("answer disallow"), "{refused}");
+        // Servers take both for one path.
+        let reading = ask("http://p.test//private").await;
+        assert!(reading.contains("answer disallow"), "{reading}");
+        assert!(reading.contains("Judged as"), "{reading}");
+        let overridden = ask("http://q.test/private").await;
+        assert!(overridden.contains("answer allow"), "{overridden}");
+    });
+}

@@ -41,6 +41,8 @@ pub(crate) fn measure(folder: &Path) -> anyhow::Result<()> {
     for hours in [1, 24, 168, 720] {
         targets.push(format!("/?hours={hours}"));
         targets.push(format!("/api/v1/overview?hours={hours}"));
+        targets.push(format!("/crawlers?hours={hours}"));
+        targets.push(format!("/api/v1/crawlers?hours={hours}"));
     }
     for filter in FILTERS {
         targets.push(format!("/decisions{filter}"));

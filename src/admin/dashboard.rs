@@ -19,7 +19,8 @@ use super::in_force::ConfigurationCell;
 use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
 use super::pages::{
-    Dashboard, EXPORTS_MAX, configuration, decision, decisions, host, overview, queues, test_url,
+    Dashboard, EXPORTS_MAX, configuration, crawlers, decision, decisions, host, overview, queues,
+    test_url,
 };
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{GaugeRefresh, PaceSource};
@@ -68,6 +69,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/export", get(decisions::export))
         .route("/decisions/{number}", get(decision::page))
         .route("/hosts", get(host::page))
+        .route("/crawlers", get(crawlers::page))
         .route("/queues", get(queues::page))
         .route("/test", get(test_url::page).post(test_url::ask))
         .route("/configuration", get(configuration::page))
@@ -89,6 +91,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/decisions/stream", get(decisions::api_stream))
         .route("/api/v1/decisions/{number}", get(decision::api))
         .route("/api/v1/hosts", get(host::api))
+        .route("/api/v1/crawlers", get(crawlers::api))
         .route("/api/v1/configuration", get(configuration::api))
         .with_state(dashboard)
         .route_layer(from_fn_with_state(access, require_token));

@@ -85,6 +85,8 @@ pub(super) enum DashboardSection {
     Decisions,
     /// One host.
     Hosts,
+    /// Who asked.
+    Crawlers,
     /// Hosts that are asked now.
     Queues,
     /// A question about a URL.
@@ -94,10 +96,11 @@ pub(super) enum DashboardSection {
 }
 
 impl DashboardSection {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Overview,
         Self::Decisions,
         Self::Hosts,
+        Self::Crawlers,
         Self::Queues,
         Self::Test,
         Self::Configuration,
@@ -108,6 +111,7 @@ impl DashboardSection {
             Self::Overview => "Overview",
             Self::Decisions => "Decisions",
             Self::Hosts => "Hosts",
+            Self::Crawlers => "Crawlers",
             Self::Queues => "Queues",
             Self::Test => "Test a URL",
             Self::Configuration => "Configuration",
@@ -119,6 +123,7 @@ impl DashboardSection {
             Self::Overview => "/",
             Self::Decisions => "/decisions",
             Self::Hosts => "/hosts",
+            Self::Crawlers => "/crawlers",
             Self::Queues => "/queues",
             Self::Test => "/test",
             Self::Configuration => "/configuration",

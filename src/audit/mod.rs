@@ -34,6 +34,8 @@ pub mod speed;
 
 pub mod stats;
 
+pub mod crawler_sums;
+
 mod counting;
 mod number_check;
 mod queue;

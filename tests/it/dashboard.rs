@@ -17,7 +17,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon, until};
 
 /// Pages that want a session.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "/",
     "/?hours=720",
     "/decisions",
@@ -25,6 +25,7 @@ const PAGES: [&str; 12] = [
     "/decisions/99999",
     "/hosts",
     "/hosts?host=o.test",
+    "/crawlers?hours=1",
     "/queues",
     "/test",
     "/test?agent=%3Cscript%3E&url=http://o.test/%3Cscript%3E",

@@ -39,6 +39,7 @@ mod credentials;
 mod dashboard;
 mod dashboard_browser;
 mod dashboard_configuration;
+mod dashboard_crawlers;
 mod dashboard_past;
 mod demo;
 mod dialect_table;

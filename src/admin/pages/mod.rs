@@ -4,6 +4,7 @@
 //! Does not know who may see them.
 
 pub(super) mod configuration;
+pub(super) mod crawlers;
 pub(super) mod decision;
 pub(super) mod decisions;
 mod health;

@@ -78,12 +78,12 @@ struct OverviewPage {
 
 /// Counts of decisions.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct SumsJson {
-    requests: u64,
-    refusals: u64,
-    reported: u64,
-    later: u64,
-    wait_ms: u64,
+pub(super) struct SumsJson {
+    pub(super) requests: u64,
+    pub(super) refusals: u64,
+    pub(super) reported: u64,
+    pub(super) later: u64,
+    pub(super) wait_ms: u64,
     bytes: u64,
     errors: u64,
 }
@@ -154,7 +154,8 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     }
 }
 
-fn span(uri: &Uri) -> u16 {
+/// Reads the span that the address asks for, in hours.
+pub(super) fn span(uri: &Uri) -> u16 {
     let query = uri.query().unwrap_or_default();
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     let chosen = pairs.find(|(name, _)| name == "hours");
@@ -235,7 +236,7 @@ impl OverviewPage {
 
     fn markup(&self, visit: &Visit) -> Markup {
         html! {
-            (self.spans(visit))
+            (span_links(visit, "/", self.hours, self.until))
             (self.figures(visit))
             @if self.sums.requests == 0 {
                 p {
@@ -252,20 +253,6 @@ impl OverviewPage {
                 section { (self.waits(visit)) }
                 section { (self.delayed(visit)) }
                 section { h2 { "Health of the record" } (self.record.markup(visit)) }
-            }
-        }
-    }
-
-    fn spans(&self, visit: &Visit) -> Markup {
-        html! {
-            p class="actions" {
-                @for span in SPANS {
-                    @let is_current = (span == self.hours).then_some("true");
-                    a href=(visit.link(&format!("/?hours={span}"))) aria-current=[is_current] {
-                        (span_text(span))
-                    }
-                }
-                span class="small" { "until " (time_in_text(self.until)) }
             }
         }
     }
@@ -542,6 +529,21 @@ fn hour_row(entry: &HourJson, visit: &Visit) -> Markup {
 /// Returns the counts of the parts of a bar.
 fn parts_of(sums: &SumsJson) -> [u64; 4] {
     [sums.sent(), sums.reported, sums.later, sums.refusals]
+}
+
+/// Makes the links to a page by the spans that can be chosen.
+pub(super) fn span_links(visit: &Visit, path: &str, hours: u16, until: Timestamp) -> Markup {
+    html! {
+        p class="actions" {
+            @for span in SPANS {
+                @let is_current = (span == hours).then_some("true");
+                a href=(visit.link(&format!("{path}?hours={span}"))) aria-current=[is_current] {
+                    (span_text(span))
+                }
+            }
+            span class="small" { "until " (time_in_text(until)) }
+        }
+    }
 }
 
 fn span_text(hours: u16) -> String {

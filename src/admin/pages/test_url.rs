@@ -136,7 +136,7 @@ fn form(visit: &Visit, query: &TestQuery) -> Markup {
             label for="url" { "URL" }
             input id="url" name="url" value=(query.url) required placeholder="https://site.example/a";
             label for="at" { "Time (UTC), to decide by the robots.txt that was in force then" }
-            input id="at" name="at" value=(query.at) placeholder="now, 2026-11-22T10:00, or 7d ago: 7d";
+            input id="at" name="at" value=(query.at) placeholder="now; else 2026-11-22T10:00, or 7d: seven days ago";
             label {
                 input type="checkbox" name="fetch" checked[query.fetch.is_some()];
                 " Ask the site for its robots.txt if it is not in the cache"

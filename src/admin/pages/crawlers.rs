@@ -1,0 +1,278 @@
+//! `/crawlers`: who asked in the last hours, by which groups of robots.txt each was
+//! bound, how fast it asked, and why it was put off. `/api/v1/crawlers` is the same as
+//! JSON.
+//!
+//! Does not know how a crawler is recognised.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::overview::{SumsJson, span, span_links};
+use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use crate::admin::api::json;
+use crate::admin::filter_query::DecisionQuery;
+use crate::admin::layout::{DashboardPage, DashboardSection, layout};
+use crate::admin::visit::Visit;
+use crate::audit::AuditError;
+use crate::audit::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
+use crate::clock;
+use crate::explain::facts::meaning;
+use crate::page::words::{code, counted, foreign, number, percent};
+
+/// Crawlers that are shown.
+const CRAWLERS_MAX: usize = 100;
+/// Value of the filter for crawlers without a token.
+const NAMELESS: &str = "*";
+
+/// What the page shows.
+#[derive(Debug, Serialize)]
+struct CrawlersPage {
+    from: Timestamp,
+    until: Timestamp,
+    hours: u16,
+    crawlers: Vec<CrawlerJson>,
+    /// Number of crawlers, shown or not.
+    total: usize,
+}
+
+/// Decisions about one crawler.
+#[derive(Debug, Serialize)]
+struct CrawlerJson {
+    /// Token that was bound; absent where the User-Agent has none.
+    name: Option<String>,
+    #[serde(flatten)]
+    sums: SumsJson,
+    requests_per_minute: f64,
+    groups: Vec<GroupJson>,
+    put_off: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupJson {
+    agents: Vec<String>,
+    requests: u64,
+}
+
+impl CrawlerJson {
+    fn new(entry: CrawlerSums, hours: u16) -> Self {
+        let sums = SumsJson::from(&entry.sums);
+        // Exact up to 2^53, which no record reaches.
+        let requests = sums.requests as f64;
+        let groups = entry.groups.into_iter().map(|group| GroupJson {
+            agents: group.agents,
+            requests: group.requests,
+        });
+        Self {
+            name: entry.name.map(|name| name.to_string()),
+            requests_per_minute: requests / (f64::from(hours) * 60.0),
+            groups: groups.collect(),
+            put_off: entry.put_off,
+            sums,
+        }
+    }
+
+    /// Makes the query for its decisions.
+    fn rows(&self, page: &CrawlersPage) -> DecisionQuery {
+        let name = self.name.as_deref().unwrap_or(NAMELESS);
+        DecisionQuery::default()
+            .with("from", &page.from.to_string())
+            .with("crawler", name)
+    }
+
+    fn shown_name(&self) -> Markup {
+        match &self.name {
+            Some(name) => foreign(name),
+            None => html! { "without a name" },
+        }
+    }
+}
+
+/// Shows the crawlers.
+pub(crate) async fn page(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    uri: Uri,
+) -> Response {
+    match CrawlersPage::gather(&dashboard, span(&uri)).await {
+        Ok(crawlers) => {
+            let content = DashboardPage {
+                title: "Crawlers".to_owned(),
+                section: Some(DashboardSection::Crawlers),
+                body: crawlers.markup(&visit),
+            };
+            layout(&visit, &content)
+        }
+        Err(error) => query_failed(Some(&visit), &error),
+    }
+}
+
+/// Answers with the crawlers as JSON.
+pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
+    match CrawlersPage::gather(&dashboard, span(&uri)).await {
+        Ok(crawlers) => json(&crawlers),
+        Err(error) => query_failed(None, &error),
+    }
+}
+
+impl CrawlersPage {
+    async fn gather(dashboard: &Dashboard, hours: u16) -> Result<Self, AuditError> {
+        let until = clock::now();
+        let from = until
+            .checked_sub(SignedDuration::from_hours(hours.into()))
+            .unwrap_or(Timestamp::UNIX_EPOCH);
+        let summed = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+            crawler_sums(reader, from, CRAWLERS_MAX)
+        });
+        let CrawlersSeen { first, total } = summed.await?;
+        let crawlers = first.into_iter();
+        Ok(Self {
+            from,
+            until,
+            hours,
+            crawlers: crawlers
+                .map(|entry| CrawlerJson::new(entry, hours))
+                .collect(),
+            total,
+        })
+    }
+
+    fn markup(&self, visit: &Visit) -> Markup {
+        let nameless = self.crawlers.iter().find(|entry| entry.name.is_none());
+        html! {
+            (span_links(visit, "/crawlers", self.hours, self.until))
+            @if self.crawlers.is_empty() { p { "No request in this time." } } @else {
+                p { (counted(self.total as u64, "crawler")) " asked." }
+                @if let Some(entry) = nameless {
+                    p class="note" {
+                        b { "Identity missing. " }
+                        (rows_link(visit, &entry.rows(self), &counted(entry.sums.requests, "request")))
+                        " gave no product token in User-Agent. The group of " code { "*" }
+                        " binds them, and no site can address them by name."
+                    }
+                }
+                (self.requests(visit))
+                (self.groups())
+            }
+        }
+    }
+
+    fn requests(&self, visit: &Visit) -> Markup {
+        html! {
+            div class="scroll" {
+                table class="rows" {
+                    caption { "With most requests, by the token that was bound" }
+                    thead {
+                        tr {
+                            th scope="col" { "crawler" }
+                            th scope="col" class="n" { "requests" }
+                            th scope="col" class="n" { "a minute" }
+                            th scope="col" class="n" { "refused" }
+                            th scope="col" class="n" { "mean wait" }
+                            th scope="col" class="n" { "put off" }
+                            th scope="col" { "because of" }
+                        }
+                    }
+                    tbody {
+                        @for entry in &self.crawlers { (self.row(entry, visit)) }
+                    }
+                }
+            }
+        }
+    }
+
+    fn row(&self, entry: &CrawlerJson, visit: &Visit) -> Markup {
+        let (rows, sums) = (entry.rows(self), &entry.sums);
+        let refused = sums.refusals + sums.reported;
+        let mean = sums.wait_ms.checked_div(sums.requests).unwrap_or_default();
+        html! {
+            tr {
+                th scope="row" { (entry.shown_name()) }
+                td class="n" { (rows_link(visit, &rows, &number(sums.requests))) }
+                td class="n" { (format!("{:.1}", entry.requests_per_minute)) }
+                td class="n" {
+                    (rows_link(visit, &rows.clone().with("verdict", "disallow"), &number(refused)))
+                    " " span class="small" { "(" (percent(refused, sums.requests)) ")" }
+                }
+                td class="n" { (number(mean)) " ms" }
+                td class="n" {
+                    (rows_link(visit, &rows.clone().with("verdict", "later"), &number(sums.later)))
+                }
+                td {
+                    @for (reason, requests) in &entry.put_off {
+                        @let query = rows.clone().with("verdict", "later").with("reason", reason);
+                        div {
+                            (rows_link(visit, &query, &number(*requests))) " "
+                            (foreign(reason)) ": " (meaning(reason))
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn groups(&self) -> Markup {
+        html! {
+            h2 { "Groups that bound them" }
+            div class="scroll" {
+                table class="rows" {
+                    caption { "Groups of robots.txt, as the files of all sites name them" }
+                    thead {
+                        tr {
+                            th scope="col" { "crawler" }
+                            th scope="col" { "group" }
+                            th scope="col" class="n" { "requests" }
+                        }
+                    }
+                    tbody {
+                        @for entry in &self.crawlers {
+                            @for group in &entry.groups {
+                                tr {
+                                    th scope="row" { (entry.shown_name()) }
+                                    td { (group_name(&group.agents)) }
+                                    td class="n" { (number(group.requests)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn group_name(agents: &[String]) -> Markup {
+    html! {
+        @if agents.is_empty() {
+            "none: no group binds it there, or there is no robots.txt"
+        }
+        @for agent in agents { (code(agent)) " " }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::crawler_sums::GroupCount;
+
+    // Ours: a mean over the whole time.
+    #[test]
+    fn the_rate_is_requests_a_minute() {
+        let mut entry = CrawlerSums::default();
+        entry.sums.requests = 90;
+        entry.groups.push(GroupCount {
+            agents: vec!["*".to_owned()],
+            requests: 90,
+        });
+        let json = CrawlerJson::new(entry, 1);
+        assert_eq!(format!("{:.2}", json.requests_per_minute), "1.50");
+        assert_eq!(json.groups[0].agents, ["*"]);
+    }
+}

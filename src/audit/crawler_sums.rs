@@ -1,0 +1,131 @@
+//! Crawlers of some hours: what became of the requests of each, by which groups of
+//! robots.txt it was bound, and why it was put off.
+//!
+//! Does not know how they are laid out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::counting::{SumsApart, SumsByReference};
+use super::error::AuditError;
+use super::filter::DecisionFilter;
+use super::reader::AuditReader;
+use super::stats::{DecisionSums, KeyTexts};
+use crate::decision::record::StoredRuling;
+
+/// Groups of one crawler that are told apart, those that bound it most often first.
+const GROUPS_MAX: usize = 20;
+
+/// Crawlers of some hours.
+#[derive(Debug, Clone)]
+pub struct CrawlersSeen {
+    /// Those with most requests, the most first.
+    pub first: Vec<CrawlerSums>,
+    /// Number of all.
+    pub total: usize,
+}
+
+/// Decisions about one crawler.
+#[derive(Debug, Clone, Default)]
+pub struct CrawlerSums {
+    /// Token that was bound; absent for requests whose User-Agent has none.
+    pub name: Option<Arc<str>>,
+    /// Sums of all its decisions.
+    pub sums: DecisionSums,
+    /// Requests by the group that bound it.
+    pub groups: Vec<GroupCount>,
+    /// Requests that were put off, by the word of the reason.
+    pub put_off: BTreeMap<String, u64>,
+}
+
+/// Requests that one group of robots.txt bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupCount {
+    /// Agents of the group, as the files name them; none where no group bound the
+    /// crawler: there was none, or no robots.txt was asked.
+    pub agents: Vec<String>,
+    /// Requests.
+    pub requests: u64,
+}
+
+/// Sums the decisions from `from` on by crawler, for the `rows` with most requests.
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub fn crawler_sums(
+    reader: &AuditReader,
+    from: Timestamp,
+    rows: usize,
+) -> Result<CrawlersSeen, AuditError> {
+    let filter = DecisionFilter {
+        from: Some(from),
+        ..DecisionFilter::default()
+    };
+    let mut by_ruling = SumsByReference::new(SumsApart::default());
+    by_ruling.add_decisions(reader, &filter)?;
+    let mut texts = KeyTexts::new(&reader.connection);
+    let mut crawlers: HashMap<Option<String>, CrawlerCounts> = HashMap::new();
+    for (references, entries) in by_ruling.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        // Product tokens are compared without regard to case (RFC 9309, section
+        // 2.2.1).
+        let name = ruling
+            .crawler
+            .as_ref()
+            .map(|name| name.to_ascii_lowercase());
+        let sums = DecisionSums::ruled(entries, &ruling);
+        crawlers.entry(name).or_default().add(&ruling, &sums);
+    }
+    let total = crawlers.len();
+    let mut first: Vec<_> = crawlers.into_values().map(CrawlerSums::from).collect();
+    // By name where the counts are equal: the same question has the same answer.
+    first.sort_by(|one, other| {
+        let by_requests = other.sums.requests.cmp(&one.sums.requests);
+        by_requests.then_with(|| one.name.cmp(&other.name))
+    });
+    first.truncate(rows);
+    Ok(CrawlersSeen { first, total })
+}
+
+/// Counts of one crawler, as they are gathered.
+#[derive(Debug, Default)]
+struct CrawlerCounts {
+    crawler: CrawlerSums,
+    groups: HashMap<Vec<String>, u64>,
+}
+
+impl CrawlerCounts {
+    fn add(&mut self, ruling: &StoredRuling, sums: &DecisionSums) {
+        let crawler = &mut self.crawler;
+        if crawler.name.is_none() {
+            crawler.name = ruling.crawler.as_deref().map(Arc::from);
+        }
+        crawler.sums.add(sums);
+        if 0 < sums.later {
+            let put_off = crawler.put_off.entry(ruling.reason.clone()).or_default();
+            *put_off = put_off.saturating_add(sums.later);
+        }
+        let group = self.groups.entry(ruling.group.clone()).or_default();
+        *group = group.saturating_add(sums.requests);
+    }
+}
+
+impl From<CrawlerCounts> for CrawlerSums {
+    fn from(counts: CrawlerCounts) -> Self {
+        let counted = counts.groups.into_iter();
+        let mut groups: Vec<_> = counted
+            .map(|(agents, requests)| GroupCount { agents, requests })
+            .collect();
+        groups.sort_by_cached_key(|group| (Reverse(group.requests), group.agents.clone()));
+        // Sites may call the group of a crawler by many lists of names.
+        groups.truncate(GROUPS_MAX);
+        Self {
+            groups,
+            ..counts.crawler
+        }
+    }
+}

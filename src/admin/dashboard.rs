@@ -18,6 +18,7 @@ use super::client::ClientPageSource;
 use super::in_force::ConfigurationCell;
 use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
+use super::orders::BackOffRelease;
 use super::pages::{
     Dashboard, EXPORTS_MAX, configuration, crawlers, decision, decisions, host, overview, queues,
     test_url,
@@ -36,6 +37,7 @@ pub(super) struct DashboardParts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) access: Arc<Access>,
     pub(super) pace: PaceSource,
+    pub(super) release: BackOffRelease,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
     pub(super) gauges: GaugeRefresh,
@@ -70,7 +72,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/{number}", get(decision::page))
         .route("/hosts", get(host::page))
         .route("/crawlers", get(crawlers::page))
-        .route("/queues", get(queues::page))
+        .route("/queues", get(queues::page).post(queues::release))
         .route("/test", get(test_url::page).post(test_url::ask))
         .route("/configuration", get(configuration::page))
         .with_state(Arc::clone(&dashboard))
@@ -113,6 +115,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         audit: parts.audit,
         metrics: parts.metrics,
         pace: parts.pace,
+        release: parts.release,
         live,
         plan: parts.plan,
         clients: parts.clients,

@@ -111,7 +111,7 @@ pub struct Admin {
     pub access: Arc<Access>,
     /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
-    /// Ends back-offs, for `DELETE /api/v1/pace/HOST`.
+    /// Ends back-offs, for `DELETE /api/v1/pace/HOST` and the dashboard.
     pub release: BackOffRelease,
     /// The clients, which `/api/v1/clients` shows.
     pub clients: Arc<ClientDirectory>,
@@ -171,6 +171,7 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         metrics: Arc::clone(&admin.metrics),
         access: Arc::clone(&admin.access),
         pace: admin.pace.clone(),
+        release: admin.release.clone(),
         plan: admin.plan.clone(),
         clients: Arc::clone(&admin.clients),
         gauges: admin.gauges.clone(),

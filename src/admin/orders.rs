@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::json;
+use thiserror::Error;
 
 use super::api;
 use super::arrival::AdminArrival;
@@ -40,30 +41,63 @@ impl fmt::Debug for BackOffRelease {
     }
 }
 
+/// Reason why no back-off was ended.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum ReleaseRefusal {
+    /// No host is named.
+    #[error("a host is wanted: a name or an address, without a port")]
+    Host,
+    /// No reason is given, or one that cannot be listed.
+    #[error("a reason is wanted: one line of text, {REASON_BYTES_MAX} bytes at most")]
+    Reason,
+    /// The host may be asked.
+    #[error("{0} has no back-off that could be ended")]
+    NoBackOff(Host),
+}
+
+impl ReleaseRefusal {
+    /// Returns the status of the answer that says so.
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Host | Self::Reason => StatusCode::BAD_REQUEST,
+            Self::NoBackOff(_) => StatusCode::NOT_FOUND,
+        }
+    }
+}
+
+impl BackOffRelease {
+    /// Ends the back-off of the host that is called `host`, and returns that.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseRefusal`].
+    pub(super) fn release(&self, host: &str, order: ReleaseOrder) -> Result<Host, ReleaseRefusal> {
+        let host = api::host(host).map_err(|_| ReleaseRefusal::Host)?;
+        // An auditor asks why a site was asked sooner than it wished.
+        if !is_reason(&order.reason) {
+            return Err(ReleaseRefusal::Reason);
+        }
+        match (self.0)(&host, order) {
+            true => Ok(host),
+            false => Err(ReleaseRefusal::NoBackOff(host)),
+        }
+    }
+}
+
 /// Ends the back-off of the host in the path.
 pub(super) async fn release(
     State(release): State<BackOffRelease>,
     Path(host): Path<String>,
     request: Request,
 ) -> Response {
-    let Ok(host) = api::host(&host) else {
-        let text = "the path ends in a host: a name or an address, without a port\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
     let query = request.uri().query().unwrap_or_default();
-    let Some(reason) = reason(query) else {
-        let text = format!("a reason is wanted: ?reason=TEXT, {REASON_BYTES_MAX} bytes at most\n");
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
     let order = ReleaseOrder {
         by: giver(&request),
-        reason,
+        reason: reason(query).unwrap_or_default(),
     };
-    if (release.0)(&host, order) {
-        api::json(&json!({ "host": host.to_string(), "released": true }))
-    } else {
-        let text = format!("{host} has no back-off that could be ended\n");
-        (StatusCode::NOT_FOUND, text).into_response()
+    match release.release(&host, order) {
+        Ok(host) => api::json(&json!({ "host": host.to_string(), "released": true })),
+        Err(refusal) => (refusal.status(), format!("{refusal}\n")).into_response(),
     }
 }
 
@@ -109,17 +143,15 @@ fn redaction(query: &str) -> Option<RedactionRequest> {
 }
 
 /// Names who has given the order of `request`, as the record has it.
-fn giver(request: &Request) -> String {
+pub(super) fn giver(request: &Request) -> String {
     let arrival = request.extensions().get::<AdminArrival>();
     let from = arrival.map_or_else(String::new, |arrival| format!(" from {}", arrival.client));
     format!("admin token{from}")
 }
 
-/// Reads the reason of a query; `None` if it is absent, too long, or no line of
-/// text.
+/// Reads the reason of a query; `None` if it is absent, or not UTF-8.
 fn reason(query: &str) -> Option<String> {
-    let text = api::unescape(query.strip_prefix("reason=")?)?;
-    is_reason(&text).then_some(text)
+    api::unescape(query.strip_prefix("reason=")?)
 }
 
 /// Reports whether a text is a reason: one line of at most [`REASON_BYTES_MAX`] bytes.
@@ -149,7 +181,8 @@ mod tests {
             ("reason=%2", None),
             ("reasons=a", None),
         ] {
-            assert_eq!(reason(query).as_deref(), expected, "{query}");
+            let text = reason(query).filter(|text| is_reason(text));
+            assert_eq!(text.as_deref(), expected, "{query}");
         }
     }
 }

@@ -42,7 +42,7 @@ const HOSTILE: &str = "<img/src=x/onerror=alert(1)>\"'&amp;";
 pub(crate) struct Browser {
     pub(crate) proxy: Proxy,
     _origin: Option<Origin>,
-    cookie: String,
+    pub(crate) cookie: String,
     /// Number of the decision about a hostile URL.
     hostile: u64,
 }
@@ -57,7 +57,7 @@ async fn ask(admin: SocketAddr, lines: &[&str]) -> Reply {
 }
 
 /// Sends a form as a browser does from a page of this listener.
-async fn post(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> Reply {
+pub(crate) async fn post(admin: SocketAddr, path: &str, fields: &[&str], form: &str) -> Reply {
     let (line, host) = (format!("POST {path} HTTP/1.1"), format!("Host: {admin}"));
     let length = format!("Content-Length: {}", form.len());
     let kind = "Content-Type: application/x-www-form-urlencoded";
@@ -154,7 +154,7 @@ impl Browser {
     }
 
     /// Returns the token of the forms on a page.
-    async fn form_token(&self) -> String {
+    pub(crate) async fn form_token(&self) -> String {
         let page = self.get("/").await.text();
         let (_, rest) = page.split_once("name=\"form_token\" value=\"").unwrap();
         rest[..64].to_owned()

@@ -28,6 +28,7 @@ use super::filter_query::DecisionQuery;
 use super::in_force::ConfigurationCell;
 use super::layout::error_page;
 use super::live::LiveTail;
+use super::orders::BackOffRelease;
 use super::state_pages::{GaugeRefresh, PaceSource};
 use super::visit::Visit;
 use crate::audit::{AuditError, AuditLog};
@@ -47,6 +48,7 @@ pub(super) struct Dashboard {
     pub(super) audit: Arc<AuditLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pace: PaceSource,
+    pub(super) release: BackOffRelease,
     pub(super) live: LiveTail,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,

@@ -1,44 +1,104 @@
-//! `/queues`: hosts at which requests wait, are in flight, or that are left alone.
-//! `/api/v1/pace` is the same as JSON.
+//! `/queues`: hosts at which requests wait, are in flight, or that are left alone, and
+//! the button that ends a back-off. `/api/v1/pace` is the same as JSON.
 //!
 //! Does not know why a host is asked slowly; the scheduler names the cause.
 
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::State;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
 use super::{Dashboard, host_link};
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
+use crate::admin::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
+use crate::admin::orders::{REASON_BYTES_MAX, ReleaseRefusal, giver};
 use crate::admin::visit::Visit;
+use crate::pace::back_off::ReleaseOrder;
 use crate::pace::host_pace::{HostPace, HostPaces};
 use crate::page::words::{foreign, number};
+use politesse_robots::origin::Host;
 
 /// Hosts that are shown.
 const HOSTS_MAX: usize = 200;
+
+/// Bytes of a form: a host, a reason whose bytes are all escaped, and the token.
+const FORM_BYTES_MAX: usize = 4096;
+
+/// Outcome of an order to end a back-off, as the page says it.
+type ReleaseOutcome = Result<Host, ReleaseRefusal>;
 
 /// Shows the queues.
 pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
 ) -> Response {
+    respond(&dashboard, &visit, None).await
+}
+
+/// Ends the back-off of the host in a form, and shows the queues.
+pub(crate) async fn release(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Response {
+    // The body takes the request, and with it the address that the record names.
+    let by = giver(&request);
+    let Ok(form) = to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let value = |wanted: &str| {
+        let mut fields = form_urlencoded::parse(&form);
+        let found = fields.find(|(name, _)| name == wanted);
+        found
+            .map(|(_, value)| value.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let order = ReleaseOrder {
+        by,
+        reason: value("reason"),
+    };
+    let outcome = dashboard.release.release(&value("host"), order);
+    let status = match &outcome {
+        Ok(_) => StatusCode::OK,
+        Err(refusal) => refusal.status(),
+    };
+    (status, respond(&dashboard, &visit, Some(outcome)).await).into_response()
+}
+
+async fn respond(
+    dashboard: &Dashboard,
+    visit: &Visit,
+    outcome: Option<ReleaseOutcome>,
+) -> Response {
     let paces = dashboard.pace.clone();
     // Hundreds of thousands of hosts take a while.
     let gathered = spawn_blocking(move || HostPaces::first((paces.0)(), HOSTS_MAX));
     let Ok(paces) = gathered.await else {
         let text = "The hosts cannot be listed now.";
-        return error_page(&visit, StatusCode::SERVICE_UNAVAILABLE, text);
+        return error_page(visit, StatusCode::SERVICE_UNAVAILABLE, text);
     };
     let content = DashboardPage {
         title: "Queues".to_owned(),
         section: Some(DashboardSection::Queues),
-        body: markup(&visit, &paces),
+        body: html! {
+            @match outcome {
+                Some(Ok(host)) => p class="note" role="status" {
+                    "The back-off of " (foreign(&host.to_string()))
+                    " is ended, and that is on record."
+                },
+                Some(Err(refusal)) => p class="error" role="alert" {
+                    (foreign(&refusal.to_string()))
+                },
+                None => {},
+            }
+            (markup(visit, &paces))
+        },
     };
-    layout(&visit, &content)
+    layout(visit, &content)
 }
 
 fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
@@ -77,16 +137,33 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
                             td class="t" { @if let Some(next) = host.next_start { (time(next)) } }
                             td { @if let Some(cause) = &host.cause { (foreign(cause)) } }
                             td class="t" {
-                                @if let Some(until) = host.backoff_until { (time(until)) }
+                                @if let Some(until) = host.backoff_until {
+                                    (time(until)) (release_form(visit, &host.host))
+                                }
                             }
                         }
                     }
                 }
             }
         }
-        // Ending one is an order with a reason, which the command line asks for.
-        p class="small" {
-            "A back-off is ended with " code { "politesse pace release HOST --reason TEXT" } "."
+    }
+}
+
+/// Makes the form that ends the back-off of a host.
+fn release_form(visit: &Visit, host: &str) -> Markup {
+    html! {
+        // Folded, so that no slip of the pointer ends a back-off.
+        details class="release" {
+            summary { "End it" }
+            form method="post" action=(visit.link("/queues")) {
+                (form_token(visit))
+                input type="hidden" name="host" value=(host);
+                label {
+                    "Reason, for the record "
+                    input name="reason" required maxlength=(REASON_BYTES_MAX);
+                }
+                button { "End the back-off" }
+            }
         }
     }
 }

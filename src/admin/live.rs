@@ -1,10 +1,9 @@
-//! Decisions as they are made, for all who watch: one task follows the record, and
-//! each watcher takes what its filter has.
+//! Decisions as they are made, for all who watch. One task follows the record for all
+//! that watch with the same filter.
 //!
 //! Server-sent events are defined by the HTML standard (section 9.2). Does not know
 //! who may watch.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +18,9 @@ use tokio_util::task::TaskTracker;
 use super::channel_body::{BodyChannel, BodyPart, channel_body};
 use super::decision_view::decision_row;
 use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
+use crate::audit::reader::NewerDecisions;
 use crate::audit::{AuditError, AuditLog, row_json};
+use crate::clock;
 use crate::decision::record::StoredRecord;
 use crate::inert::append_json;
 use crate::metrics::Metrics;
@@ -29,9 +29,6 @@ use crate::metrics::Metrics;
 const WATCHERS_MAX: usize = 16;
 /// Pause between two looks at the record: short for whoever watches.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Decisions that are shown of one look. Nobody reads more, and a burst of thousands
-/// is not laid out for a browser that could not show it.
-const ROWS_MAX: usize = 200;
 /// Looks that a slow watcher may be behind.
 const LOOKS_BEHIND: usize = 16;
 /// Pause after which a comment is sent, so that a watcher who has gone is noticed.
@@ -42,7 +39,7 @@ const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
 const RETRY: &str = "retry: 2000\n\n";
 
 /// Form of the events.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LiveForm {
     /// Row of the table of decisions, in HTML.
     Row,
@@ -50,19 +47,45 @@ pub(super) enum LiveForm {
     Json,
 }
 
-/// A decision, in the forms in which it is sent. They are made once for all.
-struct LiveDecision {
-    record: StoredRecord,
-    row: Bytes,
-    json: Bytes,
+impl LiveForm {
+    /// Returns how many decisions of one look are sent, the newest.
+    fn rows_max(self) -> usize {
+        match self {
+            // Nobody reads more, and a burst of thousands is not laid out for a browser
+            // that could not show it.
+            Self::Row => 50,
+            Self::Json => 200,
+        }
+    }
 }
 
-/// Decisions of one look.
+/// Which decisions somebody watches, and how they are sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LiveQuestion {
+    pub(super) form: LiveForm,
+    pub(super) filter: DecisionFilter,
+}
+
+/// Event of a decision.
+struct LiveEvent {
+    /// Number of the decision.
+    seq: u64,
+    text: Vec<u8>,
+}
+
+/// Events of one look.
 #[derive(Clone)]
 struct LiveLook {
-    decisions: Arc<Vec<LiveDecision>>,
+    events: Arc<Vec<LiveEvent>>,
     /// Decisions that were left out.
     missed: u64,
+}
+
+/// Way of the looks to those who watch with one question.
+#[derive(Debug)]
+struct LiveFeed {
+    question: LiveQuestion,
+    looks: broadcast::Sender<LiveLook>,
 }
 
 /// Follower of the record.
@@ -80,8 +103,8 @@ struct LiveSource {
     base_path: Arc<str>,
     tracker: TaskTracker,
     end: CancellationToken,
-    /// Way to the watchers; absent while nobody watches.
-    looks: Mutex<Option<broadcast::Sender<LiveLook>>>,
+    /// Feeds that somebody watches.
+    feeds: Mutex<Vec<LiveFeed>>,
 }
 
 impl LiveTail {
@@ -100,38 +123,39 @@ impl LiveTail {
                 base_path,
                 tracker: tasks.tracker,
                 end: tasks.end,
-                looks: Mutex::new(None),
+                feeds: Mutex::default(),
             }),
             places: Arc::new(Semaphore::new(WATCHERS_MAX)),
         }
     }
 
-    /// Makes the body of a stream of the decisions that meet `filter`, those after the
-    /// number `last` among them, if there are few; `None` if too many watch.
+    /// Makes the body of a stream of the decisions that `question` asks for, those after
+    /// the number `last` among them, if there are few; `None` if too many watch.
     pub(super) async fn follow(
         &self,
-        form: LiveForm,
-        filter: DecisionFilter,
+        mut question: LiveQuestion,
         last: Option<u64>,
     ) -> Option<Body> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        let mut looks = self.source.watch();
+        // What is to come is later anyway; so those who asked for "1h" watch together.
+        question.filter.from = question.filter.from.filter(|from| clock::now() < *from);
+        let mut looks = self.source.watch(&question);
         let BodyChannel { parts, body } = channel_body();
         let mut watcher = Watcher {
             parts,
-            form,
-            filter,
+            last: last.unwrap_or_default(),
         };
         let source = Arc::clone(&self.source);
         self.source.tracker.spawn(async move {
             source.metrics.admin_watchers.inc();
-            let begun = watcher.begin(&source, last).await;
+            let begun = watcher.begin(&source, &question, last).await;
             if begun.is_ok() {
+                let gone = watcher.parts.clone();
                 tokio::select! {
                     () = source.end.cancelled() => {}
-                    () = watcher.parts.closed() => {}
+                    () = gone.closed() => {}
                     // Ends when its client has gone.
-                    _ = watcher.run(&mut looks) => {}
+                    _ = watcher.run(&question, &mut looks) => {}
                 }
             }
             source.metrics.admin_watchers.dec();
@@ -148,26 +172,30 @@ pub(super) struct LiveTasks {
 }
 
 impl LiveSource {
-    /// Returns the looks from now on. The first watcher begins them.
-    fn watch(self: &Arc<Self>) -> broadcast::Receiver<LiveLook> {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = &*looks {
-            return sender.subscribe();
+    /// Returns the looks from now on. The first who asks `question` begins them.
+    fn watch(self: &Arc<Self>, question: &LiveQuestion) -> broadcast::Receiver<LiveLook> {
+        let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(feed) = feeds.iter().find(|feed| feed.question == *question) {
+            return feed.looks.subscribe();
         }
-        let (sender, receiver) = broadcast::channel(LOOKS_BEHIND);
-        *looks = Some(sender.clone());
+        let (looks, receiver) = broadcast::channel(LOOKS_BEHIND);
+        feeds.push(LiveFeed {
+            question: question.clone(),
+            looks: looks.clone(),
+        });
         let source = Arc::clone(self);
+        let question = question.clone();
         self.tracker.spawn(async move {
             tokio::select! {
                 () = source.end.cancelled() => {}
-                () = source.look(&sender) => {}
+                () = source.look(&question, &looks) => {}
             }
         });
         receiver
     }
 
     /// Looks at the record until nobody watches.
-    async fn look(&self, sender: &broadcast::Sender<LiveLook>) {
+    async fn look(&self, question: &LiveQuestion, looks: &broadcast::Sender<LiveLook>) {
         let mut last = None;
         let mut pause = interval(LOOK_EVERY);
         pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -175,25 +203,21 @@ impl LiveSource {
             pause.tick().await;
             {
                 // Under the lock, so that nobody subscribes meanwhile.
-                let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-                if sender.receiver_count() == 0 {
-                    *looks = None;
+                let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
+                if looks.receiver_count() == 0 {
+                    feeds.retain(|feed| !feed.looks.same_channel(looks));
                     return;
                 }
             }
-            match self.new_decisions(last).await {
-                Ok(found) => {
-                    last = Some(found.last);
-                    if !found.records.is_empty() || 0 < found.missed {
-                        let look = LiveLook {
-                            missed: found.missed,
-                            decisions: Arc::new(self.in_forms(found.records)),
-                        };
+            match self.newer_decisions(question, last).await {
+                Ok(newer) => {
+                    last = Some(newer.last);
+                    let look = self.events(question.form, &newer);
+                    if !look.events.is_empty() || 0 < look.missed {
                         // Whoever watched may have gone: the next turn notices.
-                        let _ = sender.send(look);
+                        let _ = looks.send(look);
                     }
                 }
-                Err(AuditError::Closed) => return,
                 // The next look may succeed; what it misses is told.
                 Err(error) => tracing::debug!(%error, "the record cannot be followed"),
             }
@@ -202,73 +226,54 @@ impl LiveSource {
 
     /// Reads the decisions after the number `last`; without one only finds the number
     /// to begin after.
-    async fn new_decisions(&self, last: Option<u64>) -> Result<NewDecisions, AuditError> {
-        self.audit
-            .query(LOOK_TIME_MAX, move |reader| {
-                NewDecisions::read(reader, last)
-            })
-            .await
-    }
-
-    fn in_forms(&self, records: Vec<StoredRecord>) -> Vec<LiveDecision> {
-        let records = records.into_iter();
-        let forms = records.map(|record| {
-            let mut json = Vec::new();
-            // Members are text: JSON can hold them.
-            append_json(&mut json, &row_json(&record)).unwrap_or_default();
-            LiveDecision {
-                row: decision_row(&self.base_path, &record).into_string().into(),
-                json: json.into(),
-                record,
-            }
+    async fn newer_decisions(
+        &self,
+        question: &LiveQuestion,
+        last: Option<u64>,
+    ) -> Result<NewerDecisions, AuditError> {
+        let LiveQuestion { form, filter } = question.clone();
+        let query = self.audit.query(LOOK_TIME_MAX, move |reader| match last {
+            Some(last) => reader.decisions_after(last, &filter, form.rows_max()),
+            None => Ok(NewerDecisions {
+                last: reader.seq_range()?.map_or(0, |range| range.last),
+                ..NewerDecisions::default()
+            }),
         });
-        forms.collect()
+        query.await
     }
-}
 
-/// Decisions since a look.
-struct NewDecisions {
-    records: Vec<StoredRecord>,
-    missed: u64,
-    /// Number to go on after.
-    last: u64,
-}
+    fn events(&self, form: LiveForm, newer: &NewerDecisions) -> LiveLook {
+        let events = newer.records.iter().map(|record| LiveEvent {
+            seq: record.seq,
+            text: self.event(form, record),
+        });
+        LiveLook {
+            events: Arc::new(events.collect()),
+            missed: newer.left_out,
+        }
+    }
 
-impl NewDecisions {
-    fn read(reader: &AuditReader, last: Option<u64>) -> Result<Self, AuditError> {
-        let newest = reader.seq_range()?.map_or(0, |range| range.last);
-        let Some(last) = last else {
-            return Ok(Self {
-                records: Vec::new(),
-                missed: 0,
-                last: newest,
-            });
-        };
-        // Numbers have gaps, endings among them: a little more is looked at than is
-        // shown.
-        let begin = last.max(newest.saturating_sub(4 * ROWS_MAX as u64));
-        let mut records = Vec::new();
-        let seen = reader.visit_decisions_after(begin, &DecisionFilter::default(), |record| {
-            records.push(record);
-            ControlFlow::Continue(())
-        })?;
-        // The newest are what somebody looks at.
-        let too_many = records.len().saturating_sub(ROWS_MAX);
-        records.drain(..too_many);
-        let missed = begin.saturating_sub(last);
-        Ok(Self {
-            records,
-            missed: missed + too_many as u64,
-            last: seen,
-        })
+    fn event(&self, form: LiveForm, record: &StoredRecord) -> Vec<u8> {
+        // Neither form has an end of a line in it: they are escaped.
+        let mut text = format!("event: decision\nid: {}\ndata: ", record.seq).into_bytes();
+        match form {
+            LiveForm::Row => {
+                let row = decision_row(&self.base_path, record).into_string();
+                text.extend_from_slice(row.as_bytes());
+            }
+            // Members are text: JSON can hold them.
+            LiveForm::Json => append_json(&mut text, &row_json(record)).unwrap_or_default(),
+        }
+        text.extend_from_slice(b"\n\n");
+        text
     }
 }
 
 /// One who watches.
 struct Watcher {
     parts: mpsc::Sender<BodyPart>,
-    form: LiveForm,
-    filter: DecisionFilter,
+    /// Number of the last decision that was sent.
+    last: u64,
 }
 
 /// The client has gone.
@@ -276,28 +281,34 @@ struct ClientGone;
 
 impl Watcher {
     /// Begins the stream, with what came since the number `last`.
-    async fn begin(&mut self, source: &LiveSource, last: Option<u64>) -> Result<(), ClientGone> {
+    async fn begin(
+        &mut self,
+        source: &LiveSource,
+        question: &LiveQuestion,
+        last: Option<u64>,
+    ) -> Result<(), ClientGone> {
         self.send(RETRY.to_owned()).await?;
         if last.is_some()
-            && let Ok(found) = source.new_decisions(last).await
+            && let Ok(newer) = source.newer_decisions(question, last).await
         {
-            let look = LiveLook {
-                missed: found.missed,
-                decisions: Arc::new(source.in_forms(found.records)),
-            };
-            self.show(&look).await?;
+            self.show(&source.events(question.form, &newer)).await?;
         }
         Ok(())
     }
 
-    async fn run(&self, looks: &mut broadcast::Receiver<LiveLook>) -> Result<(), ClientGone> {
+    async fn run(
+        &mut self,
+        question: &LiveQuestion,
+        looks: &mut broadcast::Receiver<LiveLook>,
+    ) -> Result<(), ClientGone> {
         let mut alive = interval(ALIVE_EVERY);
         loop {
             tokio::select! {
                 look = looks.recv() => match look {
                     Ok(look) => self.show(&look).await?,
                     Err(RecvError::Lagged(looks)) => {
-                        self.send(missed(looks * ROWS_MAX as u64)).await?;
+                        let decisions = looks.saturating_mul(question.form.rows_max() as u64);
+                        self.send(missed(decisions)).await?;
                     }
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -306,19 +317,14 @@ impl Watcher {
         }
     }
 
-    async fn show(&self, look: &LiveLook) -> Result<(), ClientGone> {
+    async fn show(&mut self, look: &LiveLook) -> Result<(), ClientGone> {
         let mut text = Vec::new();
-        let wanted = look.decisions.iter();
-        for decision in wanted.filter(|decision| self.filter.admits_live(&decision.record)) {
-            let data = match self.form {
-                LiveForm::Row => &decision.row,
-                LiveForm::Json => &decision.json,
-            };
-            // Neither form has an end of a line in it: they are escaped.
-            let head = format!("event: decision\nid: {}\ndata: ", decision.record.seq);
-            text.extend_from_slice(head.as_bytes());
-            text.extend_from_slice(data);
-            text.extend_from_slice(b"\n\n");
+        // Whoever connects again may have got the first ones already.
+        for event in look.events.iter().filter(|event| self.last < event.seq) {
+            text.extend_from_slice(&event.text);
+        }
+        if let Some(event) = look.events.last() {
+            self.last = self.last.max(event.seq);
         }
         if 0 < look.missed {
             text.extend_from_slice(missed(look.missed).as_bytes());

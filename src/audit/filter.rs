@@ -2,10 +2,11 @@
 //!
 //! Does not know how they are typed on a command line, nor how rows are read.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use thiserror::Error;
 
 use super::order::TimeRange;
@@ -13,6 +14,14 @@ use super::pages::SqlConditions;
 use super::parts::{PartFilter, PartKey};
 use crate::decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
+
+/// Finds the rulings that meet conditions, in the words of
+/// [`DecisionFilter::conditions`].
+const RULINGS: &str = "
+SELECT id FROM ruling
+WHERE (?1 IS NULL OR coalesce(crawler, '') = ?1 COLLATE NOCASE)
+AND (?2 IS NULL OR instr(rule, ?2) > 0) AND (?3 IS NULL OR verdict = ?3)
+AND (?4 IS NULL OR reason = ?4) AND (?5 IS NULL OR effect = ?5)";
 
 /// Chooses the decisions that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,9 +55,6 @@ impl DecisionFilter {
     /// Makes the conditions in SQL. [`DecisionFilter::admits`] has one that SQL
     /// cannot express.
     pub(super) fn conditions(&self) -> SqlConditions {
-        // The column is null where there was no token.
-        let no_token = |token: &str| if token == "*" { "" } else { token }.to_owned();
-        let crawler = self.crawler.as_deref().map(no_token);
         let url = self.url.as_ref();
         let rule = self.rule.as_ref().map(|rule| rule.path.clone());
         let mut conditions = SqlConditions::default();
@@ -64,7 +70,7 @@ impl DecisionFilter {
         );
         conditions.add(
             "(SELECT coalesce(crawler, '') FROM ruling WHERE id = d.ruling) = ? COLLATE NOCASE",
-            crawler,
+            self.stored_crawler().map(str::to_owned),
         );
         conditions.add(
             "(SELECT instr(rule, ?) FROM ruling WHERE id = d.ruling) > 0",
@@ -89,10 +95,22 @@ impl DecisionFilter {
         conditions
     }
 
-    /// Finds the stretches of the record in which rows of the host and the verdict
-    /// may be.
+    /// Returns the crawler as the record has it: without a token, the column is null.
+    fn stored_crawler(&self) -> Option<&str> {
+        let crawler = self.crawler.as_deref();
+        crawler.map(|token| if token == "*" { "" } else { token })
+    }
+
+    /// Finds the stretches of the record in which rows of the host, the verdict and the
+    /// rulings may be.
     pub(super) fn parts(&self, connection: &Connection) -> rusqlite::Result<PartFilter> {
-        let mut parts = PartFilter::new(connection)?;
+        let rulings = self.rulings(connection)?;
+        let has_none = rulings.as_ref().is_some_and(BTreeSet::is_empty);
+        let mut parts = PartFilter::new(connection, rulings)?;
+        if has_none {
+            // Nothing meets a condition without keys, so that no roll-up is read in vain.
+            parts.add(Vec::new());
+        }
         let of_url = self.url.as_ref().and_then(|url| url.host.as_deref());
         if let Some(origins) = self.origins(connection)? {
             parts.add(origins.into_iter().map(PartKey::of_origin).collect());
@@ -112,6 +130,20 @@ impl DecisionFilter {
     pub(super) fn origins(&self, connection: &Connection) -> rusqlite::Result<Option<Vec<i64>>> {
         let host = self.host.as_deref().map(normal_host);
         host.map(|host| origins_of(connection, &host)).transpose()
+    }
+
+    /// Finds the rows of the rulings that may be chosen; `None` if all may be, but for
+    /// their verdicts, which the summary of parts knows.
+    fn rulings(&self, connection: &Connection) -> rusqlite::Result<Option<BTreeSet<i64>>> {
+        let rule = self.rule.as_ref().map(|rule| rule.path.as_str());
+        let crawler = self.stored_crawler();
+        if (crawler, rule, &self.reason, &self.effect) == (None, None, &None, &None) {
+            return Ok(None);
+        }
+        let values = params![crawler, rule, self.verdict, self.reason, self.effect];
+        let mut statement = connection.prepare_cached(RULINGS)?;
+        let found = statement.query_map(values, |row| row.get(0))?;
+        found.collect::<rusqlite::Result<_>>().map(Some)
     }
 
     /// Reports whether `ruling` meets all conditions about it, as the conditions in
@@ -135,21 +167,6 @@ impl DecisionFilter {
     /// all.
     pub(super) fn admits(&self, record: &StoredRecord) -> bool {
         self.admits_rule(record.ruling.rule.as_deref())
-    }
-
-    /// Reports whether `record` meets all conditions, those that SQL has among them.
-    pub fn admits_live(&self, record: &StoredRecord) -> bool {
-        // Parsed only if a host is asked for: this runs for each decision and watcher.
-        let host = || {
-            let target = record.url.parse::<Target>().ok();
-            target.map(|target| target.origin.host().to_string())
-        };
-        let wanted = self.host.as_deref().map(normal_host);
-        self.from.is_none_or(|from| from <= record.at)
-            && self.until.is_none_or(|until| record.at < until)
-            && self.url.as_ref().is_none_or(|url| url.is(&record.url))
-            && self.admits_ruling(&record.ruling)
-            && (wanted.is_none() || wanted == host())
     }
 
     /// Reports whether `rule` is the one that is wanted, if one is.
@@ -246,13 +263,6 @@ impl UrlPattern {
             text: target.to_string(),
             is_prefix: false,
             host: Some(target.origin.host().to_string()),
-        }
-    }
-
-    fn is(&self, url: &str) -> bool {
-        match self.is_prefix {
-            true => url.starts_with(&self.text),
-            false => url == self.text,
         }
     }
 

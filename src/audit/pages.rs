@@ -136,11 +136,13 @@ impl<'a> TableScan<'a> {
     }
 
     /// Has pages from `deadline` on be empty, however many rows there are still.
-    pub(super) fn until(self, deadline: Instant) -> Self {
-        Self {
-            deadline: Some(deadline),
-            ..self
-        }
+    pub(super) fn until(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Reports whether the time is over.
+    pub(super) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|end| end <= clock::instant())
     }
 
     /// Returns the numbers that are looked at next, if there are any.
@@ -155,19 +157,22 @@ impl<'a> TableScan<'a> {
         mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<Vec<T>>> {
         while let Some(rest) = self.ranges.pop() {
-            let next = self.parts.next(self.connection, &rest, self.direction)?;
+            let (parts, deadline) = (&self.parts, self.deadline);
+            let next = parts.next(self.connection, &rest, self.direction, deadline)?;
             let Some(stretch) = next else {
                 continue;
             };
             let Some(window) = self.next_window(&stretch)? else {
                 self.ranges.push(self.rest(rest, &stretch, None));
+                if self.is_late() {
+                    return Ok(Some(Vec::new()));
+                }
                 continue;
             };
             let page = self.page(&window, &mut read)?;
             self.ranges.push(self.rest(rest, &window, page.cut_at));
             self.rows_max = ROWS_MAX.min(self.rows_max * GROWTH);
-            let is_late = self.deadline.is_some_and(|end| end <= clock::instant());
-            if !page.rows.is_empty() || is_late {
+            if !page.rows.is_empty() || self.is_late() {
                 return Ok(Some(page.rows));
             }
         }

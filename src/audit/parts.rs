@@ -4,16 +4,20 @@
 //! costs more than the decision itself. So the numbers are divided into parts of
 //! 8,192. For each host and each verdict the table `part` has the first and the
 //! last decision in a part, written in order when the part is over. A search
-//! looks at those stretches only, and at all of the last part.
+//! looks at those stretches only, and at all of the last part. A search for rulings
+//! passes over the parts whose roll-up has none of them.
 //!
 //! Does not know how rows are read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use tokio::time::Instant;
 
 use super::order::Direction;
+use super::rollup::has_ruling;
+use crate::clock;
 use crate::decision::decide::Verdict;
 
 /// Numbers of a part, as a power of two: a part is a subtree of the tree over the
@@ -57,6 +61,10 @@ const NEXT_WITH_VERDICT: &str = "
 SELECT part FROM part WHERE field = ? AND part >= ? AND value = ? ORDER BY part LIMIT 1";
 const PREVIOUS_WITH_VERDICT: &str = "
 SELECT part FROM part WHERE field = ? AND part <= ? AND value = ? ORDER BY part DESC LIMIT 1";
+
+/// Finds the decision nearest to a number, itself included.
+const NEXT_DECISION: &str = "SELECT seq FROM decision WHERE seq >= ? ORDER BY seq LIMIT 1";
+const PREVIOUS_DECISION: &str = "SELECT seq FROM decision WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
 
 /// Returns the part of a number. Numbers begin with 1, and so does the first part.
 pub(super) fn part_of(seq: i64) -> i64 {
@@ -274,6 +282,8 @@ fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
 pub(super) struct PartFilter {
     /// For each condition the values that meet it.
     conditions: Vec<Vec<PartKey>>,
+    /// Rows of the rulings that are wanted; `None` if all are.
+    rulings: Option<BTreeSet<i64>>,
     /// Number before which nothing is summed up: of the entries there only those
     /// remain whose exchange ended later.
     summed_from: i64,
@@ -282,12 +292,16 @@ pub(super) struct PartFilter {
 }
 
 impl PartFilter {
-    /// Makes a filter that all decisions pass.
-    pub(super) fn new(connection: &Connection) -> rusqlite::Result<Self> {
+    /// Makes a filter that the decisions with one of `rulings` pass; all of them without.
+    pub(super) fn new(
+        connection: &Connection,
+        rulings: Option<BTreeSet<i64>>,
+    ) -> rusqlite::Result<Self> {
         let last = last_part(connection)?;
         let pruned: i64 = connection.query_row(PRUNED, [], |row| row.get(0))?;
         Ok(Self {
             conditions: Vec::new(),
+            rulings,
             summed_from: pruned.saturating_add(1),
             open_from: last.map_or(i64::MIN, |last| numbers_of(last).end),
         })
@@ -299,14 +313,15 @@ impl PartFilter {
     }
 
     /// Finds the stretch within `rest` that is to be looked at next; `None` if
-    /// there is no more.
+    /// there is no more. From `deadline` on it is an empty one, before what is left.
     pub(super) fn next(
         &self,
         connection: &Connection,
         rest: &Range<i64>,
         direction: Direction,
+        deadline: Option<Instant>,
     ) -> rusqlite::Result<Option<Range<i64>>> {
-        if self.conditions.is_empty() {
+        if self.conditions.is_empty() && self.rulings.is_none() {
             return Ok(Some(rest.clone()).filter(|rest| !rest.is_empty()));
         }
         let mut left = rest.clone();
@@ -317,6 +332,12 @@ impl PartFilter {
             for _ in 0..PARTS_SEEN_MAX {
                 if let ControlFlow::Break(found) = self.look(&transaction, &mut left, direction)? {
                     return Ok(found);
+                }
+                if deadline.is_some_and(|deadline| deadline <= clock::instant()) {
+                    return Ok(Some(match direction {
+                        Direction::OldestFirst => left.start..left.start,
+                        Direction::NewestFirst => left.end..left.end,
+                    }));
                 }
             }
         }
@@ -354,7 +375,7 @@ impl PartFilter {
             // is kept within what is left to look at.
             let found = self.stretch(connection, part)?;
             let found = found.start.max(left.start)..found.end.min(left.end);
-            if !found.is_empty() {
+            if !found.is_empty() && self.may_have_ruling(connection, part)? {
                 return Ok(ControlFlow::Break(Some(found)));
             }
         }
@@ -381,6 +402,14 @@ impl PartFilter {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Reports whether decisions of `part` may have one of the rulings that are wanted.
+    fn may_have_ruling(&self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+        match &self.rulings {
+            None => Ok(true),
+            Some(rulings) => has_ruling(connection, part, rulings),
+        }
+    }
+
     /// Finds the part nearest to `part`, itself included, that may have decisions
     /// which meet the first condition; `None` if none has.
     fn nearest(
@@ -389,6 +418,16 @@ impl PartFilter {
         part: i64,
         direction: Direction,
     ) -> rusqlite::Result<Option<i64>> {
+        if self.conditions.is_empty() {
+            // Somebody may have put a decision behind a gap of any width.
+            let (sql, number) = match direction {
+                Direction::OldestFirst => (NEXT_DECISION, numbers_of(part).start),
+                Direction::NewestFirst => (PREVIOUS_DECISION, numbers_of(part).end - 1),
+            };
+            let mut statement = connection.prepare_cached(sql)?;
+            let seq = statement.query_row([number], |row| row.get(0)).optional()?;
+            return Ok(seq.map(part_of));
+        }
         // By the key that is met last: a part that has none up to that one has
         // none of them. So a part costs one look at one page, whatever is in it.
         let keys = self.conditions.first().map_or(&[][..], Vec::as_slice);

@@ -36,6 +36,10 @@ const DECISION_NUMBERS: NumberedTable = NumberedTable {
     ..DECISIONS
 };
 
+/// Numbers that are looked at for newer decisions: seconds of full load, which takes
+/// some milliseconds.
+const NEWER_NUMBERS_MAX: i64 = 1 << 16;
+
 /// Reader of one audit record.
 #[derive(Debug)]
 pub struct AuditReader {
@@ -77,6 +81,17 @@ pub struct DecisionPage {
     /// Whether the search ended with its time, so that fewer rows were found than
     /// there may be.
     pub is_cut: bool,
+}
+
+/// Decisions that were made after one, as far as they are wanted.
+#[derive(Debug, Default)]
+pub struct NewerDecisions {
+    /// The newest of them, the oldest first.
+    pub records: Vec<StoredRecord>,
+    /// Those before, as far as they were counted.
+    pub left_out: u64,
+    /// Greatest number that was looked for: the one to go on from.
+    pub last: u64,
 }
 
 impl AuditReader {
@@ -172,6 +187,55 @@ impl AuditReader {
         Ok(count(end.saturating_sub(1)))
     }
 
+    /// Reads the newest decision records with a number greater than `seq` that meet
+    /// `filter`, `rows` of them at most. Of very many numbers, only the last are looked
+    /// at.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn decisions_after(
+        &self,
+        seq: u64,
+        filter: &DecisionFilter,
+        rows: usize,
+    ) -> Result<NewerDecisions, AuditError> {
+        let mut start = signed(seq).saturating_add(1);
+        let end = DECISIONS.end(&self.connection)?.max(start);
+        let mut newer = NewerDecisions {
+            last: count(end.saturating_sub(1)),
+            ..NewerDecisions::default()
+        };
+        let last_looked_at = end.saturating_sub(NEWER_NUMBERS_MAX);
+        if start < last_looked_at {
+            start = last_looked_at;
+            // One at least: what lies further back is not counted.
+            newer.left_out = 1;
+        }
+        let mut reader = self.decision_reader();
+        let ranges = iter::once(start..end).collect();
+        let conditions = filter.conditions();
+        let mut scan = TableScan::new(&self.connection, DECISIONS, conditions, ranges)
+            .in_direction(Direction::NewestFirst);
+        while let Some(page) = scan.next_page(|row| reader.record(row))? {
+            let admitted = page.into_iter().filter(|record| filter.admits(record));
+            newer.records.extend(admitted);
+            if rows <= newer.records.len() {
+                break;
+            }
+        }
+        newer.left_out += newer.records.len().saturating_sub(rows) as u64;
+        newer.records.truncate(rows);
+        let rest = scan.ahead().cloned().into_iter().collect();
+        let conditions = filter.conditions();
+        let mut scan = TableScan::new(&self.connection, DECISION_NUMBERS, conditions, rest);
+        while let Some(page) = scan.next_page(|_| Ok(()))? {
+            newer.left_out += page.len() as u64;
+        }
+        newer.records.reverse();
+        Ok(newer)
+    }
+
     /// Reads decision records that meet `filter`, the newest first, as far as
     /// `bounds` allow.
     ///
@@ -192,7 +256,7 @@ impl AuditReader {
         let conditions = filter.conditions();
         let mut scan = TableScan::new(&self.connection, DECISIONS, conditions, ranges)
             .within(filter.parts(&self.connection)?)
-            .until(bounds.deadline)
+            .until(Some(bounds.deadline))
             .in_direction(Direction::NewestFirst);
         let mut page = DecisionPage::default();
         while let Some(records) = scan.next_page(|row| rows.record(row))? {
@@ -242,12 +306,29 @@ impl AuditReader {
     ///
     /// [`AuditError::Read`].
     pub fn count(&self, filter: &DecisionFilter) -> Result<u64, AuditError> {
+        Ok(self.count_until(filter, None)?.unwrap_or_default())
+    }
+
+    /// Counts the decision records that meet `filter`, as [`AuditReader::count`] does;
+    /// `None` if that is not done by `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn count_until(
+        &self,
+        filter: &DecisionFilter,
+        deadline: Option<Instant>,
+    ) -> Result<Option<u64>, AuditError> {
         let mut count = 0;
-        let mut scan = self.narrow_scan(DECISION_NUMBERS, filter)?;
+        let mut scan = self.narrow_scan(DECISION_NUMBERS, filter)?.until(deadline);
         while let Some(page) = scan.next_page(|_| Ok(()))? {
             count += page.len() as u64;
+            if scan.is_late() && scan.ahead().is_some() {
+                return Ok(None);
+            }
         }
-        Ok(count)
+        Ok(Some(count))
     }
 
     /// Reads the record with the number `seq`, if there is one.

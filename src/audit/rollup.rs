@@ -37,6 +37,8 @@ SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error
 FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
 JOIN decision AS d ON d.seq = l.decision";
 
+const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
+
 /// Last number of an entry, as far as parts go: an ending is in the part of a
 /// decision, or is a late one.
 const LAST_ENTRY: &str = "
@@ -449,7 +451,6 @@ pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option
 /// Finds the earlier parts whose decisions have endings with numbers in `part`, as
 /// far as its roll-up says.
 pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result<BTreeSet<i64>> {
-    let sql = "SELECT sums FROM rollup WHERE part = ?";
     let read = |row: &Row<'_>| {
         let mut entries = RollupEntries::default();
         let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
@@ -457,11 +458,34 @@ pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result
         let read = RollupReader::new(bytes, part).read(true, &mut entries);
         Ok((entries, read).0)
     };
-    let mut statement = connection.prepare_cached(sql)?;
+    let mut statement = connection.prepare_cached(SUMS)?;
     let found = statement.query_row([part], read).optional()?;
     let entries = found.unwrap_or_default();
     let parts = entries.sections.iter().map(|(key, _)| key.part);
     Ok(parts.collect())
+}
+
+/// Reports whether decisions of `part` may have one of `rulings`, as far as its roll-up
+/// says; true if it cannot be read.
+pub(super) fn has_ruling(
+    connection: &Connection,
+    part: i64,
+    rulings: &BTreeSet<i64>,
+) -> rusqlite::Result<bool> {
+    let read = |row: &Row<'_>| {
+        let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
+        let mut entries = RollupEntries::default();
+        let is_read = RollupReader::new(bytes, part).read(false, &mut entries);
+        let mut sections = entries.sections.iter();
+        let is_there = sections.any(|(key, _)| key.part == part && rulings.contains(&key.ruling));
+        Ok(is_there || is_read.is_none())
+    };
+    let mut statement = connection.prepare_cached(SUMS)?;
+    // Without a roll-up nobody knows.
+    Ok(statement
+        .query_row([part], read)
+        .optional()?
+        .unwrap_or(true))
 }
 
 /// Makes the row of a part again, if there is one: what its entries refer to was

@@ -405,7 +405,7 @@ fn show(reader: &AuditReader, subject: &DecisionSubject, form: OutputForm) -> an
         report_missing(reader, subject)?;
         return Ok(Exit::Not);
     };
-    let details = DecisionDetails::of(reader, record)?;
+    let details = DecisionDetails::of(reader, record, None)?;
     let mut out = io::stdout().lock();
     match form {
         OutputForm::Json => write_json(&mut out, &details.json())?,

@@ -196,12 +196,11 @@ impl Facts {
             (Err(why), _) => why,
         };
         self.add("verify", text);
-        if 0 < details.others {
+        if let Some(others) = details.others.filter(|others| 0 < *others) {
             self.add(
                 "others",
                 format!(
-                    "{} more about this URL: politesse audit list --url {}",
-                    details.others,
+                    "{others} more about this URL: politesse audit list --url {}",
                     shell_word(&details.record.url)
                 ),
             );

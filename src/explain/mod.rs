@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::reader::AuditReader;
@@ -36,17 +37,22 @@ pub(crate) struct DecisionDetails {
     pub(crate) evidence: Option<Arc<Evidence>>,
     /// Whether deciding again gives the same; else why not, in words.
     pub(crate) again: Result<(), String>,
-    /// Number of other decisions about the same URL.
-    pub(crate) others: u64,
+    /// Number of other decisions about the same URL; `None` if it was not counted in time.
+    pub(crate) others: Option<u64>,
 }
 
 impl DecisionDetails {
-    /// Looks up what `record` refers to, and decides it again.
+    /// Looks up what `record` refers to, and decides it again. Other decisions about its
+    /// URL are counted until `deadline`, if there is one.
     ///
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub(crate) fn of(reader: &AuditReader, row: CheckedRecord) -> Result<Self, AuditError> {
+    pub(crate) fn of(
+        reader: &AuditReader,
+        row: CheckedRecord,
+        deadline: Option<Instant>,
+    ) -> Result<Self, AuditError> {
         let CheckedRecord {
             record,
             is_as_written,
@@ -77,15 +83,15 @@ impl DecisionDetails {
             .ok()
             .flatten();
         let all = match record.url.parse() {
-            Ok(target) => reader.count(&of_url(UrlPattern::exact(&target)))?,
+            Ok(target) => reader.count_until(&of_url(UrlPattern::exact(&target)), deadline)?,
             // Somebody changed it into what is no URL, and so no filter.
-            Err(_) => 1,
+            Err(_) => Some(1),
         };
         Ok(Self {
             is_as_written,
             policy: Policy::restore(&record.policy.json).ok(),
             evidence: decision.map(|decision| Arc::clone(decision.evidence())),
-            others: all.saturating_sub(1),
+            others: all.map(|all| all.saturating_sub(1)),
             record,
             body,
             again,

@@ -24,7 +24,7 @@ use crate::admin::channel_body::{BodyChannel, BodyPart, LongAnswer, channel_body
 use crate::admin::decision_view::decision_row;
 use crate::admin::filter_query::{DecisionQuery, EFFECTS, VERDICTS};
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout};
-use crate::admin::live::LiveForm;
+use crate::admin::live::{LiveForm, LiveQuestion};
 use crate::admin::visit::Visit;
 use crate::audit::reader::{DecisionPage, PageBounds};
 use crate::audit::{AuditError, Direction, ROW_COLUMNS, row_json};
@@ -261,7 +261,8 @@ async fn follow(
         Ok(filter) => filter,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    let Some(body) = dashboard.live.follow(form, filter, asked.last).await else {
+    let question = LiveQuestion { form, filter };
+    let Some(body) = dashboard.live.follow(question, asked.last).await else {
         let text = "too many watch already\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };

@@ -104,6 +104,55 @@ async fn every_row_that_matches_is_handed_over_once() {
     assert!(oldest.into_iter().eq((1..2000).chain(8001..=12_000)));
 }
 
+// Ours: who watches sees the newest, and is told of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn newer_decisions_are_the_newest_that_the_filter_has() {
+    let kit = many(3000).await;
+    kit.sql("UPDATE decision SET path = '/rare' WHERE seq IN (11, 1999, 2001, 2999)");
+    let reader = kit.reader();
+    let rare = DecisionFilter {
+        url: "http://o.test/rare".parse().ok(),
+        ..DecisionFilter::default()
+    };
+    let all = DecisionFilter::default();
+    for (filter, after, rows, expected, left_out) in [
+        (&rare, 0, 9, vec![11, 1999, 2001, 2999], 0),
+        (&rare, 11, 2, vec![2001, 2999], 1),
+        (&rare, 2999, 2, vec![], 0),
+        (&all, 2990, 20, (2991..=3000).collect(), 0),
+        (&all, 0, 2, vec![2999, 3000], 2998),
+        (&all, 4000, 2, vec![], 0),
+    ] {
+        let newer = reader.decisions_after(after, filter, rows).unwrap();
+        let numbers: Vec<_> = newer.records.iter().map(|record| record.seq).collect();
+        assert_eq!((numbers, newer.left_out), (expected, left_out), "{after}");
+        assert_eq!(newer.last, after.max(3000));
+    }
+}
+
+// Ours: of a record that is longer than anybody watched, only the end is looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn newer_decisions_are_not_looked_for_far_back() {
+    let kit = many(100).await;
+    kit.sql("UPDATE decision SET seq = seq + 1000000 WHERE 50 < seq");
+    let all = DecisionFilter::default();
+    let newer = kit.reader().decisions_after(0, &all, 90).unwrap();
+    let numbers: Vec<_> = newer.records.iter().map(|record| record.seq).collect();
+    assert_eq!(numbers, Vec::from_iter(1_000_051..=1_000_100));
+    assert_eq!((newer.left_out, newer.last), (1, 1_000_100));
+}
+
+// Ours: a count that takes too long is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_ends_with_its_time() {
+    let kit = many(12_000).await;
+    let reader = kit.reader();
+    let all = DecisionFilter::default();
+    let late = Some(clock::instant());
+    assert_eq!(reader.count_until(&all, late).unwrap(), None);
+    assert_eq!(reader.count_until(&all, None).unwrap(), Some(12_000));
+}
+
 // Ours: a search that ends with its time goes on where it ended, and ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_was_cut_is_gone_on_with_until_all_is_searched() {

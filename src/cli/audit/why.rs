@@ -97,7 +97,7 @@ pub(super) fn why(
 ) -> anyhow::Result<Exit> {
     match asked.find(reader)? {
         Some(record) => {
-            let story = DecisionStory(DecisionDetails::of(reader, record)?);
+            let story = DecisionStory(DecisionDetails::of(reader, record, None)?);
             story.print(asked.form.form())?;
             Ok(Exit::Done)
         }

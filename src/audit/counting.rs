@@ -19,9 +19,9 @@ use super::order::TimeRange;
 use super::pages::TableScan;
 use super::parts::numbers_of;
 use super::reader::AuditReader;
-use super::rollup::{
-    COUNTED, CountedDecision, EntrySums, OriginEntry, RollupEntries, RollupKey, RollupReader,
-    TimeSpan, last_rolled_up, late_endings, read_span,
+use super::rollup::{COUNTED, CountedDecision, last_rolled_up, late_endings};
+use super::rollup_row::{
+    EntrySums, OriginEntry, RollupEntries, RollupKey, RollupReader, TimeSpan, read_span,
 };
 
 /// Sums that are kept apart at a time, of some hundred bytes each. A question
@@ -32,6 +32,10 @@ pub(super) const SUMS_MAX: usize = 1 << 20;
 const ROLLUPS: &str = "
 SELECT part, first_us, last_us, sums FROM rollup
 WHERE ? < part AND part <= ? ORDER BY part LIMIT 64";
+
+/// Finds for each ruling the first one with the same verdict and effect.
+const OUTCOMES: &str = "
+SELECT id, min(id) OVER (PARTITION BY verdict, effect) FROM ruling";
 
 /// Hour of a decision, and the dictionary rows that it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,6 +76,8 @@ type ReferenceMap<K, V> = HashMap<K, V, BuildHasherDefault<ReferenceHasher>>;
 #[derive(Debug, Default)]
 pub(super) struct SumsByReference {
     apart: SumsApart,
+    /// For each ruling the one that it is not told apart from, if there is one.
+    rulings: ReferenceMap<i64, i64>,
     sections: ReferenceMap<SectionReferences, OriginSums>,
     /// Room that the sums take, in sums of a map.
     room: usize,
@@ -207,6 +213,19 @@ impl SumsByReference {
         }
     }
 
+    /// Begins without a decision. Rulings with the same verdict and effect are not told
+    /// apart: all have the number of the first of them.
+    ///
+    /// Sites have many rules, and there would be sums of each for nearly every host.
+    pub(super) fn by_outcome(apart: SumsApart, connection: &Connection) -> rusqlite::Result<Self> {
+        let mut statement = connection.prepare_cached(OUTCOMES)?;
+        let firsts = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Self {
+            rulings: firsts.collect::<rusqlite::Result<_>>()?,
+            ..Self::new(apart)
+        })
+    }
+
     /// Adds the decisions that meet `filter`, as [`count_decisions`] does.
     ///
     /// # Errors
@@ -225,7 +244,8 @@ impl SumsByReference {
         SumReferences {
             hour: if self.apart.by_hour { of.hour } else { 0 },
             origin: if self.apart.by_origin { of.origin } else { 0 },
-            ruling: of.ruling,
+            // One that came since stands for itself.
+            ruling: self.rulings.get(&of.ruling).copied().unwrap_or(of.ruling),
         }
     }
 
@@ -329,20 +349,20 @@ impl RolledUp {
         // later is read row by row.
         let transaction = connection.unchecked_transaction()?;
         let last = last_rolled_up(&transaction)?;
-        let late = late_endings(&transaction)?;
+        let origins = filter.origins(&transaction)?;
+        let late = late_endings(&transaction, origins.as_deref())?;
         drop(transaction);
         let Some(last) = last else {
             return Ok(None);
         };
         let mut scan = RollupScan {
             times: filter.times(),
-            origins: filter.origins(connection)?,
+            origins,
             uses: HashMap::new(),
             has_whole: false,
             rest: Vec::new(),
             next: i64::MIN,
             entries: RollupEntries::default(),
-            wanted: Vec::new(),
         };
         let mut after = i64::MIN;
         while let Some(page_end) = scan.next_page(connection, after..last, tables)? {
@@ -366,8 +386,6 @@ struct RollupScan {
     /// Number behind the last part that was read.
     next: i64,
     entries: RollupEntries,
-    /// Entries of the wanted origins in one section.
-    wanted: Vec<OriginEntry>,
 }
 
 impl RollupScan {
@@ -393,8 +411,8 @@ impl RollupScan {
         Ok(last)
     }
 
-    /// Adds the entries of wanted origins, and of parts that are counted by roll-ups:
-    /// the rows of others have their late endings.
+    /// Adds the entries of parts that are counted by roll-ups: the rows of others have
+    /// their late endings.
     fn add(
         &mut self,
         read: &RollupEntries,
@@ -405,16 +423,6 @@ impl RollupScan {
             if self.uses.get(&key.part) != Some(&PartUse::Whole) {
                 continue;
             }
-            let entries = match &self.origins {
-                None => entries,
-                Some(origins) => {
-                    let is_wanted =
-                        |entry: &&OriginEntry| origins.binary_search(&entry.origin).is_ok();
-                    self.wanted.clear();
-                    self.wanted.extend(entries.iter().filter(is_wanted));
-                    &self.wanted
-                }
-            };
             // No sums are not sums of none: they would be a row of a table.
             if entries.is_empty() {
                 continue;
@@ -435,7 +443,7 @@ impl RollupScan {
         if used == PartUse::Whole || self.has_whole {
             let bytes = row.get_ref(3)?.as_blob().unwrap_or_default();
             let is_late_only = used != PartUse::Whole;
-            let reader = RollupReader::new(bytes, part);
+            let reader = RollupReader::new(bytes, part).of_origins(self.origins.as_deref());
             if reader.read(is_late_only, &mut self.entries).is_none() {
                 // Somebody changed it, which `verify` finds.
                 self.entries.clear();

@@ -62,6 +62,7 @@ mod record_id;
 mod redaction;
 mod retention;
 mod rollup;
+mod rollup_row;
 mod schema;
 mod start_check;
 

@@ -59,8 +59,8 @@ pub fn overview_facts(
         from: Some(from),
         ..DecisionFilter::default()
     };
-    // Nothing is shown of a host and an hour together, and a week of ten thousand hosts
-    // would have more such sums than are kept.
+    // Nothing is shown of two of hour, rule and host together: a month of ten thousand
+    // hosts would have more such sums than are kept.
     let by_hour = SumsApart {
         by_hour: true,
         ..SumsApart::default()
@@ -69,21 +69,21 @@ pub fn overview_facts(
         by_origin: true,
         ..SumsApart::default()
     };
-    let mut tables = [by_hour, by_origin].map(SumsByReference::new);
+    let mut tables = [
+        SumsByReference::by_outcome(by_hour, &reader.connection)?,
+        SumsByReference::by_outcome(by_origin, &reader.connection)?,
+        SumsByReference::new(SumsApart::default()),
+    ];
     count_decisions(reader, &filter, &mut tables)?;
-    let [by_hour, by_origin] = tables;
+    let [by_hour, by_origin, by_ruling] = tables;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut sums = DecisionSums::default();
     let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
-    // By numbers first: there may be hundreds of thousands of sums, and the texts are
-    // looked up once for each number.
-    let mut rulings: HashMap<i64, DecisionSums> = HashMap::new();
     for (references, entries) in by_hour.iter() {
         let ruling = texts.ruling(references.ruling)?;
         let added = DecisionSums::ruled(entries, &ruling);
         sums.add(&added);
         hours.entry(references.hour).or_default().add(&added);
-        rulings.entry(references.ruling).or_default().add(&added);
     }
     let mut origins: HashMap<i64, DecisionSums> = HashMap::new();
     for (references, entries) in by_origin.iter() {
@@ -97,8 +97,9 @@ pub fn overview_facts(
     }
     let (mut rules, mut crawlers) = (SumsByName::default(), SumsByName::default());
     let mut waits = SumsByName::default();
-    for (ruling, added) in &rulings {
-        let ruling = texts.ruling(*ruling)?;
+    for (references, entries) in by_ruling.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        let added = &DecisionSums::ruled(entries, &ruling);
         // Most requests are decided by no rule: that is none of the rules.
         if let Some(rule) = &ruling.rule {
             rules.add(Some(rule.as_str().into()), added);

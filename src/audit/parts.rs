@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::time::Instant;
 
 use super::order::Direction;
-use super::rollup::has_ruling;
+use super::rollup_row::has_ruling;
 use crate::clock;
 use crate::decision::decide::Verdict;
 

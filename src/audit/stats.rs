@@ -20,7 +20,8 @@ use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::order::Direction;
 use super::reader::AuditReader;
-use super::rollup::{EntrySums, HOUR_US};
+use super::rollup::HOUR_US;
+use super::rollup_row::EntrySums;
 use crate::decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::Target;
 

@@ -17,7 +17,7 @@ use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::pages::NumberedTable;
 use super::part_tree::PartRoot;
 use super::parts::{PART_LEVEL, numbers_of, part_of};
-use super::rollup::late_parts;
+use super::rollup_row::late_parts;
 use crate::decision::digest::Digest;
 
 /// All heads, for [`StoredSeal::read`].

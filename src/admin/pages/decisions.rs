@@ -39,7 +39,7 @@ use crate::page::words::shown;
 const ROWS: usize = 50;
 /// Time after which a page shows what was found so far: nobody waits for a page, and
 /// the next one goes on with the search.
-const SEARCH_TIME: Duration = Duration::from_millis(150);
+const SEARCH_TIME: Duration = Duration::from_millis(100);
 /// Longest time of an export.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Bytes of an export that are sent at a time.

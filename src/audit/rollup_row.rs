@@ -1,0 +1,317 @@
+//! Row of `rollup`: the sums of a part as bytes, and what can be read of them.
+//!
+//! Does not know when a part is summed up, nor from what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Connection, OptionalExtension, Row};
+
+const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
+
+/// Tag of an entry: what follows it, and in the upper half the distance of its
+/// origin from the one before.
+const HAS_REQUESTS: u8 = 1;
+const HAS_WAIT: u8 = 2;
+const HAS_BYTES: u8 = 4;
+const HAS_ERRORS: u8 = 8;
+const HAS_ALL: u8 = HAS_REQUESTS | HAS_WAIT | HAS_BYTES | HAS_ERRORS;
+const NEAR_MAX: u64 = 15;
+
+/// Hour, ruling and origin of decisions in one part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RollupKey {
+    /// Part of the decision, which for a late ending is not that of the row.
+    pub(super) part: i64,
+    /// Hours since 1970.
+    pub(super) hour: i64,
+    pub(super) ruling: i64,
+    pub(super) origin: i64,
+}
+
+/// Sums of entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct EntrySums {
+    /// Decisions; none for late endings, whose decisions were counted before.
+    pub(super) requests: u64,
+    pub(super) wait_ms: u64,
+    pub(super) bytes: u64,
+    /// Endings with an error.
+    pub(super) errors: u64,
+}
+
+impl EntrySums {
+    /// Adds other sums.
+    pub(super) fn add(&mut self, other: &Self) {
+        // A changed row may hold any number.
+        self.requests = self.requests.saturating_add(other.requests);
+        self.wait_ms = self.wait_ms.saturating_add(other.wait_ms);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors = self.errors.saturating_add(other.errors);
+    }
+}
+
+/// Sums of one origin in a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OriginEntry {
+    pub(super) origin: i64,
+    pub(super) sums: EntrySums,
+}
+
+/// Sums that were read, by sections of one part, hour and ruling.
+#[derive(Debug, Default)]
+pub(super) struct RollupEntries {
+    /// Keys of the sections, without an origin, and where the entries of each end.
+    sections: Vec<(RollupKey, usize)>,
+    entries: Vec<OriginEntry>,
+}
+
+impl RollupEntries {
+    /// Returns the sections with their entries.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RollupKey, &[OriginEntry])> {
+        let mut begin = 0;
+        self.sections.iter().map(move |(key, end)| {
+            let entries = self.entries.get(begin..*end).unwrap_or_default();
+            begin = *end;
+            (*key, entries)
+        })
+    }
+
+    /// Appends a section of one entry.
+    pub(super) fn push(&mut self, key: RollupKey, entry: OriginEntry) {
+        self.entries.push(entry);
+        self.sections.push((key, self.entries.len()));
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        self.sections.clear();
+        self.entries.clear();
+    }
+}
+
+/// Times from the earliest to the latest decision of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeSpan {
+    pub(super) first_us: i64,
+    pub(super) last_us: i64,
+}
+
+/// Encodes the sums in the order of their keys, late endings first: sections
+/// of one part, hour and ruling, each with its entries by ascending origin.
+///
+/// All numbers are in LEB128. A usual entry, of one request that did not wait,
+/// takes a byte and its size: a record of many hosts has an entry for nearly
+/// every request.
+pub(super) fn encode(sums: &BTreeMap<RollupKey, EntrySums>, own_part: i64) -> Vec<u8> {
+    // Ascending parts: late endings stand before what most readers want alone.
+    let entries: Vec<_> = sums.iter().collect();
+    let mut bytes = Vec::with_capacity(4 * entries.len());
+    for section in entries.chunk_by(|(one, _), (next, _)| {
+        (one.part, one.hour, one.ruling) == (next.part, next.hour, next.ruling)
+    }) {
+        let Some((first, _)) = section.first() else {
+            continue;
+        };
+        let back = own_part.wrapping_sub(first.part);
+        let length = section.len() as u64;
+        for number in [back, first.hour, first.ruling].map(i64::cast_unsigned) {
+            push_number(&mut bytes, number);
+        }
+        push_number(&mut bytes, length);
+        // Distances between neighbours are small where origins are many, and
+        // most fit into the tag.
+        let mut previous = 0;
+        for (key, sums) in section {
+            let distance = key.origin.wrapping_sub(previous).cast_unsigned();
+            push_entry(&mut bytes, distance, sums);
+            previous = key.origin;
+        }
+    }
+    bytes
+}
+
+fn push_entry(bytes: &mut Vec<u8>, distance: u64, sums: &EntrySums) {
+    let values = [
+        (HAS_REQUESTS, sums.requests, 1),
+        (HAS_WAIT, sums.wait_ms, 0),
+        (HAS_BYTES, sums.bytes, 0),
+        (HAS_ERRORS, sums.errors, 0),
+    ];
+    let unusual = values.iter().filter(|(_, value, usual)| value != usual);
+    let near = distance.min(NEAR_MAX);
+    let tag = unusual
+        .clone()
+        .fold(near << 4, |tag, (flag, ..)| tag | u64::from(*flag));
+    // Four bits and four.
+    bytes.push(tag.to_le_bytes()[0]);
+    if near == NEAR_MAX {
+        push_number(bytes, distance - NEAR_MAX);
+    }
+    for (_, value, _) in unusual {
+        push_number(bytes, *value);
+    }
+}
+
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    loop {
+        let low = number.to_le_bytes()[0] & 0x7f;
+        number >>= 7;
+        if number == 0 {
+            bytes.push(low);
+            return;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// Reader of the sums of a part.
+pub(super) struct RollupReader<'a> {
+    bytes: &'a [u8],
+    part: i64,
+    /// Rows of the origins that are wanted, in ascending order; `None` if all are.
+    origins: Option<&'a [i64]>,
+}
+
+impl<'a> RollupReader<'a> {
+    /// Makes a reader of the sums in the row of `part`.
+    pub(super) fn new(bytes: &'a [u8], part: i64) -> Self {
+        Self {
+            bytes,
+            part,
+            origins: None,
+        }
+    }
+
+    /// Passes over the entries of all origins but `origins`, in ascending order.
+    pub(super) fn of_origins(self, origins: Option<&'a [i64]>) -> Self {
+        Self { origins, ..self }
+    }
+
+    /// Appends the entries to `read`: all of them, or the late endings alone.
+    /// Returns `None` if somebody has changed the bytes into what is no roll-up.
+    pub(super) fn read(mut self, is_late_only: bool, read: &mut RollupEntries) -> Option<()> {
+        while !self.bytes.is_empty() {
+            let back = self.number()?.cast_signed();
+            // They come first.
+            if is_late_only && back == 0 {
+                return Some(());
+            }
+            let key = RollupKey {
+                part: self.part.wrapping_sub(back),
+                hour: self.number()?.cast_signed(),
+                ruling: self.number()?.cast_signed(),
+                origin: 0,
+            };
+            // Before its entries: the key is known though they cannot be read.
+            read.sections.push((key, read.entries.len()));
+            let mut origin: i64 = 0;
+            for _ in 0..self.number()? {
+                let [tag, rest @ ..] = self.bytes else {
+                    return None;
+                };
+                self.bytes = rest;
+                let near = u64::from(tag >> 4);
+                let distance = match near {
+                    NEAR_MAX => NEAR_MAX.wrapping_add(self.number()?),
+                    near => near,
+                };
+                origin = origin.wrapping_add(distance.cast_signed());
+                if !is_wanted(self.origins, origin) {
+                    self.pass_over(*tag)?;
+                    continue;
+                }
+                let sums = EntrySums {
+                    requests: self.value(*tag, HAS_REQUESTS, 1)?,
+                    wait_ms: self.value(*tag, HAS_WAIT, 0)?,
+                    bytes: self.value(*tag, HAS_BYTES, 0)?,
+                    errors: self.value(*tag, HAS_ERRORS, 0)?,
+                };
+                read.entries.push(OriginEntry { origin, sums });
+            }
+            if let Some((_, end)) = read.sections.last_mut() {
+                *end = read.entries.len();
+            }
+        }
+        Some(())
+    }
+
+    /// Passes over the values that follow `tag`.
+    fn pass_over(&mut self, tag: u8) -> Option<()> {
+        for _ in 0..(tag & HAS_ALL).count_ones() {
+            let end = self.bytes.iter().position(|byte| byte & 0x80 == 0)?;
+            self.bytes = self.bytes.get(end + 1..)?;
+        }
+        Some(())
+    }
+
+    fn value(&mut self, tag: u8, flag: u8, usual: u64) -> Option<u64> {
+        if tag & flag == 0 {
+            return Some(usual);
+        }
+        self.number()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for (byte, shift) in self.bytes.iter().zip((0..u64::BITS).step_by(7)) {
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                let length = usize::try_from(shift / 7).ok()? + 1;
+                self.bytes = self.bytes.get(length..)?;
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+/// Reads the times of a part's decisions from two columns.
+pub(super) fn read_span(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<TimeSpan>> {
+    let first: Option<i64> = row.get(column)?;
+    let last: Option<i64> = row.get(column + 1)?;
+    let span = first.zip(last);
+    Ok(span.map(|(first_us, last_us)| TimeSpan { first_us, last_us }))
+}
+
+/// Finds the earlier parts whose decisions have endings with numbers in `part`, as
+/// far as its roll-up says.
+pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result<BTreeSet<i64>> {
+    let read = |row: &Row<'_>| {
+        let mut entries = RollupEntries::default();
+        let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
+        // Of what somebody has changed, as much as can be read.
+        let read = RollupReader::new(bytes, part).read(true, &mut entries);
+        Ok((entries, read).0)
+    };
+    let mut statement = connection.prepare_cached(SUMS)?;
+    let found = statement.query_row([part], read).optional()?;
+    let entries = found.unwrap_or_default();
+    let parts = entries.sections.iter().map(|(key, _)| key.part);
+    Ok(parts.collect())
+}
+
+/// Reports whether decisions of `part` may have one of `rulings`, as far as its roll-up
+/// says; true if it cannot be read.
+pub(super) fn has_ruling(
+    connection: &Connection,
+    part: i64,
+    rulings: &BTreeSet<i64>,
+) -> rusqlite::Result<bool> {
+    let read = |row: &Row<'_>| {
+        let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
+        let mut entries = RollupEntries::default();
+        let is_read = RollupReader::new(bytes, part).read(false, &mut entries);
+        let mut sections = entries.sections.iter();
+        let is_there = sections.any(|(key, _)| key.part == part && rulings.contains(&key.ruling));
+        Ok(is_there || is_read.is_none())
+    };
+    let mut statement = connection.prepare_cached(SUMS)?;
+    let found = statement.query_row([part], read).optional()?;
+    // Without a roll-up nobody knows.
+    Ok(found.unwrap_or(true))
+}
+
+/// Reports whether `origin` is one of the origins that are wanted.
+pub(super) fn is_wanted(origins: Option<&[i64]>, origin: i64) -> bool {
+    origins.is_none_or(|origins| origins.binary_search(&origin).is_ok())
+}

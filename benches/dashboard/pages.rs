@@ -55,6 +55,7 @@ pub(crate) fn measure(folder: &Path) -> anyhow::Result<()> {
     let others = [
         "/queues",
         "/api/v1/pace",
+        "/reports",
         "/test",
         "/api/v1/clients",
         "/hosts",

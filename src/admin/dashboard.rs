@@ -20,8 +20,8 @@ use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
 use super::orders::BackOffRelease;
 use super::pages::{
-    Dashboard, EXPORTS_MAX, configuration, crawlers, decision, decisions, host, overview, queues,
-    test_url,
+    Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, host,
+    overview, queues, reports, test_url,
 };
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{GaugeRefresh, PaceSource};
@@ -73,6 +73,10 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/hosts", get(host::page))
         .route("/crawlers", get(crawlers::page))
         .route("/queues", get(queues::page).post(queues::release))
+        .route("/reports", get(reports::page))
+        .route("/reports/report", get(reports::report))
+        .route("/reports/site", get(reports::site))
+        .route("/reports/bundle", get(reports::bundle))
         .route("/test", get(test_url::page).post(test_url::ask))
         .route("/configuration", get(configuration::page))
         .with_state(Arc::clone(&dashboard))
@@ -94,6 +98,8 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/decisions/{number}", get(decision::api))
         .route("/api/v1/hosts", get(host::api))
         .route("/api/v1/crawlers", get(crawlers::api))
+        .route("/api/v1/report", get(reports::api_report))
+        .route("/api/v1/bundle", get(reports::api_bundle))
         .route("/api/v1/configuration", get(configuration::api))
         .with_state(dashboard)
         .route_layer(from_fn_with_state(access, require_token));
@@ -123,6 +129,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         configuration: parts.configuration,
         client_pages: parts.client_pages,
         exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+        reports: Arc::new(Semaphore::new(REPORTS_MAX)),
         tracker: parts.tracker,
     })
 }

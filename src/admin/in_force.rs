@@ -63,6 +63,8 @@ pub struct ConfigurationInForce {
     pub sha256: Digest,
     /// SHA-256 of the policy, as decisions name it.
     pub policy: Digest,
+    /// Contact for questions (`proxy.contact`).
+    pub contact: Option<Arc<str>>,
     /// All keys, by table.
     pub keys: Arc<[ShownKey]>,
     /// Overrides, in the order in which they are tried.

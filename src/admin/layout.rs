@@ -89,6 +89,8 @@ pub(super) enum DashboardSection {
     Crawlers,
     /// Hosts that are asked now.
     Queues,
+    /// Pages and files to hand over.
+    Reports,
     /// A question about a URL.
     Test,
     /// What is in force.
@@ -96,12 +98,13 @@ pub(super) enum DashboardSection {
 }
 
 impl DashboardSection {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Overview,
         Self::Decisions,
         Self::Hosts,
         Self::Crawlers,
         Self::Queues,
+        Self::Reports,
         Self::Test,
         Self::Configuration,
     ];
@@ -113,6 +116,7 @@ impl DashboardSection {
             Self::Hosts => "Hosts",
             Self::Crawlers => "Crawlers",
             Self::Queues => "Queues",
+            Self::Reports => "Reports",
             Self::Test => "Test a URL",
             Self::Configuration => "Configuration",
         }
@@ -125,6 +129,7 @@ impl DashboardSection {
             Self::Hosts => "/hosts",
             Self::Crawlers => "/crawlers",
             Self::Queues => "/queues",
+            Self::Reports => "/reports",
             Self::Test => "/test",
             Self::Configuration => "/configuration",
         }

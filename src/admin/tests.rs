@@ -55,6 +55,7 @@ fn no_configuration() -> ConfigurationInForce {
         file: None,
         sha256: Digest::of(b""),
         policy: Digest::of(b""),
+        contact: None,
         keys: Arc::default(),
         overrides: Vec::new(),
         failed_reload: None,

@@ -2,7 +2,6 @@
 
 mod arguments;
 mod bundle;
-mod bundle_page;
 mod ecs;
 pub(super) mod export;
 mod heads;

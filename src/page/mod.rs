@@ -1,11 +1,13 @@
-//! Pages for people, of HTML without scripts, links and pictures: the frame around a
-//! report, its charts, and the words in it.
+//! Pages for people, of HTML without scripts, links and pictures: reports, the frame
+//! around them, their charts, and the words in them.
 //!
-//! Does not know what a report is about.
+//! Does not know who asks for one.
 
+pub(crate) mod bundle_page;
 pub(crate) mod charts;
 pub(crate) mod line_diff;
 pub(crate) mod over_time;
+pub(crate) mod report;
 pub(crate) mod words;
 
 use jiff::Timestamp;

@@ -41,6 +41,7 @@ fn facts(settings: &Settings) -> ConfigurationInForce {
         file: settings.file.clone(),
         sha256: settings.values.digest(),
         policy: settings.policy.digest(),
+        contact: settings.exchange.contact.clone(),
         keys: Arc::clone(&settings.keys),
         overrides: Vec::new(),
         failed_reload: None,

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio::time::sleep;
 
 use crate::kit::client::{Crawler, Reply, get, get_as};
 use crate::kit::origin::{Origin, Script};
@@ -108,6 +110,7 @@ impl Api {
         let config = resolve("o.test", origin.address())
             .resolve("busy.test", busy.address())
             .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
+            .set("audit.seal_interval = \"1s\"")
             .set(overrides);
         let proxy = config.start().await;
         let token = proxy.place().run(&["admin", "token"]).await.stdout;
@@ -211,6 +214,18 @@ impl Api {
         self.get("/api/v1/hosts").await;
     }
 
+    /// Has reports and bundles made, before and after there is a head.
+    async fn make_reports(&mut self) {
+        self.get("/api/v1/report?from=1h&host=o.test").await;
+        self.get("/api/v1/report?crawler=FooBot").await;
+        self.get("/api/v1/bundle?host=never.test").await;
+        self.get("/api/v1/bundle?from=never").await;
+        while self.get("/api/v1/bundle").await.status() != 200 {
+            sleep(Duration::from_millis(200)).await;
+        }
+        self.get("/api/v1/report").await;
+    }
+
     async fn ask_of_now(&mut self) {
         self.get("/api/v1/configuration").await;
         self.get("/api/v1/pace").await;
@@ -306,6 +321,7 @@ fn every_answer_is_as_the_document_says() {
         api.ask_all_without_token().await;
         api.ask_of_the_record().await;
         api.ask_of_now().await;
+        soon("bundle", api.make_reports()).await;
         api.watch().await;
         api.order().await;
         let mut command = Command::new(root().join("target/venv/bin/python"));

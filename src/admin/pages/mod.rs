@@ -11,6 +11,7 @@ mod health;
 pub(super) mod host;
 pub(super) mod overview;
 pub(super) mod queues;
+pub(super) mod reports;
 pub(super) mod test_url;
 
 use std::sync::Arc;
@@ -42,6 +43,9 @@ pub(super) const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Exports at a time: each reads the whole record, and holds one of few readers.
 pub(super) const EXPORTS_MAX: usize = 2;
 
+/// Reports and bundles at a time: each keeps a processor busy.
+pub(super) const REPORTS_MAX: usize = 1;
+
 /// Sources of the pages.
 #[derive(Debug)]
 pub(super) struct Dashboard {
@@ -57,6 +61,8 @@ pub(super) struct Dashboard {
     pub(super) client_pages: ClientPageSource,
     /// Places of exports.
     pub(super) exports: Arc<Semaphore>,
+    /// Places of reports and bundles.
+    pub(super) reports: Arc<Semaphore>,
     /// Tasks of the admin listener.
     pub(super) tracker: TaskTracker,
 }

@@ -8,7 +8,6 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::arguments::CommonArguments;
-use super::bundle_page::bundle_page;
 use super::export::write_new_file;
 use crate::audit::bundle::{BundleVerification, verify_bundle, write_bundle};
 use crate::audit::filter::DecisionFilter;
@@ -16,6 +15,7 @@ use crate::audit::note::NoteKey;
 use crate::audit::reader::AuditReader;
 use crate::cli::output::{Exit, OutputForm, Usage};
 use crate::inert::{inert, shell_quoted};
+use crate::page::bundle_page::bundle_page;
 
 /// Arguments of `audit bundle`.
 #[derive(Debug, Args)]

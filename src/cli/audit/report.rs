@@ -1,21 +1,13 @@
 //! `audit report`: a page about a time, for people who know nothing of robots.txt,
 //! and the page that one sends to the owner of a site.
 //!
-//! The page is one file of HTML without scripts and links. Does not know how the
-//! facts are found.
-
-mod common;
-mod gathered;
-mod operator;
-mod site;
-mod tables;
+//! Does not know what the page looks like.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
 
-use self::gathered::{ReportData, ReportScope};
 use super::arguments::{CommonArguments, host};
 use super::export::write_new_file;
 use crate::audit::filter::DecisionFilter;
@@ -23,6 +15,7 @@ use crate::audit::reader::AuditReader;
 use crate::audit::report::report_facts;
 use crate::cli::output::{Exit, print, print_notice};
 use crate::config::Settings;
+use crate::page::report::{ReportKind, make_report};
 
 /// Arguments of `audit report`.
 #[derive(Debug, Args)]
@@ -54,26 +47,24 @@ pub(super) fn print_report(
         let facts = report_facts(reader, &filter)?;
         return print(&format!("{}\n", facts.digest));
     }
-    let scope = ReportScope::new(&filter);
     let contact = settings.exchange.contact.as_deref();
-    let data = ReportData::gather(reader, scope, contact)?;
-    let page = match asked.for_site {
-        Some(_) => site::document(&data),
-        None => operator::document(&data),
+    let kind = match asked.for_site {
+        Some(_) => ReportKind::Site,
+        None => ReportKind::Operator,
     };
-    let text = page.into_string();
+    let report = make_report(reader, &filter, kind, contact)?;
     match &asked.output {
-        None => io::stdout().lock().write_all(text.as_bytes())?,
+        None => io::stdout().lock().write_all(report.page.as_bytes())?,
         Some(path) => {
-            write_new_file(path, |mut file| Ok(file.write_all(text.as_bytes())?))?;
+            write_new_file(path, |mut file| Ok(file.write_all(report.page.as_bytes())?))?;
             print_notice(&format!(
                 "{}: {} decisions",
                 path.display(),
-                data.totals.sums.requests
+                report.summary.requests
             ));
         }
     }
-    Ok(match data.check.is_good() {
+    Ok(match report.is_good {
         true => Exit::Done,
         false => Exit::Not,
     })

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::audit::AuditError;
 use crate::audit::events::EventRow;
 use crate::audit::filter::{DecisionFilter, EventFilter};
 use crate::audit::reader::AuditReader;
@@ -151,7 +152,7 @@ pub(super) struct ReportCheck {
 }
 
 impl ReportCheck {
-    fn of(reader: &AuditReader, filter: &DecisionFilter) -> anyhow::Result<Self> {
+    fn of(reader: &AuditReader, filter: &DecisionFilter) -> Result<Self, AuditError> {
         let (mut findings, mut more_findings) = (Vec::new(), 0);
         let sums = verify(reader, filter, |finding| {
             // A page of thousands would hide that there are any.
@@ -181,12 +182,12 @@ impl ReportData {
     ///
     /// # Errors
     ///
-    /// An error if the record cannot be read.
+    /// [`AuditError::Read`], [`AuditError::TooManySums`].
     pub(super) fn gather(
         reader: &AuditReader,
         scope: ReportScope,
         contact: Option<&str>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, AuditError> {
         let facts = report_facts(reader, &scope.filter)?;
         // Of many hosts the versions would be a book of their own.
         let versions = match scope.host() {
@@ -266,7 +267,7 @@ fn versions_within(
     reader: &AuditReader,
     host: &str,
     scope: &ReportScope,
-) -> anyhow::Result<Vec<RobotsVersion>> {
+) -> Result<Vec<RobotsVersion>, AuditError> {
     let mut versions = robots_versions(reader, &RobotsOwner::Host(host.to_owned()))?;
     let DecisionFilter { from, until, .. } = scope.filter;
     versions.retain(|version| {
@@ -278,7 +279,7 @@ fn versions_within(
     Ok(versions)
 }
 
-fn back_offs(reader: &AuditReader, scope: &ReportScope) -> anyhow::Result<Vec<EventRow>> {
+fn back_offs(reader: &AuditReader, scope: &ReportScope) -> Result<Vec<EventRow>, AuditError> {
     let filter = EventFilter {
         from: scope.filter.from,
         until: scope.filter.until,

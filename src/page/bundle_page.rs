@@ -35,7 +35,7 @@ const PARTS: [ChartPart; 4] = [
 ];
 
 /// Makes the page, in ASCII: a bundle has no other text of ours.
-pub(super) fn bundle_page(report: &BundleReport) -> String {
+pub(crate) fn bundle_page(report: &BundleReport) -> String {
     let title = match &report.host {
         Some(host) => format!("Decisions about {}", shown(host, HOST_MAX)),
         None => "Decisions about requests of crawlers".to_owned(),

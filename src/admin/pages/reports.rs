@@ -1,0 +1,435 @@
+//! `/reports`: reports and bundles of the record, made when they are asked for, and
+//! downloaded. `/api/v1/report` has the numbers of a report as JSON, `/api/v1/bundle`
+//! is the bundle.
+//!
+//! Nothing of them is kept here: whoever asks again gets the same from the record. Does
+//! not know what is in a report.
+
+use std::io::{self, Cursor, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use thiserror::Error;
+
+use super::Dashboard;
+use crate::admin::api::json;
+use crate::admin::channel_body::LongAnswer;
+use crate::admin::filter_query::{DecisionQuery, InvalidFilter};
+use crate::admin::layout::{DashboardPage, DashboardSection, layout};
+use crate::admin::visit::Visit;
+use crate::audit::AuditError;
+use crate::audit::bundle::{BundleError, write_bundle};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::page::bundle_page::bundle_page;
+use crate::page::report::{Report, ReportKind, make_report};
+use crate::page::words::shown;
+
+/// Longest time that one is made: millions of decisions are made again in it.
+const MAKING_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// Bytes of a bundle at most, which are in memory until they are sent.
+const BUNDLE_BYTES_MAX: usize = 64 << 20;
+
+/// Seconds after which somebody who found another making one may try again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
+
+/// Reason why there is no report, or no bundle.
+#[derive(Debug, Error)]
+enum ReportFailure {
+    /// A value of the question is wrong.
+    #[error(transparent)]
+    Filter(#[from] InvalidFilter),
+    /// A condition is not one of reports.
+    #[error("a report and a bundle take from, until and host, and no other condition")]
+    Condition,
+    /// The page for the owner of a site is about one host.
+    #[error("host: the page for the owner of a site wants one")]
+    NoHost,
+    /// All places are taken.
+    #[error("somebody else is making one; try again in a moment")]
+    Busy,
+    /// The bundle takes more memory than it may.
+    #[error(
+        "the bundle has more than {} MiB: choose fewer decisions, or make it where the record is, \
+         with politesse audit bundle",
+        BUNDLE_BYTES_MAX >> 20
+    )]
+    TooLarge,
+    /// The record has no such bundle.
+    #[error(transparent)]
+    Bundle(BundleError),
+    /// The record cannot be asked.
+    #[error(transparent)]
+    Record(#[from] AuditError),
+}
+
+impl ReportFailure {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Filter(_) | Self::Condition | Self::NoHost => StatusCode::BAD_REQUEST,
+            Self::TooLarge
+            | Self::Record(AuditError::TooManySums(_))
+            | Self::Bundle(BundleError::Unsealed | BundleError::Empty(_) | BundleError::TooMany) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::Busy
+            | Self::Record(AuditError::QueryTimeout | AuditError::QueryBusy | AuditError::Closed) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            // The record is not what it should be, which its operator must know.
+            Self::Bundle(_) | Self::Record(_) => {
+                tracing::warn!(error = %self, "a report or bundle cannot be made");
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        }
+    }
+
+    /// Makes the answer for programs.
+    fn in_text(&self) -> Response {
+        self.answer(format!("{self}\n").into_response())
+    }
+
+    /// Makes the answer with `body`, which says why.
+    fn answer(&self, body: Response) -> Response {
+        let status = self.status();
+        let mut answer = (status, body).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            answer
+                .headers_mut()
+                .insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        answer
+    }
+}
+
+/// Question for a report or a bundle.
+#[derive(Debug)]
+struct ReportQuery(DecisionQuery);
+
+impl ReportQuery {
+    fn parse(uri: &Uri) -> Self {
+        Self(DecisionQuery::parse(uri.query().unwrap_or_default()))
+    }
+
+    fn filter(&self) -> Result<DecisionFilter, ReportFailure> {
+        let filter = self.0.filter()?;
+        let about = DecisionFilter {
+            from: filter.from,
+            until: filter.until,
+            host: filter.host.clone(),
+            ..DecisionFilter::default()
+        };
+        // Left out, they would give a report about something else.
+        if filter != about {
+            return Err(ReportFailure::Condition);
+        }
+        Ok(filter)
+    }
+
+    /// Makes the name of a file.
+    fn file(&self, stem: &str, end: &str) -> String {
+        // Letters, digits, dots and hyphens mean nothing to any system of files, nor in
+        // the field that has the name.
+        let host = self.filter().ok().and_then(|filter| filter.host);
+        let letters = host.iter().flat_map(|host| host.chars());
+        let is_safe = |letter: char| letter.is_ascii_alphanumeric() || ".-".contains(letter);
+        let safe = letters.map(|letter| if is_safe(letter) { letter } else { '-' });
+        let host: String = safe.collect();
+        match host.is_empty() {
+            true => format!("{stem}.{end}"),
+            false => format!("{stem}-{host}.{end}"),
+        }
+    }
+}
+
+/// Shows the form.
+pub(crate) async fn page(Extension(visit): Extension<Visit>, uri: Uri) -> Response {
+    let mut query = ReportQuery::parse(&uri);
+    if !query.0.is_narrow() {
+        // A day is what most ask for, and quickly made.
+        query.0 = query.0.with("from", "24h");
+    }
+    form_page(&visit, &query, None)
+}
+
+/// Sends a report for auditors.
+pub(crate) async fn report(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    let query = ReportQuery::parse(&uri);
+    long.allow();
+    let made = report_file(&dashboard, &query, ReportKind::Operator).await;
+    file_or_form(&visit, &query, made)
+}
+
+/// Sends the page for the owner of a site.
+pub(crate) async fn site(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    let query = ReportQuery::parse(&uri);
+    long.allow();
+    let made = report_file(&dashboard, &query, ReportKind::Site).await;
+    file_or_form(&visit, &query, made)
+}
+
+/// Sends a bundle.
+pub(crate) async fn bundle(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    let query = ReportQuery::parse(&uri);
+    long.allow();
+    let made = bundle_file(&dashboard, &query).await;
+    file_or_form(&visit, &query, made)
+}
+
+/// Answers with the numbers of a report as JSON.
+pub(crate) async fn api_report(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    long.allow();
+    let query = ReportQuery::parse(&uri);
+    match make(&dashboard, &query, ReportKind::Operator).await {
+        Ok(report) => json(&report.summary),
+        Err(failure) => failure.in_text(),
+    }
+}
+
+/// Answers with a bundle.
+pub(crate) async fn api_bundle(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    long.allow();
+    match bundle_file(&dashboard, &ReportQuery::parse(&uri)).await {
+        Ok(file) => file.into_response(),
+        Err(failure) => failure.in_text(),
+    }
+}
+
+/// File to be downloaded.
+struct MadeFile {
+    name: String,
+    kind: &'static str,
+    bytes: Vec<u8>,
+}
+
+impl IntoResponse for MadeFile {
+    fn into_response(self) -> Response {
+        let disposition = format!("attachment; filename=\"{}\"", self.name);
+        let fields = [
+            (header::CONTENT_TYPE, self.kind.to_owned()),
+            (header::CONTENT_DISPOSITION, disposition),
+        ];
+        (fields, self.bytes).into_response()
+    }
+}
+
+async fn report_file(
+    dashboard: &Dashboard,
+    query: &ReportQuery,
+    kind: ReportKind,
+) -> Result<MadeFile, ReportFailure> {
+    let report = make(dashboard, query, kind).await?;
+    let stem = match kind {
+        ReportKind::Operator => "report",
+        ReportKind::Site => "site",
+    };
+    Ok(MadeFile {
+        name: query.file(stem, "html"),
+        kind: "text/html; charset=utf-8",
+        bytes: report.page.into_bytes(),
+    })
+}
+
+async fn make(
+    dashboard: &Dashboard,
+    query: &ReportQuery,
+    kind: ReportKind,
+) -> Result<Report, ReportFailure> {
+    let filter = query.filter()?;
+    if kind == ReportKind::Site && filter.host.is_none() {
+        return Err(ReportFailure::NoHost);
+    }
+    let contact = dashboard.configuration.load().contact.clone();
+    let made = in_turn(dashboard, move |reader| {
+        make_report(reader, &filter, kind, contact.as_deref())
+    });
+    made.await
+}
+
+async fn bundle_file(
+    dashboard: &Dashboard,
+    query: &ReportQuery,
+) -> Result<MadeFile, ReportFailure> {
+    let filter = query.filter()?;
+    let made = in_turn(dashboard, move |reader| {
+        // Not on the disk of the record, which exchanges need more.
+        let mut file = BoundedFile::default();
+        match write_bundle(reader, &filter, &bundle_page, &mut file) {
+            Ok(_) => Ok(Ok(file.0.into_inner())),
+            // The end of its time is one of these.
+            Err(BundleError::Record(error)) => Err(error),
+            Err(_) if file.is_full() => Ok(Err(ReportFailure::TooLarge)),
+            Err(error) => Ok(Err(ReportFailure::Bundle(error))),
+        }
+    });
+    Ok(MadeFile {
+        name: query.file("bundle", "zip"),
+        kind: "application/zip",
+        bytes: made.await??,
+    })
+}
+
+/// Has `query` ask the record, unless others do already. It ends when nobody waits for
+/// it any more.
+async fn in_turn<T: Send + 'static>(
+    dashboard: &Dashboard,
+    query: impl FnOnce(&AuditReader) -> Result<T, AuditError> + Send + 'static,
+) -> Result<T, ReportFailure> {
+    let places = Arc::clone(&dashboard.reports);
+    let place = places
+        .try_acquire_owned()
+        .map_err(|_| ReportFailure::Busy)?;
+    let asked = dashboard.audit.query(MAKING_TIME_MAX, move |reader| {
+        let made = query(reader);
+        // With the thread, which goes on for a moment when a client has gone.
+        drop(place);
+        made
+    });
+    Ok(asked.await?)
+}
+
+/// File in memory that ends with an error before it has too many bytes.
+#[derive(Debug, Default)]
+struct BoundedFile(Cursor<Vec<u8>>);
+
+impl BoundedFile {
+    /// Reports whether a write was refused, or the next one is.
+    fn is_full(&self) -> bool {
+        BUNDLE_BYTES_MAX <= self.0.get_ref().len()
+    }
+}
+
+impl Write for BoundedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // What fits is written, so that a file that was refused is full.
+        let begin = usize::try_from(self.0.position()).unwrap_or(usize::MAX);
+        let room = BUNDLE_BYTES_MAX.saturating_sub(begin).min(bytes.len());
+        if room == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.write(bytes.get(..room).unwrap_or_default())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for BoundedFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+/// Makes the answer: the file, or the form with the reason why there is none.
+fn file_or_form(
+    visit: &Visit,
+    query: &ReportQuery,
+    made: Result<MadeFile, ReportFailure>,
+) -> Response {
+    match made {
+        Ok(file) => file.into_response(),
+        Err(failure) => {
+            let page = form_page(visit, query, Some(&failure));
+            failure.answer(page)
+        }
+    }
+}
+
+fn form_page(visit: &Visit, query: &ReportQuery, failure: Option<&ReportFailure>) -> Response {
+    let content = DashboardPage {
+        title: "Reports".to_owned(),
+        section: Some(DashboardSection::Reports),
+        body: html! {
+            @if let Some(failure) = failure {
+                p class="error" role="alert" { bdi { (shown(&failure.to_string(), 500)) } }
+            }
+            (form(visit, query))
+            (explanation(visit))
+        },
+    };
+    layout(visit, &content)
+}
+
+fn form(visit: &Visit, query: &ReportQuery) -> Markup {
+    let text = |name: &'static str, label: &str, hint: &str| {
+        html! {
+            div {
+                label for=(name) { (label) }
+                input id=(name) name=(name) value=[query.0.value(name)] placeholder=(hint);
+            }
+        }
+    };
+    html! {
+        form class="filters" method="get" action=(visit.link("/reports/report")) {
+            (text("from", "from (UTC)", "24h, 2026-11-22"))
+            (text("until", "until (UTC)", "now"))
+            (text("host", "host", "all; or site.example"))
+            div class="actions wide" {
+                button class="primary" { "Report" }
+                button formaction=(visit.link("/reports/site")) { "Page for the site's owner" }
+                button formaction=(visit.link("/reports/bundle")) { "Bundle" }
+            }
+        }
+    }
+}
+
+fn explanation(visit: &Visit) -> Markup {
+    html! {
+        dl {
+            dt { "Report" }
+            dd {
+                "A page for people who have never seen a robots.txt: what crawlers asked for, \
+                 what was refused by whose rule, and how fast websites were asked. Every decision \
+                 in it is verified while it is made, which takes a while where there are millions."
+            }
+            dt { "Page for the site's owner" }
+            dd {
+                "The same for the owner of one host who asks who came: nothing of other hosts, \
+                 and no address of a client."
+            }
+            dt { "Bundle" }
+            dd {
+                "The decisions in one file, each with its evidence and the proof that it is on \
+                 record since a signed time. Whoever gets it needs neither the record nor this \
+                 machine: " code { "politesse audit verify bundle.zip --key KEY" }
+                ". Send the key on another way; " code { "politesse audit key" } " prints it. \
+                 What is not sealed yet is left out."
+            }
+        }
+        p class="small" {
+            "Nothing is kept here: the same times give the same again. The numbers of a report \
+             as JSON: " code { "/api/v1/report" } ". A table of " a href=(visit.link("/decisions"))
+            { "decisions" } " is below their list."
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Report about a time, for people who know nothing of robots.txt, and the page that
+//! one sends to the owner of a site.
+//!
+//! The page is one file of HTML without scripts and links. Does not know who asks for
+//! it.
+
+mod common;
+mod gathered;
+mod operator;
+mod site;
+mod tables;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::gathered::{ReportData, ReportScope};
+use crate::audit::AuditError;
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+
+/// Whom a report is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportKind {
+    /// Auditors, and whoever answers for a crawl.
+    Operator,
+    /// The owner of the one host that it is about: nothing of other hosts, nor of
+    /// clients.
+    Site,
+}
+
+/// Report about a time.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// The page, in HTML.
+    pub(crate) page: String,
+    pub(crate) summary: ReportSummary,
+    /// Whether nothing on record contradicts it.
+    pub(crate) is_good: bool,
+}
+
+/// What a report states in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ReportSummary {
+    /// Id of the record.
+    record: String,
+    made_at: Timestamp,
+    from: Option<Timestamp>,
+    until: Option<Timestamp>,
+    host: Option<String>,
+    pub(crate) requests: u64,
+    let_through: u64,
+    refused: u64,
+    /// Of those that were let through, what report mode let through.
+    reported: u64,
+    /// Of those that were let through, what an override allowed.
+    overridden: u64,
+    later: u64,
+    wait_ms: u64,
+    bytes: u64,
+    hosts: u64,
+    /// SHA-256 of the leaves of the decisions.
+    sha256: String,
+    /// Decisions that were made again.
+    verified: u64,
+    /// Entries that do not fit, and entries that are missing.
+    mismatches: u64,
+    missing: u64,
+    /// The first of what does not fit.
+    findings: Vec<String>,
+    /// The newest signed head of the record.
+    head: Option<String>,
+}
+
+impl ReportSummary {
+    fn of(data: &ReportData) -> Self {
+        let (sums, check) = (&data.totals.sums, &data.check);
+        let filter = &data.scope.filter;
+        Self {
+            record: data.record.clone(),
+            made_at: data.scope.made_at,
+            from: filter.from,
+            until: filter.until,
+            host: filter.host.clone(),
+            requests: sums.requests,
+            let_through: data.totals.let_through(),
+            refused: sums.refusals,
+            reported: sums.reported,
+            overridden: data.totals.overridden,
+            later: sums.later,
+            wait_ms: sums.wait_ms,
+            bytes: sums.bytes,
+            hosts: data.totals.hosts,
+            sha256: data.facts.digest.to_string(),
+            verified: check.sums.decided,
+            mismatches: check.sums.mismatches,
+            missing: check.sums.missing,
+            findings: check.findings.clone(),
+            head: check.head.clone(),
+        }
+    }
+}
+
+/// Makes the report about the decisions that `filter` chooses, of which times and host
+/// count and nothing else, and verifies them. `contact` is named for questions
+/// (`proxy.contact`).
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub(crate) fn make_report(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    kind: ReportKind,
+    contact: Option<&str>,
+) -> Result<Report, AuditError> {
+    let data = ReportData::gather(reader, ReportScope::new(filter), contact)?;
+    let page = match kind {
+        ReportKind::Operator => operator::document(&data),
+        ReportKind::Site => site::document(&data),
+    };
+    Ok(Report {
+        page: page.into_string(),
+        summary: ReportSummary::of(&data),
+        is_good: data.check.is_good(),
+    })
+}

@@ -318,7 +318,7 @@ async fn in_turn<T: Send + 'static>(
 }
 
 /// File in memory that ends with an error before it has too many bytes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct BoundedFile(Cursor<Vec<u8>>);
 
 impl BoundedFile {

@@ -8,16 +8,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use rusqlite::Connection;
 
 use super::counting::{SumsApart, SumsByReference};
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::reader::AuditReader;
 use super::stats::{DecisionSums, KeyTexts};
-use crate::decision::record::StoredRuling;
+use crate::decision::record::{StoredCrawler, StoredRuling};
 
 /// Groups of one crawler that are told apart, those that bound it most often first.
 const GROUPS_MAX: usize = 20;
+
+/// User-Agents of one crawler that are named.
+const USER_AGENTS_MAX: usize = 5;
+
+/// User-Agents that came on record last. Of a crawler that changes its own with each
+/// request, only the last are looked at.
+const USER_AGENTS: &str = "
+SELECT candidates, user_agent FROM crawler WHERE user_agent IS NOT NULL
+ORDER BY id DESC LIMIT 2000";
 
 /// Crawlers of some hours.
 #[derive(Debug, Clone)]
@@ -39,6 +49,9 @@ pub struct CrawlerSums {
     pub groups: Vec<GroupCount>,
     /// Requests that were put off, by the word of the reason.
     pub put_off: BTreeMap<String, u64>,
+    /// User-Agents with its token among those that came on record last, the newest
+    /// first.
+    pub user_agents: Vec<String>,
 }
 
 /// Requests that one group of robots.txt bound.
@@ -88,7 +101,32 @@ pub fn crawler_sums(
         by_requests.then_with(|| one.name.cmp(&other.name))
     });
     first.truncate(rows);
+    add_user_agents(&reader.connection, &mut first)?;
     Ok(CrawlersSeen { first, total })
+}
+
+fn add_user_agents(connection: &Connection, crawlers: &mut [CrawlerSums]) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(USER_AGENTS)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let names: String = row.get(0)?;
+        // Somebody may have changed it into what is no list.
+        let list = serde_json::from_str(&names).unwrap_or_default();
+        let seen = StoredCrawler::new(list, row.get(1)?);
+        for crawler in &mut *crawlers {
+            let is_it = match &crawler.name {
+                Some(name) => seen
+                    .candidates
+                    .iter()
+                    .any(|other| other.eq_ignore_ascii_case(name)),
+                None => seen.candidates.is_empty(),
+            };
+            if is_it && crawler.user_agents.len() < USER_AGENTS_MAX {
+                crawler.user_agents.extend(seen.user_agent.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Counts of one crawler, as they are gathered.

@@ -46,6 +46,8 @@ fn crawlers_are_told_apart_by_the_token_that_was_bound() {
         assert_eq!(foo["later"], 1, "{json}");
         assert_eq!(foo["put_off"]["crawl_delay"], 1, "{json}");
         assert_eq!(foo["groups"][0]["agents"][0], "foobot", "{json}");
+        let agents = foo["user_agents"].as_array().unwrap();
+        assert_eq!(agents[..], ["foobot/2", "FooBot/1"], "{json}");
         let others = json["crawlers"].as_array().unwrap();
         let nameless = others.iter().find(|entry| entry["name"].is_null()).unwrap();
         assert_eq!(nameless["groups"][0]["agents"][0], "*", "{json}");
@@ -54,6 +56,7 @@ fn crawlers_are_told_apart_by_the_token_that_was_bound() {
         for wanted in [
             "Identity missing.",
             "crawler=*",
+            "<bdi>OtherBot/1</bdi>",
             "<td><code><bdi>foobot</bdi></code>",
         ] {
             assert!(page.contains(wanted), "{wanted}: {page}");

@@ -25,10 +25,12 @@ use crate::audit::AuditError;
 use crate::audit::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
 use crate::clock;
 use crate::explain::facts::meaning;
-use crate::page::words::{code, counted, foreign, number, percent};
+use crate::page::words::{code, counted, foreign, number, percent, shown};
 
 /// Crawlers that are shown.
 const CRAWLERS_MAX: usize = 100;
+/// Characters of a User-Agent that are shown.
+const AGENT_MAX: usize = 200;
 /// Value of the filter for crawlers without a token.
 const NAMELESS: &str = "*";
 
@@ -53,6 +55,7 @@ struct CrawlerJson {
     requests_per_minute: f64,
     groups: Vec<GroupJson>,
     put_off: BTreeMap<String, u64>,
+    user_agents: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,6 +78,7 @@ impl CrawlerJson {
             requests_per_minute: requests / (f64::from(hours) * 60.0),
             groups: groups.collect(),
             put_off: entry.put_off,
+            user_agents: entry.user_agents,
             sums,
         }
     }
@@ -194,7 +198,7 @@ impl CrawlersPage {
         let mean = sums.wait_ms.checked_div(sums.requests).unwrap_or_default();
         html! {
             tr {
-                th scope="row" { (entry.shown_name()) }
+                th scope="row" { (entry.shown_name()) (user_agents(&entry.user_agents)) }
                 td class="n" { (rows_link(visit, &rows, &number(sums.requests))) }
                 td class="n" { (format!("{:.1}", entry.requests_per_minute)) }
                 td class="n" {
@@ -243,6 +247,18 @@ impl CrawlersPage {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Lists the User-Agents of a crawler, folded: they are long.
+fn user_agents(agents: &[String]) -> Markup {
+    html! {
+        @if !agents.is_empty() {
+            details class="small" {
+                summary { "User-Agent" }
+                @for agent in agents { div { bdi { (shown(agent, AGENT_MAX)) } } }
             }
         }
     }

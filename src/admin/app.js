@@ -23,15 +23,17 @@ function follow(live) {
   const button = live.querySelector("button");
   const status = live.querySelector("[role=status]");
   let source = null;
+  // So that nothing is missed between the page and the view, nor while it pauses.
+  let last = live.dataset.last;
   let seen = 0;
-  let shown = 0;
+  let leftOut = 0;
 
   // A screen reader is told how many have come, at times; not each of them.
   const count = () => {
-    if (shown !== seen) {
-      shown = seen;
-      status.textContent = seen === 1 ? "1 new decision" : `${seen} new decisions`;
-    }
+    if (seen === 0 && leftOut === 0) return;
+    let text = seen === 1 ? "1 new decision" : `${seen} new decisions`;
+    if (leftOut !== 0) text += `, and ${leftOut} or more that were left out: load the page again for all`;
+    if (status.textContent !== text) status.textContent = text;
   };
   const add = (event) => {
     const template = document.createElement("template");
@@ -40,6 +42,7 @@ function follow(live) {
     for (const row of template.content.children) row.classList.add("fresh");
     rows.prepend(template.content);
     while (ROWS_MAX < rows.children.length) rows.lastElementChild.remove();
+    last = event.lastEventId;
     seen += 1;
   };
   const stop = () => {
@@ -50,10 +53,12 @@ function follow(live) {
     live.dataset.state = "paused";
   };
   const start = () => {
-    source = new EventSource(live.dataset.live);
+    const stream = new URL(live.dataset.live, document.baseURI);
+    stream.searchParams.set("after", last);
+    source = new EventSource(stream);
     source.addEventListener("decision", add);
     source.addEventListener("missed", (event) => {
-      status.textContent = `${event.data} decisions were left out`;
+      leftOut += Number(event.data);
     });
     source.addEventListener("open", () => { live.dataset.state = "live"; });
     source.addEventListener("error", () => {

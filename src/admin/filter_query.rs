@@ -53,6 +53,8 @@ pub(super) struct DecisionQuery {
     values: Vec<QueryValue>,
     /// Number below which decisions are shown.
     pub(super) before: Option<u64>,
+    /// Number above which decisions are streamed.
+    pub(super) after: Option<u64>,
     /// Rows of a page, from 1 to [`ROWS_MAX`].
     pub(super) limit: Option<usize>,
     /// First mistake in the place or in a name.
@@ -78,7 +80,8 @@ impl DecisionQuery {
             match NAMES.into_iter().find(|known| *known == name) {
                 Some(known) => parsed.set(known, value),
                 None => match &*name {
-                    "before" => parsed.set_before(value),
+                    "before" => parsed.before = parsed.number("before", value),
+                    "after" => parsed.after = parsed.number("after", value),
                     "limit" => parsed.set_limit(value),
                     // Of the export.
                     "form" => {}
@@ -89,16 +92,17 @@ impl DecisionQuery {
         parsed
     }
 
-    fn set_before(&mut self, value: &str) {
-        self.before = value.parse().ok();
-        if self.before.is_none() {
+    fn number(&mut self, name: &'static str, value: &str) -> Option<u64> {
+        let number = value.parse().ok();
+        if number.is_none() {
             // Taken for none it would be the first page, and a program that pages on
             // would never end.
             self.mistake = Some(InvalidFilter::Value {
-                name: "before",
-                why: "the number in next of the page before is wanted".to_owned(),
+                name,
+                why: "the number of a decision is wanted".to_owned(),
             });
         }
+        number
     }
 
     fn set_limit(&mut self, value: &str) {
@@ -268,6 +272,7 @@ mod tests {
             "hosts=a.test",
             "before=last",
             "before=-1",
+            "after=x",
             "limit=0",
             "limit=1001",
             "limit=all",

@@ -11,7 +11,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast, mpsc};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,8 +29,11 @@ use crate::metrics::Metrics;
 const WATCHERS_MAX: usize = 16;
 /// Pause between two looks at the record: short for whoever watches.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Bytes of the events of one look. With the looks that are kept, and the parts that
+/// wait for a client who does not read, all watchers together have some 50 MB.
+const LOOK_BYTES_MAX: usize = 512 << 10;
 /// Looks that a slow watcher may be behind.
-const LOOKS_BEHIND: usize = 16;
+const LOOKS_BEHIND: usize = 2;
 /// Pause after which a comment is sent, so that a watcher who has gone is noticed.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// Longest time of a look.
@@ -148,15 +151,15 @@ impl LiveTail {
         let source = Arc::clone(&self.source);
         self.source.tracker.spawn(async move {
             source.metrics.admin_watchers.inc();
-            let begun = watcher.begin(&source, &question, last).await;
-            if begun.is_ok() {
-                let gone = watcher.parts.clone();
-                tokio::select! {
-                    () = source.end.cancelled() => {}
-                    () = gone.closed() => {}
-                    // Ends when its client has gone.
-                    _ = watcher.run(&question, &mut looks) => {}
-                }
+            let gone = watcher.parts.clone();
+            tokio::select! {
+                () = source.end.cancelled() => {}
+                () = gone.closed() => {}
+                // Ends when its client has gone.
+                _ = async {
+                    watcher.begin(&source, &question, last).await?;
+                    watcher.run(&question, &mut looks).await
+                } => {}
             }
             source.metrics.admin_watchers.dec();
             drop(place);
@@ -243,13 +246,23 @@ impl LiveSource {
     }
 
     fn events(&self, form: LiveForm, newer: &NewerDecisions) -> LiveLook {
-        let events = newer.records.iter().map(|record| LiveEvent {
-            seq: record.seq,
-            text: self.event(form, record),
-        });
+        let mut events = Vec::new();
+        let mut bytes = 0;
+        // The newest are kept: they are what somebody watches for.
+        for record in newer.records.iter().rev() {
+            let text = self.event(form, record);
+            bytes += text.len();
+            if LOOK_BYTES_MAX < bytes {
+                break;
+            }
+            let seq = record.seq;
+            events.push(LiveEvent { seq, text });
+        }
+        events.reverse();
+        let too_large = newer.records.len() - events.len();
         LiveLook {
-            events: Arc::new(events.collect()),
-            missed: newer.left_out,
+            events: Arc::new(events),
+            missed: newer.left_out + too_large as u64,
         }
     }
 
@@ -288,10 +301,13 @@ impl Watcher {
         last: Option<u64>,
     ) -> Result<(), ClientGone> {
         self.send(RETRY.to_owned()).await?;
-        if last.is_some()
-            && let Ok(newer) = source.newer_decisions(question, last).await
-        {
-            self.show(&source.events(question.form, &newer)).await?;
+        while last.is_some() {
+            match source.newer_decisions(question, last).await {
+                Ok(newer) => return self.show(&source.events(question.form, &newer)).await,
+                // What comes meanwhile waits, or is told to be left out.
+                Err(error) => tracing::debug!(%error, "the record cannot be followed"),
+            }
+            sleep(LOOK_EVERY).await;
         }
         Ok(())
     }

@@ -55,7 +55,6 @@ impl DecisionFilter {
     /// Makes the conditions in SQL. [`DecisionFilter::admits`] has one that SQL
     /// cannot express.
     pub(super) fn conditions(&self) -> SqlConditions {
-        let url = self.url.as_ref();
         let rule = self.rule.as_ref().map(|rule| rule.path.clone());
         let mut conditions = SqlConditions::default();
         conditions.add("d.time_us >= ?", micros(self.from));
@@ -64,10 +63,9 @@ impl DecisionFilter {
             "(SELECT host FROM origin WHERE id = d.origin) = ?",
             self.host.as_deref().map(normal_host),
         );
-        conditions.add(
-            "(SELECT origin FROM origin WHERE id = d.origin) || d.path GLOB ?",
-            url.map(UrlPattern::glob),
-        );
+        if let Some(url) = &self.url {
+            conditions.add(url.condition(), Some(url.text().to_owned()));
+        }
         conditions.add(
             "(SELECT coalesce(crawler, '') FROM ruling WHERE id = d.ruling) = ? COLLATE NOCASE",
             self.stored_crawler().map(str::to_owned),
@@ -266,22 +264,19 @@ impl UrlPattern {
         }
     }
 
-    /// Makes the pattern for `GLOB`, the case-sensitive operator of SQLite.
-    pub(super) fn glob(&self) -> String {
-        let mut glob = String::with_capacity(self.text.len() + 1);
-        for character in self.text.chars() {
-            // `GLOB` has no escapes, but a set of one character stands for
-            // that.
-            if matches!(character, '*' | '?' | '[') {
-                glob.extend(['[', character, ']']);
-            } else {
-                glob.push(character);
-            }
+    /// Returns the condition in SQL that a decision `d` is about such a URL, whose value
+    /// is [`UrlPattern::text`].
+    pub(super) fn condition(&self) -> &'static str {
+        // Not by `GLOB`: SQLite has no patterns of 50,000 bytes, and URLs may be longer.
+        match self.is_prefix {
+            true => "instr((SELECT origin FROM origin WHERE id = d.origin) || d.path, ?) = 1",
+            false => "(SELECT origin FROM origin WHERE id = d.origin) || d.path = ?",
         }
-        if self.is_prefix {
-            glob.push('*');
-        }
-        glob
+    }
+
+    /// Returns the URL, or its beginning.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 }
 
@@ -387,19 +382,30 @@ mod tests {
             assert_eq!(pattern(text), pattern("http://h.test/a"), "{text}");
         }
         let prefix = pattern("HTTPS://H.test:443/A*");
-        assert_eq!(prefix.glob(), "https://h.test/A*");
+        assert_eq!(
+            (&*prefix.text, prefix.is_prefix),
+            ("https://h.test/A", true)
+        );
         assert_eq!(prefix.host.as_deref(), Some("h.test"));
     }
 
-    // Ours: characters that mean something to GLOB stand for themselves in a URL.
+    // Ours.
     #[test]
     fn only_a_star_at_the_end_stands_for_a_rest() {
-        assert_eq!(
-            pattern("http://h.test/a[1]*?b").glob(),
-            "http://h.test/a[[]1][*][?]b"
-        );
-        assert_eq!(pattern("http://h.te*").glob(), "http://h.te*");
-        assert_eq!(pattern("http://h.te*").host, None);
+        for (text, beginning, host) in [
+            ("http://h.test/a[1]*?b", None, Some("h.test")),
+            (
+                "http://h.test/*?*",
+                Some("http://h.test/*?"),
+                Some("h.test"),
+            ),
+            ("http://h.te*", Some("http://h.te"), None),
+        ] {
+            let pattern = pattern(text);
+            assert_eq!(pattern.is_prefix, beginning.is_some(), "{text}");
+            assert_eq!(pattern.text, beginning.unwrap_or(text));
+            assert_eq!(pattern.host.as_deref(), host);
+        }
     }
 
     // Ours: a mistake is told, not answered with no rows.

@@ -40,6 +40,9 @@ const DECISION_NUMBERS: NumberedTable = NumberedTable {
 /// some milliseconds.
 const NEWER_NUMBERS_MAX: i64 = 1 << 16;
 
+/// Bytes of the URLs of newer decisions, but for the last page of them.
+const NEWER_BYTES_MAX: usize = 1 << 20;
+
 /// Reader of one audit record.
 #[derive(Debug)]
 pub struct AuditReader {
@@ -188,8 +191,8 @@ impl AuditReader {
     }
 
     /// Reads the newest decision records with a number greater than `seq` that meet
-    /// `filter`, `rows` of them at most. Of very many numbers, only the last are looked
-    /// at.
+    /// `filter`, `rows` of them at most, and fewer where URLs are long. Of very many
+    /// numbers, only the last are looked at.
     ///
     /// # Errors
     ///
@@ -220,7 +223,8 @@ impl AuditReader {
         while let Some(page) = scan.next_page(|row| reader.record(row))? {
             let admitted = page.into_iter().filter(|record| filter.admits(record));
             newer.records.extend(admitted);
-            if rows <= newer.records.len() {
+            let bytes = newer.records.iter().map(|record| record.url.len()).sum();
+            if rows <= newer.records.len() || NEWER_BYTES_MAX <= bytes {
                 break;
             }
         }

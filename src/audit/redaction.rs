@@ -125,16 +125,16 @@ impl RedactionRequest {
                 values.push(value);
             }
         };
-        let pattern: Option<UrlPattern> = self.url.as_deref().and_then(|url| url.parse().ok());
-        // A URL that is none chooses nothing, rather than everything.
-        let glob = self.url.is_some().then(|| {
-            let glob = pattern.as_ref().map(UrlPattern::glob);
-            glob.unwrap_or_default().into()
-        });
-        add(
-            " AND (SELECT origin FROM origin WHERE id = d.origin) || d.path GLOB ?",
-            glob,
-        );
+        let pattern = self.url.as_deref().map(str::parse::<UrlPattern>);
+        match &pattern {
+            Some(Ok(url)) => add(
+                &format!(" AND {}", url.condition()),
+                Some(url.text().to_owned().into()),
+            ),
+            // A URL that is none chooses nothing, rather than everything.
+            Some(Err(_)) => add(" AND d.seq < ?", Some(i64::MIN.into())),
+            None => {}
+        }
         add(
             " AND d.client IN (SELECT id FROM client WHERE address = ?)",
             self.client.clone().map(Value::from),

@@ -87,6 +87,7 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     let rows = query.limit.unwrap_or(ROWS);
     match find(&dashboard, &query, rows).await {
         Ok(found) => {
+            let found = found.page;
             let rows: Vec<_> = found.records.iter().map(row_json).collect();
             // `before` of the next page; with `cut` there may be more rows than these.
             json(&json!({ "decisions": rows, "next": found.next, "cut": found.is_cut }))
@@ -99,9 +100,9 @@ async fn find(
     dashboard: &Dashboard,
     query: &DecisionQuery,
     rows: usize,
-) -> Result<DecisionPage, AuditError> {
+) -> Result<FoundDecisions, AuditError> {
     let Ok(filter) = query.filter() else {
-        return Ok(DecisionPage::default());
+        return Ok(FoundDecisions::default());
     };
     let bounds = PageBounds {
         before: query.before,
@@ -109,9 +110,20 @@ async fn find(
         deadline: clock::instant() + SEARCH_TIME,
     };
     let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-        reader.decision_page(&filter, &bounds)
+        // Before the search, so that the live view goes on behind it without a gap.
+        let newest = reader.seq_range()?.map_or(0, |range| range.last);
+        let page = reader.decision_page(&filter, &bounds)?;
+        Ok(FoundDecisions { newest, page })
     });
     found.await
+}
+
+/// Page of decisions.
+#[derive(Default)]
+struct FoundDecisions {
+    /// Highest number on record, whatever the filter.
+    newest: u64,
+    page: DecisionPage,
 }
 
 fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
@@ -155,12 +167,17 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
     }
 }
 
-fn listing(visit: &Visit, query: &DecisionQuery, found: &DecisionPage) -> Markup {
+fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Markup {
     let stream = query.behind("/decisions/stream");
+    let FoundDecisions {
+        newest,
+        page: found,
+    } = found;
     html! {
         // What comes now is on the first page alone.
         @if query.before.is_none() && query.value("until").is_none() {
-            div class="actions" data-live=(visit.link(&stream)) data-rows="#rows" hidden {
+            div class="actions" data-live=(visit.link(&stream)) data-last=(newest)
+                data-rows="#rows" hidden {
                 button type="button" aria-pressed="false" { "Watch live" }
                 span role="status" class="small" {}
             }
@@ -237,16 +254,19 @@ pub(crate) async fn api_stream(
 /// Question for a stream.
 struct StreamQuery {
     query: DecisionQuery,
-    /// Number of the last decision that a browser had before its connection broke.
+    /// Number after which decisions are wanted: of the last one that a browser had
+    /// before its connection broke, or of the newest when its page was made.
     last: Option<u64>,
 }
 
 impl StreamQuery {
     fn read(fields: &HeaderMap, uri: &Uri) -> Self {
-        let last = fields.get("last-event-id");
+        let query = DecisionQuery::parse(uri.query().unwrap_or_default());
+        let field = fields.get("last-event-id");
+        let received = field.and_then(|field| field.to_str().ok()?.parse().ok());
         Self {
-            query: DecisionQuery::parse(uri.query().unwrap_or_default()),
-            last: last.and_then(|last| last.to_str().ok()?.parse().ok()),
+            last: received.or(query.after),
+            query,
         }
     }
 }

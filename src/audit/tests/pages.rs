@@ -1,7 +1,7 @@
 //! Reading in pages: nothing is missed, nothing is held.
 
 use super::*;
-use crate::audit::filter::RulePattern;
+use crate::audit::filter::{RulePattern, UrlPattern};
 use crate::audit::reader::PageBounds;
 
 /// Returns a log with `count` rows, of which every tenth is refused by line 2.
@@ -209,6 +209,20 @@ async fn rows_are_found_by_url_and_rule() {
     assert_eq!(count(Some("http://o.test/priv"), None), 0);
     assert_eq!(count(Some("http://o.t*"), None), 30);
     assert_eq!(count(Some("http://o.te/*"), None), 0);
+    // Longer than the patterns that SQLite has.
+    let long = format!("http://o.test/{}", "*".repeat(60_000));
+    kit.sql(&format!(
+        "UPDATE decision SET path = '{}' WHERE seq = 20",
+        &long["http://o.test".len()..]
+    ));
+    for text in [long.clone() + "*", long[..50_100].to_owned() + "*"] {
+        assert_eq!(count(Some(&text), None), 1);
+    }
+    let exact = DecisionFilter {
+        url: Some(UrlPattern::exact(&long.parse().unwrap())),
+        ..DecisionFilter::default()
+    };
+    assert_eq!(reader.count(&exact).unwrap(), 1);
     assert_eq!(count(None, Some("disallow:/private")), 4);
     assert_eq!(count(None, Some("/private")), 4);
     assert_eq!(count(None, Some("/priv")), 0);

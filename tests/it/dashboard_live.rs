@@ -1,0 +1,113 @@
+//! The live view: it goes on where a page ended, sends nothing twice, and holds little
+//! for whoever does not read. All of it is ours.
+
+use crate::dashboard::Browser;
+use crate::kit::client::{Crawler, get};
+use crate::kit::proxy::{Config, Place};
+use crate::kit::{run, soon};
+
+/// Stream of decisions, as far as it was read.
+struct Stream {
+    client: Crawler,
+    text: String,
+}
+
+impl Stream {
+    async fn open(browser: &Browser, path: &str, fields: &[&str]) -> Self {
+        let admin = browser.proxy.admin();
+        let mut client = Crawler::to(admin).await;
+        let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
+        let head = [&[&*line, &*host, &*browser.cookie][..], fields].concat();
+        client
+            .send(format!("{}\r\n\r\n", head.join("\r\n")).as_bytes())
+            .await;
+        let head = client.head().await.unwrap();
+        assert_eq!(head.status, 200);
+        Self {
+            client,
+            text: String::new(),
+        }
+    }
+
+    /// Reads until `wanted` was read.
+    async fn until(&mut self, wanted: &str) {
+        soon(wanted, async {
+            while !self.text.contains(wanted) {
+                let more = self.client.peek(self.text.len() + 1).await;
+                self.text = String::from_utf8_lossy(more).into_owned();
+            }
+        })
+        .await;
+    }
+
+    /// Returns the numbers of the decisions that came.
+    fn numbers(&self) -> Vec<u64> {
+        let ids = self
+            .text
+            .lines()
+            .filter_map(|line| line.strip_prefix("id: "));
+        ids.map(|id| id.parse().unwrap()).collect()
+    }
+}
+
+/// Returns the number after which the live view of a page begins.
+fn last_of(page: &str) -> u64 {
+    let (_, rest) = page.split_once("data-last=\"").unwrap();
+    rest.split('"').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn nothing_is_missed_between_a_page_and_its_live_view() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        // Of a filter that has no row: the place in the record counts.
+        let page = browser.get("/decisions?host=never.test").await.text();
+        let last = last_of(&page);
+        get(&browser.proxy, "http://o.test/open/between").await;
+        browser.proxy.place().completed(5).await;
+        let path = format!("/decisions/stream?after={last}");
+        let mut stream = Stream::open(&browser, &path, &[]).await;
+        stream.until("/open/between").await;
+        get(&browser.proxy, "http://o.test/open/then").await;
+        stream.until("/open/then").await;
+        assert_eq!(stream.numbers().len(), 2, "{}", stream.text);
+
+        // A browser that connects again says what it had last, and gets nothing twice.
+        let had = format!("Last-Event-ID: {}", stream.numbers()[0]);
+        let mut again = Stream::open(&browser, &path, &[&had]).await;
+        get(&browser.proxy, "http://o.test/private/last").await;
+        again.until("/private/last").await;
+        let numbers = again.numbers();
+        assert_eq!(numbers[0], stream.numbers()[1]);
+        assert_eq!(numbers.len(), 2, "{}", again.text);
+        let wrong = browser.get("/decisions/stream?after=x").await;
+        assert_eq!(wrong.status(), 400);
+    });
+}
+
+#[test]
+fn long_urls_are_left_out_of_a_look_and_counted() {
+    run(async {
+        let browser = Browser::idle(Place::with(&Config::default())).await;
+        let long = "Z".repeat(40_000);
+        for number in 0..30 {
+            // Refused at once: there is no such host.
+            get(
+                &browser.proxy,
+                &format!("http://never.test/{number}/{long}"),
+            )
+            .await;
+        }
+        browser.proxy.place().completed(30).await;
+        let mut stream = Stream::open(&browser, "/api/v1/decisions/stream?after=0", &[]).await;
+        stream.until("event: missed").await;
+        stream.until("\n\n").await;
+        let shown = stream.numbers().len();
+        assert!((5..14).contains(&shown), "{shown}");
+        let missed = format!("event: missed\ndata: {}\n", 30 - shown);
+        stream.until(&missed).await;
+        assert!(stream.text.len() < 600_000, "{}", stream.text.len());
+        // The newest are there.
+        assert!(stream.text.contains("never.test/29/"));
+    });
+}

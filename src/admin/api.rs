@@ -56,14 +56,16 @@ pub(super) fn json(page: &impl Serialize) -> Response {
 
 /// Makes the answer that the record cannot be written.
 pub(super) fn unavailable(error: &AuditError) -> Response {
+    let text = format!("{}\n", error_text(error));
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+/// Writes an error of the record with its cause.
+pub(super) fn error_text(error: &AuditError) -> String {
     // The cause names the file or the bound, which is what can be mended.
     let cause = std::error::Error::source(error);
     let because = cause.map_or(String::new(), |cause| format!(": {cause}"));
-    (
-        StatusCode::SERVICE_UNAVAILABLE,
-        format!("{error}{because}\n"),
-    )
-        .into_response()
+    format!("{error}{because}")
 }
 
 impl ApiQuery {

@@ -32,7 +32,7 @@ ORDER BY id DESC LIMIT 2000";
 /// Crawlers of some hours.
 #[derive(Debug, Clone)]
 pub struct CrawlersSeen {
-    /// Those with most requests, the most first.
+    /// Those with most requests, the most first, and those without a name.
     pub first: Vec<CrawlerSums>,
     /// Number of all.
     pub total: usize,
@@ -100,6 +100,14 @@ pub fn crawler_sums(
         let by_requests = other.sums.requests.cmp(&one.sums.requests);
         by_requests.then_with(|| one.name.cmp(&other.name))
     });
+    // Whoever gives no name is shown, however few requests that are.
+    if let Some(nameless) = first
+        .iter()
+        .skip(rows)
+        .position(|entry| entry.name.is_none())
+    {
+        first.swap(rows.saturating_sub(1), rows + nameless);
+    }
     first.truncate(rows);
     add_user_agents(&reader.connection, &mut first)?;
     Ok(CrawlersSeen { first, total })

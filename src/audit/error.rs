@@ -29,7 +29,7 @@ pub enum AuditError {
     #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]
     Locked(PathBuf),
     /// There is no database to read.
-    #[error("there is no audit log {}: is it that of another configuration (--config FILE, audit.path)?", .0.display())]
+    #[error("there is no audit log {}: is it that of another configuration (--config FILE, audit.store)?", .0.display())]
     Missing(PathBuf),
     /// Somebody other than the owner may write to a file of the record, or to
     /// its folder.

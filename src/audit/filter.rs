@@ -355,6 +355,14 @@ impl FromStr for RulePattern {
     }
 }
 
+/// Returns what rules have in common that one [`RulePattern`] chooses.
+pub(super) fn rule_key(rule: &str) -> String {
+    match split_rule(rule) {
+        Some((name, path)) => format!("{}:{path}", name.to_ascii_lowercase()),
+        None => rule.to_owned(),
+    }
+}
+
 /// Splits a rule into its name and its path; some are written without a colon.
 fn split_rule(rule: &str) -> Option<(&str, &str)> {
     let parts = rule

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::error::AuditError;
-use super::filter::DecisionFilter;
+use super::filter::{DecisionFilter, rule_key};
 use super::reader::{AuditReader, SeqRange};
 use super::report::HourSums;
 use super::stats::{DecisionSums, KeyTexts};
@@ -42,6 +42,19 @@ pub struct NamedSums {
     pub name: Option<Arc<str>>,
     /// The sums.
     pub sums: DecisionSums,
+}
+
+impl NamedSums {
+    /// Adds up the sums of one name, under its most frequent spelling.
+    fn of(spellings: HashMap<Option<Arc<str>>, DecisionSums>) -> Option<Self> {
+        let mut sums = DecisionSums::default();
+        spellings.values().for_each(|other| sums.add(other));
+        let rank = |name: &Option<Arc<str>>, sums: &DecisionSums| (sums.requests, name.clone());
+        let spelling = spellings
+            .into_iter()
+            .max_by(|(one, sums), (other, others)| rank(one, sums).cmp(&rank(other, others)));
+        spelling.map(|(name, _)| Self { name, sums })
+    }
 }
 
 /// Gathers the facts about the decisions from `from` on, with at most `rows` hosts,
@@ -77,14 +90,9 @@ pub fn overview_facts(
     count_decisions(reader, &filter, &mut tables)?;
     let [by_hour, by_origin, by_ruling] = tables;
     let mut texts = KeyTexts::new(&reader.connection);
+    let hours = hours(&by_hour, &mut texts)?;
     let mut sums = DecisionSums::default();
-    let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
-    for (references, entries) in by_hour.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        let added = DecisionSums::ruled(entries, &ruling);
-        sums.add(&added);
-        hours.entry(references.hour).or_default().add(&added);
-    }
+    hours.iter().for_each(|hour| sums.add(&hour.sums));
     let mut origins: HashMap<i64, DecisionSums> = HashMap::new();
     for (references, entries) in by_origin.iter() {
         let ruling = texts.ruling(references.ruling)?;
@@ -93,7 +101,8 @@ pub fn overview_facts(
     }
     let mut hosts = SumsByName::default();
     for (origin, added) in &origins {
-        hosts.add(Some(texts.host(*origin)?), added);
+        let host = texts.host(*origin)?;
+        hosts.add(host.to_string(), Some(host), added);
     }
     let (mut rules, mut crawlers) = (SumsByName::default(), SumsByName::default());
     let mut waits = SumsByName::default();
@@ -102,19 +111,20 @@ pub fn overview_facts(
         let added = &DecisionSums::ruled(entries, &ruling);
         // Most requests are decided by no rule: that is none of the rules.
         if let Some(rule) = &ruling.rule {
-            rules.add(Some(rule.as_str().into()), added);
+            rules.add(rule_key(rule), Some(rule.as_str().into()), added);
         }
-        crawlers.add(ruling.crawler.as_deref().map(Arc::from), added);
+        // Product tokens are compared without regard to case (RFC 9309, section 2.2.1).
+        let token = ruling.crawler.as_deref();
+        let key = token.unwrap_or_default().to_ascii_lowercase();
+        crawlers.add(key, token.map(Arc::from), added);
         if ruling.verdict == "later" {
-            waits.add(Some(ruling.reason.as_str().into()), added);
+            let reason = &ruling.reason;
+            waits.add(reason.clone(), Some(reason.as_str().into()), added);
         }
     }
-    let hours = hours
-        .into_iter()
-        .map(|(hour, sums)| HourSums { hour, sums });
     Ok(OverviewFacts {
         sums,
-        hours: hours.collect(),
+        hours,
         hosts: hosts.refused(rows),
         rules: rules.refused(rows),
         crawlers: crawlers.top(rows, |sums| [sums.requests, 0]),
@@ -123,12 +133,27 @@ pub fn overview_facts(
     })
 }
 
+/// Returns the sums of each hour, the earliest first.
+fn hours(table: &SumsByReference, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HourSums>> {
+    let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
+    for (references, entries) in table.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        let added = DecisionSums::ruled(entries, &ruling);
+        hours.entry(references.hour).or_default().add(&added);
+    }
+    let sums = |(hour, sums)| HourSums { hour, sums };
+    Ok(hours.into_iter().map(sums).collect())
+}
+
+/// Sums by what a name means, and by how it is written.
 #[derive(Default)]
-struct SumsByName(HashMap<Option<Arc<str>>, DecisionSums>);
+struct SumsByName(HashMap<String, HashMap<Option<Arc<str>>, DecisionSums>>);
 
 impl SumsByName {
-    fn add(&mut self, name: Option<Arc<str>>, sums: &DecisionSums) {
-        self.0.entry(name).or_default().add(sums);
+    /// Adds the sums of `name`, which means the same as others with this `key`.
+    fn add(&mut self, key: String, name: Option<Arc<str>>, sums: &DecisionSums) {
+        let spellings = self.0.entry(key).or_default();
+        spellings.entry(name).or_default().add(sums);
     }
 
     /// Returns the sums with most refusals; those without any are left out.
@@ -141,11 +166,7 @@ impl SumsByName {
     }
 
     fn top(self, rows: usize, rank: impl Fn(&DecisionSums) -> [u64; 2]) -> Vec<NamedSums> {
-        let mut all: Vec<_> = self
-            .0
-            .into_iter()
-            .map(|(name, sums)| NamedSums { name, sums })
-            .collect();
+        let mut all: Vec<_> = self.0.into_values().filter_map(NamedSums::of).collect();
         // By name where the counts are equal: the same question has the same answer.
         all.sort_by(|one, other| {
             let by_rank = Reverse(rank(&one.sums)).cmp(&Reverse(rank(&other.sums)));

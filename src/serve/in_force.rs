@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use crate::admin::{ConfigurationCell, ConfigurationInForce, FailedReload, ShownOverride};
 use crate::clock;
 use crate::config::{Problems, Settings, text_without_secrets};
+use crate::decision::overrides::Override;
 
 /// Makes the cell of the configuration that the proxy starts with.
 pub(super) fn cell(settings: &Settings) -> ConfigurationCell {
@@ -51,7 +52,10 @@ fn facts(settings: &Settings) -> ConfigurationInForce {
     let entries = settings.policy.terms().overrides.iter();
     // The policy has them in the order in which they were written.
     let overrides = entries.zip(places).map(|(entry, place)| ShownOverride {
-        entry: entry.clone(),
+        entry: Override {
+            reason: text_without_secrets(&entry.reason),
+            ..entry.clone()
+        },
         place,
     });
     ConfigurationInForce {

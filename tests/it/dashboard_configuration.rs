@@ -157,6 +157,10 @@ fn no_secret_of_a_configuration_is_on_a_page() {
                 "audit.seal_to = [\"exec:true {SECRET}\", \"http://127.0.0.1:1/{SECRET}?{SECRET}\"]"
             ))
             .set(&format!("proxy.contact = \"https://me:{SECRET}@a.test/c\""))
+            .set(&format!(
+                "robots.override = [{{ origin = \"http://a.test\", action = \"deny\", \
+                 reason = \"see https://me:{SECRET}@wiki.test/x\" }}]"
+            ))
             .set("upstream.parent_auth = \"parent.auth\"");
         let credentials = |place: &Place| {
             let path = place.path("parent.auth");

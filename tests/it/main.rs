@@ -43,6 +43,7 @@ mod dashboard_crawlers;
 mod dashboard_live;
 mod dashboard_past;
 mod dashboard_reports;
+mod dashboard_truth;
 mod demo;
 mod dialect_table;
 mod directives;

@@ -15,14 +15,13 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::health::{ProcessHealth, ReachedListeners, RecordHealth};
-use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
+use super::{Dashboard, QUERY_TIME_MAX, host_link, rows_link};
 use crate::admin::api::json;
 use crate::admin::client::AdminLocal;
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::in_force::{ConfigurationInForce, FailedReload, ShownKey, ShownOverride};
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
 use crate::clock;
 use crate::decision::digest::Digest;
 use crate::decision::overrides::{Origins, Override};
@@ -100,17 +99,13 @@ pub(crate) async fn page(
     local: Option<Extension<AdminLocal>>,
     uri: Uri,
 ) -> Response {
-    match ConfigurationPage::gather(&dashboard, local).await {
-        Ok(found) => {
-            let content = DashboardPage {
-                title: "Configuration".to_owned(),
-                section: Some(DashboardSection::Configuration),
-                body: found.markup(&visit, KeyChoice::of(&uri)),
-            };
-            layout(&visit, &content)
-        }
-        Err(error) => query_failed(Some(&visit), &error),
-    }
+    let found = ConfigurationPage::gather(&dashboard, local).await;
+    let content = DashboardPage {
+        title: "Configuration".to_owned(),
+        section: Some(DashboardSection::Configuration),
+        body: found.markup(&visit, KeyChoice::of(&uri)),
+    };
+    layout(&visit, &content)
 }
 
 /// Answers with the configuration as JSON.
@@ -118,10 +113,7 @@ pub(crate) async fn api(
     State(dashboard): State<Arc<Dashboard>>,
     local: Option<Extension<AdminLocal>>,
 ) -> Response {
-    match ConfigurationPage::gather(&dashboard, local).await {
-        Ok(found) => json(&found.json()),
-        Err(error) => query_failed(None, &error),
-    }
+    json(&ConfigurationPage::gather(&dashboard, local).await.json())
 }
 
 /// Keys that are listed.
@@ -151,16 +143,13 @@ fn is_set(key: &ShownKey) -> bool {
 }
 
 impl ConfigurationPage {
-    async fn gather(
-        dashboard: &Dashboard,
-        local: Option<Extension<AdminLocal>>,
-    ) -> Result<Self, AuditError> {
+    async fn gather(dashboard: &Dashboard, local: Option<Extension<AdminLocal>>) -> Self {
         let local = local.map(|Extension(AdminLocal(local))| local);
         let guide = (dashboard.client_pages.0)(local);
         let numbers = dashboard
             .audit
             .query(QUERY_TIME_MAX, |reader| reader.seq_range())
-            .await?;
+            .await;
         let reached = ReachedListeners {
             proxies: guide.proxies.iter().map(ToString::to_string).collect(),
             admin: local,
@@ -172,13 +161,13 @@ impl ConfigurationPage {
             has_ended: shown.entry.has_ended(now),
             shown: shown.clone(),
         });
-        Ok(Self {
+        Self {
             overrides: overrides.collect(),
             record: RecordHealth::gather(dashboard, numbers).await,
             process: ProcessHealth::gather(dashboard, reached).await,
             in_force,
             guide,
-        })
+        }
     }
 
     fn json(&self) -> ConfigurationJson<'_> {

@@ -153,7 +153,12 @@ impl CrawlersPage {
         html! {
             (span_links(visit, "/crawlers", self.hours, self.until))
             @if self.crawlers.is_empty() { p { "No request in this time." } } @else {
-                p { (counted(self.total as u64, "crawler")) " asked." }
+                p {
+                    (counted(self.total as u64, "crawler")) " asked."
+                    @if self.crawlers.len() < self.total {
+                        " The " (number(self.crawlers.len() as u64)) " with most requests are listed."
+                    }
+                }
                 @if let Some(entry) = nameless {
                     p class="note" {
                         b { "Identity missing. " }

@@ -307,9 +307,14 @@ pub(crate) async fn export(
 ) -> Response {
     let text = uri.query().unwrap_or_default();
     let mut pairs = form_urlencoded::parse(text.as_bytes());
-    let form = match pairs.find(|(name, _)| name == "form") {
-        Some((_, form)) if form == "csv" => DownloadForm::Csv,
-        _ => DownloadForm::Jsonl,
+    let wanted = pairs.find(|(name, _)| name == "form");
+    let form = match wanted.as_ref().map(|(_, form)| &**form) {
+        Some("csv") => DownloadForm::Csv,
+        Some("jsonl") | None => DownloadForm::Jsonl,
+        Some(_) => {
+            let text = "form: csv or jsonl is wanted";
+            return error_page(&visit, StatusCode::BAD_REQUEST, text);
+        }
     };
     let filter = match DecisionQuery::parse(text).filter() {
         Ok(filter) => filter,

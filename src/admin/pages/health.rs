@@ -9,8 +9,10 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::Dashboard;
+use crate::admin::api::error_text;
 use crate::admin::layout::time_in_text;
 use crate::admin::visit::Visit;
+use crate::audit::AuditError;
 use crate::audit::reader::SeqRange;
 use crate::page::words::{bytes, number, shown};
 
@@ -20,7 +22,7 @@ const MESSAGE_MAX: usize = 500;
 /// State of the record.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RecordHealth {
-    /// What keeps it from being written, if anything does.
+    /// What keeps it from being written or read, if anything does.
     problem: Option<String>,
     /// Numbers of the first and the last decision.
     first: Option<u64>,
@@ -33,13 +35,21 @@ pub(super) struct RecordHealth {
 
 impl RecordHealth {
     /// Asks the writer whether a decision could be written. `numbers` are those of the
-    /// decisions on record.
-    pub(super) async fn gather(dashboard: &Dashboard, numbers: Option<SeqRange>) -> Self {
+    /// decisions on record, or why it cannot be read.
+    pub(super) async fn gather(
+        dashboard: &Dashboard,
+        numbers: Result<Option<SeqRange>, AuditError>,
+    ) -> Self {
         // The writer itself is asked: a disk may have failed since the last commit.
-        let problem = dashboard.audit.probe().await.err();
+        let unwritable = dashboard.audit.probe().await.err();
+        let (numbers, unreadable) = match numbers {
+            Ok(numbers) => (numbers, None),
+            Err(error) => (None, Some(error)),
+        };
+        let problem = unwritable.or(unreadable);
         let metrics = &dashboard.metrics;
         Self {
-            problem: problem.map(|error| error.to_string()),
+            problem: problem.map(|error| error_text(&error)),
             first: numbers.map(|numbers| numbers.first),
             last: numbers.map(|numbers| numbers.last),
             unsealed: metrics.audit_unsealed.get(),
@@ -56,7 +66,7 @@ impl RecordHealth {
                 }
                 Some(problem) => {
                     p class="error" {
-                        b { "It cannot be written: " } bdi { (shown(problem, MESSAGE_MAX)) }
+                        b { "It cannot be used: " } bdi { (shown(problem, MESSAGE_MAX)) }
                     }
                 }
             }

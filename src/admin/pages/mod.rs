@@ -23,6 +23,7 @@ use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use super::api::error_text;
 use super::check::PlanSource;
 use super::client::ClientPageSource;
 use super::filter_query::DecisionQuery;
@@ -78,12 +79,15 @@ pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Respons
     } else if matches!(error, AuditError::TooManySums(_)) {
         StatusCode::UNPROCESSABLE_ENTITY
     } else {
-        tracing::warn!(%error, "the record cannot be read for a page");
+        tracing::warn!(
+            error = error_text(error),
+            "the record cannot be read for a page"
+        );
         StatusCode::INTERNAL_SERVER_ERROR
     };
     match visit {
-        Some(visit) => error_page(visit, status, &error.to_string()),
-        None => (status, format!("{error}\n")).into_response(),
+        Some(visit) => error_page(visit, status, &error_text(error)),
+        None => (status, format!("{}\n", error_text(error))).into_response(),
     }
 }
 

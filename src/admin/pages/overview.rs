@@ -185,7 +185,7 @@ impl OverviewPage {
             hosts.truncate(ROWS);
             hosts
         });
-        let record = RecordHealth::gather(dashboard, facts.numbers).await;
+        let record = RecordHealth::gather(dashboard, Ok(facts.numbers)).await;
         let is_reporting = dashboard.metrics.report_mode.get() != 0;
         let delayed_hosts = delayed.await.unwrap_or_default();
         Ok(Self {
@@ -330,7 +330,7 @@ impl OverviewPage {
                                 }
                             }
                             tbody {
-                                @for entry in &self.over_time { (hour_row(entry, visit)) }
+                                @for entry in &self.over_time { (self.hour_row(entry, visit)) }
                             }
                         }
                     }
@@ -381,6 +381,28 @@ impl OverviewPage {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+
+    fn hour_row(&self, entry: &HourJson, visit: &Visit) -> Markup {
+        // Of the first hour only what is within the time is counted.
+        let hour = DecisionQuery::default()
+            .with("from", &entry.hour.max(self.from).to_string())
+            .with("until", &hour_begin(entry.number + 1).to_string());
+        let enforced = hour.clone().with("effect", "enforced");
+        let queries = [
+            hour.clone().with("verdict", "allow"),
+            hour.with("effect", "reported"),
+            enforced.clone().with("verdict", "later"),
+            enforced.with("verdict", "disallow"),
+        ];
+        html! {
+            tr {
+                th scope="row" class="t" { (minute(entry.hour)) }
+                @for (count, query) in parts_of(&entry.sums).into_iter().zip(queries) {
+                    td class="n" { (rows_link(visit, &query, &number(count))) }
                 }
             }
         }
@@ -501,26 +523,6 @@ impl OverviewPage {
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-fn hour_row(entry: &HourJson, visit: &Visit) -> Markup {
-    let hour = DecisionQuery::default()
-        .with("from", &entry.hour.to_string())
-        .with("until", &hour_begin(entry.number + 1).to_string());
-    let conditions = [
-        ("verdict", "allow"),
-        ("effect", "reported"),
-        ("verdict", "later"),
-        ("verdict", "disallow"),
-    ];
-    html! {
-        tr {
-            th scope="row" class="t" { (minute(entry.hour)) }
-            @for (count, (name, value)) in parts_of(&entry.sums).into_iter().zip(conditions) {
-                td class="n" { (rows_link(visit, &hour.clone().with(name, value), &number(count))) }
             }
         }
     }

@@ -1,0 +1,137 @@
+//! What pages count is what their links lead to. All of it is ours.
+
+use crate::dashboard::Browser;
+use crate::kit::client::{get, get_as};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::proxy::{Config, Place};
+use crate::kit::run;
+
+/// The same rule as sites write it, behind one that only some crawlers have.
+const SPELLINGS: [&str; 3] = [
+    "User-agent: *\nDisallow: /p\nDisallow: /q\n",
+    "user-agent: *\ndisallow:/p\n",
+    "User-agent: LoneBot\nDisallow: /\n\nUser-agent: *\nDISALLOW :   /p\n",
+];
+
+/// Pages whose numbers lead to rows.
+const PAGES: [&str; 3] = ["/?hours=1", "/?hours=720", "/crawlers?hours=24"];
+
+/// Begins a session with a proxy that crawlers of many spellings have asked.
+async fn asked(config: Config) -> (Browser, Vec<Origin>) {
+    let mut origins = Vec::new();
+    let mut config = config;
+    for (number, robots) in SPELLINGS.into_iter().enumerate() {
+        let origin = Script::robots(robots).start().await;
+        config = config.resolve(&format!("o{number}.test"), origin.address());
+        origins.push(origin);
+    }
+    let browser = Browser::idle(Place::with(&config)).await;
+    let proxy = &browser.proxy;
+    let mut count = 0;
+    for number in 0..SPELLINGS.len() {
+        for agent in ["FooBot/1", "FOOBOT/2", "foobot", "LoneBot", "(none)"] {
+            for path in ["p", "q", "open"] {
+                get_as(proxy, agent, &format!("http://o{number}.test/{path}")).await;
+                count += 1;
+            }
+        }
+    }
+    get(proxy, "http://never.test/").await;
+    proxy.place().completed(count + 1).await;
+    (browser, origins)
+}
+
+/// Follows every number of a page that leads to rows, and returns how many there were.
+async fn follow(browser: &Browser, path: &str) -> usize {
+    let page = browser.get(path).await.text();
+    let mut followed = 0;
+    for link in page.split("href=\"/decisions?").skip(1) {
+        let (query, rest) = link.split_once('"').unwrap();
+        let (_, text) = rest.split_once('>').unwrap();
+        let text = text.split("</a>").next().unwrap();
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        let Ok(number) = digits.parse::<usize>() else {
+            continue;
+        };
+        let target = format!(
+            "/api/v1/decisions?{}&limit=1000",
+            query.replace("&amp;", "&")
+        );
+        let rows = browser.json(&target).await;
+        let count = rows["decisions"].as_array().unwrap().len();
+        assert_eq!(number, count, "{text:?} at {path} leads to {target}");
+        followed += 1;
+    }
+    followed
+}
+
+#[test]
+fn every_number_leads_to_as_many_rows() {
+    run(async {
+        for mode in ["enforce", "report"] {
+            let config = Config::default().set(&format!("enforcement.mode = \"{mode}\""));
+            let (browser, _origins) = asked(config).await;
+            for page in PAGES {
+                let followed = follow(&browser, page).await;
+                assert!(10 < followed, "{page}: {followed}");
+            }
+            let json = browser.json("/api/v1/overview?hours=1").await;
+            let names = |list: &str| {
+                let entries = json[list].as_array().unwrap().iter();
+                let names = entries.map(|entry| entry["name"].as_str().unwrap_or("*"));
+                names.map(str::to_ascii_lowercase).collect::<Vec<_>>()
+            };
+            assert_eq!(
+                names("crawlers"),
+                ["foobot", "*", "lonebot", "examplebot"],
+                "{json}"
+            );
+            assert_eq!(names("rules")[0].replace(' ', ""), "disallow:/p", "{json}");
+            assert_eq!(json["rules"].as_array().unwrap().len(), 3, "{json}");
+        }
+    });
+}
+
+#[test]
+fn whoever_gives_no_name_is_listed_beside_a_hundred() {
+    run(async {
+        let origin = Script::robots(SPELLINGS[0]).start().await;
+        let config = Config::default().resolve("o.test", origin.address());
+        let browser = Browser::idle(Place::with(&config)).await;
+        get_as(&browser.proxy, "(none)", "http://o.test/p").await;
+        let mut count = 1;
+        for stem in ["Foo", "Bar", "Baz", "Qux"] {
+            for letter in 'a'..='z' {
+                for path in ["p", "open"] {
+                    let url = format!("http://o.test/{path}");
+                    get_as(&browser.proxy, &format!("{stem}{letter}"), &url).await;
+                    count += 1;
+                }
+            }
+        }
+        browser.proxy.place().completed(count).await;
+        let page = browser.get("/crawlers").await.text();
+        for wanted in [
+            "Identity missing.",
+            ">1 request</a>",
+            "The 100 with most requests",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+    });
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_told_with_its_cause() {
+    run(async {
+        let config = Config::default().set("audit.store = \"sqlite:data/audit.db\"");
+        let browser = Browser::new(config).await;
+        let place = browser.proxy.place();
+        std::fs::rename(place.path("data/audit.db"), place.path("data/moved")).unwrap();
+        let json = browser.json("/api/v1/configuration").await;
+        let problem = json["record"]["problem"].as_str().unwrap_or_default();
+        assert!(problem.contains("deleted or moved"), "{json}");
+        let export = browser.get("/decisions/export?form=xml").await;
+        assert_eq!(export.status(), 400);
+    });
+}

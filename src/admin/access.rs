@@ -21,6 +21,7 @@ use super::arrival::AdminArrival;
 use super::sessions::{Session, SessionOptions, Sessions};
 use super::token::AdminToken;
 use crate::decision::digest::Digest;
+use crate::inert::inert;
 use crate::metrics::{Metrics, ReasonLabel};
 
 /// The ways to send the token (RFC 9110, section 11.6.1).
@@ -146,12 +147,19 @@ fn digest(token: &str) -> Digest {
 }
 
 /// Reason why a request is not let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AccessRefusal {
     /// It has neither the token nor a session.
     NoPass,
     /// It would change something, and another site may have asked for it.
-    CrossSite,
+    CrossSite {
+        /// Origin of this listener, as the request was sent to it.
+        own: String,
+        /// Origin that the request names.
+        sent: Option<String>,
+    },
+    /// It is longer than any form of ours.
+    FormTooLong,
 }
 
 impl Access {
@@ -164,10 +172,10 @@ impl Access {
         hide_token(request.headers_mut());
         let pass = self.pass(request.headers()).ok_or(AccessRefusal::NoPass)?;
         let checked = check_origin_of_change(&pass, request).await;
-        let mut request = checked.map_err(|()| {
+        if let Err(AccessRefusal::CrossSite { .. }) = checked {
             self.count_refusal("cross_site");
-            AccessRefusal::CrossSite
-        })?;
+        }
+        let mut request = checked?;
         request.extensions_mut().insert(pass);
         Ok(request)
     }
@@ -177,10 +185,17 @@ impl IntoResponse for AccessRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::NoPass => unauthorized(),
-            Self::CrossSite => {
-                let text = "this was sent by a page of another site, or by an old one of ours: \
-                            open the page again\n";
-                (StatusCode::FORBIDDEN, text).into_response()
+            Self::CrossSite { own, sent } => {
+                let named = sent.map_or_else(String::new, |sent| format!(" (Origin: {sent})"));
+                let text = format!(
+                    "this was sent by a page of another site{named}, or by an old one of {own}: \
+                     open the page again"
+                );
+                (StatusCode::FORBIDDEN, format!("{}\n", inert(&text))).into_response()
+            }
+            Self::FormTooLong => {
+                let text = format!("a form has {FORM_BYTES_MAX} bytes at most\n");
+                (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
             }
         }
     }
@@ -215,31 +230,43 @@ pub(super) async fn make_private(request: Request, next: Next) -> Response {
 /// Middleware of what a browser may send without a session: refuses changes that
 /// another site asks for.
 pub(super) async fn require_own_origin(request: Request, next: Next) -> Response {
+    // A link from anywhere may lead to the page to sign in.
     match is_own_origin(&request) {
-        Some(true) | None => next.run(request).await,
-        Some(false) => AccessRefusal::CrossSite.into_response(),
+        Some(false) if !is_safe(&request) => cross_site(&request).into_response(),
+        _ => next.run(request).await,
     }
+}
+
+/// Makes the refusal of a request that another site may have asked for.
+fn cross_site(request: &Request) -> AccessRefusal {
+    let arrival = request.extensions().get::<AdminArrival>();
+    let sent = request.headers().get(header::ORIGIN);
+    AccessRefusal::CrossSite {
+        own: arrival.map(AdminArrival::origin).unwrap_or_default(),
+        sent: sent.map(|sent| String::from_utf8_lossy(sent.as_bytes()).into_owned()),
+    }
+}
+
+/// Reports whether a request changes nothing (RFC 9110, section 9.2.1).
+fn is_safe(request: &Request) -> bool {
+    matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    )
 }
 
 /// Refuses a request that changes something if another site may have made a browser
 /// send it: of a session it has the token of the session's forms.
-async fn check_origin_of_change(pass: &Pass, request: Request) -> Result<Request, ()> {
-    let is_safe = matches!(
-        *request.method(),
-        Method::GET | Method::HEAD | Method::OPTIONS
-    );
-    if is_safe {
+async fn check_origin_of_change(pass: &Pass, request: Request) -> Result<Request, AccessRefusal> {
+    if is_safe(&request) {
         return Ok(request);
     }
     match (pass, is_own_origin(&request)) {
-        // Browsers store a password for Basic, too, and send it for any site.
-        (_, Some(false)) => Err(()),
+        // Browsers store a password for Basic, too, and send it for any site. One that has
+        // cookies says where it comes from.
+        (_, Some(false)) | (Pass::Session(_), None) => Err(cross_site(&request)),
         (Pass::Token, _) => Ok(request),
-        (Pass::Session(session), is_own) => {
-            // A browser that has cookies says where it comes from.
-            is_own.ok_or(())?;
-            with_form_token(session, request).await
-        }
+        (Pass::Session(session), Some(true)) => with_form_token(session, request).await,
     }
 }
 
@@ -265,14 +292,23 @@ fn is_own_origin(request: &Request) -> Option<bool> {
 }
 
 /// Passes on a request of a form with the token of `session`.
-async fn with_form_token(session: &Session, request: Request) -> Result<Request, ()> {
-    let (parts, body) = request.into_parts();
-    let body = to_bytes(body, FORM_BYTES_MAX).await.map_err(|_| ())?;
-    let sent = form_urlencoded::parse(&body).find(|(name, _)| name == FORM_TOKEN);
-    let (_, sent) = sent.ok_or(())?;
+async fn with_form_token(
+    session: &Session,
+    mut request: Request,
+) -> Result<Request, AccessRefusal> {
+    let arriving = std::mem::take(request.body_mut());
+    let body = to_bytes(arriving, FORM_BYTES_MAX)
+        .await
+        .map_err(|_| AccessRefusal::FormTooLong)?;
+    let mut fields = form_urlencoded::parse(&body);
+    let token = fields.find(|(name, _)| name == FORM_TOKEN);
+    let sent = token.map(|(_, sent)| sent).unwrap_or_default();
     let right = session.form_token();
-    verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).map_err(|_| ())?;
-    Ok(Request::from_parts(parts, Body::from(body)))
+    if verify_slices_are_equal(sent.as_bytes(), right.as_bytes()).is_err() {
+        return Err(cross_site(&request));
+    }
+    *request.body_mut() = Body::from(body);
+    Ok(request)
 }
 
 /// Keeps the token out of what is ever shown of a request.

@@ -48,7 +48,9 @@ impl AdminArrival {
     /// Returns the origin that pages of this listener have in a browser (RFC 6454,
     /// section 6.2).
     pub(super) fn origin(&self) -> String {
-        format!("{}://{}", self.scheme.as_str(), self.host)
+        // Without the port of the scheme, which some proxies in front name.
+        let origin = Origin::new(self.scheme, &self.host);
+        origin.map_or_else(|_| String::new(), |origin| origin.to_string())
     }
 }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use axum::extract::State;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Request, StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -67,7 +67,7 @@ pub use self::in_force::{
 };
 pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
-use self::places::{AdminPlace, AdminPlaces};
+use self::places::{AdminPlace, AdminPlaces, ArrivingBody};
 pub use self::sessions::SessionOptions;
 pub use self::state_pages::{GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
@@ -212,6 +212,11 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         .merge(for_clients)
         .merge(guarded)
         .merge(dashboard)
+        .fallback(async || (StatusCode::NOT_FOUND, "there is no such page; begin at /\n"))
+        .method_not_allowed_fallback(async || {
+            let text = "this method is not for this page\n";
+            (StatusCode::METHOD_NOT_ALLOWED, text)
+        })
         .layer(from_fn(make_private))
         // The host is checked before the token: a page of another site can have
         // its own name resolve to this listener (DNS rebinding), and must not
@@ -280,7 +285,13 @@ impl AdminServer {
         let is_handshake = matches!(peeked, Ok(Ok(1))) && first == [TLS_HANDSHAKE];
         let is_of_this_machine = peer.ip().is_loopback() || peer.ip() == own.ip();
         if is_handshake {
-            match tls.accept(stream, HEADER_TIMEOUT).await {
+            let handshake = tokio::select! {
+                handshake = tls.accept(stream, HEADER_TIMEOUT) => handshake,
+                // A handshake that nobody goes on with holds a descriptor.
+                () = place.displaced.cancelled() => return,
+                () = self.end.cancelled() => return,
+            };
+            match handshake {
                 Ok(stream) => {
                     let scheme = Scheme::Https;
                     let secure = AdminConnection {
@@ -304,6 +315,7 @@ impl AdminServer {
     {
         let Self { base_path, end, .. } = self;
         let displaced = place.displaced.clone();
+        let place = Arc::new(place);
         let long = LongAnswer::default();
         let routes = self
             .pages
@@ -312,9 +324,8 @@ impl AdminServer {
             .layer(Extension(long.clone()));
         let pages = TowerToHyperService::new(routes);
         let answer = service_fn(move |mut request| {
-            place.begin_request();
             take_base_path(&base_path, &mut request);
-            pages.call(request)
+            pages.call(request.map(|body| ArrivingBody::new(body, Arc::clone(&place))))
         });
         let mut connection = pin!(
             http1::Builder::new()
@@ -358,7 +369,10 @@ fn take_base_path<B>(base_path: &str, request: &mut Request<B>) {
         // Another path that only begins alike.
         Some(_) => return,
     };
-    if let Ok(within) = within.parse() {
+    let mut parts = request.uri().clone().into_parts();
+    // With its authority, if it has one: the host is checked by that later.
+    parts.path_and_query = within.parse().ok();
+    if let Ok(within) = Uri::from_parts(parts) {
         *request.uri_mut() = within;
     }
 }

@@ -1,19 +1,22 @@
-//! Places of connections to the admin listener. One that has sent no request yet
+//! Places of connections to the admin listener. One that has sent no whole request yet
 //! gives way to the next, so that nobody locks monitoring out with silent
-//! connections.
+//! connections, or with bodies that do not come.
 //!
 //! Does not know what is asked for.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// Connections served at one time; any further one takes the place of the oldest
-/// without a request, or is closed unless another ends within some
+/// without a whole request, or is closed unless another ends within some
 /// milliseconds.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Longest wait of a connection beyond [`CONNECTIONS_MAX`] for another to end,
@@ -47,7 +50,7 @@ pub(super) struct AdminPlace {
     number: u64,
     /// Cancelled when another connection has got the place.
     pub(super) displaced: CancellationToken,
-    /// Held from the first request on; before that the place is among the silent.
+    /// Held once a whole request has come; before that the place is among the silent.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -102,8 +105,8 @@ impl AdminPlaces {
 }
 
 impl AdminPlace {
-    /// Keeps the place: a request has come.
-    pub(super) fn begin_request(&self) {
+    /// Keeps the place: a whole request has come.
+    fn keep(&self) {
         if let Some(silent) = self.places.silent().by_number.remove(&self.number) {
             let mut permit = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
             *permit = Some(silent.permit);
@@ -114,5 +117,46 @@ impl AdminPlace {
 impl Drop for AdminPlace {
     fn drop(&mut self) {
         drop(self.places.silent().by_number.remove(&self.number));
+    }
+}
+
+/// Body of a request that keeps the place of its connection once all of it has come.
+#[derive(Debug)]
+pub(super) struct ArrivingBody<B> {
+    body: B,
+    place: Arc<AdminPlace>,
+}
+
+impl<B: Body> ArrivingBody<B> {
+    /// Watches `body` arrive; one without a byte is here already.
+    pub(super) fn new(body: B, place: Arc<AdminPlace>) -> Self {
+        if body.is_end_stream() {
+            place.keep();
+        }
+        Self { body, place }
+    }
+}
+
+impl<B: Body + Unpin> Body for ArrivingBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.place.keep();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

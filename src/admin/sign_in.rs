@@ -12,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, html};
 use politesse_robots::origin::Scheme;
 
 use super::access::{Access, AccessRefusal, Pass};
@@ -42,20 +42,56 @@ pub(super) async fn require_sign_in(
     next: Next,
 ) -> Response {
     // Programs are told that their token is wrong.
-    let may_sign_in =
-        *request.method() == Method::GET && !request.headers().contains_key(header::AUTHORIZATION);
-    let here = request.uri().clone();
+    let may_sign_in = !request.headers().contains_key(header::AUTHORIZATION);
+    let is_linked = is_linked(&request);
+    let target = match *request.method() {
+        Method::GET => request.uri().path_and_query(),
+        // A form is gone with its session.
+        _ => None,
+    };
+    let here = target.map_or_else(|| "/".to_owned(), ToString::to_string);
     match state.access.admit(request).await {
         Ok(request) => next.run(request).await,
+        Err(AccessRefusal::NoPass) if is_linked => {
+            go_on(&format!("{}{}", state.base_path, own_path(Some(&here))))
+        }
         Err(AccessRefusal::NoPass) if may_sign_in => {
-            let here = here.path_and_query().map_or("/", |here| here.as_str());
             let query = form_urlencoded::Serializer::new(String::new())
-                .append_pair("to", here)
+                .append_pair("to", &here)
                 .finish();
             see_other(&format!("{}/login?{query}", state.base_path), [])
         }
         Err(refusal) => refusal.into_response(),
     }
+}
+
+/// Reports whether a browser follows a link of another site: then it keeps the cookie
+/// of a session to itself (`SameSite=Strict`, RFC 6265bis).
+fn is_linked(request: &Request) -> bool {
+    let field = |name| request.headers().get(name);
+    let is_foreign =
+        field("sec-fetch-site").is_some_and(|site| site == "cross-site" || site == "same-site");
+    is_foreign
+        && *request.method() == Method::GET
+        && field("sec-fetch-mode").is_some_and(|mode| mode == "navigate")
+        && field("sec-fetch-dest").is_some_and(|place| place == "document")
+}
+
+/// Sends a browser to a page of ours from one of ours, which has its cookie sent.
+fn go_on(to: &str) -> Response {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { "politesse" }
+                meta http-equiv="refresh" content=(format!("0; url={to}"));
+            }
+            body { p { a href=(to) { "Go on to the page" } } }
+        }
+    };
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], page.into_string()).into_response()
 }
 
 /// Shows the page to sign in.

@@ -40,6 +40,7 @@ mod dashboard;
 mod dashboard_browser;
 mod dashboard_configuration;
 mod dashboard_crawlers;
+mod dashboard_doors;
 mod dashboard_live;
 mod dashboard_past;
 mod dashboard_reports;

@@ -48,7 +48,8 @@ pub(crate) async fn release(
     // The body takes the request, and with it the address that the record names.
     let by = giver(&request);
     let Ok(form) = to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+        let text = format!("a form has {FORM_BYTES_MAX} bytes at most\n");
+        return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
     };
     let value = |wanted: &str| {
         let mut fields = form_urlencoded::parse(&form);

@@ -1,0 +1,174 @@
+//! The doors of the admin listener: who gets in, and who keeps others out. All of it is
+//! ours.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::dashboard::{Browser, post};
+use crate::kit::certificates::TestCa;
+use crate::kit::client::{Crawler, Reply};
+use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::{run, soon};
+
+/// More connections than are served at a time.
+const MANY: usize = 80;
+
+async fn ask(browser: &Browser, line: &str, fields: &[&str]) -> Reply {
+    let admin = browser.proxy.admin();
+    let host = format!("Host: {admin}");
+    let lines = [&[line, &*host][..], fields].concat();
+    Crawler::to(admin).await.ask(&lines).await
+}
+
+async fn healthz(proxy: &Proxy) -> u16 {
+    let host = format!("Host: {}", proxy.admin());
+    let mut client = Crawler::to(proxy.admin()).await;
+    client.ask(&["GET /healthz HTTP/1.1", &host]).await.status()
+}
+
+#[test]
+fn bodies_that_do_not_come_keep_nobody_out() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let admin = proxy.admin();
+        let mut waiting = Vec::new();
+        for _ in 0..MANY {
+            let head =
+                format!("POST /login HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 16000\r\n\r\nto");
+            let mut client = Crawler::to(admin).await;
+            client.send(head.as_bytes()).await;
+            waiting.push(client);
+        }
+        assert_eq!(healthz(&proxy).await, 200);
+        assert!(soon("an end", waiting[0].closes()).await);
+    });
+}
+
+#[test]
+fn handshakes_that_nobody_goes_on_with_give_way() {
+    run(async {
+        let config = Config::default()
+            .set("admin.tls_cert = \"admin.pem\"")
+            .set("admin.tls_key = \"admin.key\"");
+        let place = Place::with(&config);
+        let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
+        std::fs::write(place.path("admin.pem"), cert).unwrap();
+        std::fs::write(place.path("admin.key"), key).unwrap();
+        let mode = Permissions::from_mode(0o600);
+        std::fs::set_permissions(place.path("admin.key"), mode).unwrap();
+        let proxy = place.start().await;
+        let mut begun = Vec::new();
+        for _ in 0..MANY {
+            let mut client = Crawler::to(proxy.admin()).await;
+            client.send(&[0x16, 3, 1]).await;
+            begun.push(client);
+        }
+        assert_eq!(healthz(&proxy).await, 200);
+        // Its descriptor is free at once, not after the time of a handshake.
+        assert!(soon("an end", begun[0].closes()).await);
+    });
+}
+
+#[test]
+fn a_link_from_another_site_leads_to_the_view() {
+    run(async {
+        let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
+        let linked = [
+            "Sec-Fetch-Site: cross-site",
+            "Sec-Fetch-Mode: navigate",
+            "Sec-Fetch-Dest: document",
+        ];
+        // Without the cookie, which browsers keep back (SameSite=Strict).
+        let line = "GET /polite/decisions?host=o.test&verdict=disallow HTTP/1.1";
+        let reply = ask(&browser, line, &linked).await;
+        assert_eq!(reply.status(), 200);
+        let way = "/polite/decisions?host=o.test&amp;verdict=disallow";
+        let page = reply.text();
+        assert!(page.contains(&format!("0; url={way}")), "{page}");
+        assert!(page.contains(&format!("href=\"{way}\"")), "{page}");
+        assert!(!page.contains("private"), "{page}");
+        // Then it is a page of ours that asks.
+        let own = ["Sec-Fetch-Site: same-origin", &browser.cookie];
+        let reply = ask(&browser, line, &own).await;
+        assert!(reply.text().contains("/private/2"), "{}", reply.text());
+        let reply = ask(&browser, line, &own[..1]).await;
+        assert_eq!(reply.status(), 303);
+        let login = "GET /polite/login?to=%2Fdecisions HTTP/1.1";
+        assert_eq!(ask(&browser, login, &linked).await.status(), 200);
+        // Neither a frame nor a script gets anything.
+        let framed = [linked[0], linked[1], "Sec-Fetch-Dest: iframe"];
+        assert_eq!(ask(&browser, line, &framed).await.status(), 303);
+        let outside = "GET /polite//evil.test/ HTTP/1.1";
+        let page = ask(&browser, outside, &linked).await.text();
+        assert!(!page.contains("evil.test"), "{page}");
+    });
+}
+
+#[test]
+fn a_form_that_is_refused_is_told_why() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let admin = browser.proxy.admin();
+        let token = browser.form_token().await;
+        let form = format!("form_token={token}&host=o.test&reason=a");
+        let foreign = [&*browser.cookie, "Origin: http://evil.test"];
+        let reply = post(admin, "/queues", &foreign, &form).await;
+        assert_eq!(reply.status(), 403);
+        for named in ["(Origin: http://evil.test)", &format!("http://{admin}")] {
+            assert!(reply.text().contains(named), "{}", reply.text());
+        }
+        let own = format!("Origin: http://{admin}");
+        let long = format!("{form}&robots={}", "a".repeat(3 << 20));
+        let reply = post(admin, "/test", &[&browser.cookie, &own], &long).await;
+        assert_eq!(reply.status(), 413);
+        assert!(reply.text().contains("bytes at most"));
+        // Without a session: the page to sign in, not a browser's own box.
+        let reply = post(admin, "/queues", &[&own], &form).await;
+        assert_eq!(
+            (reply.status(), reply.head.value("location")),
+            (303, "/login?to=%2F")
+        );
+        // Who is no browser is told so.
+        let wrong = [&*own, "Authorization: Bearer no"];
+        assert_eq!(post(admin, "/queues", &wrong, &form).await.status(), 401);
+    });
+}
+
+#[test]
+fn a_proxy_in_front_may_name_the_port_of_its_scheme() {
+    run(async {
+        let config = Config::default()
+            .set("admin.hosts = [\"dash.test\"]")
+            .set("admin.trusted_proxies = [\"127.0.0.1\"]");
+        let proxy = config.start().await;
+        let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
+        let form = format!("token={}", token.trim());
+        let front = [
+            "X-Forwarded-Host: dash.test:443",
+            "X-Forwarded-Proto: https",
+            "Origin: https://dash.test",
+        ];
+        let reply = post(proxy.admin(), "/login", &front, &form).await;
+        assert_eq!(reply.status(), 303, "{}", reply.text());
+    });
+}
+
+#[test]
+fn what_is_no_page_is_told() {
+    run(async {
+        let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
+        let reply = browser.get("/nothing").await;
+        assert_eq!(
+            (reply.status(), &*reply.text()),
+            (404, "there is no such page; begin at /\n")
+        );
+        let reply = browser.get("/logout").await;
+        assert_eq!(
+            (reply.status(), &*reply.text()),
+            (405, "this method is not for this page\n")
+        );
+        // The host of an absolute target counts below the base path, too.
+        let foreign = "GET http://evil.test/polite/healthz HTTP/1.1";
+        assert_eq!(ask(&browser, foreign, &[]).await.status(), 421);
+    });
+}

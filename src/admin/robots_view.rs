@@ -3,14 +3,19 @@
 //!
 //! Does not know what a mark says.
 
+use std::collections::{BTreeSet, HashMap};
+
 use maud::{Markup, html};
 use politesse_robots::RobotsTxt;
 
 use crate::page::words::{number, shown};
 
-/// Lines that are shown. A file of 500 KiB may have more of them, and a browser would
-/// take seconds for it.
-const LINES_MAX: usize = 5_000;
+/// Lines that are shown from the first on. A file of 500 KiB may have more of them, and
+/// a browser would take seconds for it.
+const LINES_MAX: u32 = 5_000;
+/// Lines around a mark that are shown wherever it is, and such marks at most.
+const AROUND: u32 = 3;
+const LATE_MARKS_MAX: usize = 200;
 /// Characters of a line that are shown.
 const LINE_MAX: usize = 2_000;
 
@@ -20,13 +25,27 @@ pub(super) struct LineMark {
     pub(super) note: Markup,
 }
 
-/// Shows the lines of a file.
+/// Shows the lines of a file: the first ones, and those around a mark.
 pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
     let count = robots.numbered_lines().count();
+    let is_long = usize::try_from(LINES_MAX).is_ok_and(|max| max < count);
+    let late = marks.iter().filter(|mark| LINES_MAX < mark.line);
+    let around: BTreeSet<u32> = late
+        .take(LATE_MARKS_MAX)
+        .flat_map(|mark| mark.line.saturating_sub(AROUND)..=mark.line.saturating_add(AROUND))
+        .collect();
+    // The first mark of a line counts. By line, since a hostile file has a mark at each.
+    let mut by_line: HashMap<u32, &LineMark> = HashMap::new();
+    for mark in marks {
+        by_line.entry(mark.line).or_insert(mark);
+    }
+    let lines = robots.numbered_lines();
+    let shown = lines.filter(|(at, _)| *at <= LINES_MAX || around.contains(at));
     html! {
-        @if LINES_MAX < count {
+        @if is_long {
             p class="small" {
-                "The first " (number(LINES_MAX as u64)) " lines of " (number(count as u64)) "."
+                "The first " (number(LINES_MAX.into())) " lines of " (number(count as u64))
+                @if !around.is_empty() { ", and those around a mark" } "."
             }
         }
         // A region that scrolls can be reached by keyboard (WCAG 2.2, 2.1.1).
@@ -37,17 +56,26 @@ pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
                     tr { th scope="col" class="n" { "line" } th scope="col" { "text" } }
                 }
                 tbody {
-                    @for (at, text) in robots.numbered_lines().take(LINES_MAX) {
-                        @let mark = marks.iter().find(|mark| mark.line == at);
-                        tr id=(format!("L{at}")) class=[mark.map(|_| "decided")] {
-                            th scope="row" class="n" { a href=(format!("#L{at}")) { (at) } }
-                            td {
-                                code { bdi { (shown(&text, LINE_MAX)) } }
-                                @if let Some(mark) = mark { " " (mark.note) }
-                            }
+                    @for (at, text) in shown {
+                        @let is_behind_gap = LINES_MAX < at && !around.contains(&(at - 1));
+                        @if is_behind_gap && at != LINES_MAX + 1 {
+                            tr { th scope="row" class="n" { "…" } td { "lines left out" } }
                         }
+                        (line(at, &text, by_line.get(&at).copied()))
                     }
                 }
+            }
+        }
+    }
+}
+
+fn line(at: u32, text: &str, mark: Option<&LineMark>) -> Markup {
+    html! {
+        tr id=(format!("L{at}")) class=[mark.map(|_| "decided")] {
+            th scope="row" class="n" { a href=(format!("#L{at}")) { (at) } }
+            td {
+                code { bdi { (shown(text, LINE_MAX)) } }
+                @if let Some(mark) = mark { " " (mark.note) }
             }
         }
     }

@@ -15,7 +15,7 @@ use super::counting::{SumsApart, SumsByReference};
 use super::decision_row::DECISIONS;
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
-use super::filter::DecisionFilter;
+use super::filter::{DecisionFilter, normal_host};
 use super::pages::NumberedTable;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
@@ -31,6 +31,8 @@ SELECT d.seq, d.time_us, d.origin, d.crawler, d.leaf, e.sent, e.leaf
 FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
     ..DECISIONS
 };
+
+const ORIGINS: &str = "SELECT id, origin FROM origin WHERE host = ?";
 
 /// Facts about the decisions of a report.
 #[derive(Debug)]
@@ -133,17 +135,49 @@ pub fn report_facts(
     })
 }
 
-/// Sums the decisions that meet `filter`, of which times and host count and nothing
-/// else, by host and ruling.
+/// Sums of the decisions at one origin with the same ruling.
+#[derive(Debug, Clone)]
+pub struct OriginRulingSums {
+    /// The origin.
+    pub origin: Arc<str>,
+    /// The ruling.
+    pub ruling: Arc<StoredRuling>,
+    /// The sums.
+    pub sums: DecisionSums,
+}
+
+/// Sums all decisions about `host` by origin and ruling.
 ///
 /// # Errors
 ///
 /// [`AuditError::Read`], [`AuditError::TooManySums`].
-pub fn ruling_sums(
-    reader: &AuditReader,
-    filter: &DecisionFilter,
-) -> Result<Vec<RulingSums>, AuditError> {
-    rulings(reader, filter, &mut KeyTexts::new(&reader.connection))
+pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingSums>, AuditError> {
+    let filter = DecisionFilter {
+        host: Some(host.to_owned()),
+        ..DecisionFilter::default()
+    };
+    let mut statement = reader.connection.prepare_cached(ORIGINS)?;
+    let named = statement.query_map([normal_host(host)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let origins: HashMap<i64, Arc<str>> = named.collect::<rusqlite::Result<_>>()?;
+    let mut texts = KeyTexts::new(&reader.connection);
+    let mut sums = SumsByReference::new(SumsApart {
+        by_hour: false,
+        by_origin: true,
+    });
+    sums.add_decisions(reader, &filter)?;
+    let mut found = Vec::new();
+    for (references, entry) in sums.iter() {
+        let Some(origin) = origins.get(&references.origin) else {
+            continue;
+        };
+        let ruling = texts.ruling(references.ruling)?;
+        found.push(OriginRulingSums {
+            origin: Arc::clone(origin),
+            sums: DecisionSums::ruled(entry, &ruling),
+            ruling,
+        });
+    }
+    Ok(found)
 }
 
 fn hours(

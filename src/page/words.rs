@@ -43,15 +43,21 @@ pub(crate) fn number(count: u64) -> String {
     text
 }
 
-/// Writes a number with a noun: in the plural, but for one. A
-/// noun in -y ends in -ies then.
+/// Writes a number with a noun: in the plural, but for one.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
-        _ => match noun.strip_suffix('y') {
-            Some(begin) => format!("{} {begin}ies", number(count)),
-            None => format!("{} {noun}s", number(count)),
-        },
+        _ => format!("{} {}", number(count), plural(noun)),
+    }
+}
+
+fn plural(noun: &str) -> String {
+    let is_hissed = ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end));
+    match noun.strip_suffix('y') {
+        // key, keys; entry, entries
+        Some(begin) if !begin.ends_with(['a', 'e', 'o', 'u']) => format!("{begin}ies"),
+        None if is_hissed => format!("{noun}es"),
+        _ => format!("{noun}s"),
     }
 }
 

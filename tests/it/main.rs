@@ -41,6 +41,7 @@ mod dashboard_browser;
 mod dashboard_configuration;
 mod dashboard_crawlers;
 mod dashboard_doors;
+mod dashboard_hosts;
 mod dashboard_live;
 mod dashboard_past;
 mod dashboard_reports;

@@ -101,5 +101,9 @@ fn a_back_off_is_ended_in_the_dashboard() {
         let events = proxy.place().run(&["audit", "events"]).await;
         let line = "backoff_released o.test  by admin token from 127.0.0.1: asked its <owner>\n";
         assert!(events.stdout.contains(line), "{events:?}");
+        let page = browser.get("/hosts?host=o.test").await.text();
+        for told in ["admin token from 127.0.0.1", "asked its &lt;owner&gt;"] {
+            assert!(page.contains(told), "{told}: {page}");
+        }
     });
 }

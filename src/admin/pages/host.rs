@@ -4,7 +4,7 @@
 //! Does not know how a robots.txt is read.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, 
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
 use crate::audit::AuditError;
-use crate::audit::filter::{DecisionFilter, EventFilter};
+use crate::audit::filter::EventFilter;
 use crate::audit::reader::AuditReader;
-use crate::audit::report::ruling_sums;
+use crate::audit::report::origin_sums;
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, fetched_versions};
 use crate::audit::stats::DecisionSums;
@@ -59,6 +59,9 @@ struct HostPage {
     /// Version that is shown as a whole.
     #[serde(skip)]
     shown: Option<ShownFile>,
+    /// Whether another version was asked for than the host has.
+    #[serde(skip)]
+    is_unknown_version: bool,
 }
 
 /// Version of a robots.txt.
@@ -75,11 +78,20 @@ struct VersionJson {
     sha256: Option<String>,
 }
 
-/// Rule that decided at the host, and the line that it was on.
+/// Line of the robots.txt of an origin that decided, in any of its versions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct DecidingLine {
+    origin: String,
+    line: u32,
+    /// Text of the line, without comment and outer blanks.
+    rule: String,
+}
+
+/// Line that decided, with its requests.
 #[derive(Debug, Serialize)]
 struct RuleJson {
-    line: u32,
-    rule: String,
+    #[serde(flatten)]
+    deciding: DecidingLine,
     requests: u64,
 }
 
@@ -90,11 +102,16 @@ struct BackOffJson {
     kind: String,
     status: Option<u16>,
     until: Timestamp,
+    /// Who ended it, and the reason that was given.
+    actor: Option<String>,
+    reason: Option<String>,
 }
 
 /// Version that is shown, and the one that it is compared with.
 struct ShownFile {
     digest: Digest,
+    /// Origins that have had it.
+    origins: BTreeSet<String>,
     body: Vec<u8>,
     /// The version of before, where the differences are wanted.
     previous: Option<Vec<u8>>,
@@ -210,37 +227,31 @@ impl HostPage {
         let mut versions = fetched_versions(reader, &RobotsOwner::Host(host.clone()))?;
         versions.sort_by_key(|version| version.snapshot.fetched_at);
         versions.reverse();
+        let shown = ShownFile::find(reader, &versions, query)?;
         // A site that changes its file with each fetch is not to fill the page.
         versions.truncate(VERSIONS_MAX);
-        let shown = ShownFile::find(reader, &versions, query)?;
-        let of_host = DecisionFilter {
-            host: Some(host.clone()),
-            ..DecisionFilter::default()
-        };
         let mut sums = DecisionSums::default();
-        let mut counts: BTreeMap<(u32, String), u64> = BTreeMap::new();
-        for entry in ruling_sums(reader, &of_host)? {
-            // A roll-up is of whole parts: it has other hosts, too.
-            if *entry.host != *host {
-                continue;
-            }
+        let mut counts: BTreeMap<DecidingLine, u64> = BTreeMap::new();
+        for entry in origin_sums(reader, &host)? {
             sums.add(&entry.sums);
             if let (Some(line), Some(rule)) = (entry.ruling.line, &entry.ruling.rule) {
-                *counts.entry((line, rule.clone())).or_default() += entry.sums.requests;
+                let deciding = DecidingLine {
+                    origin: entry.origin.to_string(),
+                    line,
+                    rule: rule.clone(),
+                };
+                *counts.entry(deciding).or_default() += entry.sums.requests;
             }
         }
         let mut rules: Vec<_> = counts
             .into_iter()
-            .map(|((line, rule), requests)| RuleJson {
-                line,
-                rule,
-                requests,
-            })
+            .map(|(deciding, requests)| RuleJson { deciding, requests })
             .collect();
         rules.sort_by_key(|rule| Reverse(rule.requests));
         // A robots.txt may have a hundred thousand rules, and a site may use each.
         rules.truncate(RULES_MAX);
         Ok(Self {
+            is_unknown_version: query.sha256.is_some() && shown.is_none(),
             back_offs: back_offs(reader, &host)?,
             host,
             requests: sums.requests,
@@ -296,7 +307,11 @@ impl HostPage {
 
     fn file(&self, visit: &Visit) -> Markup {
         let Some(file) = &self.shown else {
-            return html! { h2 { "robots.txt" } p { "None of this host is on record." } };
+            let text = match self.is_unknown_version {
+                true => "This version is not one of this host.",
+                false => "None of this host is on record.",
+            };
+            return html! { h2 { "robots.txt" } p { (text) } };
         };
         if let Some(previous) = &file.previous {
             let diff = LineDiff::new(previous, &file.body);
@@ -312,24 +327,45 @@ impl HostPage {
         html! {
             h2 { "robots.txt" }
             p class="small" { "SHA-256 " code { (file.digest) } }
-            (robots_lines(&robots, &self.marks(&robots, visit)))
+            @let marks = self.marks(file, &robots, visit);
+            @if !marks.is_empty() {
+                p class="small" {
+                    "Lines that have decided are marked, with all requests that the same line \
+                     decided at " @for origin in &file.origins { (foreign(origin)) " " }
+                    ", in this version or another."
+                }
+            }
+            (robots_lines(&robots, &marks))
         }
     }
 
-    /// Makes the marks at the lines that have decided. A line counts if it has the
-    /// rule that decided then: another version may have another one there.
-    fn marks(&self, robots: &RobotsTxt, visit: &Visit) -> Vec<LineMark> {
+    /// Makes the marks at the lines that have decided. A line counts if it is the one
+    /// that decided then: another version may have another one there.
+    fn marks(&self, file: &ShownFile, robots: &RobotsTxt, visit: &Visit) -> Vec<LineMark> {
+        let mut requests: BTreeMap<(u32, &str), u64> = BTreeMap::new();
+        let is_of_file = |rule: &&RuleJson| file.origins.contains(&*rule.deciding.origin);
+        for RuleJson {
+            deciding,
+            requests: decided,
+        } in self.rules.iter().filter(is_of_file)
+        {
+            *requests.entry((deciding.line, &deciding.rule)).or_default() += decided;
+        }
         let mut marks = Vec::new();
-        for (at, text) in robots.numbered_lines() {
-            let of_line = self.rules.iter().filter(|rule| rule.line == at);
-            for rule in of_line.filter(|rule| text.contains(&*rule.rule)) {
-                let query = self.rows().with("rule", &rule.rule);
-                let text = format!("◀ decided {}", counted(rule.requests, "request"));
-                marks.push(LineMark {
-                    line: at,
-                    note: rows_link(visit, &query, &text),
-                });
+        for ((line, rule), requests) in requests {
+            let text = robots.line(line).unwrap_or_default();
+            let written = text.split('#').next().unwrap_or_default();
+            if written.trim_start_matches('\u{feff}').trim() != rule {
+                continue;
             }
+            marks.push(LineMark {
+                line,
+                note: html! {
+                    "◀ decided " (counted(requests, "request")) " "
+                    // The record is searched by the rule, which others may have, too.
+                    (rows_link(visit, &self.rows().with("rule", rule), "by this rule"))
+                },
+            });
         }
         marks
     }
@@ -414,6 +450,8 @@ impl HostPage {
                                 th scope="col" { "event" }
                                 th scope="col" { "status" }
                                 th scope="col" { "until" }
+                                th scope="col" { "ended by" }
+                                th scope="col" { "reason" }
                             }
                         }
                         tbody {
@@ -423,6 +461,8 @@ impl HostPage {
                                     td { (foreign(&entry.kind)) }
                                     td { @if let Some(status) = entry.status { (status) } }
                                     td class="t" { (time(entry.until)) }
+                                    td { @if let Some(actor) = &entry.actor { (foreign(actor)) } }
+                                    td { @if let Some(reason) = &entry.reason { (foreign(reason)) } }
                                 }
                             }
                         }
@@ -461,8 +501,12 @@ impl ShownFile {
             Some(previous) => reader.body(previous)?,
             None => None,
         };
+        let with_it = versions
+            .iter()
+            .filter(|version| version.snapshot.sha256 == Some(digest));
         Ok(Some(Self {
             digest,
+            origins: with_it.map(|version| version.origin.clone()).collect(),
             body,
             previous,
         }))
@@ -497,6 +541,8 @@ fn back_offs(reader: &AuditReader, host: &str) -> Result<Vec<BackOffJson>, Audit
             kind: event.kind,
             status: event.status,
             until: event.until,
+            actor: event.actor,
+            reason: event.reason,
         });
         match found.len() < BACK_OFFS_MAX {
             true => ControlFlow::Continue(()),

@@ -1,0 +1,106 @@
+//! The page of a host marks the lines that decided, and no others. All of it is ours.
+
+use std::fmt::Write as _;
+
+use crate::dashboard::Browser;
+use crate::kit::client::get;
+use crate::kit::origin::Script;
+use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::run;
+
+/// Returns what a page says at a line of a robots.txt.
+fn line(page: &str, number: u32) -> &str {
+    let begin = format!("<tr id=\"L{number}\"");
+    let Some((_, rest)) = page.split_once(&begin) else {
+        return "";
+    };
+    rest.split("</tr>").next().unwrap()
+}
+
+#[test]
+fn a_line_that_never_decided_is_not_marked() {
+    run(async {
+        let before = "User-agent: *\nDisallow: /p\nDisallow: /same # always\n";
+        let first = Script::robots(before).start().await;
+        let proxy = resolve("o.test", first.address()).start().await;
+        for path in ["p", "p/2", "same"] {
+            get(&proxy, &format!("http://o.test/{path}")).await;
+        }
+        proxy.place().completed(3).await;
+        let place = proxy.stop().await;
+        // The next process asks for the file again.
+        place.database().execute("DELETE FROM kept", []).unwrap();
+        let after = "User-agent: *\nDisallow: /private-area\nDisallow: /same\n";
+        let second = Script::robots(after).start().await;
+        place.configure(&resolve("o.test", second.address()));
+        let browser = Browser::idle(place).await;
+        get(&browser.proxy, "http://o.test/same").await;
+        browser.proxy.place().completed(4).await;
+        let page = browser.get("/hosts?host=o.test").await.text();
+        assert!(line(&page, 2).contains("/private-area"), "{page}");
+        assert!(!line(&page, 2).contains("decided"), "{}", line(&page, 2));
+        // In both versions the same line decided.
+        let same = line(&page, 3);
+        assert!(same.contains("decided 2 requests"), "{same}");
+        let unknown = browser.get("/hosts?host=o.test&sha256=0").await.text();
+        let said = "This version is not one of this host.";
+        assert!(unknown.contains(said), "{unknown}");
+    });
+}
+
+#[test]
+fn a_line_counts_at_its_own_origin() {
+    run(async {
+        let robots = "User-agent: *\nDisallow: /p\n";
+        let first = Script::robots(robots).start().await;
+        let second = Script::robots(&format!("# another\n{robots}"))
+            .start()
+            .await;
+        let config = Config::default().set("egress.allow = [\"127.0.0.0/8\"]");
+        let browser = Browser::idle(Place::with(&config)).await;
+        for (origin, path) in [(&first, "p"), (&first, "p/2"), (&second, "p")] {
+            let url = format!("http://{}/{path}", origin.address());
+            get(&browser.proxy, &url).await;
+        }
+        browser.proxy.place().completed(3).await;
+        let json = browser.json("/api/v1/hosts?host=127.0.0.1").await;
+        let versions = json["versions"].as_array().unwrap();
+        for (origin, at, decided) in [
+            (&first, 2, "decided 2 requests "),
+            (&second, 3, "decided 1 request "),
+        ] {
+            let name = format!("http://{}", origin.address());
+            let version = versions.iter().find(|version| version["origin"] == *name);
+            let sha256 = version.unwrap()["sha256"].as_str().unwrap();
+            let path = format!("/hosts?host=127.0.0.1&sha256={sha256}");
+            let page = browser.get(&path).await.text();
+            assert!(line(&page, at).contains(decided), "{page}");
+        }
+        assert_eq!(json["rules"].as_array().unwrap().len(), 2, "{json}");
+    });
+}
+
+#[test]
+fn a_line_that_decided_is_shown_wherever_it_is() {
+    run(async {
+        let mut robots = "User-agent: *\n".to_owned();
+        for number in 0..6000 {
+            writeln!(robots, "Disallow: /never/{number}").unwrap();
+        }
+        robots.push_str("Disallow: /late\n");
+        let origin = Script::robots(&robots).start().await;
+        let config = Config::default().resolve("o.test", origin.address());
+        let browser = Browser::idle(Place::with(&config)).await;
+        get(&browser.proxy, "http://o.test/late").await;
+        let rows = browser.proxy.place().completed(1).await;
+        for path in [
+            "/hosts?host=o.test",
+            &format!("/decisions/{}", rows[0]["seq"]),
+        ] {
+            let page = browser.get(path).await.text();
+            assert!(line(&page, 6002).contains("decided"), "{path}");
+            assert!(line(&page, 5999).contains("/never/5997") && line(&page, 5998).is_empty());
+            assert!(page.contains("lines left out"));
+        }
+    });
+}

@@ -337,7 +337,7 @@ fn a_record_that_cannot_be_read_is_told_with_a_way_out() {
         }
         std::fs::remove_file(&file).unwrap();
         let said = list().await;
-        assert!(said.contains("--config FILE, audit.path"), "{said}");
+        assert!(said.contains("--config FILE, audit.store"), "{said}");
     });
 }
 

@@ -3,6 +3,7 @@
 
 use crate::audit_replay::recorded;
 use crate::dashboard::Browser;
+use crate::kit::client::get;
 use crate::kit::origin::Origin;
 use crate::kit::proxy::{Config, Place};
 use crate::kit::run;
@@ -89,5 +90,32 @@ fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
         assert!(reading.contains("Judged as"), "{reading}");
         let overridden = ask("http://q.test/private").await;
         assert!(overridden.contains("answer allow"), "{overridden}");
+    });
+}
+
+// Ours: the page says what would be done, not what would be if the proxy enforced.
+#[test]
+fn a_test_of_a_url_says_what_the_proxy_would_do() {
+    run(async {
+        let config = Config::default().set("enforcement.mode = \"report\"");
+        let browser = Browser::new(config).await;
+        let ask = async |query: &str| {
+            let target = format!("/test?agent=ExampleBot/1.0&url=http://o.test/private&{query}");
+            browser.get(&target).await.text()
+        };
+        let page = ask("").await;
+        assert!(page.contains("answer disallow"), "{page}");
+        assert!(page.contains("forwarded all the same"), "{page}");
+        let to_come = ask("at=2999-01-01").await;
+        assert!(to_come.contains("one that is over is wanted"), "{to_come}");
+        // No number leads to more than it counts: a star at the end would be a pattern.
+        get(&browser.proxy, "http://o.test/open*").await;
+        let rows = browser.proxy.place().completed(5).await;
+        let is_it = |row: &&serde_json::Value| row["url"] == "http://o.test/open*";
+        let seq = &rows.iter().find(is_it).unwrap()["seq"];
+        let page = browser.get(&format!("/decisions/{seq}")).await.text();
+        assert!(!page.contains(">this URL<"), "{page}");
+        let other = browser.get(&format!("/decisions/{}", rows[0]["seq"])).await;
+        assert!(other.text().contains(">this URL<"), "{}", other.text());
     });
 }

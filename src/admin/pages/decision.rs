@@ -67,6 +67,9 @@ pub(crate) async fn api(
 /// million that would take seconds, and the page leads to all of them anyway.
 const COUNT_TIME: Duration = Duration::from_millis(30);
 
+/// Bytes of a URL in a link: each may take three there.
+const LINKED_URL_MAX: usize = 16 << 10;
+
 const NO_DECISION: &str = "The record has no decision of this number.";
 
 async fn find(dashboard: &Dashboard, number: &str) -> Result<Option<DecisionDetails>, AuditError> {
@@ -122,8 +125,10 @@ fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
     let all = DecisionQuery::default;
     html! {
         p class="actions" {
-            // A redacted URL is none that could be asked for.
-            @if !details.record.is_redacted() {
+            // A redacted URL is none that could be asked for; one that ends in a star stands
+            // for many; and one that is too long is refused as a target.
+            @let url = &details.record.url;
+            @if !details.record.is_redacted() && !url.ends_with('*') && url.len() <= LINKED_URL_MAX {
                 (rows_link(visit, &all().with("url", &details.record.url), "this URL"))
             }
             @if let Some(host) = &host {

@@ -29,8 +29,8 @@ use crate::admin::visit::Visit;
 use crate::audit::robots_history::robots_for;
 use crate::clock;
 use crate::decision::access::Cause;
-use crate::decision::decide::Evidence;
-use crate::decision::record::StoredRuling;
+use crate::decision::decide::{Decision, Evidence};
+use crate::decision::record::{Effect, StoredRuling};
 use crate::decision::ruling::with_served_forms;
 use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use crate::explain::facts::meaning;
@@ -95,7 +95,8 @@ pub(crate) async fn ask(
     request: Request,
 ) -> Response {
     let Ok(form) = to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
-        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+        let text = format!("a form has {FORM_BYTES_MAX} bytes at most\n");
+        return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
     };
     let query = TestQuery::parse(&form);
     respond(&dashboard, &visit, &arrival, &query).await
@@ -174,7 +175,25 @@ async fn answer(
     let planned = (dashboard.plan.0)(asked).await;
     let plans = planned.map_err(|error| format!("Crawler: {error}"))?;
     Ok(html! {
-        @for plan in &plans { (by_plan(plan, &files.note)) }
+        @for plan in &plans {
+            @match (&plan.decision, query.fetch) {
+                (Some(decision), _) => { (by_decision(plan, decision, &files.note)) }
+                (None, Some(())) => {
+                    p class="answer" {
+                        b { "Not known. " }
+                        "The site was asked for its robots.txt and has not answered yet. Test again \
+                         in a while, or paste one."
+                    }
+                }
+                (None, None) => {
+                    p class="answer" {
+                        b { "Not known. " }
+                        "The robots.txt of this site is not in the cache. Have the site asked, or \
+                         paste one."
+                    }
+                }
+            }
+        }
     })
 }
 
@@ -196,6 +215,10 @@ impl TestQuery {
             "" => None,
             text => Some(time(text).map_err(|wanted| format!("Time: {wanted}"))?),
         };
+        // What a site will have then is known to nobody.
+        if at.is_some_and(|at| clock::now() < at) {
+            return Err("Time: one that is over is wanted.".to_owned());
+        }
         if !self.robots.trim().is_empty() {
             return Ok(self.pasted(origin, at.unwrap_or_else(clock::now)));
         }
@@ -276,15 +299,7 @@ fn given(snapshot: Arc<Snapshot>, at: Timestamp) -> RobotsSource {
 }
 
 /// Shows what the proxy would decide, by the files that `note` tells of.
-fn by_plan(plan: &Plan, note: &Markup) -> Markup {
-    let Some(decision) = &plan.decision else {
-        return html! {
-            p class="answer" {
-                b { "Not known. " }
-                "The robots.txt of this site is not in the cache. Have the site asked, or paste one."
-            }
-        };
-    };
+fn by_decision(plan: &Plan, decision: &Decision, note: &Markup) -> Markup {
     let evidence = decision.evidence();
     let ruling = StoredRuling::of(evidence);
     let snapshot = evidence.snapshot.as_ref();
@@ -300,6 +315,9 @@ fn by_plan(plan: &Plan, note: &Markup) -> Markup {
             @if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
                 ": " a href=(format!("#L{line}")) { "line " (line) } ", " (code(rule))
             }
+        }
+        @if plan.effect() == Some(Effect::Reported) {
+            p class="note" { "Report mode: it is forwarded all the same, and recorded as this." }
         }
         (note)
         @if let Some(start) = &plan.start {

@@ -15,6 +15,8 @@ use super::back_off::{
     BackOff, BackOffChange, BackOffEvent, BackOffListener, ReleaseOrder, SavedUrl, UrlBackOff,
 };
 use super::ceilings::Ceilings;
+use super::fleet_part::FleetPart;
+use super::lease::LeaseStore;
 use super::options::Options;
 use super::schedule::Uptime;
 use crate::clock;
@@ -39,6 +41,8 @@ pub(super) struct Now {
     pub(super) uptime: Uptime,
     pub(super) wall: Timestamp,
     pub(super) active: Guard<Arc<ActivePace>>,
+    /// Part that this node plays in a fleet, if it is in one.
+    pub(super) fleet: Option<FleetPart>,
 }
 
 impl Now {
@@ -65,6 +69,15 @@ pub(super) struct PaceContext {
     pub(super) listener: OnceLock<BackOffListener>,
     /// Whether requests may no longer wait.
     pub(super) is_closed: AtomicBool,
+    /// Fleet that this node is in, if any.
+    pub(super) fleet: OnceLock<PaceFleet>,
+}
+
+/// Fleet that this node is in.
+#[derive(Debug)]
+pub(super) struct PaceFleet {
+    pub(super) store: Arc<dyn LeaseStore>,
+    pub(super) part: ArcSwap<FleetPart>,
 }
 
 impl PaceContext {
@@ -81,6 +94,7 @@ impl PaceContext {
             tasks,
             listener: OnceLock::new(),
             is_closed: AtomicBool::new(false),
+            fleet: OnceLock::new(),
         }
     }
 
@@ -108,6 +122,7 @@ impl PaceContext {
             uptime: self.uptime(),
             wall: clock::now(),
             active: self.active.load(),
+            fleet: self.fleet.get().map(|fleet| **fleet.part.load()),
         }
     }
 

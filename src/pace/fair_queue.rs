@@ -152,11 +152,19 @@ impl FairQueue {
     }
 
     fn serve_robots(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {
-        let waiter = self.robots.front_mut().ok_or(Uptime::MAX)?;
-        let started = host.start(waiter, now);
-        let grant = started.map_err(|delay| now.uptime.saturating_add(delay.recheck_after()))?;
-        let waiter = self.pop_robots().ok_or(now.uptime)?;
-        Ok((waiter, grant))
+        loop {
+            let waiter = self.robots.front_mut().ok_or(Uptime::MAX)?;
+            let delay = match host.start(waiter, now) {
+                Ok(grant) => return Ok((self.pop_robots().ok_or(now.uptime)?, grant)),
+                Err(delay) => delay,
+            };
+            if delay.scope != DelayScope::Request && !waiter.is_hopeless(&delay, now) {
+                return Err(now.uptime.saturating_add(delay.recheck_after()));
+            }
+            if let Some(waiter) = self.robots.pop_front() {
+                waiter.answer(Err(delay));
+            }
+        }
     }
 
     fn serve_page(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {

@@ -8,9 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::back_off::BackOff;
 use super::ceilings::CeilingClaim;
 use super::context::Now;
+use super::fleet_part::{FleetMode, FleetShare, HostHistory};
+use super::lease::HostLease;
 use super::policy::HostTerms;
 use super::request::{Grant, RequestsAhead, StartEstimate, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
@@ -25,6 +29,13 @@ use politesse_robots::origin::Host;
 
 /// Time for which an idle host is remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// Time after which a request is looked at again that waits for its host's lease.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
+
+const ELSEWHERE: &str = "another node of the fleet asks this host at present";
+
+const LOST: &str = "the store of the fleet does not answer (fleet.on_loss)";
 
 /// Shortest time between two looks at clients that may have stalled.
 const STALL_CHECK_MIN: Duration = Duration::from_millis(1);
@@ -55,6 +66,8 @@ pub(super) struct HostState {
     overruns: u32,
     /// Turns that were given up, and not reported yet.
     stalls: u32,
+    /// Lease, of a node in a fleet.
+    pub(super) lease: Option<Box<HostLease>>,
 }
 
 impl HostState {
@@ -67,6 +80,7 @@ impl HostState {
             watch: None,
             overruns: 0,
             stalls: 0,
+            lease: None,
         }
     }
 
@@ -91,6 +105,9 @@ impl HostState {
             return delay;
         }
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        if let Some(delay) = self.delay_of_fleet(waiter.kind, &limits, now) {
+            return delay;
+        }
         let next = self.schedule.next(waiter.kind, &limits, now.uptime);
         let back_off = limits.back_off_until.saturating_sub(now.uptime);
         let (wait, reason) = match next.wait() {
@@ -172,6 +189,11 @@ impl HostState {
         }
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
+        let of_fleet = self.delay_of_fleet(kind, &limits, now);
+        if let Some(delay) = of_fleet.or_else(|| self.delay_of_lease(now)) {
+            waiter.give_way();
+            return Err(delay);
+        }
         self.overruns += u32::from(self.schedule.overrun(kind, &limits, uptime));
         self.give_up_stalled(kind, &limits, now);
         let delay = self.schedule.next(kind, &limits, uptime);
@@ -187,6 +209,9 @@ impl HostState {
         if let Some(claim) = &mut waiter.claim {
             let started = claim.start(uptime, waiter.driver.as_ref());
             started.map_err(|until| Delay::of_crawler(Reason::Ceiling, now.end_at(until)))?;
+        }
+        if let Some(lease) = &mut self.lease {
+            lease.use_up();
         }
         Ok(Grant {
             start: self.schedule.start(kind, &limits, uptime)?,
@@ -206,6 +231,73 @@ impl HostState {
             waited: Duration::ZERO,
             arrival: None,
         })
+    }
+
+    /// Returns the delay of a request that may not start without the host's lease.
+    fn delay_of_lease(&mut self, now: &Now) -> Option<Delay> {
+        let is_leased = now.fleet?.mode == FleetMode::Leased;
+        let may_start = !is_leased || self.lease.as_mut()?.may_start(now.uptime);
+        let end = DelayEnd::OnEvent(LEASE_CHECK);
+        (!may_start).then(|| Delay::of_host(Reason::Ceiling, end).explained(ELSEWHERE))
+    }
+
+    /// Returns the delay of a request where the fleet has lost its store.
+    fn delay_of_fleet(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
+        match now.fleet?.mode {
+            FleetMode::Leased => None,
+            FleetMode::Alone(since) => {
+                // The nodes begin one after the other, so that they are no burst.
+                let own = self.schedule.step(kind, limits).saturating_mul(since.place);
+                let from = since.from.saturating_add(own / limits.share.nodes.max(1));
+                let end = DelayEnd::After(from.saturating_sub(now.uptime));
+                (now.uptime < from).then(|| Delay::of_host(Reason::Ceiling, end).explained(LOST))
+            }
+            FleetMode::Closed => {
+                let delay = Delay::of_host(Reason::Overload, DelayEnd::After(LEASE_CHECK));
+                Some(Delay {
+                    // Nobody waits for it: when the store is back nobody knows.
+                    scope: DelayScope::Request,
+                    ..delay.explained(LOST)
+                })
+            }
+        }
+    }
+
+    /// Describes the host to the next holder of its lease.
+    pub(super) fn history(&self, now: &Now) -> HostHistory {
+        let mut history = HostHistory {
+            back_off_end: self.back_off.end.map(|end| signed(end, now.uptime)),
+            incidents: self.back_off.incidents,
+            ..HostHistory::default()
+        };
+        self.schedule.tell(&mut history, now.uptime);
+        history.remembered = history.remembered.max(REMEMBERED);
+        if history.back_off_end.is_some() {
+            let left = self.back_off.until(now.uptime).unwrap_or_default();
+            let forgive = now.active.options.back_off.forgive;
+            let until = left.saturating_sub(now.uptime).saturating_add(forgive);
+            history.remembered = history.remembered.max(until);
+        }
+        history
+    }
+
+    /// Takes over what earlier holders of the lease knew.
+    pub(super) fn learn(&mut self, history: &HostHistory, now: Uptime) {
+        self.schedule.learn(history, now);
+        let Some(from_now) = history.back_off_end else {
+            return;
+        };
+        let end = time_at(from_now, now);
+        // What the store does not know yet may be a 429 of just now.
+        let is_untold = self.lease.as_ref().is_some_and(|lease| lease.is_untold());
+        let is_own = |own: Uptime| own.abs_diff(end) < LEASE_CHECK || is_untold && end < own;
+        if !self.back_off.end.is_some_and(is_own) {
+            self.back_off = BackOff {
+                end: Some(end),
+                incidents: history.incidents,
+                ..BackOff::default()
+            };
+        }
     }
 
     /// Returns the delay of a request for a URL that is left alone by itself.
@@ -275,14 +367,16 @@ impl HostState {
     /// Returns the limits of one request.
     fn limits(&self, records: Option<&PaceRecords>, kind: Kind, now: &Now) -> StartLimits {
         let terms = &*self.terms;
+        let share = now.fleet.map_or(FleetShare::WHOLE, |fleet| fleet.share);
         let mut limits = StartLimits {
-            in_flight: terms.in_flight,
+            in_flight: share.of_places(terms.in_flight),
             spacing: terms.rate.map_or(Duration::ZERO, |rate| rate.pause()),
             delay: Duration::ZERO,
             delay_reason: Reason::CrawlDelay,
             back_off_until: self.back_off.host_until(now.uptime).unwrap_or_default(),
             opens_at: Uptime::ZERO,
             max_turn: now.active.options.max_turn,
+            share,
         };
         // A short cut for most hosts, which have neither pace records nor
         // hours.
@@ -347,13 +441,17 @@ impl HostState {
             let duration = now.saturating_sub(grant.at);
             self.schedule.adapt(adaptive, duration, outcome);
         }
+        if let Some(lease) = &mut self.lease {
+            lease.end();
+        }
     }
 
     /// Returns the delay of a request without pace records of its own; `None`
     /// if it may start.
     pub(super) fn delay(&self, kind: Kind, now: &Now) -> Option<Delay> {
         let limits = self.limits(None, kind, now);
-        let delay = self.schedule.next(kind, &limits, now.uptime);
+        let of_fleet = self.delay_of_fleet(kind, &limits, now);
+        let delay = of_fleet.unwrap_or_else(|| self.schedule.next(kind, &limits, now.uptime));
         (!delay.is_over()).then_some(delay)
     }
 
@@ -380,5 +478,21 @@ impl HostState {
     /// for a longer delay, which counts from that request.
     pub(super) fn is_at_rest(&self, now: &Now) -> bool {
         self.schedule.latest().saturating_add(REMEMBERED) <= now.uptime
+    }
+}
+
+/// Returns the time from `now` until `time`, negative if that is over.
+fn signed(time: Uptime, now: Uptime) -> SignedDuration {
+    let signed = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+    signed(time).saturating_sub(signed(now))
+}
+
+/// Returns the time that lies so far from `now`.
+fn time_at(from_now: SignedDuration, now: Uptime) -> Uptime {
+    let distance = from_now.unsigned_abs();
+    if from_now.is_negative() {
+        now.saturating_sub(distance)
+    } else {
+        now.saturating_add(distance)
     }
 }

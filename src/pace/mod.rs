@@ -36,11 +36,15 @@ mod ceiling_lines;
 
 pub mod host_pace;
 
+pub mod lease;
+
 pub mod options;
 
 pub mod back_off;
 
 mod schedule;
+
+pub mod fleet_part;
 
 pub mod policy;
 

@@ -17,8 +17,10 @@ use super::back_off::{BackOffUpdate, ThrottleResponse};
 use super::ceilings::Ceilings;
 use super::context::{Now, PaceContext};
 use super::fair_queue::FairQueue;
+use super::fleet_part::FleetMode;
 use super::host::HostState;
 use super::host_pace::HostPace;
+use super::lease::{HostLease, HostNeeds, LeaseCall, LeaseStep};
 use super::request::{Grant, QueuePlace, StartEstimate, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::Seat;
@@ -38,6 +40,8 @@ struct QueueState {
     host: HostState,
     /// Present as long as a task drives it; most hosts have none.
     waiting: Option<Box<FairQueue>>,
+    /// Time before which none of those that wait can start; zero if that is not known.
+    next_look: Uptime,
 }
 
 /// Ticket of a request that waits in a queue. Dropped, its place is free, and so
@@ -60,6 +64,7 @@ impl HostQueue {
             state: Mutex::new(QueueState {
                 host: HostState::new(host, now),
                 waiting: None,
+                next_look: Uptime::ZERO,
             }),
         }
     }
@@ -74,11 +79,19 @@ impl HostQueue {
     }
 
     /// Changes the state of the host, and wakes the driver.
-    pub(super) fn update<T>(&self, change: impl FnOnce(&mut HostState) -> T) -> T {
+    pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut HostState) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state.host);
         state.wake_driver();
+        self.look_after_lease(&mut state);
         result
+    }
+
+    /// Wakes the driver, and whoever looks after the lease.
+    pub(super) fn wake(&self) {
+        let state = self.lock();
+        state.wake_driver();
+        state.wake_keeper();
     }
 
     /// Takes the options in force. Requests that wait are looked at again, under
@@ -105,16 +118,21 @@ impl HostQueue {
     ///
     /// The estimated [`Delay`].
     pub(super) fn start(
-        &self,
+        self: &Arc<Self>,
         host: &Host,
         waiter: &mut Waiter,
         now: &Now,
     ) -> Result<Grant, Delay> {
         let mut state = self.lock();
         state.host.refresh(host, now);
+        if now.fleet.is_some() && state.host.lease.is_none() {
+            state.host.lease = Some(Box::new(HostLease::new(host)));
+        }
         let waiting = state.waiting.as_ref();
         let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {
-            return state.host.start(waiter, now);
+            let started = state.host.start(waiter, now);
+            self.look_after_lease(&mut state);
+            return started;
         };
         let ahead = waiting.ahead(&waiter.place);
         Err(state.host.estimate(waiter, &ahead, now))
@@ -200,6 +218,7 @@ impl HostQueue {
         let waiting = state.waiting.as_mut();
         let gone = waiting.map(|waiting| waiting.remove_all(|_| true));
         state.wake_driver();
+        state.wake_keeper();
         drop(state);
         // A ticket whose sender is dropped knows that no answer comes. To drop
         // a waiter's place under a ceiling takes that lock.
@@ -208,7 +227,7 @@ impl HostQueue {
 
     /// Records a response that asks for less. Requests whose patience ends
     /// before the back-off are answered at once.
-    pub(super) fn record_throttle(&self, response: &ThrottleResponse) -> BackOffUpdate {
+    pub(super) fn record_throttle(self: &Arc<Self>, response: &ThrottleResponse) -> BackOffUpdate {
         let now = &self.context.now();
         let mut state = self.lock();
         let (back_off, limits) = (&mut state.host.back_off, &now.active.options.back_off);
@@ -218,6 +237,10 @@ impl HostQueue {
             return update;
         };
         state.wake_driver();
+        if let Some(lease) = &mut state.host.lease {
+            lease.tell();
+        }
+        self.look_after_lease(&mut state);
         let delay = Delay::of_host(Reason::BackOff, now.end_at(until));
         let hopeless = |waiter: &Waiter| waiter.is_hopeless(&delay, now);
         let waiting = state.waiting.as_mut();
@@ -270,7 +293,7 @@ impl HostQueue {
 
     /// Grants the turns that are due. Returns when to look again, unless the
     /// driver is woken before; `None` if no request waits.
-    fn grant_turns(&self) -> Option<Uptime> {
+    fn grant_turns(self: &Arc<Self>) -> Option<Uptime> {
         loop {
             self.context.metrics.pace_wakeups.inc();
             let now = self.context.now();
@@ -281,6 +304,12 @@ impl HostQueue {
             waiting.for_each_first(Waiter::wake);
             let served = waiting.serve(&mut state.host, &now);
             state.waiting = Some(waiting);
+            let is_missed = |lease: &HostLease| lease.is_missed();
+            state.next_look = match &served {
+                Err(until) if !state.host.lease.as_deref().is_some_and(is_missed) => *until,
+                _ => Uptime::ZERO,
+            };
+            self.look_after_lease(&mut state);
             drop(state);
             match served {
                 Err(until) => return Some(until),
@@ -293,9 +322,96 @@ impl HostQueue {
             }
         }
     }
+
+    /// Has a task look after the lease of the host, if something is to be done about
+    /// it.
+    fn look_after_lease(self: &Arc<Self>, state: &mut QueueState) {
+        let Some(lease) = &mut state.host.lease else {
+            return;
+        };
+        if lease.is_kept {
+            lease.keeper.notify_one();
+        } else if lease.is_due() {
+            lease.is_kept = true;
+            let keeper = Arc::clone(&lease.keeper);
+            let host = lease.host.clone();
+            let keep = Arc::clone(self).keep_lease(host, keeper);
+            self.context.tasks.0.spawn(keep);
+        }
+    }
+
+    /// Asks for the lease of the host, renews it and gives it back, as long as there
+    /// is something to do.
+    async fn keep_lease(self: Arc<Self>, host: Host, keeper: Arc<Notify>) {
+        let Some(fleet) = self.context.fleet.get() else {
+            return;
+        };
+        loop {
+            let asked_at = self.context.uptime();
+            let call = match self.lease_step() {
+                LeaseStep::Rest => return,
+                LeaseStep::Wait(until) => {
+                    self.context.wait_until(until, keeper.notified()).await;
+                    continue;
+                }
+                LeaseStep::Call(number, order) => LeaseCall {
+                    host: &host,
+                    number,
+                    order,
+                },
+            };
+            let answer = fleet.store.lease(call).await;
+            if answer.is_err() && self.context.is_closed.load(Ordering::SeqCst) {
+                return;
+            }
+            let now = self.context.uptime();
+            let mut state = self.lock();
+            state.next_look = Uptime::ZERO;
+            let lease = state.host.lease.as_mut();
+            let history = lease.and_then(|lease| lease.take(answer, asked_at, now));
+            if let Some(history) = history {
+                state.host.learn(&history, now);
+            }
+            state.wake_driver();
+        }
+    }
+
+    /// Returns the next step of whoever looks after the lease.
+    fn lease_step(&self) -> LeaseStep {
+        let now = self.context.now();
+        let mut state = self.lock();
+        let needs = HostNeeds {
+            is_waiting: state
+                .waiting
+                .as_ref()
+                .is_some_and(|waiting| !waiting.is_empty()),
+            in_flight: state.host.schedule.in_flight(),
+            next_look: state.next_look,
+            history: state.host.history(&now),
+            is_closing: self.context.is_closed.load(Ordering::SeqCst),
+        };
+        let Some(lease) = &mut state.host.lease else {
+            return LeaseStep::Rest;
+        };
+        if now
+            .fleet
+            .is_none_or(|fleet| fleet.mode != FleetMode::Leased)
+        {
+            lease.forget();
+        }
+        let step = lease.step(&needs, now.uptime);
+        lease.is_kept = step != LeaseStep::Rest;
+        step
+    }
 }
 
 impl QueueState {
+    fn wake_keeper(&self) {
+        if let Some(lease) = &self.host.lease {
+            lease.keeper.notify_one();
+        }
+    }
+
     fn wake_driver(&self) {
         if let Some(waiting) = &self.waiting {
             waiting.driver.notify_one();

@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use super::fleet_part::{FleetShare, HostHistory};
 use super::policy::AdaptivePause;
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
@@ -42,6 +43,9 @@ pub(super) struct StartLimits {
     pub(super) opens_at: Uptime,
     /// Longest time for which one request keeps others from the host.
     pub(super) max_turn: Duration,
+    /// Share of the host that this node has: its distances are longer, the less it
+    /// has.
+    pub(super) share: FleetShare,
 }
 
 /// Kind of request, by the distance that it keeps.
@@ -133,8 +137,14 @@ impl Schedule {
             time.map_or(Uptime::ZERO, |time| time.saturating_add(pause))
         };
         let (from, reason) = [
-            (after(self.pages.started, limits.spacing), Reason::Ceiling),
-            (after(self.pages.ended, self.adaptive), Reason::Ceiling),
+            (
+                after(self.pages.started, limits.share.stretch(limits.spacing)),
+                Reason::Ceiling,
+            ),
+            (
+                after(self.pages.ended, limits.share.stretch(self.adaptive)),
+                Reason::Ceiling,
+            ),
             (after(self.pages.ended, delay), limits.delay_reason),
             (limits.opens_at, Reason::VisitTime),
             (limits.back_off_until, Reason::BackOff),
@@ -172,10 +182,11 @@ impl Schedule {
 
     /// Returns the delay that a request keeps from the end of others.
     fn delay(&self, kind: Kind, limits: &StartLimits) -> Duration {
-        match kind {
+        let delay = match kind {
             Kind::Page | Kind::PageAtOnce => limits.delay,
             Kind::RobotsTxt => limits.delay.max(self.delay).min(ROBOTS_DELAY_MAX),
-        }
+        };
+        limits.share.stretch(delay)
     }
 
     /// Counts everything in flight as ended if the next start waits for that
@@ -296,6 +307,29 @@ impl Schedule {
         }
     }
 
+    /// Describes the latest requests to the next holder of the host's lease.
+    pub(super) fn tell(&self, history: &mut HostHistory, now: Uptime) {
+        let age = |time: Option<Uptime>| time.map(|time| now.saturating_sub(time));
+        history.started = age(self.pages.started);
+        history.ended = age(self.pages.ended);
+        history.robots = age(self.robots.latest());
+        history.adaptive = self.adaptive;
+        history.robots_delay = self.delay;
+        history.remembered = self.longest_delay;
+    }
+
+    /// Takes over what earlier holders of the host's lease knew. What this node
+    /// knows itself counts beside it.
+    pub(super) fn learn(&mut self, history: &HostHistory, now: Uptime) {
+        let time = |age: Option<Duration>| age.map(|age| now.saturating_sub(age));
+        self.pages.started = self.pages.started.max(time(history.started));
+        self.pages.ended = self.pages.ended.max(time(history.ended));
+        self.robots.ended = self.robots.ended.max(time(history.robots));
+        self.adaptive = self.adaptive.max(history.adaptive);
+        self.delay = self.delay.max(history.robots_delay);
+        self.longest_delay = self.longest_delay.max(history.remembered);
+    }
+
     /// Sets the adaptive pause by the time that a response took. An error never
     /// makes it shorter: a host in trouble may fail fast.
     pub(super) fn adapt(&mut self, adaptive: &AdaptivePause, duration: Duration, outcome: Outcome) {
@@ -319,8 +353,8 @@ impl Schedule {
     /// Returns about how far two starts lie apart; zero where only the number
     /// in flight is limited.
     pub(super) fn step(&self, kind: Kind, limits: &StartLimits) -> Duration {
-        let delay = self.delay(kind, limits);
-        delay.max(self.adaptive).max(limits.spacing)
+        let own = self.adaptive.max(limits.spacing);
+        self.delay(kind, limits).max(limits.share.stretch(own))
     }
 
     /// Returns when the last request started or ended.
@@ -333,7 +367,10 @@ impl Schedule {
     pub(super) fn is_idle(&self, limits: &StartLimits, now: Uptime) -> bool {
         // Whatever else delays a page delays a robots.txt, too.
         self.in_flight == 0
-            && self.latest().saturating_add(self.longest_delay) <= now
+            && self
+                .latest()
+                .saturating_add(limits.share.stretch(self.longest_delay))
+                <= now
             && self.next(Kind::RobotsTxt, limits, now).is_over()
     }
 }

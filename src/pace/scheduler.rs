@@ -13,12 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff, UrlBackOff};
-use super::context::{BackOffReport, Now, PaceContext};
+use super::context::{BackOffReport, Now, PaceContext, PaceFleet};
+use super::fleet_part::{FleetMode, FleetPart, FleetShare};
 use super::host_map::HostMap;
 use super::host_pace::HostPace;
+use super::lease::LeaseStore;
 use super::options::Options;
 use super::queue::{HostQueue, Ticket, stopping};
 use super::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest, Waiter};
@@ -73,6 +76,49 @@ impl Scheduler {
         let now = self.context.now();
         self.hosts
             .for_each(|host, queue| queue.refresh(host, &now, ceilings.as_deref()));
+    }
+
+    /// Joins a fleet, whose store keeps the leases of hosts. Only the first call
+    /// counts. Until [`Scheduler::set_fleet_part`] nothing starts.
+    pub fn join_fleet(&self, store: Arc<dyn LeaseStore>) {
+        let part = FleetPart {
+            mode: FleetMode::Closed,
+            share: FleetShare::WHOLE,
+        };
+        let _ = self.context.fleet.set(PaceFleet {
+            store,
+            part: ArcSwap::from_pointee(part),
+        });
+    }
+
+    /// Sets the part that this node plays in its fleet, also for requests that wait.
+    pub fn set_fleet_part(&self, part: FleetPart) {
+        let Some(fleet) = self.context.fleet.get() else {
+            return;
+        };
+        // Four times a second at most, and of all hosts only when something changed.
+        if **fleet.part.load() != part {
+            fleet.part.store(Arc::new(part));
+            self.hosts.for_each(|_, queue| queue.wake());
+        }
+    }
+
+    /// Returns the part that this node plays in its fleet, if it is in one.
+    pub fn fleet_part(&self) -> Option<FleetPart> {
+        self.context.now().fleet
+    }
+
+    /// Waits until the leases of all hosts were given back, after
+    /// [`Scheduler::close`].
+    pub async fn leases_released(&self) {
+        let tasks = &self.context.tasks.0;
+        tasks.close();
+        tasks.wait().await;
+    }
+
+    /// Returns the time since the scheduler began, from which [`FleetPart`] counts.
+    pub fn uptime(&self) -> Duration {
+        self.context.uptime()
     }
 
     /// Sets the listener. Only the first call counts: with two listeners each
@@ -191,6 +237,9 @@ impl Scheduler {
         };
         let ended = queue.update(|state| {
             let is_on = state.back_off.is_on(now.uptime);
+            if is_on && let Some(lease) = &mut state.lease {
+                lease.free();
+            }
             is_on.then(|| std::mem::take(&mut state.back_off))
         });
         let Some(ended) = ended else {

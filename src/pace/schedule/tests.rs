@@ -12,6 +12,7 @@ const FREE: StartLimits = StartLimits {
     back_off_until: Duration::ZERO,
     opens_at: Duration::ZERO,
     max_turn: Duration::from_secs(3600),
+    share: FleetShare::WHOLE,
 };
 
 fn seconds(seconds: u64) -> Duration {

@@ -1,0 +1,353 @@
+//! Lease of a host: the right of one node of a fleet to ask the host.
+//!
+//! Only the holder starts requests, so that every limit of the host is that of the
+//! whole fleet, and no call is made for a request. The next holder learns when the
+//! host was asked last ([`HostHistory`]). Where others want the host, the holder
+//! hands the lease on after a while.
+//!
+//! Time is that of the node's monotonic clock. A call takes time, and nobody knows
+//! when within it the store acted: a lease counts from when it was asked for, and
+//! ages from when they came. Does not know which requests wait, nor how the store
+//! is reached.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::Notify;
+
+use super::fleet_part::HostHistory;
+use super::schedule::Uptime;
+use politesse_robots::origin::Host;
+
+/// Part of a lease after which its holder renews it or hands it on.
+const PARTS: u32 = 4;
+
+/// Part of a lease that its holder does not use, since clocks differ in speed.
+const UNUSED_PARTS: u32 = 50;
+
+/// Shortest and longest time after which a node asks again for a lease that
+/// another one holds.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(50));
+
+/// Order about the lease of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseOrder {
+    /// Take the lease, if nobody holds it.
+    Claim,
+    /// Hold it for longer.
+    Renew(HostHistory),
+    /// Give it back, or tell of requests that ended after it was lost.
+    Release(HostHistory),
+    /// End the host's back-off, by order of an operator.
+    EndBackOff,
+}
+
+/// Call to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseCall<'a> {
+    /// Host that is asked about.
+    pub host: &'a Host,
+    /// Number of this node's latest claim for the host.
+    pub number: u32,
+    /// What is to be done.
+    pub order: LeaseOrder,
+}
+
+/// Answer of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseAnswer {
+    /// The node holds the lease, for this time from when it asked.
+    Held {
+        /// Time for which it holds.
+        length: Duration,
+        /// Whether another node wants it.
+        is_wanted: bool,
+        /// What is known of the host: with a claim, and where an operator ended the
+        /// host's back-off meanwhile.
+        history: Option<HostHistory>,
+    },
+    /// Not now: another node holds it, or nobody may, for this time at most.
+    Refused(Duration),
+    /// What was told is known.
+    Noted,
+    /// The host has no back-off any more.
+    Freed,
+}
+
+/// The store of the fleet did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the store of the fleet does not answer")]
+pub struct StoreLost;
+
+/// Answer to a call, when it comes.
+pub type LeaseFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<LeaseAnswer, StoreLost>> + Send + 'a>>;
+
+/// Store that keeps the leases of all hosts, for all nodes.
+pub trait LeaseStore: fmt::Debug + Send + Sync {
+    /// Carries out a call.
+    fn lease<'a>(&'a self, call: LeaseCall<'a>) -> LeaseFuture<'a>;
+}
+
+/// Next step of whoever looks after the lease of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseStep {
+    /// Call the store, with the number of the latest claim.
+    Call(u32, LeaseOrder),
+    /// Wait until then, or until something changes.
+    Wait(Uptime),
+    /// Nothing is left to do.
+    Rest,
+}
+
+/// Needs of the requests at a host, as far as its lease depends on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostNeeds {
+    /// Whether requests wait.
+    pub(super) is_waiting: bool,
+    /// Requests in flight.
+    pub(super) in_flight: u32,
+    /// Time before which none of those that wait can start.
+    pub(super) next_look: Uptime,
+    /// What is known of the host.
+    pub(super) history: HostHistory,
+    /// Whether the process stops.
+    pub(super) is_closing: bool,
+}
+
+/// Whether the lease is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It is not; it is asked for from then on.
+    Not(Uptime),
+    /// It is.
+    Held(Tenure),
+}
+
+/// Time for which a lease is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tenure {
+    until: Uptime,
+    /// Time from which it is renewed or handed on.
+    look_at: Uptime,
+    /// Whether another node wants it.
+    is_wanted: bool,
+    /// Whether a request was started in it.
+    is_used: bool,
+    /// Whether it is handed on as soon as nothing is in flight.
+    is_leaving: bool,
+}
+
+impl Tenure {
+    /// Returns whether the lease is to be given back now.
+    fn ends(&mut self, needs: &HostNeeds, now: Uptime) -> bool {
+        let is_due = self.look_at <= now;
+        self.is_leaving |= needs.is_closing || is_due && self.is_wanted && self.is_used;
+        let is_idle = is_due && !needs.is_waiting;
+        // Who waits for longer than that asks again when it is time.
+        let is_long = needs.is_waiting && self.until < needs.next_look;
+        needs.in_flight == 0 && (self.is_leaving || is_idle || is_long)
+    }
+}
+
+/// Lease of one host, as this node knows it.
+#[derive(Debug)]
+pub(super) struct HostLease {
+    pub(super) host: Host,
+    /// Number of the latest claim: a call that was on its way for long must not end a
+    /// later tenure.
+    pub(super) number: u32,
+    hold: Hold,
+    /// Whether a request could not start for want of the lease.
+    is_missed: bool,
+    /// Whether it was asked for since.
+    is_asked: bool,
+    /// Whether a request ended of which the store knows nothing.
+    is_untold: bool,
+    /// Whether the store does not know yet that an operator ended the back-off.
+    is_freed: bool,
+    /// Whether a task looks after the lease.
+    pub(super) is_kept: bool,
+    /// Wakes that task.
+    pub(super) keeper: Arc<Notify>,
+}
+
+impl HostLease {
+    pub(super) fn new(host: &Host) -> Self {
+        Self {
+            host: host.clone(),
+            number: 0,
+            hold: Hold::Not(Uptime::ZERO),
+            is_missed: false,
+            is_asked: false,
+            is_untold: false,
+            is_freed: false,
+            is_kept: false,
+            keeper: Arc::default(),
+        }
+    }
+
+    /// Returns whether a request may start; if not, the lease will be asked for.
+    pub(super) fn may_start(&mut self, now: Uptime) -> bool {
+        let may_start = match &self.hold {
+            Hold::Not(_) => false,
+            Hold::Held(tenure) => now < tenure.until && !tenure.is_leaving,
+        };
+        self.is_missed |= !may_start;
+        may_start
+    }
+
+    /// Notes that a request was started.
+    pub(super) fn use_up(&mut self) {
+        if let Hold::Held(tenure) = &mut self.hold {
+            tenure.is_used = true;
+        }
+    }
+
+    /// Notes that a request ended.
+    pub(super) fn end(&mut self) {
+        self.is_untold |= matches!(self.hold, Hold::Not(_));
+    }
+
+    /// Has the store know at once what the host asked for: this node may end before
+    /// it renews the lease.
+    pub(super) fn tell(&mut self) {
+        match &mut self.hold {
+            Hold::Not(_) => self.is_untold = true,
+            Hold::Held(tenure) => tenure.look_at = Uptime::ZERO,
+        }
+    }
+
+    /// Has the store know that an operator ended the host's back-off.
+    pub(super) fn free(&mut self) {
+        self.is_freed = true;
+        if let Hold::Held(tenure) = &mut self.hold {
+            tenure.look_at = Uptime::ZERO;
+        }
+    }
+
+    /// Returns whether the host asked for something of which the store knows nothing.
+    pub(super) fn is_untold(&self) -> bool {
+        self.is_untold
+    }
+
+    /// Gives up the lease, since the store was lost, and what was to be told.
+    pub(super) fn forget(&mut self) {
+        self.hold = Hold::Not(Uptime::ZERO);
+        self.is_missed = false;
+        self.is_asked = false;
+        self.is_untold = false;
+        self.is_freed = false;
+    }
+
+    /// Returns whether something has to be done about the lease.
+    pub(super) fn is_due(&self) -> bool {
+        let is_held = matches!(self.hold, Hold::Held(_));
+        self.is_missed || self.is_untold || self.is_freed || is_held
+    }
+
+    /// Returns whether a request could not start for want of the lease.
+    pub(super) fn is_missed(&self) -> bool {
+        self.is_missed
+    }
+
+    /// Returns the next step.
+    pub(super) fn step(&mut self, needs: &HostNeeds, now: Uptime) -> LeaseStep {
+        match &mut self.hold {
+            Hold::Held(tenure) if now < tenure.until => {
+                if !tenure.ends(needs, now) {
+                    let order = match self.is_freed {
+                        true => LeaseOrder::EndBackOff,
+                        false => LeaseOrder::Renew(needs.history),
+                    };
+                    return match tenure.look_at {
+                        look_at if now < look_at => LeaseStep::Wait(look_at),
+                        _ => LeaseStep::Call(self.number, order),
+                    };
+                }
+                // From here on, also if the answer is lost. The others may have it
+                // first, who ask more often than that.
+                self.hold = Hold::Not(now.saturating_add(2 * ASK_AGAIN.1));
+                self.is_untold = true;
+                LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
+            }
+            Hold::Held(_) => {
+                // Nobody renewed it in time: the machine stood still, or the store
+                // did not answer.
+                self.hold = Hold::Not(now);
+                self.is_missed = needs.is_waiting;
+                self.is_untold = true;
+                LeaseStep::Wait(now)
+            }
+            Hold::Not(ask_at) if now < *ask_at => LeaseStep::Wait(*ask_at),
+            Hold::Not(_) if self.is_freed => LeaseStep::Call(self.number, LeaseOrder::EndBackOff),
+            Hold::Not(_) if self.is_untold && needs.in_flight == 0 => {
+                LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
+            }
+            Hold::Not(_) if self.is_missed && (needs.is_waiting || !self.is_asked) => {
+                self.is_asked = true;
+                self.number = self.number.wrapping_add(1);
+                LeaseStep::Call(self.number, LeaseOrder::Claim)
+            }
+            Hold::Not(_) => {
+                self.is_missed = false;
+                LeaseStep::Rest
+            }
+        }
+    }
+
+    /// Takes the answer to a call that was made at `asked_at`. Returns what earlier
+    /// holders knew, if the lease was taken.
+    pub(super) fn take(
+        &mut self,
+        answer: Result<LeaseAnswer, StoreLost>,
+        asked_at: Uptime,
+        now: Uptime,
+    ) -> Option<HostHistory> {
+        match answer {
+            Ok(LeaseAnswer::Held {
+                length,
+                is_wanted,
+                history,
+            }) => {
+                let before = match self.hold {
+                    Hold::Held(tenure) => tenure,
+                    Hold::Not(_) => Tenure::default(),
+                };
+                self.hold = Hold::Held(Tenure {
+                    until: asked_at.saturating_add(length - length / UNUSED_PARTS),
+                    look_at: asked_at.saturating_add(length / PARTS),
+                    is_wanted,
+                    ..before
+                });
+                (self.is_missed, self.is_asked) = (false, false);
+                history
+            }
+            Ok(LeaseAnswer::Refused(time)) => {
+                let (least, most) = ASK_AGAIN;
+                self.hold = Hold::Not(now.saturating_add(time.clamp(least, most)));
+                None
+            }
+            Ok(LeaseAnswer::Noted) => {
+                self.is_untold = false;
+                None
+            }
+            Ok(LeaseAnswer::Freed) => {
+                self.is_freed = false;
+                None
+            }
+            Err(StoreLost) => {
+                let again = now.saturating_add(ASK_AGAIN.1);
+                match &mut self.hold {
+                    Hold::Not(ask_at) => *ask_at = again,
+                    Hold::Held(tenure) => tenure.look_at = again,
+                }
+                None
+            }
+        }
+    }
+}

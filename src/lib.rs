@@ -15,7 +15,7 @@
 //! - 1: [`upstream`], every exchange with an origin.
 //! - 2: [`pace`], when a request may be sent.
 //! - 3: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the
-//!   record of every decision.
+//!   record of every decision; [`fleet`], many proxies that keep one pace.
 //! - 4: [`proxy`], every exchange with a crawler. Start reading at
 //!   [`proxy::exchange`].
 //! - 5: [`admin`], the listener for operators; [`config`], the configuration.
@@ -31,6 +31,8 @@ pub mod upstream;
 pub mod pace;
 
 pub mod robots_cache;
+
+pub mod fleet;
 
 pub mod audit;
 

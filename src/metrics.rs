@@ -145,6 +145,16 @@ metrics! {
     pace_wait_seconds: Histogram = Histogram::new(WAITS);
     /// Requests answered with 429 or 503 for the sake of pace.
     pace_later: Family<ReasonLabel, Counter>;
+    /// Calls to the store of the fleet (`fleet.store`) about leases of hosts.
+    fleet_calls: Counter;
+    /// Calls to the store of the fleet that failed, of all kinds.
+    fleet_call_errors: Counter;
+    /// 1 as long as the store of the fleet cannot be reached (`fleet.on_loss`), else 0.
+    fleet_degraded: Gauge;
+    /// Nodes of the fleet, heard of or not (`fleet.forget`).
+    fleet_nodes: Gauge;
+    /// Nodes of the fleet that were heard of within a lease.
+    fleet_live_nodes: Gauge;
     /// Hosts that are left alone after a 429 or 503, when this was asked for.
     pace_backed_off: Gauge;
     /// Back-offs of hosts entered.

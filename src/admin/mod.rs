@@ -69,11 +69,12 @@ pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces, ArrivingBody};
 pub use self::sessions::SessionOptions;
-pub use self::state_pages::{GaugeRefresh, PaceSource};
+pub use self::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
 use crate::metrics::Metrics;
+use crate::pace::fleet_part::FleetMode;
 use crate::proxy::listener_tls::{self, ListenerTls};
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Scheme;
@@ -111,6 +112,8 @@ pub struct Admin {
     pub access: Arc<Access>,
     /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
+    /// Part that this proxy plays in its fleet.
+    pub fleet: FleetSource,
     /// Ends back-offs, for `DELETE /api/v1/pace/HOST` and the dashboard.
     pub release: BackOffRelease,
     /// The clients, which `/api/v1/clients` shows.
@@ -381,7 +384,15 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     if admin.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     }
+    let mode = (admin.fleet.0)().map(|part| part.mode);
     match admin.audit.probe().await {
+        Ok(()) if mode == Some(FleetMode::Closed) => {
+            let text = "closed: the store of the fleet does not answer\n";
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
+        Ok(()) if matches!(mode, Some(FleetMode::Alone(_))) => {
+            "degraded: the store of the fleet does not answer\n".into_response()
+        }
         Ok(()) => "ready\n".into_response(),
         Err(error) => api::unavailable(&error),
     }

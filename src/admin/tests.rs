@@ -102,6 +102,7 @@ impl Kit {
             base_path: "".into(),
             arrival: Arc::default(),
             tls: Arc::default(),
+            fleet: FleetSource(Arc::new(|| None)),
             pace: PaceSource(Arc::new(move || {
                 count.fetch_add(1, Ordering::Relaxed);
                 vec![host("a.test", 0), host("b.test", 2), host("c.test", 9)]

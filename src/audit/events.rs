@@ -61,6 +61,8 @@ pub enum ProcessEventKind {
     Redacted,
     /// A backup was put in the place of the record.
     Restored,
+    /// The proxy reached the store of its fleet, or lost it.
+    Fleet,
     /// The proxy runs. Written once an hour.
     Heartbeat,
     /// The proxy sends nothing any more, and closes the record.
@@ -77,6 +79,7 @@ impl ProcessEventKind {
             Self::Pruned => "pruned",
             Self::Redacted => "redacted",
             Self::Restored => "restored",
+            Self::Fleet => "fleet",
             Self::Heartbeat => "heartbeat",
             Self::Stopped => "stopped",
         }

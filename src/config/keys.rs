@@ -20,9 +20,9 @@ use super::kinds::{
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ADMIN_HOST, ALLOW, BASE_PATH, CONTACT, DENY, FIELD_NAME, INTERNAL_NAME, LISTEN, LISTENER,
-    NAME_SERVER, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE,
-    TOKEN, USER_AGENT,
+    ADMIN_HOST, ALLOW, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME, FLEET_STORE,
+    INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
+    ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -33,6 +33,8 @@ use crate::clients::client::ClientLimits;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
 use crate::decision::overrides::Override;
+use crate::fleet::membership::OnLoss;
+use crate::fleet::options::StoreAddress;
 use crate::pace::back_off::BackOffLimits;
 use crate::pace::options::QueueLimits;
 use crate::pace::policy::{PaceLimits, PaceRule, Profile};
@@ -488,6 +490,37 @@ keys! {
         // More entries than elsewhere: they are looked up by hash, not compared
         // one by one.
         rule: Vec<PaceRule> = "[]", List { of: PACE_RULE, len: 0..=100_000 };
+    }
+
+    /// Several proxies that are one polite crawler. Each limit of a host is that of all
+    /// of them together; `pace.crawler`, `pace.total`, `pace.domain` and `pace.address`
+    /// are those of each.
+    ["fleet"] fleet: Fleet {
+        /// The Redis or Valkey that all nodes share, as in
+        /// `["redis://store.example:6379"]`. Several are servers of which one takes the
+        /// place of another: the one that takes orders is found. Empty: no fleet.
+        store: Vec<StoreAddress> = "[]", List { of: FLEET_STORE, len: 0..=8 };
+        /// A file with the name and the password for the store, of the form user:password;
+        /// readable by this proxy alone (0600).
+        store_auth: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// Certificates by which that of the store is verified, in PEM. "none" are those of
+        /// the system.
+        store_ca: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// The name of the fleet: keys in the store begin with it.
+        name: String = r#""politesse""#, FLEET_NAME;
+        /// The name of this node, which no other one has. "auto" is that of the machine.
+        node: String = r#""auto""#, FLEET_NAME;
+        /// What happens where the store cannot be reached: each node goes on with the
+        /// pauses of all of them ("degrade"), or requests get a 503 ("closed").
+        on_loss: OnLoss = r#""degrade""#, Choice(&[("degrade", OnLoss::Degrade), ("closed", OnLoss::Closed)]);
+        /// How long a node may ask a host without a word to the store. A node that dies
+        /// keeps the host from the others for as long.
+        lease: Duration = r#""2s""#, Span(Duration::from_millis(500)..=MINUTE);
+        /// How long an answer of the store is waited for.
+        timeout: Duration = r#""200ms""#, Span(Duration::from_millis(10)..=Duration::from_secs(5));
+        /// After how long a node is forgotten that is not heard of. Until then the others
+        /// leave room for it, since it may go on without the store.
+        forget: Duration = r#""10m""#, Span(MINUTE..=THIRTY_DAYS);
     }
 
     /// Connections to origins.

@@ -15,6 +15,7 @@ use super::kinds::{Kind, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
 use crate::audit::SealTarget;
+use crate::fleet::options::StoreAddress;
 use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -290,6 +291,22 @@ pub(super) const PATH: Text<PathBuf> = Text {
 pub(super) const STORE: Text<PathBuf> = Text {
     wanted: "\"sqlite:\" and a path without ~",
     parse: |text| text.strip_prefix("sqlite:").and_then(path),
+};
+
+/// Address of the store of a fleet.
+pub(super) const FLEET_STORE: Text<StoreAddress> = Text {
+    wanted: "an address such as \"redis://store.example:6379\", or rediss:// for TLS, without a password",
+    parse: |text| text.parse().ok(),
+};
+
+/// Name of a fleet, or of a node in it.
+pub(super) const FLEET_NAME: Text<String> = Text {
+    wanted: "1 to 64 letters, digits and -._",
+    parse: |text| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let is_name = (1..=64).contains(&text.len()) && text.bytes().all(is_plain);
+        is_name.then(|| text.to_owned())
+    },
 };
 
 /// Reads a path that can name a file.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keys::{
-    Admin, Audit, Directives, Effective, Egress, Log, LogFormat, Pace, Proxy, Robots, Upstream,
+    Admin, Audit, Directives, Effective, Egress, Fleet, Log, LogFormat, Pace, Proxy, Robots,
+    Upstream,
 };
 use super::layers::Folders;
 use super::print::Values;
@@ -19,6 +20,7 @@ use crate::clients::client::ClientLimits;
 use crate::clients::directory::{self, NetworkLimits};
 use crate::decision::decide::Policy;
 use crate::decision::inquiry::Identities;
+use crate::fleet::membership::FleetRules;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
 use crate::proxy::fields::AcceptEncoding;
@@ -30,7 +32,7 @@ use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::{client as upstream, egress};
-use crate::{admin, audit};
+use crate::{admin, audit, fleet};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_robots::origin::Host;
 
@@ -58,6 +60,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Options of the pace layer.
     pub pace: pace::Options,
+    /// The fleet.
+    pub fleet: fleet::options::Options,
     /// Connections to origins.
     pub upstream: upstream::Options,
     /// Which addresses may be dialled.
@@ -73,6 +77,9 @@ pub struct Settings {
     /// All keys as a page shows them, without secrets.
     pub keys: Arc<[ShownKey]>,
 }
+
+/// Time beyond the length of a lease for which every request may wait for one.
+const LEASE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Options of the log. The command line sets it up: no other module takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +97,8 @@ pub struct LogOptions {
 
 impl Settings {
     /// Splits `effective`, whose paths are relative to `folders`.
-    pub(super) fn new(effective: Effective, folders: &Folders) -> Self {
+    pub(super) fn new(mut effective: Effective, folders: &Folders) -> Self {
+        wait_for_leases(&mut effective);
         let Folders { base, data } = folders;
         let Effective {
             proxy,
@@ -149,6 +157,7 @@ impl Settings {
             robots: robots_options(robots, &policy),
             policy,
             pace: pace_options(effective.pace, longest_wait),
+            fleet: fleet_options(effective.fleet, base),
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream, own_name),
             audit: audit_options(effective.audit, data),
@@ -349,6 +358,35 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
         max_stall: pace.max_stall,
         max_hosts: pace.max_hosts,
         policy: Arc::new(PacePolicy::new(pace.profile, &pace.origin, pace.rule)),
+    }
+}
+
+/// Has every request wait for its host's lease, which it would never get else.
+fn wait_for_leases(effective: &mut Effective) {
+    if effective.fleet.store.is_empty() {
+        return;
+    }
+    let least = effective.fleet.lease.saturating_add(LEASE_PATIENCE);
+    let own = effective.root.crawler.iter_mut();
+    let waits = own.filter_map(|entry| entry.max_wait.as_mut());
+    for max_wait in waits.chain([&mut effective.pace.max_wait]) {
+        *max_wait = least.max(*max_wait);
+    }
+}
+
+fn fleet_options(fleet: Fleet, base: &Path) -> fleet::options::Options {
+    fleet::options::Options {
+        store: fleet.store,
+        store_auth: fleet.store_auth.map(|path| base.join(path)),
+        store_ca: fleet.store_ca.map(|path| base.join(path)),
+        name: fleet.name,
+        node: fleet.node,
+        forget: fleet.forget,
+        rules: FleetRules {
+            lease: fleet.lease,
+            timeout: fleet.timeout,
+            on_loss: fleet.on_loss,
+        },
     }
 }
 

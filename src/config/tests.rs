@@ -570,6 +570,17 @@ bounds! {
     pace_max_stall: "pace.max_stall" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     pace_max_hosts: "pace.max_hosts" refuses ["0" "10000001"] takes ["1" "10000000"];
     pace_rule: "pace.rule" refuses ["x" "{}" "[3]"] takes ["[]" "[{ origin = 'a.example', reason = 'x' }]"];
+    fleet_store: "fleet.store"
+        refuses ["redis://a" "['a:6379']" "['redis://u:p@a']" "['redis://a/x']"]
+        takes ["[]" "['redis://a', 'rediss://[::1]:1/2']"];
+    fleet_store_auth: "fleet.store_auth" refuses ["''" "3"] takes ["none" "store.auth"];
+    fleet_store_ca: "fleet.store_ca" refuses ["''" "3"] takes ["none" "ca.pem"];
+    fleet_name: "fleet.name" refuses ["''" "a:b" "{a}"] takes ["politesse" "a-B.1_c"];
+    fleet_node: "fleet.node" refuses ["''" "a b" "ä"] takes ["auto" "node-1"];
+    fleet_on_loss: "fleet.on_loss" refuses ["open" "none"] takes ["degrade" "closed"];
+    fleet_lease: "fleet.lease" refuses ["499ms" "61s"] takes ["500ms" "1m"];
+    fleet_timeout: "fleet.timeout" refuses ["9ms" "5001ms"] takes ["10ms" "5s"];
+    fleet_forget: "fleet.forget" refuses ["59s" "31d"] takes ["1m" "30d"];
     upstream_connect_timeout: "upstream.connect_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     upstream_first_byte_timeout: "upstream.first_byte_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     upstream_idle_timeout: "upstream.idle_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];

@@ -7,6 +7,8 @@
 pub mod capacity;
 pub mod commands;
 pub mod control;
+#[cfg(feature = "redis")]
+mod fleet;
 mod head_export;
 mod in_force;
 mod lifecycle;
@@ -29,13 +31,15 @@ use self::capacity::bind;
 use self::commands::{CommandError, CommandListener, Commands};
 use self::control::instance::{Instance, SOCKET};
 use self::control::server::ControlServer;
+#[cfg(feature = "redis")]
+use self::fleet::FleetMember;
 use self::lifecycle::Lifecycle;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
 use crate::admin::{
     self, Access, Admin, AdminToken, BackOffRelease, ClientPageSource, ConfigurationCell,
-    GaugeRefresh, PaceSource, PlanSource,
+    FleetSource, GaugeRefresh, PaceSource, PlanSource,
 };
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -82,6 +86,8 @@ pub struct RunningProxy {
     audit_tracker: TaskTracker,
     admin_tracker: TaskTracker,
     admin_end: CancellationToken,
+    #[cfg(feature = "redis")]
+    fleet: Option<FleetMember>,
 }
 
 /// Builds every part and starts to listen.
@@ -91,12 +97,7 @@ pub struct RunningProxy {
 /// An error if the CA, the roots or the admin token cannot be read, the record
 /// cannot be written, or a port is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
-    if settings.egress.parent.is_some() {
-        tracing::warn!(
-            "upstream.parent resolves the names of origins: egress.deny is held against literal \
-             addresses and names, not against what names lead to there"
-        );
-    }
+    check(settings)?;
     // Ports first: they are what two proxies compete for, and nothing has been
     // written yet.
     let backlog = settings.listener.backlog;
@@ -140,11 +141,13 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin_tls: Arc::new(ArcSwapOption::new(admin_tls)),
         access: access(settings, &token, &shared),
         configuration: in_force::cell(settings),
-        shared,
         server,
         audit_tracker,
         admin_tracker: TaskTracker::new(),
         admin_end: CancellationToken::new(),
+        #[cfg(feature = "redis")]
+        fleet: FleetMember::join(settings, &shared)?,
+        shared,
     };
     // The admin listener comes first, so that monitoring sees a proxy from its
     // first request on.
@@ -158,6 +161,22 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         listener::listen(&running.server, listener, Arc::clone(&group));
     }
     Ok(running)
+}
+
+/// Says what the operator should know of settings that are valid, and refuses those
+/// that this build cannot fulfil.
+fn check(settings: &Settings) -> anyhow::Result<()> {
+    if settings.egress.parent.is_some() {
+        tracing::warn!(
+            "upstream.parent resolves the names of origins: egress.deny is held against literal \
+             addresses and names, not against what names lead to there"
+        );
+    }
+    anyhow::ensure!(
+        cfg!(feature = "redis") || settings.fleet.store.is_empty(),
+        "fleet.store: this build knows no fleets, for it is without the feature redis"
+    );
+    Ok(())
 }
 
 /// Makes the metrics of this process.
@@ -316,7 +335,7 @@ impl RunningProxy {
     /// Pages of the admin listener.
     fn pages(&self) -> Admin {
         let scheduler = Arc::clone(&self.shared.scheduler);
-        let paces = Arc::clone(&scheduler);
+        let (paces, fleet) = (Arc::clone(&scheduler), Arc::clone(&scheduler));
         let server = Arc::clone(&self.server);
         let (counted, audit) = (Arc::clone(&scheduler), Arc::clone(&self.shared.audit));
         let metrics = Arc::clone(&self.shared.metrics);
@@ -355,6 +374,7 @@ impl RunningProxy {
                 let config = server.in_force.load_full();
                 Box::pin(async move { plan(&config.proxy, &request).await })
             })),
+            fleet: FleetSource(Arc::new(move || fleet.fleet_part())),
             release: BackOffRelease(Arc::new(move |host, order| scheduler.release(host, order))),
         }
     }
@@ -473,6 +493,10 @@ impl RunningProxy {
         // come after the stop has run out of time.
         self.shared.scheduler.close();
         self.finish_exchanges(hurry).await;
+        #[cfg(feature = "redis")]
+        if let Some(fleet) = self.fleet {
+            fleet.leave(&self.shared).await;
+        }
         if let Some(control) = &self.control {
             // Commands read their counts; one that does not must not hold the stop.
             let _ = timeout(ADMIN_PATIENCE, control.ended()).await;

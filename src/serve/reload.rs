@@ -23,7 +23,7 @@ use crate::proxy::turns::TurnDecider;
 
 /// Keys, or sections, that no reload changes: sockets are bound, the record is
 /// open, and the log has its form.
-const FIXED: [&str; 13] = [
+const FIXED: [&str; 14] = [
     "proxy.listen",
     "proxy.backlog",
     "admin.listen",
@@ -35,6 +35,7 @@ const FIXED: [&str; 13] = [
     "admin.sessions",
     "admin.session_lifetime",
     "audit.",
+    "fleet.",
     "log.format",
     "log.burst",
 ];

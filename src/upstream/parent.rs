@@ -59,7 +59,7 @@ impl FromStr for Parent {
     }
 }
 
-/// Reason why the credentials for the parent cannot be used. The proxy does not
+/// Reason why the credentials for another server cannot be used. The proxy does not
 /// start then.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -92,39 +92,73 @@ pub(super) struct Credentials(HeaderValue);
 impl Credentials {
     /// Reads the file of `upstream.parent_auth`.
     pub(super) fn read(path: &Path) -> Result<Self, CredentialsError> {
-        let unreadable = |source| CredentialsError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let file = File::open(path).map_err(unreadable)?;
-        // The mode of the open file, not of the path: the path could lead to
-        // another file by the time it is read.
-        let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(CredentialsError::Mode {
-                path: path.to_owned(),
-                mode,
-            });
-        }
-        let mut text = String::new();
-        let mut start = file.take(CREDENTIALS_BYTES_MAX);
-        start.read_to_string(&mut text).map_err(unreadable)?;
+        let text = read_private(path)?;
         Self::parse(&text).ok_or_else(|| CredentialsError::Form(path.to_owned()))
     }
 
     /// Reads `user:password`, with or without an end of line.
     fn parse(text: &str) -> Option<Self> {
-        let without_lf = text.strip_suffix('\n').unwrap_or(text);
-        let line = without_lf.strip_suffix('\r').unwrap_or(without_lf);
-        let (user, _) = line.split_once(':')?;
-        if user.is_empty() || line.contains(char::is_control) {
-            return None;
-        }
-        let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(line))).ok()?;
+        let (user, password) = line(text)?;
+        let encoded = STANDARD.encode(format!("{user}:{password}"));
+        let mut value = HeaderValue::try_from(format!("Basic {encoded}")).ok()?;
         // The debug output of a header map leaves such values out.
         value.set_sensitive(true);
         Some(Self(value))
     }
+}
+
+/// Reads a file of one line with credentials, which nobody but its owner may read.
+fn read_private(path: &Path) -> Result<String, CredentialsError> {
+    let unreadable = |source| CredentialsError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    // The mode of the open file, not of the path: the path could lead to
+    // another file by the time it is read.
+    let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(CredentialsError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let mut text = String::new();
+    let mut start = file.take(CREDENTIALS_BYTES_MAX);
+    start.read_to_string(&mut text).map_err(unreadable)?;
+    Ok(text)
+}
+
+/// Reads a file of the form `user:password`.
+///
+/// # Errors
+///
+/// [`CredentialsError`].
+pub fn user_and_password(path: &Path) -> Result<UserPassword, CredentialsError> {
+    let text = read_private(path)?;
+    let form = || CredentialsError::Form(path.to_owned());
+    let (user, password) = line(&text).ok_or_else(form)?;
+    Ok(UserPassword {
+        user: user.to_owned(),
+        password: password.to_owned(),
+    })
+}
+
+/// A name with its password.
+#[derive(Clone)]
+pub struct UserPassword {
+    /// Name.
+    pub user: String,
+    /// Password.
+    pub password: String,
+}
+
+/// Reads `user:password`, with or without an end of line.
+fn line(text: &str) -> Option<(&str, &str)> {
+    let without_lf = text.strip_suffix('\n').unwrap_or(text);
+    let line = without_lf.strip_suffix('\r').unwrap_or(without_lf);
+    line.split_once(':')
+        .filter(|(user, _)| !user.is_empty() && !line.contains(char::is_control))
 }
 
 /// Adds the credentials for the parent, if there are any, to the fields of a

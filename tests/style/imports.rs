@@ -248,7 +248,7 @@ fn layer(module: &[String]) -> Option<u8> {
         "decision" => 0,
         "upstream" => 1,
         "pace" => 2,
-        "audit" | "robots_cache" => 3,
+        "audit" | "fleet" | "robots_cache" => 3,
         "explain" | "page" | "proxy" => 4,
         "admin" | "config" => 5,
         "serve" | "cli" => 6,

@@ -1,0 +1,92 @@
+-- Claims, renews and releases the lease of a host.
+-- KEYS: host. ARGV: order, node, number of its claim, generation, time from which its
+-- leases are given, lease (microseconds); then what the node knows: ages of the latest
+-- start and end of a page and of a robots.txt (-1: none), adaptive pause, delay of a
+-- robots.txt, time until the end of a back-off ('': none), incidents, and for how long
+-- to remember (microseconds).
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function text(number) return string.format('%.0f', number) end
+
+local order, node, number, generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local opens, lease = tonumber(ARGV[5]), tonumber(ARGV[6])
+local known = redis.call('HMGET', KEYS[1], 'generation', 'holder', 'number', 'until', 'wanted',
+    'started', 'ended', 'robots', 'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed')
+local holder, ends = known[2], tonumber(known[4] or '0')
+local is_wanted = now < tonumber(known[5] or '0') and 1 or 0
+
+local function remember(longest)
+    local left = math.max(redis.call('PTTL', KEYS[1]), 0)
+    redis.call('PEXPIRE', KEYS[1], text(math.max(left, math.ceil((longest + lease) / 1000))))
+end
+
+local is_holder = holder == node and known[3] == number
+if order == 'end_back_off' then
+    if redis.call('EXISTS', KEYS[1]) == 1 then
+        redis.call('HSET', KEYS[1], 'back_off', text(now), 'incidents', '0')
+        if not is_holder then redis.call('HSET', KEYS[1], 'freed', text(now)) end
+    end
+    return { 3 }
+end
+
+local function history(started, ended, back_off, incidents)
+    local function age(at) return at and math.max(now - tonumber(at), 0) or -1 end
+    return { 1, is_wanted, age(started), age(ended), age(known[8]),
+        tonumber(known[9] or '0'), tonumber(known[10] or '0'), text(tonumber(known[13] or '0')),
+        incidents or '0', back_off and text(tonumber(back_off) - now) or '' }
+end
+
+if order == 'claim' then
+    if holder and holder ~= node and now < ends then
+        redis.call('HSET', KEYS[1], 'wanted', text(now + 250000))
+        return { 0, ends - now }
+    end
+    if known[1] ~= generation and now < opens then
+        return { 0, opens - now }
+    end
+    -- A holder that never released the lease may have asked the host until its end; and
+    -- nodes that were away, until the generation opened.
+    local latest = 0
+    if holder and holder ~= node then latest = ends end
+    if known[1] ~= generation then latest = math.max(latest, opens) end
+    local started, ended = tonumber(known[6]), tonumber(known[7])
+    if latest > 0 then
+        ended = math.max(ended or 0, latest)
+        if started then started = math.max(started, latest) end
+        redis.call('HSET', KEYS[1], 'ended', text(ended))
+        if started then redis.call('HSET', KEYS[1], 'started', text(started)) end
+    end
+    redis.call('HSET', KEYS[1], 'generation', generation, 'holder', node, 'number', number,
+        'until', text(now + lease))
+    remember(600000000)
+    return history(started, ended, known[11], known[12])
+end
+
+if order == 'renew' and not is_holder then
+    return { 0, 0 }
+end
+local function note(field, value, before)
+    if not is_holder then value = math.max(value, tonumber(before or '0')) end
+    redis.call('HSET', KEYS[1], field, text(value))
+end
+for index, field in ipairs({ 'started', 'ended', 'robots' }) do
+    local age = tonumber(ARGV[6 + index])
+    if age >= 0 then note(field, now - age, known[5 + index]) end
+end
+note('adaptive', tonumber(ARGV[10]), known[9])
+note('delay', tonumber(ARGV[11]), known[10])
+-- The holder has not heard yet that an operator ended the back-off that it knows.
+local is_freed = is_holder and ends - lease <= tonumber(known[14] or '0')
+if ARGV[12] ~= '' and not is_freed then
+    note('back_off', now + tonumber(ARGV[12]), known[11])
+    note('incidents', tonumber(ARGV[13]), known[12])
+end
+note('remembered', tonumber(ARGV[14]), known[13])
+remember(tonumber(ARGV[14]))
+if order == 'renew' then
+    redis.call('HSET', KEYS[1], 'generation', generation, 'until', text(now + lease))
+    if is_freed then return history(known[6], known[7], known[11], known[12]) end
+    return { 1, is_wanted }
+end
+if is_holder then redis.call('HDEL', KEYS[1], 'holder', 'number', 'until') end
+return { 2 }

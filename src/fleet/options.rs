@@ -1,0 +1,142 @@
+//! Options of the fleet (`fleet`), and addresses of its store.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::membership::FleetRules;
+
+/// Options of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Addresses of the store, of which one takes orders (`fleet.store`); none: this
+    /// proxy is in no fleet.
+    pub store: Vec<StoreAddress>,
+    /// File with the name and the password for the store (`fleet.store_auth`).
+    pub store_auth: Option<PathBuf>,
+    /// Certificates that the store's is verified by (`fleet.store_ca`); `None`: those
+    /// of the system.
+    pub store_ca: Option<PathBuf>,
+    /// Name of the fleet, with which its keys in the store begin (`fleet.name`).
+    pub name: String,
+    /// Name of this node (`fleet.node`).
+    pub node: String,
+    /// Time after which a node that is not heard of is forgotten (`fleet.forget`).
+    pub forget: Duration,
+    /// Times, and what to do where the store is lost.
+    pub rules: FleetRules,
+}
+
+/// Address of a store: `redis://store.example:6379`, `rediss://` for TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StoreAddress {
+    /// Whether TLS is spoken.
+    pub is_tls: bool,
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Number of the database.
+    pub database: u16,
+}
+
+/// The text is no address of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not an address such as redis://store.example:6379, without a password")]
+pub struct InvalidStoreAddress;
+
+/// Port of Redis.
+const PORT: u16 = 6379;
+
+impl FromStr for StoreAddress {
+    type Err = InvalidStoreAddress;
+
+    fn from_str(text: &str) -> Result<Self, InvalidStoreAddress> {
+        let (scheme, rest) = text.split_once("://").ok_or(InvalidStoreAddress)?;
+        let is_tls = match scheme {
+            "redis" => false,
+            "rediss" => true,
+            _ => return Err(InvalidStoreAddress),
+        };
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let database = match database {
+            "" => 0,
+            number => number.parse().map_err(|_| InvalidStoreAddress)?,
+        };
+        // With a password in it, it would stand in the configuration, and on pages
+        // that show that.
+        let authority: http::uri::Authority = authority.parse().map_err(|_| InvalidStoreAddress)?;
+        let host = authority.host().trim_matches(['[', ']']);
+        let has_port = authority.as_str().len() != authority.host().len();
+        let port = authority.port_u16().filter(|port| *port != 0);
+        if authority.as_str().contains('@') || host.is_empty() || has_port && port.is_none() {
+            return Err(InvalidStoreAddress);
+        }
+        Ok(Self {
+            is_tls,
+            host: host.to_owned(),
+            port: port.unwrap_or(PORT),
+            database,
+        })
+    }
+}
+
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls { "rediss" } else { "redis" };
+        let (open, close) = if self.host.contains(':') {
+            ("[", "]")
+        } else {
+            ("", "")
+        };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)?;
+        if self.database != 0 {
+            write!(f, "/{}", self.database)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: `fleet.store`.
+    #[test]
+    fn an_address_is_read_as_it_is_shown() {
+        for (text, shown) in [
+            ("redis://store.example", "redis://store.example:6379"),
+            ("rediss://store.example:1/2", "rediss://store.example:1/2"),
+            ("redis://[::1]:7000/", "redis://[::1]:7000"),
+        ] {
+            let address: StoreAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(address));
+        }
+    }
+
+    #[test]
+    fn passwords_and_other_stores_are_refused() {
+        for text in [
+            "store.example:6379",
+            "http://store.example",
+            "redis://",
+            "redis://user:password@store.example",
+            "redis://:password@store.example",
+            "redis://store.example:0",
+            "redis://store.example:",
+            "redis://store.example:70000",
+            "redis://store.example/x",
+            "redis://store example",
+        ] {
+            assert_eq!(
+                text.parse::<StoreAddress>(),
+                Err(InvalidStoreAddress),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! Store of a fleet in Redis or Valkey: connection, scripts, and their answers.
+//!
+//! One task ([`FleetTask`]) finds the server that takes orders, asks in short
+//! intervals who is there, and tells the scheduler what follows. Orders about leases
+//! go over the connection that it made last ([`RedisStore`]). Times are those of the
+//! store: its scripts read its clock.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use jiff::SignedDuration;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, InfoDict, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, Script, TlsCertificates,
+};
+use thiserror::Error;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::membership::{Beat, Membership};
+use super::options::{Options, StoreAddress};
+use crate::metrics::Metrics;
+use crate::pace::Scheduler;
+use crate::pace::fleet_part::{FleetMode, FleetPart, HostHistory};
+use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
+use crate::upstream::parent::UserPassword;
+
+/// Nodes of a fleet, at most: each beat names them all.
+const NODES_MAX: usize = 1000;
+
+/// Reason why a store does not do what it is asked for.
+#[derive(Debug, Error)]
+enum StoreError {
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("it takes no orders: it is a {0}")]
+    Role(String),
+    #[error("it does not say which process it is (INFO server)")]
+    Nameless,
+    #[error("it is older than what this node knows: generation {0}")]
+    Older(u64),
+    #[error("it gave an answer that is none: {0}")]
+    Answer(String),
+}
+
+/// Connection to the process of the store that takes orders.
+#[derive(Clone)]
+struct StoreLink {
+    connection: MultiplexedConnection,
+    /// Name of the process (`run_id`).
+    run: String,
+    /// Its latest answer.
+    beat: Option<Beat>,
+}
+
+impl fmt::Debug for StoreLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreLink({})", self.run)
+    }
+}
+
+/// Store of leases.
+#[derive(Debug)]
+pub struct RedisStore {
+    /// Options of the fleet.
+    pub options: Options,
+    /// Name of this process of the node.
+    process: String,
+    /// Connection over which leases are asked for; absent until who is there was
+    /// answered over it.
+    link: ArcSwapOption<StoreLink>,
+    script: Script,
+    metrics: Arc<Metrics>,
+}
+
+impl RedisStore {
+    /// Makes a store that is not reached yet.
+    #[must_use]
+    pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
+        let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ());
+        Self {
+            process: format!("{}#{chance:016x}", options.node),
+            options,
+            link: ArcSwapOption::empty(),
+            script: Script::new(include_str!("lease.lua")),
+            metrics,
+        }
+    }
+
+    async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
+        let link = self.link.load_full();
+        let Some(link) = link.as_deref() else {
+            return Err(StoreError::Answer("none yet".to_owned()));
+        };
+        let Some(beat) = &link.beat else {
+            return Err(StoreError::Answer("none yet".to_owned()));
+        };
+        let (order, history) = match call.order {
+            LeaseOrder::Claim => ("claim", HostHistory::default()),
+            LeaseOrder::Renew(history) => ("renew", history),
+            LeaseOrder::Release(history) => ("release", history),
+            LeaseOrder::EndBackOff => ("end_back_off", HostHistory::default()),
+        };
+        // In braces: all keys of a host are in one slot of a cluster.
+        let key = format!("{}:{{{}}}", self.options.name, call.host);
+        let mut invocation = self.script.key(key);
+        invocation
+            .arg(order)
+            .arg(&self.process)
+            .arg(call.number)
+            .arg(beat.generation)
+            .arg(beat.opens_us)
+            .arg(micros(self.options.rules.lease));
+        add_history(&mut invocation, &history);
+        // Clones share the socket: the calls of many hosts are on their way at once.
+        let mut connection = link.connection.clone();
+        let limit = self.options.rules.timeout;
+        let answer = timeout(limit, invocation.invoke_async(&mut connection)).await;
+        let words: Vec<String> = answer.map_err(|_| StoreError::Timeout(limit))??;
+        lease_answer(&words, self.options.rules.lease)
+    }
+}
+
+impl LeaseStore for RedisStore {
+    fn lease<'a>(&'a self, call: LeaseCall<'a>) -> LeaseFuture<'a> {
+        Box::pin(async move {
+            self.metrics.fleet_calls.inc();
+            self.call(&call).await.map_err(|error| {
+                self.metrics.fleet_call_errors.inc();
+                tracing::debug!(host = %call.host, %error, "the store of the fleet did not answer");
+                StoreLost
+            })
+        })
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn add_history(invocation: &mut redis::ScriptInvocation<'_>, history: &HostHistory) {
+    for age in [history.started, history.ended, history.robots] {
+        match age {
+            Some(age) => invocation.arg(micros(age)),
+            None => invocation.arg(-1),
+        };
+    }
+    invocation.arg(micros(history.adaptive));
+    invocation.arg(micros(history.robots_delay));
+    let end = history.back_off_end.map(|end| end.as_micros().to_string());
+    invocation.arg(end.unwrap_or_default());
+    invocation.arg(history.incidents);
+    invocation.arg(micros(history.remembered));
+}
+
+/// Reads the answer of `lease.lua`.
+fn lease_answer(words: &[String], length: Duration) -> Result<LeaseAnswer, StoreError> {
+    let broken = || StoreError::Answer(words.join(" "));
+    let number = |index: usize| {
+        let word = words.get(index).ok_or_else(broken)?;
+        word.parse::<i64>().map_err(|_| broken())
+    };
+    let time = |index| number(index).map(|micros| Duration::from_micros(micros.unsigned_abs()));
+    let age = |index| Ok::<_, StoreError>((0 <= number(index)?).then_some(time(index)?));
+    match (number(0)?, words.len()) {
+        (0, 2) => Ok(LeaseAnswer::Refused(time(1)?)),
+        (2, 1) => Ok(LeaseAnswer::Noted),
+        (3, 1) => Ok(LeaseAnswer::Freed),
+        (1, 2) => Ok(LeaseAnswer::Held {
+            length,
+            is_wanted: number(1)? != 0,
+            history: None,
+        }),
+        (1, 10) => Ok(LeaseAnswer::Held {
+            length,
+            is_wanted: number(1)? != 0,
+            history: Some(HostHistory {
+                started: age(2)?,
+                ended: age(3)?,
+                robots: age(4)?,
+                adaptive: time(5)?,
+                robots_delay: time(6)?,
+                remembered: time(7)?,
+                incidents: u32::try_from(number(8)?).map_err(|_| broken())?,
+                back_off_end: match words.get(9).map(String::as_str) {
+                    Some("") => None,
+                    _ => Some(SignedDuration::from_micros(number(9)?)),
+                },
+            }),
+        }),
+        _ => Err(broken()),
+    }
+}
+
+/// Reads the answer of `beat.lua`.
+fn beat_answer(words: &[String]) -> Result<Beat, StoreError> {
+    let broken = || StoreError::Answer(words.join(" "));
+    let [generation, opens, live, place, names @ ..] = words else {
+        return Err(broken());
+    };
+    Ok(Beat {
+        generation: generation.parse().map_err(|_| broken())?,
+        opens_us: opens.parse().map_err(|_| broken())?,
+        live: live.parse().map_err(|_| broken())?,
+        place: place.parse().map_err(|_| broken())?,
+        names: names.to_vec(),
+    })
+}
+
+/// Reason why a store cannot even be tried. The proxy does not start then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreSetupError {
+    /// An address cannot be used with the certificates that are configured.
+    #[error("{address} cannot be used: {source}")]
+    Client {
+        /// Address.
+        address: StoreAddress,
+        /// Why.
+        source: RedisError,
+    },
+}
+
+/// Task that keeps this node in its fleet.
+#[derive(Debug)]
+pub struct FleetTask {
+    store: Arc<RedisStore>,
+    clients: Vec<Client>,
+    membership: Membership,
+    script: Script,
+    mode: Option<FleetMode>,
+    /// Name of the process of the store that answered last.
+    run: Option<String>,
+    /// Why each store could not be used when it was tried last.
+    troubles: HashMap<StoreAddress, String>,
+}
+
+impl FleetTask {
+    /// Makes the task of a store.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreSetupError`].
+    pub fn new(
+        store: Arc<RedisStore>,
+        credentials: Option<&UserPassword>,
+        roots: Option<&[u8]>,
+    ) -> Result<Self, StoreSetupError> {
+        let addresses = store.options.store.iter();
+        let clients = addresses.map(|address| {
+            client(address, credentials, roots).map_err(|source| StoreSetupError::Client {
+                address: address.clone(),
+                source,
+            })
+        });
+        Ok(Self {
+            clients: clients.collect::<Result<_, _>>()?,
+            membership: Membership::new(store.options.rules),
+            script: Script::new(include_str!("beat.lua")),
+            store,
+            mode: None,
+            run: None,
+            troubles: HashMap::new(),
+        })
+    }
+
+    /// Keeps the node in its fleet until `stop`, and takes its leave then.
+    pub async fn run(
+        mut self,
+        scheduler: Arc<Scheduler>,
+        changed: impl Fn(FleetPart, Option<&Beat>),
+        stop: CancellationToken,
+    ) {
+        let rules = self.store.options.rules;
+        while !stop.is_cancelled() {
+            self.beat(&scheduler).await;
+            // Also where nothing was answered: by then leases may have ended.
+            let part = self.membership.part(scheduler.uptime());
+            scheduler.set_fleet_part(part);
+            self.show(part);
+            if self.mode != Some(part.mode) {
+                self.mode = Some(part.mode);
+                changed(part, self.membership.latest());
+            }
+            tokio::select! {
+                () = sleep(rules.beat()) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// Tells the store that this node is gone, so that nobody waits for it.
+    pub async fn leave(store: &RedisStore) {
+        let Some(link) = store.link.load_full() else {
+            return;
+        };
+        let mut connection = link.connection.clone();
+        let mut order = redis::cmd("ZREM");
+        order
+            .arg(nodes_key(&store.options))
+            .arg(&store.options.node);
+        let gone = order.query_async::<u32>(&mut connection);
+        if !matches!(timeout(store.options.rules.timeout, gone).await, Ok(Ok(_))) {
+            tracing::warn!("the store of the fleet was not told that this node stops");
+        }
+    }
+
+    fn show(&self, part: FleetPart) {
+        let metrics = &self.store.metrics;
+        metrics
+            .fleet_degraded
+            .set((part.mode != FleetMode::Leased).into());
+        metrics.fleet_nodes.set(part.share.nodes.into());
+        let live = self.membership.latest().map_or(0, |latest| latest.live);
+        metrics.fleet_live_nodes.set(live.into());
+    }
+
+    /// Asks who is there, over a new connection if there is none.
+    async fn beat(&mut self, scheduler: &Scheduler) {
+        let known = self.store.link.load_full();
+        let link = match known.as_deref() {
+            Some(link) => Some(link.clone()),
+            None => self.connect().await,
+        };
+        let Some(mut link) = link else {
+            return;
+        };
+        let asked_at = scheduler.uptime();
+        match self.ask(&mut link).await {
+            Ok(beat) => {
+                link.beat = Some(beat.clone());
+                self.run = Some(link.run.clone());
+                self.store.link.store(Some(Arc::new(link)));
+                self.membership.take(beat, asked_at);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store of the fleet did not answer");
+                self.store.metrics.fleet_call_errors.inc();
+                self.store.link.store(None);
+            }
+        }
+    }
+
+    async fn ask(&self, link: &mut StoreLink) -> Result<Beat, StoreError> {
+        let options = &self.store.options;
+        let latest = self.membership.latest();
+        let generation = latest.map_or(0, |latest| latest.generation);
+        let mut invocation = self.script.key(format!("{}:{{fleet}}", options.name));
+        invocation
+            .key(nodes_key(options))
+            .arg(&options.node)
+            .arg(&link.run)
+            .arg(u8::from(self.membership.is_away()))
+            .arg(generation)
+            .arg(micros(options.rules.lease))
+            .arg(micros(options.forget));
+        // A store that was not asked before knows no node, or no recent one.
+        let is_new = self.run.as_ref() != Some(&link.run);
+        let told = latest.filter(|_| is_new);
+        let names = told.into_iter().flat_map(|latest| &latest.names);
+        for name in names.take(NODES_MAX) {
+            invocation.arg(name);
+        }
+        let limit = options.rules.timeout;
+        let answer = timeout(limit, invocation.invoke_async(&mut link.connection)).await;
+        let words: Vec<String> = answer.map_err(|_| StoreError::Timeout(limit))??;
+        beat_answer(&words).and_then(|beat| {
+            // Another server, which was not told of the last fail-over.
+            let is_older = beat.generation < generation;
+            if is_older {
+                return Err(StoreError::Older(beat.generation));
+            }
+            Ok(beat)
+        })
+    }
+
+    /// Connects to the server that takes orders; of several to the one of the latest
+    /// generation.
+    async fn connect(&mut self) -> Option<StoreLink> {
+        let limit = self.store.options.rules.timeout;
+        let mut best: Option<(u64, StoreLink)> = None;
+        for (client, address) in self.clients.iter().zip(&self.store.options.store) {
+            let found = timeout(limit, self.look_at(client)).await;
+            match found.unwrap_or(Err(StoreError::Timeout(limit))) {
+                // After a fail-over the old server may take orders, too, for a while.
+                Ok(found) => {
+                    self.troubles.remove(address);
+                    if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {
+                        best = Some(found);
+                    }
+                }
+                Err(error) => {
+                    self.store.metrics.fleet_call_errors.inc();
+                    let trouble = error.to_string();
+                    // It is tried again and again: once for each reason is enough.
+                    if self.troubles.get(address) != Some(&trouble) {
+                        tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
+                        self.troubles.insert(address.clone(), trouble);
+                    }
+                }
+            }
+        }
+        best.map(|(_, link)| link)
+    }
+
+    /// Connects to a server, and returns its generation.
+    async fn look_at(&self, client: &Client) -> Result<(u64, StoreLink), StoreError> {
+        let limit = self.store.options.rules.timeout;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(Some(limit));
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        // All sections at once: older servers take no more than one by name.
+        let facts: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
+        let role: String = facts.get("role").unwrap_or_default();
+        if role != "master" {
+            return Err(StoreError::Role(role));
+        }
+        let run: String = facts.get("run_id").ok_or(StoreError::Nameless)?;
+        let mut order = redis::cmd("HGET");
+        order.arg(format!("{}:{{fleet}}", self.store.options.name));
+        order.arg("generation");
+        let generation: Option<u64> = order.query_async(&mut connection).await?;
+        let link = StoreLink {
+            connection,
+            run,
+            beat: None,
+        };
+        Ok((generation.unwrap_or(0), link))
+    }
+}
+
+fn nodes_key(options: &Options) -> String {
+    // The same slot of a cluster as the fleet itself: one script uses both.
+    format!("{}:{{fleet}}:nodes", options.name)
+}
+
+fn client(
+    address: &StoreAddress,
+    credentials: Option<&UserPassword>,
+    roots: Option<&[u8]>,
+) -> Result<Client, RedisError> {
+    let (host, port) = (address.host.clone(), address.port);
+    let place = if address.is_tls {
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    };
+    let mut settings = RedisConnectionInfo::default().set_db(address.database.into());
+    if let Some(credentials) = credentials {
+        settings = settings
+            .set_username(&credentials.user)
+            .set_password(&credentials.password);
+    }
+    let connection: ConnectionInfo = place.into_connection_info()?.set_redis_settings(settings);
+    match roots.filter(|_| address.is_tls) {
+        Some(roots) => Client::build_with_tls(
+            connection,
+            TlsCertificates {
+                client_tls: None,
+                root_cert: Some(roots.to_vec()),
+            },
+        ),
+        None => Client::open(connection),
+    }
+}

@@ -1,0 +1,127 @@
+//! Fleet of a running proxy (`fleet`): joined at the start, left at the stop.
+//!
+//! Changes of its part go to the record and to the log. What the part means for a
+//! request is not known here.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use serde_json::json;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::parts::SharedParts;
+use crate::audit::AuditLog;
+use crate::audit::events::{ProcessEvent, ProcessEventKind};
+use crate::config::Settings;
+use crate::fleet::membership::Beat;
+use crate::fleet::options::Options;
+use crate::fleet::store::{FleetTask, RedisStore};
+use crate::pace::fleet_part::{FleetMode, FleetPart};
+use crate::upstream::parent::user_and_password;
+
+/// Name that stands for that of the machine (`fleet.node`).
+const AUTO: &str = "auto";
+
+/// Membership of this proxy in its fleet.
+#[derive(Debug)]
+pub(super) struct FleetMember {
+    store: Arc<RedisStore>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+impl FleetMember {
+    /// Joins the fleet of `settings`, if there is one. Nothing is sent until its store
+    /// was reached.
+    ///
+    /// # Errors
+    ///
+    /// Credentials or certificates that cannot be read, or a machine without a name.
+    pub(super) fn join(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Option<Self>> {
+        let mut options = settings.fleet.clone();
+        if options.store.is_empty() {
+            return Ok(None);
+        }
+        if options.node == AUTO {
+            options.node = machine_name()?;
+        }
+        let auth = options.store_auth.as_deref().map(user_and_password);
+        let credentials = auth.transpose().context("fleet.store_auth")?;
+        let file = options.store_ca.as_deref().map(std::fs::read);
+        let roots = file.transpose().context("fleet.store_ca cannot be read")?;
+        let store = Arc::new(RedisStore::new(
+            options.clone(),
+            Arc::clone(&shared.metrics),
+        ));
+        let task = FleetTask::new(Arc::clone(&store), credentials.as_ref(), roots.as_deref())?;
+        let scheduler = Arc::clone(&shared.scheduler);
+        scheduler.join_fleet(Arc::clone(&store) as Arc<_>);
+        let (stop, audit) = (CancellationToken::new(), Arc::clone(&shared.audit));
+        let changed = move |part: FleetPart, beat: Option<&Beat>| {
+            report(&audit, &options, part, beat);
+        };
+        let running = task.run(scheduler, changed, stop.clone());
+        Ok(Some(Self {
+            store,
+            stop,
+            task: AbortOnDropHandle::new(tokio::spawn(running)),
+        }))
+    }
+
+    /// Gives back the leases of hosts and leaves the fleet, so that nobody waits for
+    /// this node.
+    pub(super) async fn leave(self, shared: &SharedParts) {
+        let patience = 2 * self.store.options.rules.timeout;
+        // Before it leaves: whoever gets a host next is to know when it was asked last.
+        let _ = timeout(patience, shared.scheduler.leases_released()).await;
+        self.stop.cancel();
+        let _ = timeout(patience, self.task).await;
+        FleetTask::leave(&self.store).await;
+    }
+}
+
+/// Returns the name of the machine.
+fn machine_name() -> anyhow::Result<String> {
+    let facts = rustix::system::uname();
+    let name = facts.nodename().to_string_lossy();
+    (!name.is_empty())
+        .then(|| name.into_owned())
+        .context("this machine has no name: set fleet.node")
+}
+
+fn report(audit: &AuditLog, options: &Options, part: FleetPart, beat: Option<&Beat>) {
+    let (nodes, live) = beat.map_or((0, 0), |beat| (beat.names.len(), beat.live));
+    let mode = match part.mode {
+        FleetMode::Leased => {
+            let node = &options.node;
+            tracing::info!(fleet = options.name, node, nodes, live, "joined the fleet");
+            "joined"
+        }
+        FleetMode::Alone(_) => {
+            tracing::warn!(
+                fleet = options.name,
+                nodes,
+                "the store of the fleet does not answer: this node goes on with the pauses of all nodes"
+            );
+            "alone"
+        }
+        FleetMode::Closed => {
+            tracing::warn!(
+                fleet = options.name,
+                "the store of the fleet does not answer: nothing is sent until it does"
+            );
+            "closed"
+        }
+    };
+    let detail = json!({
+        "fleet": options.name,
+        "node": options.node,
+        "mode": mode,
+        "nodes": nodes,
+        "live": live,
+        "generation": beat.map(|beat| beat.generation),
+    });
+    audit.record_process_event(ProcessEvent::now(ProcessEventKind::Fleet, detail));
+}

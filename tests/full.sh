@@ -19,6 +19,9 @@ cargo test --locked --test it book -- --ignored --nocapture
 echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
 
+echo '== A fleet of eight, with nodes and stores that are killed'
+cargo test --locked --test it fleet -- --ignored --nocapture
+
 echo '== Clients that wait for long' # in the environment that tests/run makes
 cargo test --locked --test it pace_clients -- --ignored --nocapture
 

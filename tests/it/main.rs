@@ -52,6 +52,7 @@ mod directives;
 mod egress;
 mod egress_namespace;
 mod entry;
+mod fleet;
 mod floods;
 mod foreign_cases;
 mod forward;

@@ -1,0 +1,136 @@
+//! Redis as Debian has it: on a port of its own, keeping nothing on disk, in a
+//! temporary folder, ended with the test.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::until;
+
+/// A running Redis.
+pub(crate) struct Redis {
+    folder: TempDir,
+    address: SocketAddr,
+    arguments: Vec<String>,
+    process: Child,
+}
+
+impl Redis {
+    /// Starts one with `arguments` beside those that all have.
+    pub(crate) async fn start(arguments: &[&str]) -> Self {
+        let [address] = free_addresses();
+        Self::at(address, arguments).await
+    }
+
+    /// Starts one at an address of [`free_addresses`].
+    pub(crate) async fn at(address: SocketAddr, arguments: &[&str]) -> Self {
+        let folder = TempDir::with_prefix("politesse-redis-").unwrap();
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        let process = spawn(folder.path(), address, &arguments);
+        let redis = Self {
+            folder,
+            address,
+            arguments,
+            process,
+        };
+        redis.answers().await;
+        redis
+    }
+
+    /// Starts one that copies `leader`.
+    pub(crate) async fn copy_of(leader: &Self) -> Self {
+        let port = leader.address.port().to_string();
+        let redis = Self::start(&["--replicaof", "127.0.0.1", &port]).await;
+        redis.is_copy().await;
+        redis
+    }
+
+    /// Returns its address as `fleet.store` has it.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Has a copy take orders, for good.
+    pub(crate) async fn promote(&mut self) {
+        self.arguments.clear();
+        self.cli(&["replicaof", "no", "one"]).await;
+    }
+
+    /// Starts it again after [`Redis::kill`], as one that copies `leader`.
+    pub(crate) async fn restart_as_copy(&mut self, leader: &Self) {
+        let port = leader.address.port().to_string();
+        self.arguments = ["--replicaof", "127.0.0.1", &port]
+            .map(str::to_owned)
+            .into();
+        self.restart().await;
+        self.is_copy().await;
+    }
+
+    /// Ends it at once (SIGKILL), and all that it knows.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// Starts it again after [`Redis::kill`], at the same address.
+    pub(crate) async fn restart(&mut self) {
+        self.process = spawn(self.folder.path(), self.address, &self.arguments);
+        self.answers().await;
+    }
+
+    /// Has it stand still (`STOP`), or go on (`CONT`).
+    pub(crate) async fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let pid = self.process.id().unwrap().to_string();
+        kill.arg(format!("-{name}")).arg(pid);
+        assert!(kill.status().await.unwrap().success());
+    }
+
+    /// Returns what `redis-cli` prints for a command.
+    pub(crate) async fn cli(&self, words: &[&str]) -> String {
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &self.address.port().to_string()])
+            .args(words)
+            .kill_on_drop(true);
+        let output = cli.output().await.unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    async fn is_copy(&self) {
+        until("copy of the store", async || {
+            let facts = self.cli(&["info", "replication"]).await;
+            facts.contains("master_link_status:up").then_some(())
+        })
+        .await;
+    }
+
+    async fn answers(&self) {
+        until("store", async || {
+            let answer = self.cli(&["ping"]).await;
+            // One that wants a password answers, too.
+            (answer.contains("PONG") || answer.contains("NOAUTH")).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Returns addresses that nobody listens on, now.
+pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
+}
+
+fn spawn(folder: &Path, address: SocketAddr, arguments: &[String]) -> Child {
+    Command::new("redis-server")
+        .args(["--port", &address.port().to_string()])
+        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("redis-server is missing; tests/run installs it")
+}

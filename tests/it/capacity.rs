@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -14,7 +15,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::program::politesse;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::tenant::take_descriptors;
-use crate::kit::{run, until};
+use crate::kit::{run, soon, until};
 
 /// Connections that come at once.
 const BURST: usize = 1000;
@@ -187,11 +188,10 @@ impl Exhausted {
         // Of another client, which holds more: none of them takes the place of a
         // crawler.
         let held = burst(proxy.address(), 200).await;
-        until("connections refused", async || {
-            let refused = "connections_refused_total{result=\"descriptors\"}";
-            metrics(&proxy).await.contains(refused).then_some(())
-        })
-        .await;
+        // In their order: once the last has been refused, no other is still to come.
+        let mut last = TcpStream::connect(proxy.address()).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = soon("end of the last", last.read_to_end(&mut answer)).await;
         Self {
             proxy,
             crawlers,

@@ -126,6 +126,8 @@ fn spawn(folder: &Path, address: SocketAddr, arguments: &[String]) -> Child {
     Command::new("redis-server")
         .args(["--port", &address.port().to_string()])
         .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        // Else it waits five seconds for more copies before it sends the first.
+        .args(["--repl-diskless-sync-delay", "0"])
         .args(arguments)
         .current_dir(folder)
         .stdout(Stdio::null())

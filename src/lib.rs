@@ -15,9 +15,9 @@
 //! - 1: [`upstream`], every exchange with an origin.
 //! - 2: [`pace`], when a request may be sent.
 //! - 3: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the
-//!   record of every decision; [`fleet`], many proxies that keep one pace.
-//! - 4: [`proxy`], every exchange with a crawler. Start reading at
-//!   [`proxy::exchange`].
+//!   record of every decision.
+//! - 4: [`proxy`], every exchange with a crawler: start reading at
+//!   [`proxy::exchange`]; [`fleet`], many proxies that keep one pace.
 //! - 5: [`admin`], the listener for operators; [`config`], the configuration.
 //! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 //!

@@ -506,6 +506,10 @@ keys! {
         /// Certificates by which that of the store is verified, in PEM. "none" are those of
         /// the system.
         store_ca: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// A file with a secret that is the same at every node, as `openssl rand -hex 32`
+        /// makes one; readable by this proxy alone (0600). With it one node fetches a
+        /// robots.txt for all; with "none" each fetches its own.
+        key: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
         /// The name of the fleet: keys in the store begin with it.
         name: String = r#""politesse""#, FLEET_NAME;
         /// The name of this node, which no other one has. "auto" is that of the machine.

@@ -379,6 +379,7 @@ fn fleet_options(fleet: Fleet, base: &Path) -> fleet::options::Options {
         store: fleet.store,
         store_auth: fleet.store_auth.map(|path| base.join(path)),
         store_ca: fleet.store_ca.map(|path| base.join(path)),
+        key: fleet.key.map(|path| base.join(path)),
         name: fleet.name,
         node: fleet.node,
         forget: fleet.forget,

@@ -575,6 +575,7 @@ bounds! {
         takes ["[]" "['redis://a', 'rediss://[::1]:1/2']"];
     fleet_store_auth: "fleet.store_auth" refuses ["''" "3"] takes ["none" "store.auth"];
     fleet_store_ca: "fleet.store_ca" refuses ["''" "3"] takes ["none" "ca.pem"];
+    fleet_key: "fleet.key" refuses ["''" "3"] takes ["none" "fleet.key"];
     fleet_name: "fleet.name" refuses ["''" "a:b" "{a}"] takes ["politesse" "a-B.1_c"];
     fleet_node: "fleet.node" refuses ["''" "a b" "ä"] takes ["auto" "node-1"];
     fleet_on_loss: "fleet.on_loss" refuses ["open" "none"] takes ["degrade" "closed"];

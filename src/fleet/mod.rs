@@ -4,10 +4,16 @@
 //! asks it (`pace::lease`), and counts the nodes. Nothing of a request waits for the
 //! store but the first lease of its host: where it is lost, each node goes on with a
 //! longer distance, or none does (`fleet.on_loss`). What follows from the answers of
-//! the store is pure ([`membership`]); Redis and its scripts are in [`store`].
+//! the store is pure ([`membership`]); Redis and its scripts are in [`store`]. Where the
+//! nodes have a key, they also fetch a robots.txt once for all of them
+//! ([`robots_store`]).
 
 pub mod membership;
 pub mod options;
+#[cfg(feature = "redis")]
+pub mod robots_store;
+#[cfg(feature = "redis")]
+pub mod shared_answer;
 #[cfg(feature = "redis")]
 pub mod store;
 

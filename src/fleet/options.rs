@@ -20,6 +20,9 @@ pub struct Options {
     /// Certificates that the store's is verified by (`fleet.store_ca`); `None`: those
     /// of the system.
     pub store_ca: Option<PathBuf>,
+    /// File with the secret by which nodes know each other's robots.txt files
+    /// (`fleet.key`); `None`: they are not shared.
+    pub key: Option<PathBuf>,
     /// Name of the fleet, with which its keys in the store begin (`fleet.name`).
     pub name: String,
     /// Name of this node (`fleet.node`).

@@ -51,10 +51,10 @@ enum StoreError {
 
 /// Connection to the process of the store that takes orders.
 #[derive(Clone)]
-struct StoreLink {
-    connection: MultiplexedConnection,
+pub(super) struct StoreLink {
+    pub(super) connection: MultiplexedConnection,
     /// Name of the process (`run_id`).
-    run: String,
+    pub(super) run: String,
     /// Its latest answer.
     beat: Option<Beat>,
 }
@@ -74,9 +74,9 @@ pub struct RedisStore {
     process: String,
     /// Connection over which leases are asked for; absent until who is there was
     /// answered over it.
-    link: ArcSwapOption<StoreLink>,
+    pub(super) link: ArcSwapOption<StoreLink>,
     script: Script,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl RedisStore {

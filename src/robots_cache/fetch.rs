@@ -41,7 +41,7 @@ const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
 /// A trait so that the cache can be tested with origins that fail on cue.
 pub trait RobotsFetcher: Send + Sync + 'static {
     /// Leave to ask a host now.
-    type Turn: Send;
+    type Turn: Send + Sync;
 
     /// Waits for a turn at `host`; `None` if it would not come soon enough.
     fn turn(&self, host: &Host) -> impl Future<Output = Option<Self::Turn>> + Send;

@@ -177,6 +177,12 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         entry.is_fresh().then(|| Arc::clone(&entry.snapshot))
     }
 
+    /// Takes the answer that another node shared for `key`, if there is an older one in
+    /// memory.
+    pub async fn take_newer(&self, key: &CacheKey) {
+        self.worker.take_newer(key).await;
+    }
+
     /// Sets the policy for pages that a robots.txt redirects to. Its dialect
     /// must be that of the policy in force: the files in memory were read by
     /// it.

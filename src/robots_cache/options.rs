@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 
 /// Longest time for which an entry is used without asking the origin again
 /// (RFC 9309, section 2.4).
-pub(super) const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Shortest lifetime. With less, an entry could expire before the request that
 /// it was fetched for is decided, and that request would fetch it again.

@@ -214,6 +214,11 @@ impl EntryTable {
         Arc::new(entry)
     }
 
+    /// Holds an entry.
+    pub(super) fn insert(&self, key: &CacheKey, entry: &Arc<CacheEntry>) {
+        self.entries.insert(key.clone(), Arc::clone(entry));
+    }
+
     fn running(&self) -> MutexGuard<'_, RunningFetches> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -291,7 +296,7 @@ impl RunningFetch {
     /// request that looks at any moment finds one of the three.
     pub(super) fn finish(&self, entry: &Arc<CacheEntry>) {
         let table = &self.table;
-        table.entries.insert(self.key.clone(), Arc::clone(entry));
+        table.insert(&self.key, entry);
         self.report(FetchState::Done(Arc::clone(entry)));
         table.remove_running(&mut table.running(), self);
         table.update_gauges();

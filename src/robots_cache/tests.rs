@@ -14,6 +14,8 @@ mod pace;
 
 mod redirects;
 
+mod shared;
+
 use http::HeaderValue;
 use tokio::time::{advance, timeout};
 

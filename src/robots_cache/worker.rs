@@ -32,7 +32,7 @@ use crate::decision::snapshot::{CacheKey, RobotsBody, Snapshot};
 use crate::throttle::REPEATING;
 use crate::upstream::location::redirect_target;
 use politesse_robots::Dialect;
-use politesse_robots::crawler::Crawler;
+use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Host, ROBOTS_TXT, Target};
 
 /// Longest wait for the store, whose queue is long after a restart. After that
@@ -76,6 +76,9 @@ pub struct CacheSources<F> {
     /// Store of the snapshots that the previous process left; absent for
     /// commands that ask once.
     pub store: Option<Arc<dyn SnapshotStore>>,
+    /// Store that other proxies use as well; absent where each fetches for itself.
+    /// Answers alone go there: what one of them cannot reach another may.
+    pub shared: Option<Arc<dyn SnapshotStore>>,
     /// Shares of the fetches that make a request: [`Options::fetch_shares`].
     ///
     /// [`Options::fetch_shares`]: super::options::Options::fetch_shares
@@ -141,17 +144,30 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     async fn run(self: Arc<Self>, mut fetch: RunningFetch, requester: Requester) {
         let mut was_loaded = true;
+        let is_first = fetch.earlier.is_none();
         // What is in memory is at least as new as what is in the store.
-        if fetch.earlier.is_none() {
-            let load = self.load(&fetch.key, &requester.crawler);
+        if is_first {
+            let store = self.sources.store.as_deref();
+            let load = self.load(store, &fetch.key, &requester.crawler);
             match timeout(LOAD_TIMEOUT, load).await {
-                Ok(Some(entry)) if entry.is_fresh() => return fetch.finish(&entry),
                 Ok(earlier) => fetch.earlier = earlier,
                 Err(_) => {
                     tracing::warn!(target: REPEATING, origin = %fetch.key.origin, "what is kept of a robots.txt was not read in time");
                     was_loaded = false;
                 }
             }
+        }
+        // Also where this process left a file that is still in force: another node may
+        // have fetched a newer one since.
+        if let Some(entry) = self.newer(&fetch.key, fetch.earlier.as_deref()).await {
+            return self.keep(&entry, || fetch.finish(&entry)).await;
+        }
+        if let Some(entry) = fetch
+            .earlier
+            .as_ref()
+            .filter(|entry| is_first && entry.is_fresh())
+        {
+            return fetch.finish(&Arc::clone(entry));
         }
         let mut walk = Walk::new(&self, &fetch, &requester);
         let admission = tokio::select! {
@@ -164,29 +180,81 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             () = fetch.abandoned() => return,
         };
         let response = match admission {
-            Some(admission) => walk.follow(admission).await,
+            Some(admission) => {
+                // The turn was another node's before: it may have asked meanwhile.
+                if let Some(entry) = self.newer(&fetch.key, fetch.earlier.as_deref()).await {
+                    return self.keep(&entry, || fetch.finish(&entry)).await;
+                }
+                walk.follow(admission).await
+            }
             None => Err(Cause::Busy),
         };
         let outcome = walk.outcome(response).await;
         let entry = fetch.entry(&outcome);
-        // If the store was too slow to load an earlier file, a failure must not
-        // take its place.
-        let is_saved = was_loaded || entry.snapshot.is_answer();
-        let store = self.sources.store.as_ref().filter(|_| is_saved);
+        let end = || fetch.finish(&entry);
+        if entry.snapshot.is_answer() {
+            self.keep(&entry, end).await;
+            if let Some(shared) = &self.sources.shared {
+                shared.save(entry.to_stored()).await;
+            }
+            // The last turn ends with the walk: whichever node has the next one finds
+            // what this one fetched.
+        } else if was_loaded {
+            self.keep(&entry, end).await;
+        } else {
+            // The store was too slow to load an earlier file, whose place a failure
+            // must not take.
+            end();
+        }
+    }
+
+    /// Saves an entry in the store of this process, and has `hand_out` hand it out.
+    async fn keep(&self, entry: &CacheEntry, hand_out: impl FnOnce()) {
         // `save` queues the write when it is called, not when its future is
         // polled: before the entry is handed out, so that no decision rests on
         // what a restart would not find.
+        let store = self.sources.store.as_ref();
         let saving = store.map(|store| store.save(entry.to_stored()));
-        fetch.finish(&entry);
+        hand_out();
         if let Some(saving) = saving {
             saving.await;
         }
     }
 
-    /// Loads the entry for `key` from the store, its rules compiled.
-    async fn load(&self, key: &CacheKey, crawler: &Crawler) -> Option<Arc<CacheEntry>> {
+    /// Returns the entry in force that another node shared, unless `earlier` is an answer
+    /// that is at least as new.
+    async fn newer(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Option<Arc<CacheEntry>> {
+        let shared = self.sources.shared.as_deref()?;
+        let crawler = Crawler::parse(key.token.as_ref().map_or("", ProductToken::as_str));
+        let entry = self.load(Some(shared), key, &crawler).await?;
+        let asked_at = entry.snapshot.fetched_at;
+        // A failure takes the place of no answer that others still go by.
+        let is_older = |known: &CacheEntry| {
+            !known.snapshot.is_answer() || known.snapshot.fetched_at < asked_at
+        };
+        let is_newer = earlier.is_none_or(is_older);
+        (is_newer && entry.is_fresh()).then_some(entry)
+    }
+
+    /// Takes the entry that another node shared in place of an older one in memory.
+    pub(super) async fn take_newer(&self, key: &CacheKey) {
+        let Some(earlier) = self.table.latest(key) else {
+            return;
+        };
+        if let Some(entry) = self.newer(key, Some(&earlier)).await {
+            self.keep(&entry, || self.table.insert(key, &entry)).await;
+        }
+    }
+
+    /// Loads the entry for `key` from a store, its rules compiled.
+    async fn load(
+        &self,
+        store: Option<&dyn SnapshotStore>,
+        key: &CacheKey,
+        crawler: &Crawler,
+    ) -> Option<Arc<CacheEntry>> {
         let dialect = self.redirect_policy.load().terms().dialect;
-        let stored = self.sources.store.as_ref()?.load(key, dialect).await?;
+        let stored = store?.load(key, dialect).await?;
         let bytes = stored.snapshot.file().map_or(0, |file| file.body.len());
         let snapshot = Arc::clone(&stored.snapshot);
         self.compiled(bytes, crawler, |_| snapshot).await?;
@@ -232,7 +300,7 @@ struct Admission<T> {
 ///
 /// Outlives the time limit of the fetch, so that a snapshot can say where the
 /// time ran out.
-struct Walk<'a, F> {
+struct Walk<'a, F: RobotsFetcher> {
     worker: &'a Arc<FetchWorker<F>>,
     fetch: &'a RunningFetch,
     requester: &'a Requester,
@@ -247,6 +315,8 @@ struct Walk<'a, F> {
     /// Time after which the host of the next URL has a turn free, where none
     /// came soon enough.
     turn_in: Option<Duration>,
+    /// Turn of the last request, held until its answer has been shared.
+    last_turn: Option<F::Turn>,
 }
 
 impl<'a, F: RobotsFetcher> Walk<'a, F> {
@@ -264,6 +334,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             status: None,
             is_conditional: false,
             turn_in: None,
+            last_turn: None,
         }
     }
 
@@ -336,6 +407,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             let status = response.status().as_u16();
             self.status = Some(status);
             if status_meaning(status) != StatusMeaning::Redirect {
+                self.last_turn = worker.sources.shared.is_some().then_some(turn);
                 return Ok(response);
             }
             let next = self.redirect(&response)?;

@@ -15,31 +15,38 @@ use super::parts::SharedParts;
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::config::Settings;
+use crate::decision::snapshot::CacheKey;
 use crate::fleet::membership::Beat;
 use crate::fleet::options::Options;
+use crate::fleet::robots_store::RobotsStore;
+use crate::fleet::shared_answer::FleetKey;
 use crate::fleet::store::{FleetTask, RedisStore};
+use crate::metrics::Metrics;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
+use crate::proxy::server::ProxyServer;
+use crate::robots_cache::store::SnapshotStore;
 use crate::upstream::parent::user_and_password;
 
 /// Name that stands for that of the machine (`fleet.node`).
 const AUTO: &str = "auto";
 
-/// Membership of this proxy in its fleet.
+/// Stores of the fleet that this proxy is going to be in.
 #[derive(Debug)]
-pub(super) struct FleetMember {
-    store: Arc<RedisStore>,
-    stop: CancellationToken,
-    task: AbortOnDropHandle<()>,
+pub(super) struct FleetStores {
+    leases: Arc<RedisStore>,
+    robots: Option<Arc<RobotsStore>>,
 }
 
-impl FleetMember {
-    /// Joins the fleet of `settings`, if there is one. Nothing is sent until its store
-    /// was reached.
+impl FleetStores {
+    /// Makes the stores of `settings`, if they name any. None is reached yet.
     ///
     /// # Errors
     ///
-    /// Credentials or certificates that cannot be read, or a machine without a name.
-    pub(super) fn join(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Option<Self>> {
+    /// A key that cannot be read, or a machine without a name.
+    pub(super) fn open(
+        settings: &Settings,
+        metrics: &Arc<Metrics>,
+    ) -> anyhow::Result<Option<Self>> {
         let mut options = settings.fleet.clone();
         if options.store.is_empty() {
             return Ok(None);
@@ -47,14 +54,39 @@ impl FleetMember {
         if options.node == AUTO {
             options.node = machine_name()?;
         }
+        let read = options.key.as_deref().map(FleetKey::read);
+        let key = read.transpose().context("fleet.key")?;
+        let leases = Arc::new(RedisStore::new(options, Arc::clone(metrics)));
+        let max_bytes = settings.robots.max_bytes;
+        let robots = key.map(|key| RobotsStore::new(Arc::clone(&leases), key, max_bytes));
+        Ok(Some(Self {
+            leases,
+            robots: robots.map(Arc::new),
+        }))
+    }
+
+    /// Returns the store of robots.txt files, if the nodes have a key.
+    pub(super) fn robots(&self) -> Option<Arc<dyn SnapshotStore>> {
+        let robots = self.robots.clone()?;
+        Some(robots)
+    }
+
+    /// Joins the fleet. Nothing is sent until its store was reached.
+    ///
+    /// # Errors
+    ///
+    /// Credentials or certificates that cannot be read.
+    pub(super) fn join(
+        self,
+        shared: &SharedParts,
+        server: &Arc<ProxyServer>,
+    ) -> anyhow::Result<FleetMember> {
+        let store = self.leases;
+        let options = store.options.clone();
         let auth = options.store_auth.as_deref().map(user_and_password);
         let credentials = auth.transpose().context("fleet.store_auth")?;
         let file = options.store_ca.as_deref().map(std::fs::read);
         let roots = file.transpose().context("fleet.store_ca cannot be read")?;
-        let store = Arc::new(RedisStore::new(
-            options.clone(),
-            Arc::clone(&shared.metrics),
-        ));
         let task = FleetTask::new(Arc::clone(&store), credentials.as_ref(), roots.as_deref())?;
         let scheduler = Arc::clone(&shared.scheduler);
         scheduler.join_fleet(Arc::clone(&store) as Arc<_>);
@@ -63,13 +95,29 @@ impl FleetMember {
             report(&audit, &options, part, beat);
         };
         let running = task.run(scheduler, changed, stop.clone());
-        Ok(Some(Self {
+        let changes = self.robots.map(|robots| {
+            let following = follow_changes(robots, Arc::clone(server), stop.clone());
+            AbortOnDropHandle::new(tokio::spawn(following))
+        });
+        Ok(FleetMember {
             store,
             stop,
             task: AbortOnDropHandle::new(tokio::spawn(running)),
-        }))
+            _changes: changes,
+        })
     }
+}
 
+/// Membership of this proxy in its fleet.
+#[derive(Debug)]
+pub(super) struct FleetMember {
+    store: Arc<RedisStore>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+    _changes: Option<AbortOnDropHandle<()>>,
+}
+
+impl FleetMember {
     /// Gives back the leases of hosts and leaves the fleet, so that nobody waits for
     /// this node.
     pub(super) async fn leave(self, shared: &SharedParts) {
@@ -80,6 +128,20 @@ impl FleetMember {
         let _ = timeout(patience, self.task).await;
         FleetTask::leave(&self.store).await;
     }
+}
+
+/// Takes what other nodes found changed in place of what the cache in force has.
+async fn follow_changes(
+    robots: Arc<RobotsStore>,
+    server: Arc<ProxyServer>,
+    stop: CancellationToken,
+) {
+    let changed = |key: CacheKey| {
+        // Anew each time: a reload may have put another cache in force.
+        let config = server.in_force.load_full();
+        async move { config.proxy.turns.decider.robots.take_newer(&key).await }
+    };
+    robots.follow_changes(changed, stop).await;
 }
 
 /// Returns the name of the machine.

@@ -32,7 +32,7 @@ use self::commands::{CommandError, CommandListener, Commands};
 use self::control::instance::{Instance, SOCKET};
 use self::control::server::ControlServer;
 #[cfg(feature = "redis")]
-use self::fleet::FleetMember;
+use self::fleet::{FleetMember, FleetStores};
 use self::lifecycle::Lifecycle;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
@@ -113,7 +113,13 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
     let files = SourceFiles::read(settings);
+    #[cfg(feature = "redis")]
+    let stores = FleetStores::open(settings, &metrics)?;
     let shared = SharedParts {
+        #[cfg(feature = "redis")]
+        fleet_robots: stores.as_ref().and_then(FleetStores::robots),
+        #[cfg(not(feature = "redis"))]
+        fleet_robots: None,
         clients: client_directory(settings),
         entry: Arc::new(EntryShares::new(&settings.listener.limits, &metrics)),
         scheduler: Arc::new(parts::scheduler(settings, &audit, &metrics)),
@@ -141,12 +147,14 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin_tls: Arc::new(ArcSwapOption::new(admin_tls)),
         access: access(settings, &token, &shared),
         configuration: in_force::cell(settings),
+        #[cfg(feature = "redis")]
+        fleet: stores
+            .map(|stores| stores.join(&shared, &server))
+            .transpose()?,
         server,
         audit_tracker,
         admin_tracker: TaskTracker::new(),
         admin_end: CancellationToken::new(),
-        #[cfg(feature = "redis")]
-        fleet: FleetMember::join(settings, &shared)?,
         shared,
     };
     // The admin listener comes first, so that monitoring sees a proxy from its
@@ -155,11 +163,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         let end = running.admin_end.clone();
         admin::listen(running.pages(), listener, &running.admin_tracker, end);
     }
-    let group = Arc::new(ListenerGroup::configured(&running.server));
-    for (socket, listen) in listeners.into_iter().zip(&running.listen) {
-        let listener = ProxyListener::new(socket, listen.scheme);
-        listener::listen(&running.server, listener, Arc::clone(&group));
-    }
+    running.listen_for_crawlers(listeners);
     Ok(running)
 }
 
@@ -332,6 +336,14 @@ fn warn_of_ended_overrides(policy: &Policy) {
 }
 
 impl RunningProxy {
+    fn listen_for_crawlers(&self, sockets: Vec<TcpListener>) {
+        let group = Arc::new(ListenerGroup::configured(&self.server));
+        for (socket, listen) in sockets.into_iter().zip(&self.listen) {
+            let listener = ProxyListener::new(socket, listen.scheme);
+            listener::listen(&self.server, listener, Arc::clone(&group));
+        }
+    }
+
     /// Pages of the admin listener.
     fn pages(&self) -> Admin {
         let scheduler = Arc::clone(&self.shared.scheduler);

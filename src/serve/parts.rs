@@ -46,6 +46,8 @@ pub(super) struct SharedParts {
     pub(super) origin_shares: OriginShares,
     /// Places of connections, handshakes and requests.
     pub(super) entry: Arc<EntryShares>,
+    /// Robots.txt files that the nodes of a fleet share; absent if they do not.
+    pub(super) fleet_robots: Option<Arc<dyn SnapshotStore>>,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
 }
@@ -82,6 +84,8 @@ struct ClientParts<'a> {
     shares: &'a OriginShares,
     /// Record that keeps robots.txt files; absent for a command.
     audit: Option<&'a Arc<AuditLog>>,
+    /// Files that the nodes of a fleet share.
+    fleet_robots: Option<&'a Arc<dyn SnapshotStore>>,
 }
 
 /// Clients of origins: for robots.txt and for pages.
@@ -111,6 +115,7 @@ impl OriginClients {
             scheduler: &Arc::new(scheduler),
             shares: &OriginShares::new(settings, &metrics),
             audit: None,
+            fleet_robots: None,
         };
         Self::new(settings, parts)
     }
@@ -127,6 +132,7 @@ impl OriginClients {
             scheduler: &shared.scheduler,
             shares: &shared.origin_shares,
             audit: Some(&shared.audit),
+            fleet_robots: shared.fleet_robots.as_ref(),
         };
         let clients = Self::new(settings, parts)?;
         let set = clients.egress.listeners(shared.own.clone());
@@ -140,6 +146,7 @@ impl OriginClients {
             scheduler,
             shares,
             audit,
+            fleet_robots,
         } = parts;
         // Connections to origins end with their idle time or with the process: no
         // crawler waits for them, so neither does a stop.
@@ -156,12 +163,12 @@ impl OriginClients {
             Arc::clone(metrics),
             tasks.clone(),
         )?);
-        let store = audit.map(|audit| -> Arc<dyn SnapshotStore> {
-            Arc::new(RecordStore {
-                audit: Arc::clone(audit),
-                egress: Arc::clone(&egress),
-            })
-        });
+        let in_its_place = |store| -> Arc<dyn SnapshotStore> {
+            let egress = Arc::clone(&egress);
+            Arc::new(PlacedStore { store, egress })
+        };
+        let record = audit.map(|audit| in_its_place(Arc::new(RecordStore(Arc::clone(audit)))));
+        let shared = fleet_robots.map(|store| in_its_place(Arc::clone(store)));
         let fetcher = HttpFetcher {
             upstream: Arc::clone(&upstream),
             scheduler: Arc::clone(scheduler),
@@ -171,7 +178,8 @@ impl OriginClients {
             settings.robots.clone(),
             CacheSources {
                 fetcher,
-                store,
+                store: record,
+                shared,
                 slots: Arc::clone(&shares.robots_fetches),
             },
             Arc::clone(metrics),
@@ -187,14 +195,8 @@ impl OriginClients {
 
 /// Store of the robots.txt cache: the audit record, which keeps each snapshot
 /// beside the decisions that rest on it.
-///
-/// A snapshot holds only while its origin leads to the same place: another
-/// `upstream.resolve` or `upstream.parent` means another site.
 #[derive(Debug)]
-struct RecordStore {
-    audit: Arc<AuditLog>,
-    egress: Arc<Egress>,
-}
+struct RecordStore(Arc<AuditLog>);
 
 impl SnapshotStore for RecordStore {
     fn load<'a>(
@@ -202,8 +204,30 @@ impl SnapshotStore for RecordStore {
         key: &'a CacheKey,
         dialect: Dialect,
     ) -> StoreFuture<'a, Option<StoredSnapshot>> {
+        Box::pin(self.0.saved_snapshot(key, dialect))
+    }
+
+    fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
+        Box::pin(self.0.save_snapshot(snapshot))
+    }
+}
+
+/// Store whose snapshots hold only while their origins lead to the same place:
+/// another `upstream.resolve` or `upstream.parent` means another site.
+#[derive(Debug)]
+struct PlacedStore {
+    store: Arc<dyn SnapshotStore>,
+    egress: Arc<Egress>,
+}
+
+impl SnapshotStore for PlacedStore {
+    fn load<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        dialect: Dialect,
+    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
         Box::pin(async move {
-            let saved = self.audit.saved_snapshot(key, dialect).await?;
+            let saved = self.store.load(key, dialect).await?;
             let led_to = self.egress.led_to(&key.origin);
             (saved.led_to == led_to).then_some(saved)
         })
@@ -211,8 +235,7 @@ impl SnapshotStore for RecordStore {
 
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
         let led_to = self.egress.led_to(&snapshot.snapshot.key.origin);
-        let snapshot = StoredSnapshot { led_to, ..snapshot };
-        Box::pin(self.audit.save_snapshot(snapshot))
+        self.store.save(StoredSnapshot { led_to, ..snapshot })
     }
 }
 

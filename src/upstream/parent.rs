@@ -107,8 +107,8 @@ impl Credentials {
     }
 }
 
-/// Reads a file of one line with credentials, which nobody but its owner may read.
-fn read_private(path: &Path) -> Result<String, CredentialsError> {
+/// Reads a file of one line with a secret, which nobody but its owner may read.
+pub(crate) fn read_private(path: &Path) -> Result<String, CredentialsError> {
     let unreadable = |source| CredentialsError::Read {
         path: path.to_owned(),
         source,

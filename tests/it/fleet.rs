@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use politesse::clock;
@@ -18,6 +18,7 @@ use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, assert_later, metric, ms};
+use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::redis::{Redis, free_addresses};
 use crate::kit::timed_origin::TimedOrigin;
@@ -439,6 +440,141 @@ fn a_back_off_that_an_operator_ended_is_over_at_all_nodes() {
     });
 }
 
+/// Returns the configuration of a node that fetches each robots.txt for all.
+fn sharing(number: usize, store: &str, origin: SocketAddr) -> Config {
+    node(number, store, origin).set("fleet.key = \"fleet.key\"")
+}
+
+/// Starts a proxy beside whose configuration the key of its fleet lies.
+async fn start_with_key(config: &Config, secret: &str) -> Proxy {
+    let place = Place::with(config);
+    write_private(&place, "fleet.key", secret);
+    place.start().await
+}
+
+fn write_private(place: &Place, name: &str, text: &str) {
+    let file = place.path(name);
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+}
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+// Issue: "1,000 hosts over 4 nodes, cold: exactly 1,000 robots.txt fetches".
+#[test]
+fn a_robots_txt_is_fetched_once_for_all_nodes() {
+    run(once_for_all_nodes(1000));
+}
+
+async fn once_for_all_nodes(hosts: usize) {
+    let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+        .start()
+        .await;
+    let store = Redis::start(&[]).await;
+    let mut nodes = Vec::new();
+    for number in 0..4 {
+        let mut config = sharing(number, &quoted(&[&store]), origin.address());
+        for host in 0..hosts {
+            config = config.resolve(&format!("h{host}.test"), origin.address());
+        }
+        nodes.push(start_with_key(&config, SECRET).await);
+    }
+    all_are(&nodes, "ready").await;
+    let mut asking = JoinSet::new();
+    for proxy in nodes.iter().map(Proxy::address) {
+        for first in 0..20 {
+            // In the same order at each node, so that they come to a host together.
+            asking.spawn(async move {
+                let mut crawler = Crawler::to(proxy).await;
+                for host in (first..hosts).step_by(20) {
+                    let name = format!("h{host}.test");
+                    let request = format!("GET http://{name}/no HTTP/1.1\r\nHost: {name}\r\n\r\n");
+                    crawler.send(request.as_bytes()).await;
+                    assert_eq!(crawler.reply_to("GET").await.status(), 403, "{name}");
+                }
+            });
+        }
+    }
+    while let Some(done) = asking.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(origin.robots_fetches(), hosts);
+    origin.assert_only_robots_fetched();
+    let shared = "politesse_fleet_robots_total{result=\"shared\"}";
+    let mut sum = 0.0;
+    for node in &nodes {
+        sum += metric(node, shared).await;
+    }
+    assert_eq!(sum, hosts as f64);
+}
+
+// Issue: "a changed robots.txt reaches every node within a second of its refetch".
+#[test]
+fn a_changed_robots_txt_reaches_every_node() {
+    run(async {
+        let before = Page::text("User-agent: *\nDisallow: /a\n").field("ETag", "\"1\"");
+        let after = Page::text("User-agent: *\nDisallow: /b\n").field("ETag", "\"2\"");
+        let script = Script::robots_page(before).robots_if_conditional(after);
+        let origin = script.start().await;
+        let store = Redis::start(&[]).await;
+        let mut nodes = Vec::new();
+        for number in 0..2 {
+            let config = sharing(number, &quoted(&[&store]), origin.address());
+            let config = config
+                .set("robots.ttl = \"5s\"")
+                .set("robots.ttl_min = \"1s\"");
+            nodes.push(start_with_key(&config, SECRET).await);
+        }
+        all_are(&nodes, "ready").await;
+        for node in &nodes {
+            assert_eq!(get(node, "http://o.test/a").await.status(), 403);
+        }
+        assert_eq!(origin.robots_fetches(), 1);
+        let found = "politesse_fleet_robots_total{result=\"found\"}";
+        let known = metric(&nodes[1], found).await;
+        until("another file at the first node", async || {
+            let status = get(&nodes[0], "http://o.test/a").await.status();
+            (status == 200).then_some(())
+        })
+        .await;
+        let since = clock::instant();
+        // Nobody asks the second node, which would look for a newer one then.
+        until("another file at the second node", async || {
+            (known < metric(&nodes[1], found).await).then_some(())
+        })
+        .await;
+        let took = clock::instant() - since;
+        println!("known after {took:?}");
+        assert!(took < Duration::from_secs(3), "{took:?}");
+        assert_eq!(get(&nodes[1], "http://o.test/b").await.status(), 403);
+        assert_eq!(origin.robots_fetches(), 2);
+    });
+}
+
+// Issue: "an unverified robots.txt is fetched anew".
+#[test]
+fn a_robots_txt_of_another_fleet_is_not_believed() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+            .start()
+            .await;
+        let store = Redis::start(&[]).await;
+        let mut nodes = Vec::new();
+        for (number, secret) in [SECRET, &SECRET.replace('0', "1")].into_iter().enumerate() {
+            let config = sharing(number, &quoted(&[&store]), origin.address());
+            nodes.push(start_with_key(&config, secret).await);
+        }
+        all_are(&nodes, "ready").await;
+        for node in &nodes {
+            assert_eq!(get(node, "http://o.test/no").await.status(), 403);
+        }
+        assert_eq!(origin.robots_fetches(), 2);
+        let unverified = "politesse_fleet_robots_total{result=\"unverified\"}";
+        assert_eq!(metric(&nodes[1], unverified).await, 2.0);
+        assert!(nodes[1].log().contains("fleet.key"), "{}", nodes[1].log());
+    });
+}
+
 // Issue: "ACL user"; a store that does not let this node in is named.
 #[test]
 fn a_store_lets_in_who_has_the_right_password() {
@@ -453,8 +589,8 @@ fn a_store_lets_in_who_has_the_right_password() {
         let user = ["--requirepass", "other", "--user", "fleet", "on", ">secret"];
         let arguments = [&user[..], &rights].concat();
         let store = Redis::start(&arguments).await;
-        let config = || node(0, &quoted(&[&store]), origin.address());
-        let nobody = config().start().await;
+        let config = || sharing(0, &quoted(&[&store]), origin.address());
+        let nobody = start_with_key(&config(), SECRET).await;
         assert_eq!(readyz(&nobody).await.0, 503);
         until("a line about the store", async || {
             nobody.log().contains("NOAUTH").then_some(())
@@ -463,21 +599,30 @@ fn a_store_lets_in_who_has_the_right_password() {
         nobody.stop().await;
 
         let place = Place::with(&config().set("fleet.store_auth = \"auth\""));
-        let outcome = place.run(&["serve"]).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        assert!(outcome.stderr.contains("fleet.store_auth"), "{outcome:?}");
-        let file = place.path("auth");
-        std::fs::write(&file, "fleet:secret\n").unwrap();
-        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        // Each is named that is missing.
+        for (name, text) in [("fleet.key", SECRET), ("auth", "fleet:secret\n")] {
+            let outcome = place.run(&["serve"]).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stderr.contains(name), "{outcome:?}");
+            write_private(&place, name, text);
+        }
         let nodes = [place.start().await];
         all_are(&nodes, "ready").await;
         assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
         let keys = store.cli(&["--pass", "other", "keys", "*"]).await;
-        assert!(keys.contains("politesse:{o.test}"), "{keys}");
+        for key in [
+            "politesse:{o.test}",
+            "politesse:robots:http://o.test",
+            "politesse:body:",
+        ] {
+            assert!(keys.contains(key), "{keys}");
+        }
         assert!(
-            keys.lines().all(|key| key.starts_with("politesse:{")),
+            keys.lines().all(|key| key.starts_with("politesse:")),
             "{keys}"
         );
+        let failed = "politesse_fleet_robots_total{result=\"failed\"}";
+        assert_eq!(metric(&nodes[0], failed).await, 0.0);
     });
 }
 

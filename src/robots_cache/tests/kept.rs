@@ -24,10 +24,12 @@ const FILE: &str = "User-agent: *\nDisallow: /a";
 
 /// A store in memory, with faults.
 #[derive(Debug, Default)]
-struct Shelf {
+pub(super) struct Shelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     loads: Mutex<usize>,
     fault: Fault,
+    /// Time that a save takes after the first look at its future.
+    save_takes: Mutex<Duration>,
     handed_out: Mutex<Option<Weak<EntryTable>>>,
     /// Whether the last to be saved was handed out before.
     late: Mutex<Option<bool>>,
@@ -48,14 +50,18 @@ impl Shelf {
         Arc::new(shelf)
     }
 
-    fn keep(&self, kept: StoredSnapshot) {
+    pub(super) fn keep(&self, kept: StoredSnapshot) {
         self.kept
             .lock()
             .unwrap()
             .insert(kept.snapshot.key.clone(), kept);
     }
 
-    fn only(&self) -> StoredSnapshot {
+    pub(super) fn takes(&self, time: Duration) {
+        *self.save_takes.lock().unwrap() = time;
+    }
+
+    pub(super) fn only(&self) -> StoredSnapshot {
         self.kept.lock().unwrap().values().next().unwrap().clone()
     }
 }
@@ -82,7 +88,8 @@ impl SnapshotStore for Shelf {
             *self.late.lock().unwrap() = Some(latest.is_some());
         }
         self.keep(kept);
-        Box::pin(std::future::ready(()))
+        let takes = *self.save_takes.lock().unwrap();
+        Box::pin(sleep(takes))
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Scripted {
     replies: HashMap<String, VecDeque<Reply>>,
     asked: Vec<Asked>,
     turns: Vec<String>,
+    /// A clone of it is a turn.
+    turn: Arc<()>,
     /// Wait for each turn, and the wait that is announced.
     pause: Option<(Duration, Duration)>,
 }
@@ -97,6 +99,11 @@ impl Script {
         self.0.lock().unwrap().turns.clone()
     }
 
+    /// Returns how many turns have not ended.
+    pub(super) fn turns_held(&self) -> usize {
+        Arc::strong_count(&self.0.lock().unwrap().turn) - 1
+    }
+
     fn next(&self, url: &str, asker: &Asker, known: Option<&Validators>) -> Reply {
         let mut scripted = self.0.lock().unwrap();
         scripted.asked.push(Asked {
@@ -117,15 +124,16 @@ impl Script {
 }
 
 impl RobotsFetcher for Script {
-    type Turn = ();
+    type Turn = Arc<()>;
 
-    async fn turn(&self, host: &Host) -> Option<()> {
+    async fn turn(&self, host: &Host) -> Option<Arc<()>> {
         let pause = self.0.lock().unwrap().pause;
         if let Some((pause, _)) = pause {
             sleep(pause).await;
         }
-        self.0.lock().unwrap().turns.push(host.to_string());
-        Some(())
+        let mut scripted = self.0.lock().unwrap();
+        scripted.turns.push(host.to_string());
+        Some(Arc::clone(&scripted.turn))
     }
 
     fn wait(&self, _: &Host) -> Duration {
@@ -138,7 +146,7 @@ impl RobotsFetcher for Script {
         permit: RobotsPermit,
         asker: &Asker,
         known: Option<&Validators>,
-        (): &mut (),
+        _: &mut Arc<()>,
     ) -> Result<Response<RobotsBody>, Cause> {
         let mut reply = self.next(&permit.target().to_string(), asker, known);
         loop {
@@ -191,7 +199,7 @@ pub(in crate::robots_cache) fn options() -> Options {
 }
 
 pub(super) fn cache_with(options: Options, script: &Script) -> RobotsCache<Script> {
-    cache_from(options, script, None)
+    cache_from(options, script, Stores::default())
 }
 
 pub(super) fn cache_on(
@@ -199,17 +207,25 @@ pub(super) fn cache_on(
     script: &Script,
     store: Arc<dyn SnapshotStore>,
 ) -> RobotsCache<Script> {
-    cache_from(options, script, Some(store))
+    let stores = Stores {
+        own: Some(store),
+        shared: None,
+    };
+    cache_from(options, script, stores)
 }
 
-fn cache_from(
-    options: Options,
-    script: &Script,
-    store: Option<Arc<dyn SnapshotStore>>,
-) -> RobotsCache<Script> {
+/// Stores of a cache.
+#[derive(Default)]
+pub(super) struct Stores {
+    pub(super) own: Option<Arc<dyn SnapshotStore>>,
+    pub(super) shared: Option<Arc<dyn SnapshotStore>>,
+}
+
+pub(super) fn cache_from(options: Options, script: &Script, stores: Stores) -> RobotsCache<Script> {
     let sources = CacheSources {
         fetcher: script.clone(),
-        store,
+        store: stores.own,
+        shared: stores.shared,
         slots: options.fetch_shares(Arc::default()),
     };
     RobotsCache::new(options, sources, Arc::default(), TaskTracker::new())

@@ -1,0 +1,385 @@
+//! Answer of an origin to a request for its robots.txt, as the nodes of a fleet pass it
+//! on to each other.
+//!
+//! What decides whether a page is fetched must not be believed because it stands in the
+//! store: each answer carries a code that only who has the key of the fleet can make
+//! (HMAC, RFC 2104), and names its origin and the digest of its file. Does no IO, and
+//! takes the time as an argument.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use bytes::Bytes;
+use http::HeaderValue;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::decision::digest::Digest;
+use crate::decision::snapshot::{
+    AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
+};
+use crate::upstream::parent::{CredentialsError, read_private};
+use politesse_robots::Dialect;
+use politesse_robots::crawler::ProductToken;
+
+/// Shortest secret that is taken for a key.
+const SECRET_MIN: usize = 32;
+
+/// Longest answer that is passed on, without its file: a redirect may be as long as an
+/// origin likes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of the code before an answer.
+const CODE_BYTES: usize = 32;
+
+/// Reason why the key of a fleet cannot be used. The proxy does not start then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FleetKeyError {
+    /// The file cannot be read, or others may read it.
+    #[error(transparent)]
+    File(#[from] CredentialsError),
+    /// The secret is too short to be one.
+    #[error("it has less than {SECRET_MIN} characters: make one with `openssl rand -hex 32`")]
+    Short,
+}
+
+/// Key by which the nodes of a fleet know each other's answers (`fleet.key`).
+#[derive(Debug)]
+pub struct FleetKey(hmac::Key);
+
+impl FleetKey {
+    /// Reads the file of `fleet.key`.
+    ///
+    /// # Errors
+    ///
+    /// [`FleetKeyError`].
+    pub fn read(path: &Path) -> Result<Self, FleetKeyError> {
+        let text = read_private(path)?;
+        let secret = text.trim();
+        if secret.len() < SECRET_MIN {
+            return Err(FleetKeyError::Short);
+        }
+        Ok(Self::new(secret.as_bytes()))
+    }
+
+    pub(super) fn new(secret: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// Returns the bytes that are stored under `name`: the code, and the answer. `None`
+    /// if it is too long.
+    pub(super) fn seal(&self, name: &str, answer: &SharedAnswer) -> Option<Vec<u8>> {
+        let text = serde_json::to_vec(answer).ok()?;
+        if ANSWER_BYTES_MAX < text.len() {
+            return None;
+        }
+        let code = hmac::sign(&self.0, &signed(name, &text));
+        Some([code.as_ref(), &text].concat())
+    }
+
+    /// Reads what [`FleetKey::seal`] made for the same name; `None` if it was made with
+    /// another key, or is not as it was made.
+    pub(super) fn open(&self, name: &str, bytes: &[u8]) -> Option<SharedAnswer> {
+        let (code, text) = bytes.split_at_checked(CODE_BYTES)?;
+        hmac::verify(&self.0, &signed(name, text), code).ok()?;
+        serde_json::from_slice(text).ok()
+    }
+}
+
+/// Bytes that a code is over. The name is part of them, so that the answer of one
+/// origin is none of another.
+fn signed(name: &str, text: &[u8]) -> Vec<u8> {
+    [name.as_bytes(), b"\0", text].concat()
+}
+
+/// An answer, without the bytes of its file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SharedAnswer {
+    url: String,
+    hops: Vec<String>,
+    status: Option<u16>,
+    /// Microseconds since 1970, by the clock of the node that asked.
+    fetched_at: i64,
+    expires_at: i64,
+    led_to: Option<String>,
+    /// Absent if there is no file (RFC 9309, section 2.3.1.3).
+    file: Option<SharedFile>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SharedFile {
+    sha256: String,
+    whole: bool,
+    content_type: Option<String>,
+    etag: Option<String>,
+    last_modified: Option<String>,
+}
+
+impl SharedAnswer {
+    /// Makes an answer of a snapshot; `None` if the origin did not give one.
+    pub(super) fn of(stored: &StoredSnapshot) -> Option<Self> {
+        let snapshot = &stored.snapshot;
+        if !snapshot.is_answer() {
+            return None;
+        }
+        let text = |value: &Option<HeaderValue>| {
+            let text = value.as_ref()?.to_str().ok()?;
+            Some(text.to_owned())
+        };
+        Some(Self {
+            url: snapshot.url.clone(),
+            hops: snapshot.hops.clone(),
+            status: snapshot.status,
+            fetched_at: snapshot.fetched_at.as_microsecond(),
+            expires_at: snapshot.expires_at.as_microsecond(),
+            led_to: stored.led_to.clone(),
+            file: snapshot.file().map(|file| SharedFile {
+                sha256: file.digest.to_string(),
+                whole: file.whole,
+                content_type: file.content_type.clone(),
+                etag: text(&file.validators.etag),
+                last_modified: text(&file.validators.last_modified),
+            }),
+        })
+    }
+
+    /// Returns the digest of its file, in hexadecimal; `None` if there is none.
+    pub(super) fn file_digest(&self) -> Option<&str> {
+        self.file.as_ref().map(|file| file.sha256.as_str())
+    }
+
+    /// Returns whether it lets crawlers do the same as another one.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        let whole = |answer: &Self| answer.file.as_ref().map(|file| file.whole);
+        self.file_digest() == other.file_digest() && whole(self) == whole(other)
+    }
+
+    /// Makes a snapshot of it, its file read by `dialect`. `left` is how long the store
+    /// keeps it from `now` on. `None` if `body` is not its file.
+    pub(super) fn snapshot(
+        self,
+        key: CacheKey,
+        body: Option<Bytes>,
+        read: SnapshotReading,
+    ) -> Option<StoredSnapshot> {
+        let result = match (self.file, body) {
+            (None, None) => AccessResult::Unavailable,
+            (Some(file), Some(bytes)) if Digest::of(&bytes).to_string() == file.sha256 => {
+                AccessResult::Successful(Arc::new(file.read(bytes, read.dialect)?))
+            }
+            _ => return None,
+        };
+        let time = |micros| Timestamp::from_microsecond(micros).ok();
+        // The clock of the node that asked may be ahead of ours: an answer of the future
+        // would have an unknown age, and one that never ends no end.
+        let left = SignedDuration::try_from(read.left).ok()?;
+        let latest_end = read.now.checked_add(left).ok()?;
+        Some(StoredSnapshot {
+            snapshot: Arc::new(Snapshot {
+                key,
+                url: self.url,
+                hops: self.hops,
+                status: self.status,
+                fetched_at: time(self.fetched_at)?.min(read.now),
+                expires_at: time(self.expires_at)?.min(latest_end),
+                result,
+                stale: None,
+            }),
+            failures: 0,
+            led_to: self.led_to,
+        })
+    }
+}
+
+impl SharedFile {
+    fn read(self, bytes: Bytes, dialect: Dialect) -> Option<RobotsFile> {
+        let field = |text: Option<String>| {
+            let value = text.map(HeaderValue::try_from);
+            value.transpose().ok()
+        };
+        let body = RobotsBody {
+            bytes,
+            whole: self.whole,
+        };
+        Some(RobotsFile {
+            content_type: self.content_type,
+            validators: Validators {
+                etag: field(self.etag)?,
+                last_modified: field(self.last_modified)?,
+            },
+            ..RobotsFile::read(body, dialect)
+        })
+    }
+}
+
+/// How, and when, an answer is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SnapshotReading {
+    /// Dialect of the rules.
+    pub(super) dialect: Dialect,
+    /// Time by the clock of this node.
+    pub(super) now: Timestamp,
+    /// How long the store keeps the answer from then on.
+    pub(super) left: Duration,
+}
+
+/// Returns the part of a name in the store that stands for `key`.
+pub(super) fn key_text(key: &CacheKey) -> String {
+    let token = key.token.as_ref().map_or("", ProductToken::as_str);
+    format!("{} {}", key.origin, token.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::robots_cache::options::LIFETIME_MAX;
+
+    const BODY: &[u8] = b"User-agent: *\nDisallow: /a\n";
+
+    fn key() -> CacheKey {
+        CacheKey {
+            origin: "http://a.test/"
+                .parse::<politesse_robots::origin::Target>()
+                .unwrap()
+                .origin,
+            token: Some(ProductToken::new("ExampleBot").unwrap()),
+        }
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn stored() -> StoredSnapshot {
+        let file = RobotsFile {
+            content_type: Some("text/plain".to_owned()),
+            validators: Validators {
+                etag: Some(HeaderValue::from_static("\"1\"")),
+                last_modified: None,
+            },
+            ..RobotsFile::new(Bytes::from_static(BODY))
+        };
+        StoredSnapshot {
+            snapshot: Arc::new(Snapshot {
+                key: key(),
+                url: "http://b.test/robots.txt".to_owned(),
+                hops: vec!["http://a.test/robots.txt".to_owned()],
+                status: Some(200),
+                fetched_at: at("2126-11-24T10:00:00Z"),
+                expires_at: at("2126-11-24T11:00:00Z"),
+                result: AccessResult::Successful(Arc::new(file)),
+                stale: None,
+            }),
+            failures: 3,
+            led_to: Some("127.0.0.1:80".to_owned()),
+        }
+    }
+
+    fn read(now: &str, left: Duration) -> SnapshotReading {
+        SnapshotReading {
+            dialect: Dialect::default(),
+            now: at(now),
+            left,
+        }
+    }
+
+    fn fleet() -> FleetKey {
+        FleetKey::new(&[7; 32])
+    }
+
+    // Ours: docs/decisions/031-shared-robots.md.
+    #[test]
+    fn an_answer_is_read_as_it_was_shared() {
+        let stored = stored();
+        let sealed = fleet()
+            .seal("name", &SharedAnswer::of(&stored).unwrap())
+            .unwrap();
+        let answer = fleet().open("name", &sealed).unwrap();
+        let body = Some(Bytes::from_static(BODY));
+        let read = read("2126-11-24T10:30:00Z", LIFETIME_MAX);
+        let copy = answer.snapshot(key(), body, read).unwrap();
+        assert_eq!(copy.led_to, stored.led_to);
+        let (copy, original) = (&copy.snapshot, &stored.snapshot);
+        assert_eq!((&copy.url, &copy.hops), (&original.url, &original.hops));
+        assert_eq!(copy.status, original.status);
+        assert_eq!(copy.fetched_at, original.fetched_at);
+        assert_eq!(copy.expires_at, original.expires_at);
+        let (file, whole) = (copy.file().unwrap(), original.file().unwrap());
+        assert_eq!((file.digest, &file.body), (whole.digest, &whole.body));
+        assert_eq!(file.validators, whole.validators);
+        assert_eq!(file.content_type, whole.content_type);
+    }
+
+    // Issue: "an unverified robots.txt is fetched anew".
+    #[test]
+    fn what_was_not_made_with_the_key_is_not_read() {
+        let answer = SharedAnswer::of(&stored()).unwrap();
+        let sealed = fleet().seal("name", &answer).unwrap();
+        assert!(fleet().open("other name", &sealed).is_none());
+        assert!(FleetKey::new(&[8; 32]).open("name", &sealed).is_none());
+        assert!(fleet().open("name", &[]).is_none());
+        for place in 0..sealed.len() {
+            let mut forged = sealed.clone();
+            forged[place] ^= 1;
+            assert!(fleet().open("name", &forged).is_none(), "{place}");
+            assert!(fleet().open("name", &sealed[..place]).is_none(), "{place}");
+        }
+    }
+
+    #[test]
+    fn another_file_is_not_taken_for_the_one_that_is_named() {
+        let now = read("2126-11-24T10:30:00Z", LIFETIME_MAX);
+        for body in [None, Some(Bytes::new()), Some(Bytes::from_static(b"x"))] {
+            let answer = SharedAnswer::of(&stored()).unwrap();
+            assert!(answer.snapshot(key(), body, now).is_none());
+        }
+    }
+
+    // Ours: the clocks of two nodes differ, and a code says nothing of time.
+    #[test]
+    fn no_answer_is_of_the_future_nor_longer_in_force_than_the_store_keeps_it() {
+        let times = |now, left| {
+            let answer = SharedAnswer::of(&stored()).unwrap();
+            let body = Some(Bytes::from_static(BODY));
+            let copy = answer.snapshot(key(), body, read(now, left)).unwrap();
+            (copy.snapshot.fetched_at, copy.snapshot.expires_at)
+        };
+        let minute = Duration::from_secs(60);
+        assert_eq!(
+            times("2126-11-24T09:00:00Z", minute),
+            (at("2126-11-24T09:00:00Z"), at("2126-11-24T09:01:00Z"))
+        );
+    }
+
+    #[test]
+    fn a_key_is_a_private_file_with_a_long_secret() {
+        use std::fs::Permissions;
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("fleet.key");
+        let write = |text: &str, mode| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        };
+        let secret = "0".repeat(SECRET_MIN);
+        write(&secret[1..], 0o600);
+        assert!(matches!(FleetKey::read(&path), Err(FleetKeyError::Short)));
+        write(&secret, 0o640);
+        assert!(matches!(FleetKey::read(&path), Err(FleetKeyError::File(_))));
+        write(&format!("{secret}\n"), 0o600);
+        let sealed = FleetKey::read(&path).unwrap();
+        let answer = SharedAnswer::of(&stored()).unwrap();
+        // An end of line is no part of it.
+        let sealed = sealed.seal("name", &answer).unwrap();
+        assert!(
+            FleetKey::new(secret.as_bytes())
+                .open("name", &sealed)
+                .is_some()
+        );
+    }
+}

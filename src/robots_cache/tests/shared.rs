@@ -1,0 +1,145 @@
+//! Caches of several nodes that fetch for each other.
+//!
+//! Issue: "robots snapshots shared by digest, one fetch a fleet".
+
+use tokio::time::{advance, sleep};
+
+use super::kept::Shelf;
+use super::kit::*;
+use super::*;
+use crate::decision::snapshot::StoredSnapshot;
+
+/// Returns the caches of two nodes, each with the origins that answer it.
+fn nodes(scripts: [&Script; 2]) -> (Arc<Shelf>, [RobotsCache<Script>; 2]) {
+    let shelf = Arc::<Shelf>::default();
+    let node = |script| {
+        let stores = Stores {
+            own: Some(Arc::<Shelf>::default()),
+            shared: Some(shelf.clone()),
+        };
+        cache_from(options(), script, stores)
+    };
+    let caches = scripts.map(node);
+    (shelf, caches)
+}
+
+/// Origins that nobody may ask.
+fn nobody() -> Script {
+    Script::default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_node_has_fetched_another_does_not_ask_for() {
+    for reply in [text("User-agent: *\nDisallow: /a"), status(404)] {
+        let (first, second) = (Script::default().at(ROBOTS, [reply]), nobody());
+        let (_, [one, other]) = nodes([&first, &second]);
+        let fetched = ask(&one).await;
+        let taken = ask(&other).await;
+        assert_eq!(taken.fetched_at, fetched.fetched_at);
+        assert_eq!(taken.expires_at, fetched.expires_at);
+        assert_eq!(
+            taken.file().map(|file| file.digest),
+            fetched.file().map(|file| file.digest)
+        );
+        assert_eq!((first.asked().len(), second.asked().len()), (1, 0));
+    }
+}
+
+// Ours: what one node cannot reach another may.
+#[tokio::test(start_paused = true)]
+async fn failures_are_not_shared() {
+    let first = Script::default().at(ROBOTS, [status(503)]);
+    let second = Script::default().at(ROBOTS, [text("")]);
+    let (_, [one, other]) = nodes([&first, &second]);
+    assert!(cause(&*ask(&one).await).is_some());
+    assert!(ask(&other).await.file().is_some());
+    // The node that failed looks before it asks again.
+    advance(MINUTE).await;
+    assert!(ask(&one).await.file().is_some());
+    assert_eq!((first.asked().len(), second.asked().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_waited_for_its_turn_looks_again() {
+    let first = Script::default().at(ROBOTS, [after(5 * SECOND, text(""))]);
+    let second = nobody();
+    second.paced(10 * SECOND, 10 * SECOND);
+    let (_, [one, other]) = nodes([&first, &second]);
+    let (fetched, taken) = tokio::join!(ask(&one), ask(&other));
+    assert_eq!(taken.fetched_at, fetched.fetched_at);
+    assert_eq!((second.turns().len(), second.asked().len()), (1, 0));
+}
+
+// Ours: whichever node has the next turn is to find what this one has fetched.
+#[tokio::test(start_paused = true)]
+async fn a_turn_ends_after_its_answer_has_been_shared() {
+    let script = Script::default().at(ROBOTS, [text("")]);
+    let (shelf, [one, _]) = nodes([&script, &nobody()]);
+    shelf.takes(5 * SECOND);
+    // Whoever asked here does not wait for that.
+    let began = clock::instant();
+    ask(&one).await;
+    assert_eq!(clock::instant(), began);
+    assert_eq!(script.turns_held(), 1);
+    sleep(6 * SECOND).await;
+    assert_eq!(script.turns_held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_node_prefers_what_is_newer() {
+    let (first, second) = (
+        Script::default().at(ROBOTS, [text("User-agent: *\nDisallow: /old"), text("")]),
+        nobody(),
+    );
+    let own = Arc::<Shelf>::default();
+    let shelf = Arc::<Shelf>::default();
+    let stores = |own: &Arc<Shelf>| Stores {
+        own: Some(own.clone()),
+        shared: Some(shelf.clone()),
+    };
+    let one = cache_from(options(), &first, stores(&Arc::default()));
+    let old = ask(&one).await;
+    ask(&cache_from(options(), &second, stores(&own))).await;
+    assert_eq!(own.only().snapshot.fetched_at, old.fetched_at);
+    advance(23 * HOUR).await;
+    ask(&one).await;
+    sleep(SECOND).await;
+    let again = cache_from(options(), &second, stores(&own));
+    let newer = ask(&again).await;
+    assert!(old.fetched_at < newer.fetched_at);
+    // Its record has it, too.
+    assert_eq!(own.only().snapshot.fetched_at, newer.fetched_at);
+    // But nothing that is older than its own file.
+    shelf.keep(StoredSnapshot {
+        snapshot: Arc::clone(&old),
+        failures: 0,
+        led_to: None,
+    });
+    let third = ask(&cache_from(options(), &second, stores(&own))).await;
+    assert_eq!(third.fetched_at, newer.fetched_at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_changed_takes_the_place_of_what_is_in_memory() {
+    let replies = [text("User-agent: *\nDisallow: /old"), text("")];
+    let (first, second) = (Script::default().at(ROBOTS, replies), nobody());
+    let (shelf, [one, other]) = nodes([&first, &second]);
+    ask(&one).await;
+    let old = ask(&other).await;
+    let key = old.key.clone();
+    other.take_newer(&key).await;
+    assert!(holds(&other, &old));
+    advance(23 * HOUR).await;
+    // A refresh, which nobody waits for.
+    ask(&one).await;
+    sleep(SECOND).await;
+    assert!(holds(&other, &old));
+    other.take_newer(&key).await;
+    let now = ask(&other).await;
+    assert_eq!(now.fetched_at, shelf.only().snapshot.fetched_at);
+    assert!(old.fetched_at < now.fetched_at);
+    // What is not in memory is not loaded for it.
+    let idle = cache_from(options(), &nobody(), Stores::default());
+    idle.take_newer(&key).await;
+    assert_eq!(idle.worker.table.len(), 0);
+}

@@ -195,6 +195,13 @@ keys! {
         /// `per_client`: `{ network = "2001:db8::/48", connections = 512 }`.
         // Each new connection is compared with one network after the other.
         clients: Vec<AdmittedNetworks> = r#"["loopback"]"#, List { of: ADMITTED, len: 1..=1024 };
+        /// Addresses of load balancers, whose connections begin with a header of the PROXY
+        /// protocol, version 1 or 2 (`send-proxy-v2` of HAProxy): the client is the one that it
+        /// names, in `clients`, for limits and in the record. A connection from there that
+        /// does not begin with it within `header_timeout` is closed; from anywhere else it
+        /// is a malformed request. As many connections as `max_handshakes` may wait for
+        /// theirs; one more takes the place of the oldest.
+        proxy_protocol_from: Vec<IpNet> = "[]", List { of: NETWORK, len: 0..=64 };
         /// Limits for each client, an address or an IPv6 /64: the most that it may hold
         /// of `connections`, `handshakes`, `requests`, `waiting`, `lookups`,
         /// `robots_fetches` and `leaves`. None is needed to keep clients from each other:

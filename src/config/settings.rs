@@ -275,6 +275,7 @@ fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
     server::Options {
         clients: networks.collect(),
         least_progress: least_progress(&proxy),
+        proxy_protocol_from: proxy.proxy_protocol_from,
         client_limits: directory::Options {
             each: proxy.per_client,
             networks: limited.collect(),

@@ -494,6 +494,7 @@ bounds! {
     proxy_per_client: "proxy.per_client"
         refuses ["5" "[]"]
         takes ["{}" "{ connections = 1, handshakes = 1, requests = 1, waiting = 1, lookups = 1, robots_fetches = 1, leaves = 1 }"];
+    proxy_protocol_from: "proxy.proxy_protocol_from" refuses ["10.0.0.1" "['a.test']" "['loopback']"] takes ["[]" "['10.0.0.1', '10.0.0.0/8', '::1']"];
     proxy_max_handshakes: "proxy.max_handshakes" refuses ["0" "1_000_001"] takes ["1" "1_000_000"];
     proxy_max_requests: "proxy.max_requests" refuses ["0" "10_000_001"] takes ["1" "10_000_000"];
     proxy_min_progress: "proxy.min_progress" refuses ["-1B" "1025KiB" "1"] takes ["0B" "1MiB"];

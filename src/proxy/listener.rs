@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use super::connect::Protocol;
 use super::connection::ClientConnection;
 use super::overload;
 use super::problem::Problem;
+use super::proxy_protocol::{ProxyHeaderError, read_client};
 use super::server::{ConnectionSlot, ListenerGroup, ProxyServer};
 use super::socket::Socket;
 use crate::clients::shares::ShareRefusal;
@@ -80,7 +82,7 @@ pub fn listen(server: &Arc<ProxyServer>, listener: ProxyListener, group: Arc<Lis
                         client: peer.ip().to_canonical(),
                         scheme: listener.scheme,
                     };
-                    admit(&accepting, arrival, &group);
+                    receive(&accepting, arrival, &group);
                 }
                 Err(error) => {
                     tracing::warn!(target: REPEATING, %error, "cannot accept");
@@ -105,6 +107,55 @@ fn set_options(listener: &TcpListener) {
     if let Err(error) = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX) {
         tracing::debug!(%error, "no TCP_NOTSENT_LOWAT");
     }
+}
+
+/// Admits a connection, once it has named its client if it comes from a load
+/// balancer.
+fn receive(server: &Arc<ProxyServer>, arrival: Arrival, group: &Arc<ListenerGroup>) {
+    let in_force = server.in_force.load();
+    if !group.wants_header(arrival.client, &in_force.options) {
+        return admit(server, arrival, group);
+    }
+    // Which client it is decides whose place it may take, so it has none until then
+    // but one of its own kind.
+    if descriptors::is_reserved(&arrival.stream) {
+        server.awaited_headers.displace_oldest();
+    }
+    let most = in_force.options.limits.handshakes.get();
+    let awaited = server.awaited_headers.join(most);
+    let longest = in_force.options.header_timeout;
+    let (accepting, group) = (Arc::clone(server), Arc::clone(group));
+    let open = group.connections.token();
+    server.tasks.0.spawn(async move {
+        let _open = open;
+        let balancer = arrival.client;
+        let named = tokio::select! {
+            () = group.stop.cancelled() => return,
+            () = awaited.displaced.cancelled() => {
+                tracing::warn!(target: REPEATING, %balancer, "another connection has taken the place \
+                    of one without a PROXY header (proxy.max_handshakes)");
+                return accepting.count_refused("max_handshakes");
+            }
+            named = timeout(longest, named_by_header(arrival)) => named,
+        };
+        drop(awaited);
+        match named.unwrap_or(Err(ProxyHeaderError::Timeout)) {
+            Ok(arrival) => admit(&accepting, arrival, &group),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(tracing::field::display);
+                tracing::warn!(target: REPEATING, %balancer, cause, "{error}, closed");
+                accepting.count_refused("proxy_header");
+            }
+        }
+    });
+}
+
+/// Returns the connection with the client that its header names.
+async fn named_by_header(mut arrival: Arrival) -> Result<Arrival, ProxyHeaderError> {
+    if let Some(client) = read_client(&mut arrival.stream).await? {
+        arrival.client = client;
+    }
+    Ok(arrival)
 }
 
 /// Serves a connection if its client may connect and there is a place for it.
@@ -185,7 +236,7 @@ fn turn_away(
 #[cfg(test)]
 mod tests {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    use tokio::{net::TcpSocket, time::timeout};
+    use tokio::net::TcpSocket;
 
     use super::*;
 

@@ -16,6 +16,8 @@ pub mod listener_tls;
 
 pub mod server;
 
+pub mod proxy_protocol;
+
 pub mod connect;
 
 pub mod first_bytes;

@@ -20,6 +20,7 @@ use super::exchange::Proxy;
 use super::listener_tls::{self, ListenerTls};
 use super::places::{ConnectionPlace, EntryLimits, EntryShares};
 use super::progress::MinimumProgress;
+use super::proxy_protocol::AwaitedHeaders;
 pub use super::socket::ListenAddress;
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
@@ -41,6 +42,8 @@ pub struct Options {
     /// Networks of the clients that may connect. Connections of others are
     /// closed at once and counted.
     pub clients: Vec<IpNet>,
+    /// Networks of load balancers, whose connections begin with a PROXY header.
+    pub proxy_protocol_from: Vec<IpNet>,
     /// Limits of clients (`proxy.per_client`, `proxy.clients`).
     pub client_limits: directory::Options,
     /// Connections, handshakes and requests at one time.
@@ -86,6 +89,8 @@ pub struct ProxyServer {
     pub entry: Arc<EntryShares>,
     /// Places of connections that are answered with 503 and closed.
     pub turned_away: Arc<Semaphore>,
+    /// Connections of load balancers that have not named their client yet.
+    pub awaited_headers: Arc<AwaitedHeaders>,
     /// Tasks of connections, and hyper's own for them.
     pub tasks: Tasks,
     /// Cancelled when no more connections may be accepted.
@@ -143,6 +148,13 @@ impl ListenerGroup {
             abort: server.abort.child_token(),
             connections: TaskTracker::new(),
         }
+    }
+
+    /// Reports whether a connection from `peer` begins with a PROXY header while
+    /// `options` are in force.
+    pub(super) fn wants_header(&self, peer: IpAddr, options: &Options) -> bool {
+        let mut networks = options.proxy_protocol_from.iter();
+        !self.is_loopback_only && networks.any(|net| net.contains(&peer))
     }
 
     /// Reports whether `client` may connect while `options` are in force.

@@ -36,11 +36,17 @@ const OTHERS: usize = 64;
 fn descriptors_wanted(settings: &Settings) -> u64 {
     let listener = &settings.listener;
     let servers = settings.egress.resolver.len().max(1);
+    // Connections of load balancers that have not named their client yet.
+    let awaited_headers = match listener.proxy_protocol_from[..] {
+        [] => 0,
+        [_, ..] => listener.limits.handshakes.get(),
+    };
     let wanted = listener
         .limits
         .connections
         .get()
         .saturating_mul(2)
+        .saturating_add(awaited_headers)
         .saturating_add(settings.upstream.pool_idle_total.get())
         .saturating_add(settings.robots.max_fetches.get())
         .saturating_add(settings.egress.dns_lookups.get() * PER_LOOKUP * servers)
@@ -145,6 +151,7 @@ mod tests {
         for (key, more) in [
             ("proxy.max_connections=4106", 20),
             ("upstream.pool_idle_total=1034", 10),
+            (r#"proxy.proxy_protocol_from=["192.0.2.5"]"#, 1024),
             ("robots.max_fetches=1034", 10),
             ("upstream.dns_lookups=266", 20),
             (r#"upstream.resolver=["192.0.2.53", "192.0.2.54"]"#, 512),

@@ -258,6 +258,7 @@ fn proxy_server(config: ActiveConfig, shared: &SharedParts) -> ProxyServer {
         metrics: Arc::clone(&shared.metrics),
         entry: Arc::clone(&shared.entry),
         turned_away: Arc::new(Semaphore::new(ANSWERED_MAX)),
+        awaited_headers: Arc::default(),
         tasks: Tasks::default(),
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),

@@ -98,6 +98,7 @@ mod path_bench;
 mod places;
 mod privacy;
 mod properties;
+mod proxy_protocol;
 mod reading_the_field;
 mod readings_reference;
 mod real_servers;

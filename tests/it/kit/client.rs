@@ -200,10 +200,14 @@ impl Crawler {
     /// Returns a connection in TLS to a listener at `address`, whose certificate the
     /// test CA has signed for its address.
     pub(crate) async fn over_tls(address: std::net::SocketAddr) -> std::io::Result<Self> {
-        let raw = Self::to(address).await;
+        Self::to(address).await.tls_to(address).await
+    }
+
+    /// Begins TLS with a listener at `address`.
+    pub(crate) async fn tls_to(self, address: std::net::SocketAddr) -> std::io::Result<Self> {
         let config = certificates::client(certificates::TestCa::get().pem(), &["http/1.1"]);
         let name = ServerName::from(address.ip());
-        let connecting = TlsConnector::from(config).connect(name, raw.stream);
+        let connecting = TlsConnector::from(config).connect(name, self.stream);
         let stream = soon("TLS handshake with the proxy", connecting).await?;
         Ok(Self {
             stream: Box::pin(stream),

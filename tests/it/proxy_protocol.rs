@@ -1,0 +1,263 @@
+//! PROXY protocol on the listener for crawlers: whose headers count, for what, and
+//! what becomes of connections that lack one. proxy-protocol.txt; bounds are ours.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::kit::certificates::TestCa;
+use crate::kit::client::{Crawler, metrics, reload};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
+use crate::kit::{run, until};
+
+/// Last byte of the balancer's address, 127.0.0.5.
+const BALANCER: u8 = 5;
+
+fn config(origin: &Origin) -> Config {
+    resolve("o.test", origin.address())
+        .set("proxy.proxy_protocol_from = [\"127.0.0.5\"]")
+        .set("proxy.clients = [\"loopback\", \"192.0.2.0/24\", \"2001:db8::/32\"]")
+}
+
+async fn origin() -> Origin {
+    Script::robots("").start().await
+}
+
+/// Header of version 2 that names `client`.
+pub(crate) fn v2(client: IpAddr) -> Vec<u8> {
+    let (family, addresses) = match client {
+        IpAddr::V4(client) => (0x11, [&client.octets()[..], &[127, 0, 0, 1]].concat()),
+        IpAddr::V6(client) => (0x21, [&client.octets()[..], &[0; 16]].concat()),
+    };
+    // Port 0: no port of a client counts for anything.
+    let rest = [&addresses[..], &[0, 0, 0x0c, 0x38]].concat();
+    let length = u8::try_from(rest.len()).unwrap();
+    [START, &[0x21, family, 0, length], &rest].concat()
+}
+
+const START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+const HEALTH_CHECK: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+
+/// Returns a connection of the balancer that has sent `header`.
+async fn balanced(proxy: &Proxy, header: &[u8]) -> Crawler {
+    let mut crawler = Crawler::from(proxy, BALANCER).await;
+    crawler.send(header).await;
+    crawler
+}
+
+async fn asks(crawler: &mut Crawler, path: &str) -> u16 {
+    let url = format!("http://o.test{path}");
+    crawler.get(&url, "o.test").await.status()
+}
+
+/// Waits until a counter is `value`.
+async fn counted(proxy: &Proxy, counter: &str, value: usize) {
+    let line = format!("{counter} {value}\n");
+    until(&line, async || {
+        metrics(proxy).await.contains(&line).then_some(())
+    })
+    .await;
+}
+
+async fn refused(proxy: &Proxy, result: &str, value: usize) {
+    let counter = format!("politesse_connections_refused_total{{result=\"{result}\"}}");
+    counted(proxy, &counter, value).await;
+}
+
+#[test]
+fn the_client_of_a_header_is_the_one_on_record() {
+    run(async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        let v4: IpAddr = "192.0.2.7".parse().unwrap();
+        let v6: IpAddr = "2001:db8::7".parse().unwrap();
+        let mapped: IpAddr = "::ffff:192.0.2.8".parse().unwrap();
+        let line = b"PROXY TCP4 192.0.2.9 127.0.0.1 0 3128\r\n".to_vec();
+        for header in [v2(v4), v2(v6), v2(mapped), line, HEALTH_CHECK.to_vec()] {
+            let mut crawler = balanced(&proxy, &header).await;
+            // Each request of the connection is that client's.
+            assert_eq!(asks(&mut crawler, "/a").await, 200);
+            assert_eq!(asks(&mut crawler, "/b").await, 200);
+        }
+        let rows = proxy.place().completed(10).await;
+        let clients: Vec<_> = rows
+            .iter()
+            .map(|row| row["client"].as_str().unwrap())
+            .collect();
+        let wanted = [
+            "192.0.2.7",
+            "2001:db8::7",
+            "192.0.2.8",
+            "192.0.2.9",
+            "127.0.0.5",
+        ];
+        assert_eq!(clients, wanted.map(|client| [client; 2]).concat());
+    });
+}
+
+#[test]
+fn a_client_behind_a_balancer_has_its_own_limits_and_admission() {
+    run(async {
+        let origin = origin().await;
+        let config = config(&origin)
+            .set("proxy.clients = [\"192.0.2.0/24\"]")
+            .set("proxy.per_client = { connections = 1 }");
+        let proxy = config.start().await;
+        let first = v2("192.0.2.7".parse().unwrap());
+        let mut one = balanced(&proxy, &first).await;
+        assert_eq!(asks(&mut one, "/a").await, 200);
+        let mut another = balanced(&proxy, &first).await;
+        assert_eq!(asks(&mut another, "/a").await, 503);
+        let mut other = balanced(&proxy, &v2("192.0.2.8".parse().unwrap())).await;
+        assert_eq!(asks(&mut other, "/a").await, 200);
+        // Neither somebody else nor the balancer itself may use the proxy.
+        for header in [v2("198.51.100.7".parse().unwrap()), HEALTH_CHECK.to_vec()] {
+            assert!(balanced(&proxy, &header).await.closes().await);
+        }
+        refused(&proxy, "client", 2).await;
+    });
+}
+
+#[test]
+fn a_connection_of_a_balancer_without_a_header_is_closed() {
+    run(async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let hello = b"\x16\x03\x01\x02\0\x01";
+        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
+        let tls_first: [&[u8]; 3] = [preface, hello, request];
+        for bytes in tls_first {
+            let mut crawler = balanced(&proxy, bytes).await;
+            assert!(crawler.closes().await);
+        }
+        refused(&proxy, "proxy_header", 3).await;
+        let log = proxy.log();
+        assert!(
+            log.contains("does not begin with a PROXY header, closed"),
+            "{log}"
+        );
+        assert!(log.contains("127.0.0.5"), "{log}");
+        assert!(proxy.place().rows().await.is_empty());
+    });
+}
+
+#[test]
+fn a_header_from_anybody_else_is_a_malformed_request() {
+    run(async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
+        let client: IpAddr = "192.0.2.7".parse().unwrap();
+        let line = b"PROXY TCP4 192.0.2.7 127.0.0.1 1 3128\r\n".to_vec();
+        for header in [v2(client), line, HEALTH_CHECK.to_vec()] {
+            let mut crawler = Crawler::plain(&proxy).await;
+            crawler.send(&[&header[..], request].concat()).await;
+            let head = crawler.head().await.expect("an answer");
+            assert_eq!(head.status, 400);
+            assert!(crawler.closes().await);
+        }
+        assert!(proxy.place().rows().await.is_empty());
+        assert!(origin.targets().is_empty());
+    });
+}
+
+#[test]
+fn a_header_comes_before_tls() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let config = config(&origin)
+            .set("proxy.listen = [\"https://127.0.0.1:0\"]")
+            .set("proxy.tls_cert = \"proxy.pem\"")
+            .set("proxy.tls_key = \"proxy.key\"")
+            .set("proxy.proxy_protocol_from = [\"127.0.0.0/8\"]");
+        let place = Place::with(&config);
+        let [cert, key] = TestCa::get().pair(&["127.0.0.1"]);
+        std::fs::write(place.path("proxy.pem"), cert).unwrap();
+        std::fs::write(place.path("proxy.key"), key).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(place.path("proxy.key"), private).unwrap();
+        let proxy = place.start().await;
+        let address = address_in(&proxy.banner()[0]);
+        let mut raw = Crawler::to(address).await;
+        raw.send(&v2("192.0.2.7".parse().unwrap())).await;
+        let mut crawler = raw.tls_to(address).await.unwrap();
+        let opened = crawler.ask_to_connect("o.test:443", &[]).await;
+        assert_eq!(opened.status, 200);
+        let inside = crawler.secured(&proxy, "o.test:443", Some("o.test")).await;
+        assert_eq!(inside.unwrap().get("/a", "o.test").await.status(), 200);
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["client"], "192.0.2.7");
+        assert!(Crawler::over_tls(address).await.is_err());
+    });
+}
+
+// Ours: neither silence nor single bytes hold a place for long.
+#[test]
+fn a_header_has_the_time_of_a_head() {
+    run(async {
+        let origin = origin().await;
+        let config = config(&origin).set("proxy.header_timeout = \"1s\"");
+        let proxy = config.start().await;
+        let mut silent = Crawler::from(&proxy, BALANCER).await;
+        let mut slow = balanced(&proxy, b"PROXY TCP4 192.0.2.7 127").await;
+        assert!(silent.closes().await);
+        assert!(slow.closes().await);
+        refused(&proxy, "proxy_header", 2).await;
+        assert!(
+            proxy
+                .log()
+                .contains("no PROXY header within proxy.header_timeout")
+        );
+        // The time of the first request begins behind the header.
+        let mut only_header = balanced(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
+        assert!(only_header.closes().await);
+    });
+}
+
+#[test]
+fn connections_without_a_header_keep_out_none_with_one() {
+    run(async {
+        let origin = origin().await;
+        let config = config(&origin)
+            .set("proxy.max_handshakes = 20")
+            .set("proxy.max_connections = 20");
+        let proxy = config.start().await;
+        let mut silent = Vec::new();
+        for _ in 0..200 {
+            silent.push(Crawler::from(&proxy, BALANCER).await);
+        }
+        refused(&proxy, "max_handshakes", 180).await;
+        counted(&proxy, "politesse_connections", 0).await;
+        let header = v2("192.0.2.7".parse().unwrap());
+        let mut crawler = balanced(&proxy, &header).await;
+        assert_eq!(asks(&mut crawler, "/a").await, 200);
+        assert!(silent[0].closes().await);
+        // The latest still has its place.
+        let mut last = silent.pop().unwrap();
+        last.send(&header).await;
+        assert_eq!(asks(&mut last, "/a").await, 200);
+    });
+}
+
+#[test]
+fn a_reload_names_other_balancers_and_leaves_open_connections_alone() {
+    run(async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        let header = v2("192.0.2.7".parse().unwrap());
+        let mut before = balanced(&proxy, &header).await;
+        assert_eq!(asks(&mut before, "/a").await, 200);
+        let other = config(&origin).set("proxy.proxy_protocol_from = [\"127.0.0.6\"]");
+        proxy.place().configure(&other);
+        reload(&proxy).await;
+        assert_eq!(asks(&mut before, "/b").await, 200);
+        let mut removed = balanced(&proxy, &header).await;
+        assert_eq!(asks(&mut removed, "/c").await, 400);
+        let source = Ipv4Addr::new(127, 0, 0, 6);
+        let mut added = Crawler::at(source, &proxy).await.unwrap();
+        added.send(&header).await;
+        assert_eq!(asks(&mut added, "/d").await, 200);
+        let rows = proxy.place().completed(3).await;
+        assert!(rows.iter().all(|row| row["client"] == "192.0.2.7"));
+    });
+}

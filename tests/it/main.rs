@@ -27,6 +27,7 @@ mod audit_replay;
 mod audit_report;
 mod audit_show;
 mod audit_stats;
+mod balancer;
 mod book;
 mod capacity;
 mod case_files;

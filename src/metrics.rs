@@ -137,6 +137,8 @@ metrics! {
     /// names (`robots.max_names`).
     robots_max_names: Counter;
 
+    /// 1 while a stop leaves load balancers time (`proxy.drain_time`), and until it ends.
+    draining: Gauge;
     /// Requests that wait for their turn (`pace.queue`).
     pace_queued: Gauge;
     /// Requests whose turn it is.

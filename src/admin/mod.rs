@@ -32,6 +32,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -105,6 +106,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Brings those up to date that are looked up when they are asked for.
     pub gauges: GaugeRefresh,
+    /// Whether a stop is near: `/readyz` answers 503, for load balancers.
+    pub is_draining: Arc<AtomicBool>,
     /// Cancelled when the proxy begins to stop: `/readyz` answers 503 from then
     /// on, and the other pages as before.
     pub stop: CancellationToken,
@@ -383,6 +386,9 @@ fn take_base_path<B>(base_path: &str, request: &mut Request<B>) {
 async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     if admin.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    }
+    if admin.is_draining.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
     let mode = (admin.fleet.0)().map(|part| part.mode);
     match admin.audit.probe().await {

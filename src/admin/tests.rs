@@ -97,6 +97,7 @@ impl Kit {
             clients: Arc::clone(&clients),
             audit: Arc::new(log),
             metrics,
+            is_draining: Arc::default(),
             stop: CancellationToken::new(),
             access: Arc::clone(&access),
             base_path: "".into(),

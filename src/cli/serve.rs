@@ -31,8 +31,8 @@ pub(super) struct ServeArguments {
     new_record: bool,
 }
 
-/// Runs the proxy until SIGTERM or SIGINT; a second one ends it at once, after
-/// the audit was written. SIGHUP has the configuration read again.
+/// Runs the proxy until SIGTERM or SIGINT; a second one ends a drain, and the next
+/// the proxy at once, after the audit was written. SIGHUP has the configuration read again.
 pub(super) fn serve(
     arguments: &ServeArguments,
     configuration: ConfigurationRequest<'_>,
@@ -56,6 +56,7 @@ pub(super) fn serve(
                 log.set_filter(&settings.log);
             }
         }
+        running.drain(signals.stop()).await;
         tracing::info!("stopping");
         running.stop(signals.stop()).await;
         tracing::info!("stopped");

@@ -257,8 +257,14 @@ keys! {
         min_progress: usize = r#""1KiB""#, Size(0..=MIB);
         /// See `min_progress`.
         progress_window: Duration = r#""30s""#, up_to(HOUR);
-        /// How long a stop waits for requests under way. A little below the 30s that
-        /// service managers wait before they kill.
+        /// How long a stop leaves to load balancers until they send nothing more: `/readyz`
+        /// says `draining` with 503 meanwhile, and requests are served, on connections that
+        /// end with them. Requests that still wait for their turn then have
+        /// `shutdown_timeout` for it. "0s", for a proxy without a balancer, answers them with
+        /// 503 at once.
+        drain_time: Duration = r#""0s""#, Span(Duration::ZERO..=HOUR);
+        /// How long a stop waits for requests under way, after `drain_time`. A little below
+        /// the 30s that service managers wait before they kill.
         // Zero is a choice here: a stop that cuts everything off at once.
         shutdown_timeout: Duration = r#""25s""#, Span(Duration::ZERO..=HOUR);
     }

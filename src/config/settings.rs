@@ -295,6 +295,7 @@ fn listener_options(proxy: Proxy, base: &Path) -> server::Options {
         max_commands: proxy.max_commands,
         header_timeout: proxy.header_timeout,
         idle_timeout: proxy.idle_timeout,
+        drain_time: proxy.drain_time,
         shutdown_timeout: proxy.shutdown_timeout,
     }
 }

@@ -505,6 +505,7 @@ bounds! {
     proxy_max_connections: "proxy.max_connections" refuses ["0" "-1" "1_000_001" "1.0" "'1'"] takes ["1" "1_000_000" "0x10"];
     proxy_header_timeout: "proxy.header_timeout" refuses ["0s" "3600001ms" "15" "1.5s"] takes ["1ms" "1h"];
     proxy_idle_timeout: "proxy.idle_timeout" refuses ["0s" "86400001ms"] takes ["1ms" "24h" "1d"];
+    proxy_drain_time: "proxy.drain_time" refuses ["-1s" "3600001ms" "5"] takes ["0s" "1h"];
     proxy_shutdown_timeout: "proxy.shutdown_timeout" refuses ["-1s" "3600001ms"] takes ["0s" "1h"];
     https_mode: "https.mode" refuses ["tunnel" "Intercept" "true"] takes ["intercept" "refuse"];
     https_ca_cert: "https.ca_cert" refuses ["''" "3" "~/ca.pem" "\"\\u0000\""] takes ["a" "/a/b.pem" "./~/ca.pem"];

@@ -67,6 +67,8 @@ pub(super) struct PaceContext {
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: Tasks,
     pub(super) listener: OnceLock<BackOffListener>,
+    /// Whether a stop is near, and leases are given back where nothing waits.
+    pub(super) is_draining: AtomicBool,
     /// Whether requests may no longer wait.
     pub(super) is_closed: AtomicBool,
     /// Fleet that this node is in, if any.
@@ -93,6 +95,7 @@ impl PaceContext {
             metrics,
             tasks,
             listener: OnceLock::new(),
+            is_draining: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             fleet: OnceLock::new(),
         }

@@ -352,6 +352,12 @@ impl FairQueue {
         gone
     }
 
+    /// Returns every request.
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        let lines = self.clients.iter().flat_map(|client| &client.0);
+        lines.chain([&self.robots]).flatten()
+    }
+
     /// Calls `each` with every request.
     pub(super) fn for_each(&mut self, each: impl FnMut(&mut Waiter)) {
         self.lines_mut().flatten().for_each(each);

@@ -115,6 +115,8 @@ pub(super) struct HostNeeds {
     pub(super) next_look: Uptime,
     /// What is known of the host.
     pub(super) history: HostHistory,
+    /// Whether a stop is near: other nodes are to have the host soon.
+    pub(super) is_draining: bool,
     /// Whether the process stops.
     pub(super) is_closing: bool,
 }
@@ -147,7 +149,10 @@ impl Tenure {
     fn ends(&mut self, needs: &HostNeeds, now: Uptime) -> bool {
         let is_due = self.look_at <= now;
         self.is_leaving |= needs.is_closing || is_due && self.is_wanted && self.is_used;
-        let is_idle = is_due && !needs.is_waiting;
+        // Not before it was used: the request that it was claimed for may be about to
+        // join the queue.
+        let is_over = is_due || needs.is_draining && self.is_used;
+        let is_idle = is_over && !needs.is_waiting;
         // Who waits for longer than that asks again when it is time.
         let is_long = needs.is_waiting && self.until < needs.next_look;
         needs.in_flight == 0 && (self.is_leaving || is_idle || is_long)

@@ -6,6 +6,7 @@
 //! never crosses an await, and no lock of another host is taken under it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -225,6 +226,30 @@ impl HostQueue {
         drop(gone);
     }
 
+    /// Sends away the requests that could not start within `time`.
+    pub(super) fn close_beyond(&self, time: Duration, now: &Now) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(waiting) = &mut state.waiting else {
+            return;
+        };
+        let is_late = |waiter: &&Waiter| {
+            let ahead = waiting.ahead(&waiter.place);
+            let wait = state.host.estimate(waiter, &ahead, now).wait();
+            wait.is_some_and(|wait| time < wait)
+        };
+        // First all are found, since each estimate counts those ahead.
+        let late: HashSet<_> = waiting
+            .waiters()
+            .filter(is_late)
+            .map(|waiter| waiter.place.arrival)
+            .collect();
+        let gone = waiting.remove_all(|waiter| late.contains(&waiter.place.arrival));
+        state.wake_driver();
+        drop(guard);
+        drop(gone);
+    }
+
     /// Records a response that asks for less. Requests whose patience ends
     /// before the back-off are answered at once.
     pub(super) fn record_throttle(self: &Arc<Self>, response: &ThrottleResponse) -> BackOffUpdate {
@@ -388,6 +413,7 @@ impl HostQueue {
             in_flight: state.host.schedule.in_flight(),
             next_look: state.next_look,
             history: state.host.history(&now),
+            is_draining: self.context.is_draining.load(Ordering::Relaxed),
             is_closing: self.context.is_closed.load(Ordering::SeqCst),
         };
         let Some(lease) = &mut state.host.lease else {

@@ -162,6 +162,21 @@ impl Scheduler {
         }
     }
 
+    /// Gives back the leases of hosts as soon as nothing waits there, since the process
+    /// is about to stop.
+    pub fn drain(&self) {
+        self.context.is_draining.store(true, Ordering::Relaxed);
+        self.hosts.for_each(|_, queue| queue.wake());
+    }
+
+    /// Ends the waits of requests that could not start within `time`, since the process
+    /// stops then.
+    pub fn close_beyond(&self, time: Duration) {
+        let now = self.context.now();
+        self.hosts
+            .for_each(|_, queue| queue.close_beyond(time, &now));
+    }
+
     /// Ends all waits, since the process stops: requests that cannot start at
     /// once are put off from now on ([`Reason::Overload`]).
     pub fn close(&self) {

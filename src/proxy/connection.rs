@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{Entry, HOST, PROXY_AUTHORIZATION};
+use http::header::{CONNECTION, Entry, HOST, PROXY_AUTHORIZATION};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -66,7 +66,7 @@ const LOCAL_RESETS_MAX: usize = 1024;
 /// Event that concerns a connection as a whole.
 #[derive(Clone, Copy)]
 enum ConnectionSignal {
-    /// The server stops: the requests that have come are the last.
+    /// The server stops, or is about to: the requests that have come are the last.
     Stop,
     /// The client has reset the connection, or exchanges have no more time.
     Cut,
@@ -216,7 +216,10 @@ impl ClientConnection {
             let connection = Arc::clone(&served);
             let waiting = connection.activity.begin_request();
             async move {
-                let response = connection.respond(request).await;
+                let mut response = connection.respond(request).await;
+                if connection.slot.server.is_draining() {
+                    connection.end_after(protocol, &mut response);
+                }
                 drop(waiting);
                 let activity = Arc::clone(&connection.activity);
                 Ok::<_, Infallible>(response.map(|body| body.watched_by(activity)))
@@ -270,7 +273,12 @@ impl ClientConnection {
         E: std::error::Error,
     {
         let group = &self.slot.group;
-        let mut stop = pin!(group.stop.cancelled());
+        let mut stop = pin!(async {
+            tokio::select! {
+                () = group.stop.cancelled() => {}
+                () = self.activity.finish.notified() => {}
+            }
+        });
         let mut abort = pin!(group.abort.cancelled());
         let mut reset = pin!(self.slot.client_end.reset());
         let mut displaced = pin!(self.slot.place.displaced());
@@ -399,6 +407,25 @@ impl ClientConnection {
                 in_force.proxy.exchange(request, &proved).await
             }
             Ok(_) => in_force.proxy.exchange(request, &self.info).await,
+        }
+    }
+
+    /// Has the connection end once `response` and what else has been asked for are
+    /// answered.
+    ///
+    /// Not before a request: a client that was told so before its first would open
+    /// another connection, and be told so again, until a balancer sends it elsewhere.
+    fn end_after(&self, protocol: Protocol, response: &mut Response<ProxyBody>) {
+        match protocol {
+            Protocol::Http1 => {
+                // What is inside a CONNECT, or a WebSocket, ends by itself.
+                let status = response.status();
+                if status != StatusCode::SWITCHING_PROTOCOLS && !self.activity.has_no_heads() {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
+            }
+            Protocol::Http2 => self.activity.finish.notify_one(),
         }
     }
 

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -57,7 +58,10 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// The least that a client takes of a response.
     pub least_progress: MinimumProgress,
-    /// The longest that exchanges may go on after a signal to stop.
+    /// Time from an order to stop in which load balancers notice it, and requests are
+    /// served.
+    pub drain_time: Duration,
+    /// The longest that exchanges may go on after that.
     pub shutdown_timeout: Duration,
 }
 
@@ -93,6 +97,9 @@ pub struct ProxyServer {
     pub awaited_headers: Arc<AwaitedHeaders>,
     /// Tasks of connections, and hyper's own for them.
     pub tasks: Tasks,
+    /// Whether a stop is near, and connections end with their next request.
+    // A flag beside the tokens: each request looks at it, and a token has a lock.
+    pub is_draining: Arc<AtomicBool>,
     /// Cancelled when no more connections may be accepted.
     pub stop: CancellationToken,
     /// Cancelled when connections must end although they are in use.
@@ -100,6 +107,11 @@ pub struct ProxyServer {
 }
 
 impl ProxyServer {
+    /// Reports whether a stop is near.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
     /// Counts a connection that is closed, by the reason `result`.
     pub(super) fn count_refused(&self, result: &'static str) {
         let refused = &self.metrics.connections_refused;

@@ -19,6 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
 
 use super::progress::ResponseProgress;
 use crate::tasks::ReadBudget;
@@ -215,6 +216,8 @@ pub struct ConnectionActivity {
     is_active: AtomicBool,
     /// Requests that are not answered yet, and bodies that wait for an origin.
     waiting: AtomicUsize,
+    /// Wakes the connection to end with the requests that have come.
+    pub(super) finish: Notify,
 }
 
 impl ConnectionActivity {
@@ -255,10 +258,15 @@ impl ConnectionActivity {
         self.has_no_heads.store(true, Ordering::Relaxed);
     }
 
+    /// Reports whether a connection inside a CONNECT has begun.
+    pub fn has_no_heads(&self) -> bool {
+        self.has_no_heads.load(Ordering::Relaxed)
+    }
+
     /// Reports whether what comes now is the head of a request over HTTP/1: none
     /// is being answered.
     pub fn awaits_head(&self) -> bool {
-        !self.has_no_heads.load(Ordering::Relaxed) && !self.is_in_exchange()
+        !self.has_no_heads() && !self.is_in_exchange()
     }
 
     fn is_in_exchange(&self) -> bool {

@@ -17,6 +17,7 @@ mod reload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -65,6 +66,9 @@ use crate::upstream::egress::OwnAddresses;
 /// commands that read their counts. Neither may keep the record from being
 /// closed.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time that a stop leaves for answers to requests that got no turn.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A proxy that was started.
 #[derive(Debug)]
@@ -260,6 +264,7 @@ fn proxy_server(config: ActiveConfig, shared: &SharedParts) -> ProxyServer {
         turned_away: Arc::new(Semaphore::new(ANSWERED_MAX)),
         awaited_headers: Arc::default(),
         tasks: Tasks::default(),
+        is_draining: Arc::default(),
         stop: CancellationToken::new(),
         abort: CancellationToken::new(),
     }
@@ -375,6 +380,7 @@ impl RunningProxy {
             client,
             audit: Arc::clone(&self.shared.audit),
             metrics: Arc::clone(&self.shared.metrics),
+            is_draining: Arc::clone(&self.server.is_draining),
             stop: self.server.stop.clone(),
             access: Arc::clone(&self.access),
             base_path: Arc::clone(&self.settings.admin.base_path),
@@ -494,9 +500,29 @@ impl RunningProxy {
         Ok(())
     }
 
+    /// Lets load balancers notice that this proxy is about to stop, for
+    /// `proxy.drain_time` or until `hurry` is done: `/readyz` says so, requests are
+    /// served, and the leases of hosts go to other nodes as soon as nothing waits.
+    pub async fn drain(&self, hurry: impl Future<Output = ()>) {
+        let time = self.server.in_force.load().options.drain_time;
+        if time.is_zero() {
+            return;
+        }
+        tracing::info!(seconds = time.as_secs_f64(), "draining (proxy.drain_time)");
+        // Commands that come now would lose their proxy in the middle.
+        if let Some(control) = &self.control {
+            control.stop_accepting();
+        }
+        self.server.is_draining.store(true, Ordering::Relaxed);
+        self.shared.metrics.draining.set(1);
+        self.shared.scheduler.drain();
+        let _ = timeout(time, hurry).await;
+    }
+
     /// Stops: accepts no more, turns requests away that wait for their turn, lets
     /// exchanges finish until `proxy.shutdown_timeout` or until `hurry` is done,
-    /// then writes the record to its end.
+    /// then writes the record to its end. After [`RunningProxy::drain`] only those
+    /// requests are turned away that cannot have their turn by then.
     pub async fn stop(self, hurry: impl Future<Output = ()>) {
         if let Some(control) = &self.control {
             control.stop_accepting();
@@ -504,7 +530,14 @@ impl RunningProxy {
         self.server.stop.cancel();
         // Requests that wait for a turn are answered with 503 now. A turn could
         // come after the stop has run out of time.
-        self.shared.scheduler.close();
+        if self.server.is_draining() {
+            let longest = self.server.in_force.load().options.shutdown_timeout;
+            // A crawler that is told at once can ask another node.
+            let latest = longest.saturating_sub(last_answers(longest));
+            self.shared.scheduler.close_beyond(latest);
+        } else {
+            self.shared.scheduler.close();
+        }
         self.finish_exchanges(hurry).await;
         #[cfg(feature = "redis")]
         if let Some(fleet) = self.fleet {
@@ -530,16 +563,35 @@ impl RunningProxy {
         let tasks = &self.server.tasks.0;
         tasks.close();
         let longest = self.server.in_force.load().options.shutdown_timeout;
+        let last = last_answers(longest);
+        let waited = async {
+            if timeout(longest.saturating_sub(last), tasks.wait())
+                .await
+                .is_ok()
+            {
+                return true;
+            }
+            // Whoever has no turn by now gets an answer, not a cut.
+            self.shared.scheduler.close();
+            timeout(last, tasks.wait()).await.is_ok()
+        };
         let finished = tokio::select! {
-            finished = timeout(longest, tasks.wait()) => finished.is_ok(),
+            finished = waited => finished,
             () = hurry => false,
         };
+        self.shared.scheduler.close();
         if !finished {
             tracing::warn!(connections = tasks.len(), "exchanges cut off by the stop");
             self.server.abort.cancel();
             tasks.wait().await;
         }
     }
+}
+
+/// Returns how much of the time for exchanges is left to answers to those that got no
+/// turn in it.
+fn last_answers(longest: Duration) -> Duration {
+    LAST_ANSWERS.min(longest / 4)
 }
 
 /// Logs every problem in a line of its own, as the start prints them.

@@ -4,19 +4,22 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
 
 use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::ms;
 use crate::kit::page::Page;
-use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::redis::free_addresses;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::redis::{Redis, free_addresses};
+use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{run, until};
 
 const CONFIGURATION: &str = include_str!("../../contrib/haproxy/politesse.cfg");
@@ -48,6 +51,7 @@ impl Balancer {
             "/run/haproxy-politesse.sock mode",
             &format!("{} mode", socket.display()),
         );
+        text = changed(&text, "inter 1s", "inter 200ms");
         for (number, node) in nodes.iter().enumerate() {
             let (listen, admin) = (node.listen, node.admin.port());
             let line = format!("server node{} ", number + 1);
@@ -119,6 +123,11 @@ struct Fleet {
 
 impl Fleet {
     async fn start() -> Self {
+        Self::with(|config, _| config).await
+    }
+
+    /// Starts one whose nodes have what `further` adds, by their numbers.
+    async fn with(further: impl Fn(Config, usize) -> Config) -> Self {
         let addresses: [SocketAddr; 2 * NODES] = free_addresses();
         let pairs = addresses.chunks(2);
         let places: Vec<_> = pairs
@@ -142,6 +151,7 @@ impl Fleet {
             for number in 0..HOSTS {
                 config = config.resolve(&host(number), origin.address());
             }
+            let config = further(config, number);
             nodes.push(Some(Place::with(&config).start().await));
             origins.push(origin);
         }
@@ -227,60 +237,101 @@ fn each_host_is_one_nodes_whatever_asks_for_it() {
     });
 }
 
-/// Asks one host after the other until `stop`; counts what was answered with anything
-/// but a page.
-async fn crawl(balancer: SocketAddr, stop: Arc<AtomicBool>, failures: Arc<AtomicU32>) {
-    let mut number = 0;
-    while !stop.load(Ordering::Relaxed) {
-        let mut crawler = Crawler::to(balancer).await;
-        // Some requests on each connection.
-        for _ in 0..5 {
-            number = (number + 1) % HOSTS;
-            let name = host(number);
-            let request = format!("GET http://{name}/page HTTP/1.1\r\nHost: {name}\r\n\r\n");
-            let sent = crawler.try_send(request.as_bytes()).await;
-            let reply = match sent {
-                Ok(()) => crawler.try_reply_to("GET").await,
-                Err(_) => None,
-            };
-            if reply.is_none_or(|reply| reply.status() != 200) {
-                failures.fetch_add(1, Ordering::Relaxed);
-                break;
-            }
+/// Crawlers that ask through a balancer, until they are stopped.
+struct Load {
+    stop: Arc<AtomicBool>,
+    failures: Arc<Mutex<Vec<String>>>,
+    crawlers: JoinSet<()>,
+}
+
+impl Load {
+    /// Has each crawler ask for the pages of its hosts in turn.
+    fn on(balancer: SocketAddr, hosts_of_crawlers: &[Vec<String>]) -> Self {
+        let mut load = Self {
+            stop: Arc::default(),
+            failures: Arc::default(),
+            crawlers: JoinSet::new(),
+        };
+        for hosts in hosts_of_crawlers {
+            let (stop, failures) = (Arc::clone(&load.stop), Arc::clone(&load.failures));
+            let hosts = hosts.clone();
+            load.crawlers.spawn(async move {
+                let mut hosts = hosts.iter().cycle();
+                while !stop.load(Ordering::Relaxed) {
+                    // Some requests on each connection.
+                    let hosts: Vec<_> = hosts.by_ref().take(5).collect();
+                    let failure = crawl(balancer, &hosts).await.err();
+                    failures.lock().unwrap().extend(failure);
+                }
+            });
         }
+        load
+    }
+
+    /// Ends it. Returns whatever was answered but a page.
+    async fn stop(mut self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        while self
+            .crawlers
+            .join_next()
+            .await
+            .transpose()
+            .unwrap()
+            .is_some()
+        {}
+        std::mem::take(&mut *self.failures.lock().unwrap())
     }
 }
 
-// Issue: "rolling restart without a refused request".
-#[test]
-fn a_node_that_is_drained_and_started_again_costs_no_request() {
-    run(async {
-        let mut fleet = Fleet::start().await;
-        let nodes = fleet.nodes_of_hosts().await;
-        let (stop, failures) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
-        let crawling = crawl(
-            fleet.balancer.address,
-            Arc::clone(&stop),
-            Arc::clone(&failures),
-        );
-        let crawling = tokio::spawn(crawling);
-        for node in 0..NODES {
-            let name = format!("set server politesse/node{} state", node + 1);
-            fleet.balancer.order(&format!("{name} drain")).await;
-            fleet.balancer.sees(node, "DRAIN").await;
-            let place = fleet.nodes[node].take().unwrap().stop().await;
-            // Its hosts go to the others, and theirs stay where they are.
-            for (host, now) in fleet.nodes_of_hosts().await {
-                assert_eq!(now == nodes[&host], nodes[&host] != node, "{host}");
-            }
-            fleet.nodes[node] = Some(place.start().await);
-            fleet.balancer.order(&format!("{name} ready")).await;
-            fleet.balancer.sees(node, "UP").await;
-            assert_eq!(nodes, fleet.nodes_of_hosts().await);
+async fn crawl(balancer: SocketAddr, hosts: &[&String]) -> Result<(), String> {
+    let mut crawler = Crawler::to(balancer).await;
+    for name in hosts {
+        let request = format!("GET http://{name}/page HTTP/1.1\r\nHost: {name}\r\n\r\n");
+        let sent = crawler.try_send(request.as_bytes()).await;
+        sent.map_err(|error| format!("{name}: {error}"))?;
+        let reply = crawler.try_reply_to("GET").await;
+        let reply = reply.ok_or(format!("{name}: no answer"))?;
+        if reply.status() != 200 {
+            return Err(format!("{name}: {} {}", reply.status(), reply.text()));
         }
-        stop.store(true, Ordering::Relaxed);
-        crawling.await.unwrap();
-        assert_eq!(failures.load(Ordering::Relaxed), 0);
+    }
+    Ok(())
+}
+
+// Issue: "rolling restart without a refused request (drain, lease handed on)".
+#[test]
+fn nodes_that_are_restarted_one_after_the_other_cost_no_request() {
+    run(async {
+        let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;
+        let store = Redis::start(&[]).await;
+        let mut fleet = Fleet::with(|config, number| {
+            config
+                .resolve("paced.test", origin.address())
+                .set(&format!("fleet.store = [{:?}]", store.url()))
+                .set(&format!("fleet.node = \"node-{number}\""))
+                // Longer than the longest pause below: no host waits for its end.
+                .set("fleet.lease = \"4s\"")
+                .set("proxy.drain_time = \"1s\"")
+        })
+        .await;
+        let paced = vec!["paced.test".to_owned()];
+        let others = (0..HOSTS).map(host).collect();
+        let hosts = [paced.clone(), paced, others];
+        let load = Load::on(fleet.balancer.address, &hosts);
+        until("pages", async || (5 < origin.pages().len()).then_some(())).await;
+        for node in 0..NODES {
+            let place = fleet.nodes[node].take().unwrap().stop().await;
+            fleet.balancer.sees(node, "DOWN").await;
+            fleet.nodes[node] = Some(place.start().await);
+            fleet.balancer.sees(node, "UP").await;
+        }
+        assert_eq!(load.stop().await, [""; 0]);
+        let mut pauses = origin.pauses();
+        pauses.sort();
+        assert!(ms(200) <= pauses[0], "{pauses:?}");
+        // A quarter of a lease until the host goes back to its node, and some slack.
+        let longest = *pauses.last().unwrap();
+        assert!(longest < ms(3000), "{longest:?}");
     });
 }
 

@@ -50,6 +50,7 @@ mod dashboard_truth;
 mod demo;
 mod dialect_table;
 mod directives;
+mod drain;
 mod egress;
 mod egress_namespace;
 mod entry;

@@ -1,9 +1,9 @@
 //! Store of a fleet in Redis or Valkey: connection, scripts, and their answers.
 //!
-//! One task ([`FleetTask`]) finds the server that takes orders, asks in short
-//! intervals who is there, and tells the scheduler what follows. Orders about leases
-//! go over the connection that it made last ([`RedisStore`]). Times are those of the
-//! store: its scripts read its clock.
+//! One task ([`FleetTask`]) connects to the primary server. It sends a heartbeat at
+//! short intervals, whose answer ([`Beat`]) counts the nodes of the fleet, and sets
+//! this node's part of the fleet in the scheduler. [`RedisStore`] uses the same
+//! connection for leases. All times in the store are by the clock of its server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,10 +29,11 @@ use crate::pace::fleet_part::{FleetMode, FleetPart, HostHistory};
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
 use crate::upstream::parent::UserPassword;
 
-/// Nodes of a fleet, at most: each beat names them all.
+/// Largest number of nodes that a heartbeat names. A store that has lost its data
+/// learns the nodes of the fleet from these names.
 const NODES_MAX: usize = 1000;
 
-/// Reason why a store does not do what it is asked for.
+/// Reason why a command to a store failed.
 #[derive(Debug, Error)]
 enum StoreError {
     #[error(transparent)]
@@ -49,13 +50,13 @@ enum StoreError {
     Answer(String),
 }
 
-/// Connection to the process of the store that takes orders.
+/// Connection to the primary server of the store.
 #[derive(Clone)]
 pub(super) struct StoreLink {
     pub(super) connection: MultiplexedConnection,
-    /// Name of the process (`run_id`).
+    /// `run_id` of the server: another one after each of its starts.
     pub(super) run: String,
-    /// Its latest answer.
+    /// Answer to the latest heartbeat over this connection.
     beat: Option<Beat>,
 }
 
@@ -65,22 +66,22 @@ impl fmt::Debug for StoreLink {
     }
 }
 
-/// Store of leases.
+/// Leases of hosts, in Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
     /// Options of the fleet.
     pub options: Options,
-    /// Name of this process of the node.
+    /// Name of this process as a holder of leases: the node's name and a random
+    /// number. A node that starts again is another holder.
     process: String,
-    /// Connection over which leases are asked for; absent until who is there was
-    /// answered over it.
+    /// Connection for leases. Absent until a heartbeat was answered over it.
     pub(super) link: ArcSwapOption<StoreLink>,
     script: Script,
     pub(super) metrics: Arc<Metrics>,
 }
 
 impl RedisStore {
-    /// Makes a store that is not reached yet.
+    /// Makes a store without a connection. [`FleetTask`] connects it.
     #[must_use]
     pub fn new(options: Options, metrics: Arc<Metrics>) -> Self {
         let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ());
@@ -107,7 +108,8 @@ impl RedisStore {
             LeaseOrder::Release(history) => ("release", history),
             LeaseOrder::EndBackOff => ("end_back_off", HostHistory::default()),
         };
-        // In braces: all keys of a host are in one slot of a cluster.
+        // Redis Cluster places a key by the part in braces: all keys of a host are
+        // on one server.
         let key = format!("{}:{{{}}}", self.options.name, call.host);
         let mut invocation = self.script.key(key);
         invocation
@@ -118,7 +120,8 @@ impl RedisStore {
             .arg(beat.opens_us)
             .arg(micros(self.options.rules.lease));
         add_history(&mut invocation, &history);
-        // Clones share the socket: the calls of many hosts are on their way at once.
+        // Clones share the socket, so that calls for several hosts do not wait for
+        // each other.
         let mut connection = link.connection.clone();
         let limit = self.options.rules.timeout;
         let answer = timeout(limit, invocation.invoke_async(&mut connection)).await;
@@ -213,16 +216,16 @@ fn beat_answer(words: &[String]) -> Result<Beat, StoreError> {
     })
 }
 
-/// Reason why a store cannot even be tried. The proxy does not start then.
+/// Reason why a store cannot be connected to at all. The proxy does not start then.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreSetupError {
     /// An address cannot be used with the certificates that are configured.
     #[error("{address} cannot be used: {source}")]
     Client {
-        /// Address.
+        /// Address of the store.
         address: StoreAddress,
-        /// Why.
+        /// Cause, from the Redis client.
         source: RedisError,
     },
 }
@@ -235,14 +238,14 @@ pub struct FleetTask {
     membership: Membership,
     script: Script,
     mode: Option<FleetMode>,
-    /// Name of the process of the store that answered last.
+    /// `run_id` of the server that answered the latest heartbeat.
     run: Option<String>,
-    /// Why each store could not be used when it was tried last.
+    /// Error of the latest attempt to connect, by store. Each one is logged once.
     troubles: HashMap<StoreAddress, String>,
 }
 
 impl FleetTask {
-    /// Makes the task of a store.
+    /// Makes the task that connects `store`; `roots` are certificates in PEM.
     ///
     /// # Errors
     ///
@@ -270,7 +273,8 @@ impl FleetTask {
         })
     }
 
-    /// Keeps the node in its fleet until `stop`, and takes its leave then.
+    /// Sends heartbeats until `stop`, and calls `changed` after each change of the
+    /// mode. The node stays in the store until [`FleetTask::leave`].
     pub async fn run(
         mut self,
         scheduler: Arc<Scheduler>,
@@ -280,7 +284,7 @@ impl FleetTask {
         let rules = self.store.options.rules;
         while !stop.is_cancelled() {
             self.beat(&scheduler).await;
-            // Also where nothing was answered: by then leases may have ended.
+            // A heartbeat without an answer counts, too: leases may have expired.
             let part = self.membership.part(scheduler.uptime());
             scheduler.set_fleet_part(part);
             self.show(part);
@@ -295,7 +299,8 @@ impl FleetTask {
         }
     }
 
-    /// Tells the store that this node is gone, so that nobody waits for it.
+    /// Removes this node from the store, so that a new generation does not wait for
+    /// it.
     pub async fn leave(store: &RedisStore) {
         let Some(link) = store.link.load_full() else {
             return;
@@ -311,6 +316,7 @@ impl FleetTask {
         }
     }
 
+    /// Sets the metrics of the fleet.
     fn show(&self, part: FleetPart) {
         let metrics = &self.store.metrics;
         metrics
@@ -321,7 +327,7 @@ impl FleetTask {
         metrics.fleet_live_nodes.set(live.into());
     }
 
-    /// Asks who is there, over a new connection if there is none.
+    /// Sends a heartbeat, over a new connection if there is none.
     async fn beat(&mut self, scheduler: &Scheduler) {
         let known = self.store.link.load_full();
         let link = match known.as_deref() {
@@ -347,6 +353,7 @@ impl FleetTask {
         }
     }
 
+    /// Runs `beat.lua` over `link`.
     async fn ask(&self, link: &mut StoreLink) -> Result<Beat, StoreError> {
         let options = &self.store.options;
         let latest = self.membership.latest();
@@ -360,7 +367,8 @@ impl FleetTask {
             .arg(generation)
             .arg(micros(options.rules.lease))
             .arg(micros(options.forget));
-        // A store that was not asked before knows no node, or no recent one.
+        // Another server, or the same one started again: it may have lost the latest
+        // nodes, so the heartbeat names them.
         let is_new = self.run.as_ref() != Some(&link.run);
         let told = latest.filter(|_| is_new);
         let names = told.into_iter().flat_map(|latest| &latest.names);
@@ -371,7 +379,8 @@ impl FleetTask {
         let answer = timeout(limit, invocation.invoke_async(&mut link.connection)).await;
         let words: Vec<String> = answer.map_err(|_| StoreError::Timeout(limit))??;
         beat_answer(&words).and_then(|beat| {
-            // Another server, which was not told of the last fail-over.
+            // A replica that became primary without the latest data. Leases given by
+            // it could be held by two nodes.
             let is_older = beat.generation < generation;
             if is_older {
                 return Err(StoreError::Older(beat.generation));
@@ -380,15 +389,15 @@ impl FleetTask {
         })
     }
 
-    /// Connects to the server that takes orders; of several to the one of the latest
-    /// generation.
+    /// Connects to the primary server. If several servers say that they are it, takes
+    /// the one of the latest generation.
     async fn connect(&mut self) -> Option<StoreLink> {
         let limit = self.store.options.rules.timeout;
         let mut best: Option<(u64, StoreLink)> = None;
         for (client, address) in self.clients.iter().zip(&self.store.options.store) {
             let found = timeout(limit, self.look_at(client)).await;
             match found.unwrap_or(Err(StoreError::Timeout(limit))) {
-                // After a fail-over the old server may take orders, too, for a while.
+                // For a while after a fail-over the old server may be a primary, too.
                 Ok(found) => {
                     self.troubles.remove(address);
                     if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {
@@ -398,7 +407,7 @@ impl FleetTask {
                 Err(error) => {
                     self.store.metrics.fleet_call_errors.inc();
                     let trouble = error.to_string();
-                    // It is tried again and again: once for each reason is enough.
+                    // Each heartbeat tries again; the same error is logged once.
                     if self.troubles.get(address) != Some(&trouble) {
                         tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
                         self.troubles.insert(address.clone(), trouble);
@@ -409,7 +418,7 @@ impl FleetTask {
         best.map(|(_, link)| link)
     }
 
-    /// Connects to a server, and returns its generation.
+    /// Connects to a server, and returns its generation with the connection.
     async fn look_at(&self, client: &Client) -> Result<(u64, StoreLink), StoreError> {
         let limit = self.store.options.rules.timeout;
         let config = AsyncConnectionConfig::new()
@@ -418,7 +427,7 @@ impl FleetTask {
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        // All sections at once: older servers take no more than one by name.
+        // All sections: servers before Redis 7 take at most one name of a section.
         let facts: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
         let role: String = facts.get("role").unwrap_or_default();
         if role != "master" {
@@ -439,7 +448,8 @@ impl FleetTask {
 }
 
 fn nodes_key(options: &Options) -> String {
-    // The same slot of a cluster as the fleet itself: one script uses both.
+    // `beat.lua` uses this key and that of the fleet, so both need the same part in
+    // braces (Redis Cluster).
     format!("{}:{{fleet}}:nodes", options.name)
 }
 

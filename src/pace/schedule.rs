@@ -1,15 +1,14 @@
 //! Earliest start of the next request to one host.
 //!
-//! A delay that the site asks for counts from the end of a request to the start
-//! of the next, and lets one request be in flight at a time. Does not know which
-//! request comes next, nor where a limit comes from.
+//! A site's delay (`Crawl-delay`) is the pause from the end of one request to the
+//! start of the next, and lets one request be in flight at a time. Does not know
+//! which request comes next, nor where a limit comes from.
 //!
-//! Before a start always lies the delay that it asks for, counted from the last
-//! end of any request to the host, whatever was given back, ended or changed in
-//! between. What another request asked for does not count: a name for which a
-//! site asks for an hour would hold up everyone. The exceptions are a robots.txt
-//! before the first page, and the page that follows its robots.txt at once
-//! ([`Kind`]).
+//! A request starts no sooner than its own delay after the latest end of any request
+//! to the host, whatever was given back, ended or changed in between. The delays of
+//! other requests do not count: if the site asks one crawler for an hour, the others
+//! need not wait for an hour. The exceptions are a robots.txt before the first page,
+//! and the page that follows its robots.txt at once ([`Kind`]).
 
 use std::time::Duration;
 
@@ -18,15 +17,15 @@ use super::policy::AdaptivePause;
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
 
-/// Longest distance that a robots.txt keeps from pages: those of other crawlers
-/// wait for it, for which the site may ask for no delay.
+/// Longest delay before a robots.txt is fetched. Meanwhile the pages of other
+/// crawlers wait, too, and the site may ask them for no delay at all.
 const ROBOTS_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Time since the scheduler began, on the monotonic clock: a wall clock that is
 /// set back must not bring a request forward.
 pub(super) type Uptime = Duration;
 
-/// Limits of the next start; a duration of zero is no limit.
+/// Limits that the next start keeps; a duration of zero is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StartLimits {
     /// Requests in flight, at least 1; with a `delay` it is 1.
@@ -35,33 +34,37 @@ pub(super) struct StartLimits {
     pub(super) spacing: Duration,
     /// Time from the end of one request to the next start.
     pub(super) delay: Duration,
-    /// Record that asks for `delay`.
+    /// Reason that a refusal names for `delay`.
     pub(super) delay_reason: Reason,
     /// End of the host's back-off.
     pub(super) back_off_until: Uptime,
     /// Beginning of the hours in which the host may be visited.
     pub(super) opens_at: Uptime,
-    /// Longest time for which one request keeps others from the host.
+    /// Longest time for which one request in flight makes others wait
+    /// ([`Schedule::overrun`]).
     pub(super) max_turn: Duration,
-    /// Share of the host that this node has: its distances are longer, the less it
-    /// has.
+    /// Share of the host that this node of a fleet has. The smaller it is, the longer
+    /// are spacing and delay.
     pub(super) share: FleetShare,
 }
 
-/// Kind of request, by the distance that it keeps.
+/// Kind of request, by the earlier requests after which it keeps its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A page. The first one of a host keeps no distance from its robots.txt.
+    /// A page. Keeps its delay after pages and robots.txt; the first page of a host
+    /// starts directly after its robots.txt.
     Page,
-    /// A page whose robots.txt expires before the delay that it asks for is
-    /// over. It keeps its distance from pages only, or it would never start.
+    /// A page whose robots.txt expires before its delay is over. Keeps the delay
+    /// after pages only: otherwise each robots.txt fetched anew would delay it again,
+    /// and it would never start.
     PageAtOnce,
-    /// A robots.txt. It keeps the delay that the host last asked for, up to
+    /// A robots.txt. Keeps the delay that the host asked for last, up to
     /// [`ROBOTS_DELAY_MAX`].
     RobotsTxt,
 }
 
-/// A start that was made; ended or given back once.
+/// Request that was started. Passed once to [`Schedule::end`] or
+/// [`Schedule::give_back`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     kind: Kind,
@@ -99,13 +102,13 @@ pub(super) struct Schedule {
     in_flight: u32,
     pages: Track,
     robots: Track,
-    /// Delay that a robots.txt keeps: the one that the last page asked for, or the
-    /// last robots.txt.
+    /// Delay before the next robots.txt: that of the latest page, or as set by
+    /// [`Schedule::set_robots_delay`].
     delay: Duration,
-    /// Longest delay that any page asked for: as long as it may still count, the
-    /// schedule is not idle.
+    /// Longest delay of any page so far. Until it is over the schedule is not idle,
+    /// and must not be forgotten.
     longest_delay: Duration,
-    /// Pause that follows from how long the last response took.
+    /// Adaptive pause: longer, the longer the latest response took.
     adaptive: Duration,
     /// Number of times that everything in flight was counted as ended; wraps.
     overruns: u32,
@@ -151,12 +154,13 @@ impl Schedule {
         ]
         .into_iter()
         .filter(|(from, _)| !from.is_zero())
-        // Of equal ones the last counts: a back-off explains more than a rate.
+        // `max_by_key` takes the last of equal times, so the order above matters: a
+        // back-off explains more than a rate.
         .max_by_key(|(from, _)| *from)
         .unwrap_or((Uptime::ZERO, Reason::Ceiling));
         let end = DelayEnd::After(from.saturating_sub(now));
-        // Crawlers have different hours and delays, so that another one may
-        // start.
+        // Hours and delays differ by crawler: a request of another crawler may be able
+        // to start now.
         if reason == Reason::VisitTime || reason == limits.delay_reason {
             Delay::of_crawler(reason, end)
         } else {
@@ -176,7 +180,8 @@ impl Schedule {
         if limits.in_flight.max(1) <= self.in_flight {
             return Delay::of_host(reason, end);
         }
-        // Another crawler need not be alone at the host.
+        // This crawler has a delay, and so must be alone at the host; a request of
+        // another crawler may start now.
         Delay::of_crawler(reason, end)
     }
 
@@ -300,14 +305,16 @@ impl Schedule {
         track.ended = track.ended.max(Some(now));
     }
 
-    /// Counts a page as ended at `time`, if no page was started since.
+    /// Counts a page as ended at `time` if no page was started so far: the previous
+    /// process may have sent requests to the host.
     pub(super) fn assume_page_at(&mut self, time: Uptime) {
         if self.pages.started.is_none() {
             self.pages.ended = self.pages.ended.max(Some(time));
         }
     }
 
-    /// Describes the latest requests to the next holder of the host's lease.
+    /// Writes the latest requests into `history`, for the next holder of the host's
+    /// lease.
     pub(super) fn tell(&self, history: &mut HostHistory, now: Uptime) {
         let age = |time: Option<Uptime>| time.map(|time| now.saturating_sub(time));
         history.started = age(self.pages.started);
@@ -318,8 +325,8 @@ impl Schedule {
         history.remembered = self.longest_delay;
     }
 
-    /// Takes over what earlier holders of the host's lease knew. What this node
-    /// knows itself counts beside it.
+    /// Merges the requests of earlier holders of the host's lease, of which `history`
+    /// tells, with those of this node.
     pub(super) fn learn(&mut self, history: &HostHistory, now: Uptime) {
         let time = |age: Option<Duration>| age.map(|age| now.saturating_sub(age));
         self.pages.started = self.pages.started.max(time(history.started));
@@ -350,8 +357,8 @@ impl Schedule {
         self.delay = delay;
     }
 
-    /// Returns about how far two starts lie apart; zero where only the number
-    /// in flight is limited.
+    /// Returns the expected time from one start to the next; zero where only the
+    /// number in flight is limited.
     pub(super) fn step(&self, kind: Kind, limits: &StartLimits) -> Duration {
         let own = self.adaptive.max(limits.spacing);
         self.delay(kind, limits).max(limits.share.stretch(own))
@@ -365,7 +372,8 @@ impl Schedule {
 
     /// Returns whether nothing is in flight and any request could start.
     pub(super) fn is_idle(&self, limits: &StartLimits, now: Uptime) -> bool {
-        // Whatever else delays a page delays a robots.txt, too.
+        // The delay of a page is checked first; all other limits apply to a robots.txt
+        // as well.
         self.in_flight == 0
             && self
                 .latest()

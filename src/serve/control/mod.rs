@@ -8,13 +8,14 @@
 //!
 //! 1. The joining side sends `JoinMessage` with a listening socket (`SCM_RIGHTS`).
 //! 2. The holder answers `Reply::Joined`, or says why not and closes.
-//! 3. The joining side sends `EndMessage` when its command has ended. Closing the
-//!    connection without it means that nobody waits for the counts.
-//! 4. The holder sends `Reply::Totals`, and closes. It does so unasked if it
-//!    stops itself.
+//! 3. The joining side sends `EndMessage` when its command has ended. If it closes
+//!    the connection instead, the holder sends no counts.
+//! 4. The holder sends `Reply::Totals`, and closes. If the proxy stops, it does so
+//!    without an `EndMessage`.
 //!
-//! This file has the messages, with the descriptors beside them (unix(7)). Which
-//! message follows which is known to both sides, `server` and `joining`.
+//! The holder is the proxy that holds the record (`server`); the joining side is
+//! `politesse run` (`joining`). This file has the messages, and sends and receives
+//! them together with file descriptors (unix(7)). It does not know their order.
 
 pub mod instance;
 pub mod joining;
@@ -36,14 +37,16 @@ use tokio::net::UnixStream;
 
 use crate::proxy::tally::Totals;
 
-/// Bytes of one message: [`Totals`] name ten rules, the beginning of each.
+/// Bytes of one message, at most. The longest is [`Totals`]: ten rules, each cut to
+/// its beginning.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Longest wait of one side for a message that the other sends at once.
+/// Longest wait for a message that the other side sends without waiting itself.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// First message of the joining side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct JoinMessage {
-    /// The SHA-256 of its configuration.
+    /// SHA-256 of the configuration that the command was given.
     pub(super) configuration: String,
 }
 
@@ -67,12 +70,13 @@ pub(super) enum Reply {
     Totals(Totals),
 }
 
-/// Bytes that are read at a time. A message with descriptors is far shorter.
+/// Bytes that [`receive`] reads at a time. A message with descriptors is far shorter.
 const PIECE: usize = 4096;
-/// Bytes for the descriptors of one message.
+/// Bytes of the control buffer (cmsg(3)) for the descriptors of one message:
+/// [`DESCRIPTORS_MAX`] of them.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
 
-/// Descriptors that may lie unread beside the bytes.
+/// Descriptors that were received and not taken yet, at most.
 const DESCRIPTORS_MAX: usize = 3;
 
 /// A socket, with the bytes and descriptors received and not read yet.
@@ -115,8 +119,8 @@ impl MessageStream {
             }
             self.received.extend(piece);
             self.descriptors.extend(descriptors);
-            // Dropping the others closes them: the other side must not be able to
-            // use up ours.
+            // Truncating closes the rest: a peer must not be able to use up the
+            // descriptors of this process.
             self.descriptors.truncate(DESCRIPTORS_MAX);
         }
     }
@@ -151,7 +155,7 @@ impl MessageStream {
     }
 }
 
-/// Writes a message as it is sent.
+/// Writes a message as a line of JSON.
 ///
 /// # Errors
 ///
@@ -187,8 +191,8 @@ pub(crate) fn send(
     }
 }
 
-/// Receives some bytes, with the descriptors that were sent beside them. A
-/// fourth descriptor has no room and is closed by the system.
+/// Receives at most [`PIECE`] bytes, with the descriptors that were sent beside them.
+/// Descriptors past [`DESCRIPTORS_MAX`] have no room, and the kernel closes them.
 pub(crate) async fn receive(stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let received = stream.async_io(Interest::READABLE, || {
         let mut piece = [0; PIECE];

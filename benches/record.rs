@@ -106,6 +106,7 @@ impl Work {
             queue: NonZeroUsize::new(16_384).expect("it is not 0"),
             wal_max: 1 << 30,
             retention: None,
+            waits_for_archive: false,
             privacy: Default::default(),
             seal: SealOptions::default(),
             new_record: false,

@@ -17,7 +17,8 @@
 //! - 3: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the
 //!   record of every decision.
 //! - 4: [`proxy`], every exchange with a crawler: start reading at
-//!   [`proxy::exchange`]; [`fleet`], many proxies that keep one pace.
+//!   [`proxy::exchange`]; [`fleet`], many proxies that keep one pace;
+//!   [`archive`], the records of all nodes in one database.
 //! - 5: [`admin`], the listener for operators; [`config`], the configuration.
 //! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 //!
@@ -35,6 +36,8 @@ pub mod robots_cache;
 pub mod fleet;
 
 pub mod audit;
+
+pub mod archive;
 
 pub mod proxy;
 

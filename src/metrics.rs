@@ -147,6 +147,14 @@ metrics! {
     pace_wait_seconds: Histogram = Histogram::new(WAITS);
     /// Requests answered with 429 or 503 for the sake of pace.
     pace_later: Family<ReasonLabel, Counter>;
+    /// Numbers of the record that have been shipped to the archive (`audit.archive`).
+    archive_shipped: Counter;
+    /// Failures to ship to the archive, after each of which it is tried again.
+    archive_errors: Counter;
+    /// Entries of the record that have not arrived in the archive.
+    archive_lag_entries: Gauge;
+    /// Age in seconds of the newest entry that is being shipped; 0 if all have arrived.
+    archive_lag_seconds: Gauge;
     /// Calls to the store of the fleet (`fleet.store`) about leases of hosts.
     fleet_calls: Counter;
     /// Calls to the store of the fleet that failed, of all kinds.

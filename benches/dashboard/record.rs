@@ -63,6 +63,7 @@ pub(crate) async fn make(folder: &Path, rows: usize) -> anyhow::Result<()> {
         queue: NonZeroUsize::new(16_384).context("it is not 0")?,
         wal_max: 1 << 30,
         retention: None,
+        waits_for_archive: false,
         privacy: Default::default(),
         seal: SealOptions::default(),
         new_record: false,

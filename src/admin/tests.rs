@@ -77,6 +77,7 @@ impl Kit {
             queue: NonZeroUsize::MIN,
             wal_max: 1 << 28,
             retention: None,
+            waits_for_archive: false,
             privacy: Default::default(),
             seal: audit::SealOptions::default(),
             new_record: false,

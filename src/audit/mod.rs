@@ -21,6 +21,7 @@ pub mod bundle;
 pub mod overview;
 
 pub mod backup;
+pub mod entry_window;
 mod query_pool;
 mod reader_pool;
 pub mod replay;
@@ -113,6 +114,7 @@ pub use self::error::{AuditError, SealKeyError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::ProcessEvent;
 pub use self::files::{FileChange, FileFault};
+pub use self::leaf::PersonalValues;
 pub use self::opening::{Durability, Options};
 pub use self::order::Direction;
 use self::pages::KeyScan;
@@ -123,7 +125,7 @@ use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
 use self::redaction::RedactionOrder;
 pub use self::redaction::{RedactionRequest, RedactionStep};
-use self::retention::{RemovalState, RetentionOrder};
+use self::retention::{ArrivedNumber, RemovalState, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 pub use self::sealing::{SealOptions, SealTarget};
 use self::store::AuditStore;
@@ -166,6 +168,7 @@ pub struct AuditLog {
     /// The newest head.
     heads: watch::Receiver<Option<Arc<str>>>,
     folder: PathBuf,
+    arrived: ArrivedNumber,
     metrics: Arc<Metrics>,
 }
 
@@ -190,6 +193,7 @@ impl AuditLog {
         let sequence = store.sequence();
         let next = 1 + count(sequence.last);
         let folder = store.folder.path().to_owned();
+        let arrived = store.arrived();
         // An exchange needs two places, one for its record and one for its
         // ending.
         let places = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
@@ -246,6 +250,7 @@ impl AuditLog {
             queries: Arc::new(QueryPool::new(options.path.clone())),
             heads,
             folder,
+            arrived,
             metrics,
         })
     }
@@ -254,6 +259,12 @@ impl AuditLog {
     /// links: two names of one database are one record.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Takes in that all entries up to `number` have arrived in the archive: by
+    /// `audit.retention` no later one is removed (`Options::waits_for_archive`).
+    pub fn set_arrived(&self, number: i64) {
+        self.arrived.set(number);
     }
 
     /// Returns the bytes that are free on the disk of the record, for others than

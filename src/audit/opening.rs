@@ -40,6 +40,8 @@ pub struct Options {
     pub wal_max: u64,
     /// Age from which on entries are removed; `None`: they stay (`audit.retention`).
     pub retention: Option<Duration>,
+    /// Whether entries stay until they have arrived in the archive (`audit.archive`).
+    pub waits_for_archive: bool,
     /// Forms in which personal data are written.
     pub privacy: PrivacyOptions,
     /// Heads of the record.

@@ -245,7 +245,7 @@ pub(super) fn redacting_events(
 
 /// Reads the ranges of numbers that the event with its detail in `column` says were
 /// redacted.
-fn redacted_ranges(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<[i64; 2]>> {
+pub(super) fn redacted_ranges(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<[i64; 2]>> {
     let text = row.get_ref(column)?.as_str().unwrap_or_default();
     let detail: Json = serde_json::from_str(text).unwrap_or_default();
     // What is no list of ranges names nothing.

@@ -8,6 +8,7 @@
 //! Does not know what an entry says.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,6 +16,7 @@ use rusqlite::{Connection, params};
 use tokio::time::Instant;
 
 use super::error::WriteError;
+use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
 use super::used_values::{UsedValues, remove_unused_bodies};
 use crate::clock;
@@ -96,6 +98,33 @@ pub(super) struct RetentionOrder {
     pub(super) before: Timestamp,
     /// Name of whoever has given the order.
     pub(super) by: String,
+}
+
+/// Number up to which all entries have arrived in the archive: no later one is removed.
+///
+/// Unknown after each start, until the archive has said it: nothing is removed before.
+#[derive(Debug, Clone)]
+pub(super) struct ArrivedNumber(Arc<AtomicI64>);
+
+impl ArrivedNumber {
+    /// Makes one that nothing has arrived by yet, or, without an archive, everything.
+    pub(super) fn new(waits_for_archive: bool) -> Self {
+        let number = if waits_for_archive { 0 } else { i64::MAX };
+        Self(Arc::new(AtomicI64::new(number)))
+    }
+
+    /// Takes in that all entries up to `number` have arrived.
+    pub(super) fn set(&self, number: i64) {
+        self.0.store(number, Ordering::Release);
+    }
+
+    /// Returns the last number of the parts that have arrived as a whole.
+    pub(super) fn last_of_parts(&self) -> i64 {
+        match self.0.load(Ordering::Acquire) {
+            i64::MAX => i64::MAX,
+            number => numbers_of(part_of(number + 1)).start - 1,
+        }
+    }
 }
 
 /// State of the removal, for those who wait for its end.

@@ -29,7 +29,7 @@ use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
 use super::redaction::may_have_unused_values;
 use super::remaining::RemainingEntries;
-use super::retention::{Retention, StepEffect};
+use super::retention::{ArrivedNumber, Retention, StepEffect};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
 use super::seal_paths::write_paths;
@@ -94,6 +94,8 @@ pub(super) struct AuditStore {
     /// Time of the first commit that may not be on disk.
     unsynced_since: Option<Instant>,
     ballast: Ballast,
+    /// Number up to which entries may be removed, as far as the archive is concerned.
+    arrived: ArrivedNumber,
     /// Locked for as long as the store is open.
     pub(super) folder: LockedFolder,
 }
@@ -160,6 +162,7 @@ impl AuditStore {
             must_sync: false,
             unsynced_since: None,
             ballast: Ballast::new(folder.path()),
+            arrived: ArrivedNumber::new(options.waits_for_archive),
             folder,
         };
         // What a crash has left in the WAL is moved now, so that the marker
@@ -464,6 +467,15 @@ impl AuditStore {
     ) -> Result<PrunedNumbers, WriteError> {
         let pruned = PrunedEnd::read(&self.connection)?;
         let due = pruned.due(&self.connection, before)?;
+        let arrived = self.arrived.last_of_parts();
+        if arrived < due {
+            tracing::warn!(
+                last = due,
+                arrived,
+                "old entries of the record stay until they have arrived in the archive (audit.archive)"
+            );
+        }
+        let due = pruned.last.max(due.min(arrived));
         let last = pruned.next_end(due);
         if pruned.last < last {
             let now = clock::now();
@@ -504,6 +516,12 @@ impl AuditStore {
     /// Gives the room of the ballast away. Returns whether there was some.
     pub(super) fn drop_ballast(&mut self) -> bool {
         self.ballast.drop_it()
+    }
+
+    /// Returns the number up to which all has arrived in the archive, to be set as more
+    /// arrives.
+    pub(super) fn arrived(&self) -> ArrivedNumber {
+        self.arrived.clone()
     }
 
     /// Returns the end of the entries that were removed.

@@ -165,6 +165,7 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
         queue,
         wal_max: 1 << 28,
         retention: None,
+        waits_for_archive: false,
         privacy: Default::default(),
         seal: SealOptions::default(),
         new_record: false,

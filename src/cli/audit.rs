@@ -13,6 +13,8 @@ mod report;
 mod robots;
 pub(super) mod rows;
 mod sections;
+#[cfg(feature = "postgres")]
+mod ship;
 mod speed;
 mod stats;
 mod tail;
@@ -37,6 +39,8 @@ use self::replay::ReplayArguments;
 use self::report::ReportArguments;
 use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
+#[cfg(feature = "postgres")]
+use self::ship::ShipArguments;
 use self::speed::SpeedArguments;
 use self::stats::{StatsArguments, TopArguments};
 use self::tail::TailArguments;
@@ -273,6 +277,17 @@ codes: 0 restored, 1 not.")]
         /// The backup.
         file: PathBuf,
     },
+    /// Ships all entries to the archive, a PostgreSQL database for many nodes.
+    #[cfg(feature = "postgres")]
+    #[command(after_help = "\
+Examples:
+  politesse audit ship --once
+  politesse audit ship --to postgres://db.example/politesse
+
+A proxy with audit.archive ships by itself; this is for a record that none writes to, or
+for one without that key. Without --once it follows the record until it is interrupted.
+What was shipped already is not shipped again. Exit codes: 0 all has arrived, 1 not.")]
+    Ship(ShipArguments),
     /// Decides again from what is stored, and tells what does not fit.
     #[command(after_help = format!("\
 Examples:
@@ -344,6 +359,8 @@ pub(super) fn audit(
         AuditCommand::Head => heads::print_head(&reader()?),
         AuditCommand::Prune(asked) => prune::prune(asked, settings),
         AuditCommand::Redact(asked) => redact::redact(asked, settings),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Ship(asked) => ship::ship(asked, settings),
         AuditCommand::Backup { file } => back_up(path, file),
         AuditCommand::Restore { file } => restore(path, file),
     }

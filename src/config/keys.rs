@@ -20,13 +20,14 @@ use super::kinds::{
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ADMIN_HOST, ALLOW, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME, FLEET_STORE,
+    ADMIN_HOST, ALLOW, ARCHIVE, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME, FLEET_STORE,
     INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
     ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE};
+use crate::archive::address::ArchiveAddress;
 use crate::audit::privacy::{ClientAddresses, QueryStrings};
 use crate::audit::{Durability, SealTarget};
 use crate::clients::client::ClientLimits;
@@ -654,6 +655,20 @@ keys! {
         /// on standard input, or a URL that it is posted to.
         // Each has a task, and all get the newest head alone.
         seal_to: Vec<SealTarget> = "[]", List { of: SEAL_TARGET, len: 0..=16 };
+        /// A PostgreSQL database to which all entries are shipped, those of other nodes
+        /// beside them: "postgres://db.example/politesse". TLS is spoken, unless
+        /// "?sslmode=disable" follows. Old entries are removed here once they have arrived
+        /// there.
+        archive: Option<ArchiveAddress> = r#""none""#, ARCHIVE;
+        /// A file with the name and the password for the archive, of the form
+        /// user:password; readable by this proxy alone (0600).
+        archive_auth: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// Certificates by which that of the archive is verified, in PEM. "none" are those
+        /// of the system.
+        archive_ca: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// How long a connection to the archive may take, and the shipment of 4,096
+        /// entries.
+        archive_timeout: Duration = r#""30s""#, Span(Duration::from_secs(1)..=HOUR);
     }
 
     /// The listener for people and monitoring.

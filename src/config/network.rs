@@ -14,6 +14,7 @@ use toml::de::DeValue;
 use super::kinds::{Kind, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
+use crate::archive::address::ArchiveAddress;
 use crate::audit::SealTarget;
 use crate::fleet::options::StoreAddress;
 use crate::proxy::server::ListenAddress;
@@ -297,6 +298,15 @@ pub(super) const STORE: Text<PathBuf> = Text {
 pub(super) const FLEET_STORE: Text<StoreAddress> = Text {
     wanted: "an address such as \"redis://store.example:6379\", or rediss:// for TLS, without a password",
     parse: |text| text.parse().ok(),
+};
+
+/// Address of the archive, or `none`.
+pub(super) const ARCHIVE: Text<Option<ArchiveAddress>> = Text {
+    wanted: "\"none\", or an address such as \"postgres://db.example/politesse\", without a password",
+    parse: |text| match text {
+        "none" => Some(None),
+        _ => text.parse().ok().map(Some),
+    },
 };
 
 /// Name of a fleet, or of a node in it.

@@ -19,7 +19,7 @@ use crate::audit::privacy::PrivacyOptions;
 use crate::clients::client::ClientLimits;
 use crate::clients::directory::{self, NetworkLimits};
 use crate::decision::decide::Policy;
-use crate::decision::inquiry::Identities;
+use crate::decision::inquiry::{Identities, Identity};
 use crate::fleet::membership::FleetRules;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
@@ -32,7 +32,7 @@ use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::{client as upstream, egress};
-use crate::{admin, audit, fleet};
+use crate::{admin, archive, audit, fleet};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_robots::origin::Host;
 
@@ -68,6 +68,8 @@ pub struct Settings {
     pub egress: egress::Options,
     /// Options of the record.
     pub audit: audit::Options,
+    /// The archive of the record.
+    pub archive: archive::Options,
     /// The admin listener.
     pub admin: admin::Options,
     /// The log.
@@ -116,12 +118,7 @@ impl Settings {
         });
         let roots = absolute_roots(https.upstream_roots, base);
         let own_name = proxy.internal_name.clone();
-        let crawlers = effective.root.crawler.iter();
-        // A robots.txt is fetched for all who wait for it, so its turn may take as
-        // long as the most patient crawler waits.
-        let longest_wait = crawlers
-            .filter_map(|entry| entry.max_wait)
-            .fold(effective.pace.max_wait, Duration::max);
+        let longest_wait = longest_wait(&effective.root.crawler, effective.pace.max_wait);
         Self {
             file: None,
             exchange: exchange::Options {
@@ -157,6 +154,7 @@ impl Settings {
             robots: robots_options(robots, &policy),
             policy,
             pace: pace_options(effective.pace, longest_wait),
+            archive: archive_options(&effective.audit, &effective.fleet, base),
             fleet: fleet_options(effective.fleet, base),
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream, own_name),
@@ -167,6 +165,13 @@ impl Settings {
             keys: Arc::default(),
         }
     }
+}
+
+/// Returns how long the most patient crawler waits. A robots.txt is fetched for all who
+/// wait for it, so its turn may take as long.
+fn longest_wait(crawlers: &[Identity], max_wait: Duration) -> Duration {
+    let own = crawlers.iter().filter_map(|entry| entry.max_wait);
+    own.fold(max_wait, Duration::max)
 }
 
 fn admin_options(admin: Admin, base: &Path, data: &Path) -> admin::Options {
@@ -214,6 +219,7 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
         queue: audit.queue,
         wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
         retention: audit.retention,
+        waits_for_archive: audit.archive.is_some(),
         privacy: PrivacyOptions {
             query_strings: audit.query_strings,
             client_addresses: audit.client_addresses,
@@ -232,6 +238,17 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
                 .collect(),
         },
         new_record: false,
+    }
+}
+
+fn archive_options(audit: &Audit, fleet: &Fleet, base: &Path) -> archive::Options {
+    let below_base = |path: &Option<PathBuf>| path.as_ref().map(|path| base.join(path));
+    archive::Options {
+        address: audit.archive.clone(),
+        auth: below_base(&audit.archive_auth),
+        ca: below_base(&audit.archive_ca),
+        timeout: audit.archive_timeout,
+        node: fleet.node.clone(),
     }
 }
 

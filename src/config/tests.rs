@@ -620,6 +620,12 @@ bounds! {
     audit_seal_interval: "audit.seal_interval" refuses ["999ms" "86401s"] takes ["1s" "24h"];
     audit_seal_to: "audit.seal_to" refuses ["none" "['']" "['~/a']" "['exec: ']" "['ftp://a.test/']" "['http://']"]
         takes ["[]" "['heads.txt', 'exec:cat > /dev/null', 'https://a.test/heads?token=1']"];
+    audit_archive: "audit.archive"
+        refuses ["''" "db.example/a" "postgres://a" "postgres://u:p@a/b" "sqlite:a.db"]
+        takes ["none" "postgres://a/b" "postgres://[::1]:1/b?sslmode=disable"];
+    audit_archive_auth: "audit.archive_auth" refuses ["''" "3"] takes ["none" "archive.auth"];
+    audit_archive_ca: "audit.archive_ca" refuses ["''" "3"] takes ["none" "ca.pem"];
+    audit_archive_timeout: "audit.archive_timeout" refuses ["999ms" "3601s"] takes ["1s" "1h"];
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::parts::SharedParts;
+use super::parts::{SharedParts, node_name};
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::config::Settings;
@@ -26,9 +26,6 @@ use crate::pace::fleet_part::{FleetMode, FleetPart};
 use crate::proxy::server::ProxyServer;
 use crate::robots_cache::store::SnapshotStore;
 use crate::upstream::parent::user_and_password;
-
-/// Name that stands for that of the machine (`fleet.node`).
-const AUTO: &str = "auto";
 
 /// Stores of the fleet that this proxy is going to be in.
 #[derive(Debug)]
@@ -51,9 +48,7 @@ impl FleetStores {
         if options.store.is_empty() {
             return Ok(None);
         }
-        if options.node == AUTO {
-            options.node = machine_name()?;
-        }
+        options.node = node_name(&options.node)?;
         let read = options.key.as_deref().map(FleetKey::read);
         let key = read.transpose().context("fleet.key")?;
         let leases = Arc::new(RedisStore::new(options, Arc::clone(metrics)));
@@ -145,14 +140,6 @@ async fn follow_changes(
 }
 
 /// Returns the name of the machine.
-fn machine_name() -> anyhow::Result<String> {
-    let facts = rustix::system::uname();
-    let name = facts.nodename().to_string_lossy();
-    (!name.is_empty())
-        .then(|| name.into_owned())
-        .context("this machine has no name: set fleet.node")
-}
-
 fn report(audit: &AuditLog, options: &Options, part: FleetPart, beat: Option<&Beat>) {
     let (nodes, live) = beat.map_or((0, 0), |beat| (beat.names.len(), beat.live));
     let mode = match part.mode {

@@ -134,6 +134,7 @@ mod tests {
             queue: NonZeroUsize::MIN.saturating_add(15),
             wal_max: 1 << 28,
             retention: None,
+            waits_for_archive: false,
             privacy: Default::default(),
             seal: SealOptions::default(),
             new_record: false,

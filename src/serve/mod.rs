@@ -4,6 +4,8 @@
 //! another configuration in force, [`RunningProxy::stop`] ends what was started,
 //! in the opposite order. Signals and the command line are not known here.
 
+#[cfg(feature = "postgres")]
+pub(crate) mod archive;
 pub mod capacity;
 pub mod commands;
 pub mod control;
@@ -28,6 +30,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+#[cfg(feature = "postgres")]
+use self::archive::ArchiveShipping;
 use self::capacity::bind;
 use self::commands::{CommandError, CommandListener, Commands};
 use self::control::instance::{Instance, SOCKET};
@@ -92,6 +96,8 @@ pub struct RunningProxy {
     admin_end: CancellationToken,
     #[cfg(feature = "redis")]
     fleet: Option<FleetMember>,
+    #[cfg(feature = "postgres")]
+    archive: Option<ArchiveShipping>,
 }
 
 /// Builds every part and starts to listen.
@@ -155,6 +161,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         fleet: stores
             .map(|stores| stores.join(&shared, &server))
             .transpose()?,
+        #[cfg(feature = "postgres")]
+        archive: ArchiveShipping::start(settings, &shared)?,
         server,
         audit_tracker,
         admin_tracker: TaskTracker::new(),
@@ -163,10 +171,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     };
     // The admin listener comes first, so that monitoring sees a proxy from its
     // first request on.
-    for listener in admin_listeners {
-        let end = running.admin_end.clone();
-        admin::listen(running.pages(), listener, &running.admin_tracker, end);
-    }
+    running.listen_for_operators(admin_listeners);
     running.listen_for_crawlers(listeners);
     Ok(running)
 }
@@ -183,6 +188,10 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     anyhow::ensure!(
         cfg!(feature = "redis") || settings.fleet.store.is_empty(),
         "fleet.store: this build knows no fleets, for it is without the feature redis"
+    );
+    anyhow::ensure!(
+        cfg!(feature = "postgres") || settings.archive.address.is_none(),
+        "audit.archive: this build knows no archives, for it is without the feature postgres"
     );
     Ok(())
 }
@@ -342,6 +351,14 @@ fn warn_of_ended_overrides(policy: &Policy) {
 }
 
 impl RunningProxy {
+    /// Starts to listen for operators and monitoring.
+    fn listen_for_operators(&self, listeners: Vec<TcpListener>) {
+        for listener in listeners {
+            let end = self.admin_end.clone();
+            admin::listen(self.pages(), listener, &self.admin_tracker, end);
+        }
+    }
+
     fn listen_for_crawlers(&self, sockets: Vec<TcpListener>) {
         let group = Arc::new(ListenerGroup::configured(&self.server));
         for (socket, listen) in sockets.into_iter().zip(&self.listen) {
@@ -557,6 +574,10 @@ impl RunningProxy {
         self.shared.audit.close();
         self.audit_tracker.close();
         self.audit_tracker.wait().await;
+        #[cfg(feature = "postgres")]
+        if let Some(archive) = self.archive {
+            archive.finish().await;
+        }
     }
 
     async fn finish_exchanges(&self, hurry: impl Future<Output = ()>) {

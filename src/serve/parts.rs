@@ -334,3 +334,24 @@ impl SourceFiles {
         Self([roots, settings.upstream.parent_auth.as_ref()].map(digest))
     }
 }
+
+/// Name that stands for that of the machine (`fleet.node`).
+#[cfg(any(feature = "postgres", feature = "redis"))]
+const AUTO: &str = "auto";
+
+/// Returns the name of this node, where `configured` is that of the configuration.
+///
+/// # Errors
+///
+/// A machine without a name that is to be that of the node.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) fn node_name(configured: &str) -> anyhow::Result<String> {
+    if configured != AUTO {
+        return Ok(configured.to_owned());
+    }
+    let facts = rustix::system::uname();
+    let name = facts.nodename().to_string_lossy();
+    (!name.is_empty())
+        .then(|| name.into_owned())
+        .context("this machine has no name: set fleet.node")
+}

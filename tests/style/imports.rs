@@ -249,7 +249,7 @@ fn layer(module: &[String]) -> Option<u8> {
         "upstream" => 1,
         "pace" => 2,
         "audit" | "robots_cache" => 3,
-        "explain" | "fleet" | "page" | "proxy" => 4,
+        "archive" | "explain" | "fleet" | "page" | "proxy" => 4,
         "admin" | "config" => 5,
         "serve" | "cli" => 6,
         _ => return None,

@@ -1,0 +1,77 @@
+//! Columns of the archive: their types, and values on their way from the record.
+//!
+//! SQLite and PostgreSQL have the same three types here: whole numbers, texts, bytes. A
+//! text that may hold a zero byte, which PostgreSQL has in no text, is `bytea` there.
+
+use std::error::Error;
+
+use bytes::BytesMut;
+use rusqlite::types::Value;
+use tokio_postgres::Transaction;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+use super::connection::ArchiveFailure;
+use crate::audit::entry_window::NewValue;
+
+/// Value of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Cell(pub(super) Value);
+
+impl ToSql for Cell {
+    fn to_sql(
+        &self,
+        column: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match (&self.0, column) {
+            (Value::Null, _) => Ok(IsNull::Yes),
+            (Value::Integer(number), &Type::INT8) => number.to_sql(column, out),
+            (Value::Integer(number), &Type::INT4) => i32::try_from(*number)?.to_sql(column, out),
+            (Value::Text(text), &Type::TEXT) => text.to_sql(column, out),
+            // On the wire both are their bytes.
+            (Value::Text(text), &Type::BYTEA) => text.as_bytes().to_sql(column, out),
+            (Value::Blob(bytes), &Type::BYTEA) => bytes.to_sql(column, out),
+            (other, column) => {
+                let found = other.data_type();
+                Err(format!("a {found} is no {column}: the record is damaged").into())
+            }
+        }
+    }
+
+    fn accepts(column: &Type) -> bool {
+        [Type::INT4, Type::INT8, Type::TEXT, Type::BYTEA].contains(column)
+    }
+
+    to_sql_checked!();
+}
+
+/// Returns the types of columns, as the database has them.
+///
+/// # Errors
+///
+/// [`ArchiveFailure::Query`].
+pub(super) async fn column_types(
+    transaction: &Transaction<'_>,
+    table: &str,
+    columns: &str,
+) -> Result<Vec<Type>, ArchiveFailure> {
+    let select = format!("SELECT {columns} FROM {table}");
+    let statement = transaction.prepare(&select).await?;
+    let types = statement.columns().iter();
+    Ok(types.map(|column| column.type_().clone()).collect())
+}
+
+/// Returns values in the order of their digests, which is that of all nodes: two that
+/// write the same values then wait for each other in turn, not crosswise.
+pub(super) fn in_common_order(values: &[NewValue]) -> Vec<&NewValue> {
+    let mut sorted: Vec<&NewValue> = values.iter().collect();
+    sorted.sort_by(|one, other| digest(one).cmp(digest(other)));
+    sorted
+}
+
+fn digest(value: &NewValue) -> &[u8] {
+    match value.columns.last() {
+        Some(Value::Blob(sha256)) => sha256,
+        _ => &[],
+    }
+}

@@ -1,0 +1,360 @@
+//! Shipment of one window of entries: one transaction of the archive.
+//!
+//! The row of the node is locked first, and has the number up to which all has arrived.
+//! Whoever finds another number than it expected has been overtaken and writes nothing;
+//! a transaction that broke has written nothing. So each entry is there once.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+
+use rusqlite::types::Value;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Transaction};
+
+use super::columns::{Cell, column_types, in_common_order};
+use super::connection::{ArchiveAccess, ArchiveFailure};
+use super::month::Month;
+use super::redaction;
+use crate::audit::entry_window::{
+    CopyPosition, DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, EntryWindow, KnownValues,
+    NewFile, NewValue, RecordDescription, RecordTable, RemovedEntries, ValueTable, value_tables,
+};
+
+/// Dictionary values that are remembered: with more, all are looked up anew.
+const KNOWN_MAX: usize = 200_000;
+
+/// Lock under which partitions are made.
+const PARTITION_LOCK: i64 = 0x706f_6c69_7466;
+
+/// Position of the time among the columns of decisions.
+const DECISION_TIME: usize = 1;
+
+/// Position of the time of the decision among the columns of endings.
+const ENDING_TIME: usize = 2;
+
+const ADD_NODE: &str = "
+INSERT INTO node (id, name, begun_us, before, before_last, digest, last, shipped_at)
+VALUES ($1, $2, $3, $4, $5, $6, 0, now())
+ON CONFLICT (id) DO UPDATE SET name = excluded.name";
+
+const FIND_NODE: &str = "
+SELECT n.log, n.last, (SELECT removals FROM archive),
+       coalesce((SELECT max(size) FROM seal AS s WHERE s.log = n.log), 0),
+       coalesce((SELECT max(part) FROM subtree AS t WHERE t.log = n.log), -1)
+FROM node AS n WHERE n.id = $1";
+
+const LOCK_NODE: &str = "SELECT last FROM node WHERE log = $1 FOR UPDATE";
+
+const USE_VALUES: &str = "SELECT removals FROM archive FOR SHARE";
+
+/// Has other shipments wait: values that they use may go.
+const REMOVE_VALUES: &str = "SELECT removals FROM archive FOR UPDATE";
+
+const MOVE_NODE: &str = "
+UPDATE node SET last = $2, last_us = greatest(last_us, $3), shipped_at = now() WHERE log = $1";
+
+const NOTE_REMOVED: &str = "
+UPDATE node SET removed_last = $2, removed_us = $3, removed_note = $4, removed_vkey = $5
+WHERE log = $1";
+
+/// Node of the archive, and how far its record is there.
+#[derive(Debug)]
+pub(super) struct ShippedNode {
+    /// Number of the node.
+    pub(super) log: i32,
+    /// Position up to which the record has arrived.
+    pub(super) position: CopyPosition,
+    /// Numbers that dictionary values have in the archive.
+    pub(super) known: Arc<KnownValues>,
+    /// Count of removals of values: at another one, nothing is known.
+    removals: i64,
+    /// Months whose partitions are there.
+    months: HashSet<Month>,
+}
+
+impl ShippedNode {
+    /// Finds the node of a record, or adds it under `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Denied`], [`ArchiveFailure::Query`].
+    pub(super) async fn find(
+        connector: &ArchiveAccess,
+        client: &Client,
+        record: &RecordDescription,
+        name: &str,
+    ) -> Result<Self, ArchiveFailure> {
+        let failed = |error| connector.query_error(error);
+        let RecordDescription {
+            id,
+            begun_us,
+            before,
+            before_last,
+            digest,
+        } = record;
+        let values: [&(dyn ToSql + Sync); 6] = [id, &name, begun_us, before, before_last, digest];
+        client.execute(ADD_NODE, &values).await.map_err(failed)?;
+        let row = client.query_one(FIND_NODE, &[id]).await.map_err(failed)?;
+        Ok(Self {
+            log: row.get(0),
+            position: CopyPosition {
+                last: row.get(1),
+                seal: row.get(3),
+                part: row.get(4),
+            },
+            removals: row.get(2),
+            known: Arc::default(),
+            months: HashSet::new(),
+        })
+    }
+
+    /// Ships a window that was read behind the position.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]; nothing was shipped then, or all of it, and the connection is
+    /// to be made anew.
+    pub(super) async fn ship(
+        &mut self,
+        client: &mut Client,
+        window: EntryWindow,
+    ) -> Result<(), ArchiveFailure> {
+        // A future that is dropped in here drops the connection, which rolls back.
+        let transaction = client.transaction().await?;
+        let mut shipment = Shipment {
+            transaction,
+            log: self.log,
+            ids: BTreeMap::new(),
+        };
+        shipment.lock(self, &window).await?;
+        // Before what refers to it: whoever reads meanwhile sees neither or both.
+        shipment.write_files(&window.files).await?;
+        for table in value_tables() {
+            let values = window.values.get(table.name).map_or(&[][..], Vec::as_slice);
+            shipment.write_values(table, values).await?;
+        }
+        let new_months = shipment.make_partitions(&window, &self.months).await?;
+        for table in ENTRY_TABLES {
+            let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
+            shipment.copy(table, rows, &self.known).await?;
+        }
+        if let Some(removed) = &window.removed {
+            shipment.note_removed(removed).await?;
+        }
+        let is_redacted =
+            redaction::apply(&shipment.transaction, self.log, &window.redacted).await?;
+        let moved: [&(dyn ToSql + Sync); 3] = [&self.log, &window.last, &window.newest_us];
+        shipment.transaction.execute(MOVE_NODE, &moved).await?;
+        // Whether a commit that broke was done is found out by the next connection.
+        let ids = shipment.ids;
+        shipment.transaction.commit().await?;
+        self.months.extend(new_months);
+        self.remember(ids, is_redacted);
+        self.position = window.position_behind(self.position);
+        Ok(())
+    }
+
+    fn remember(&mut self, ids: BTreeMap<(&'static str, i64), i64>, is_redacted: bool) {
+        let known = Arc::make_mut(&mut self.known);
+        if KNOWN_MAX < known.len() || is_redacted {
+            known.clear();
+        }
+        known.extend(ids);
+        if is_redacted {
+            // Values may be gone, also of those that came with this window.
+            known.clear();
+            self.removals += 1;
+        }
+    }
+}
+
+/// Transaction in which a window is written.
+struct Shipment<'a> {
+    transaction: Transaction<'a>,
+    log: i32,
+    /// Numbers of the values that came with the window, by dictionary and by number in
+    /// the record.
+    ids: BTreeMap<(&'static str, i64), i64>,
+}
+
+impl Shipment<'_> {
+    /// Keeps others from shipping the same record, and from removing values, until the
+    /// end of the transaction.
+    async fn lock(&self, node: &ShippedNode, window: &EntryWindow) -> Result<(), ArchiveFailure> {
+        let found = self.transaction.query_one(LOCK_NODE, &[&self.log]).await?;
+        let last: i64 = found.get(0);
+        let sql = match window.redacted.is_empty() {
+            true => USE_VALUES,
+            false => REMOVE_VALUES,
+        };
+        let removals: i64 = self.transaction.query_one(sql, &[]).await?.get(0);
+        if last != node.position.last || removals != node.removals {
+            return Err(ArchiveFailure::Overtaken);
+        }
+        Ok(())
+    }
+
+    async fn write_files(&self, files: &[NewFile]) -> Result<(), ArchiveFailure> {
+        let sql = "INSERT INTO body (sha256, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        // One at a time: some are half a megabyte, and most windows have none.
+        let statement = self.transaction.prepare(sql).await?;
+        for file in files {
+            let values: [&(dyn ToSql + Sync); 2] = [&file.sha256, &file.body];
+            self.transaction.execute(&statement, &values).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the values that the archive does not have, and finds the numbers of all.
+    async fn write_values(
+        &mut self,
+        table: ValueTable,
+        values: &[NewValue],
+    ) -> Result<(), ArchiveFailure> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let sorted = in_common_order(values);
+        let lists: Vec<Vec<Cell>> = (0..table.columns.len())
+            .map(|place| {
+                sorted
+                    .iter()
+                    .map(|value| Cell(value.columns[place].clone()))
+                    .collect()
+            })
+            .collect();
+        self.insert_values(table, &lists).await?;
+        let name = table.name;
+        // Also of values that another node has written, which the insert passes over.
+        let find = format!(
+            "SELECT d.id, w.place FROM unnest($1::bytea[]) WITH ORDINALITY AS w (sha256, place)
+             JOIN {name} AS d ON d.sha256 = w.sha256"
+        );
+        let digests = lists.last().expect("each dictionary has a digest");
+        for row in self.transaction.query(&find, &[digests]).await? {
+            let place: i64 = row.get(1);
+            let value = usize::try_from(place - 1)
+                .ok()
+                .and_then(|place| sorted.get(place));
+            self.ids
+                .extend(value.map(|value| ((name, value.id), row.get(0))));
+        }
+        Ok(())
+    }
+
+    /// Inserts values, of which `lists` has a list for each column.
+    async fn insert_values(
+        &self,
+        table: ValueTable,
+        lists: &[Vec<Cell>],
+    ) -> Result<(), ArchiveFailure> {
+        let (name, columns) = (table.name, table.columns.join(", "));
+        let types = column_types(&self.transaction, name, &columns).await?;
+        let place = |(place, kind): (usize, &Type)| format!("${place}::{}[]", kind.name());
+        let places: Vec<_> = (1..).zip(&types).map(place).collect();
+        let insert = format!(
+            "INSERT INTO {name} ({columns}) SELECT * FROM unnest({})
+             ON CONFLICT (sha256) DO NOTHING",
+            places.join(", ")
+        );
+        let parameters: Vec<&(dyn ToSql + Sync)> = lists.iter().map(|list| list as _).collect();
+        self.transaction.execute(&insert, &parameters).await?;
+        Ok(())
+    }
+
+    /// Makes the partitions of the window's months that are not known to be there.
+    /// Returns these months.
+    async fn make_partitions(
+        &self,
+        window: &EntryWindow,
+        known: &HashSet<Month>,
+    ) -> Result<BTreeSet<Month>, ArchiveFailure> {
+        let months = |table: &RecordTable, place: usize| {
+            let rows = window.rows.get(table.name).into_iter().flatten();
+            rows.filter_map(move |row| match row.get(place) {
+                Some(Value::Integer(time_us)) => Some(Month::of(*time_us)),
+                _ => None,
+            })
+        };
+        let decided = months(&DECISION_ENTRIES, DECISION_TIME);
+        let ended = months(&ENDING_ENTRIES, ENDING_TIME);
+        let is_new = |month: &Month| !known.contains(month);
+        let new: BTreeSet<Month> = decided.chain(ended).filter(is_new).collect();
+        if !new.is_empty() {
+            // Two nodes at once would make the same one.
+            let lock = "SELECT pg_advisory_xact_lock($1)";
+            self.transaction.execute(lock, &[&PARTITION_LOCK]).await?;
+        }
+        for month in &new {
+            self.transaction.batch_execute(&month.partitions()).await?;
+        }
+        Ok(new)
+    }
+
+    /// Copies rows of entries, with the archive's numbers of dictionary values.
+    async fn copy(
+        &self,
+        table: &RecordTable,
+        rows: &[Vec<Value>],
+        known: &KnownValues,
+    ) -> Result<(), ArchiveFailure> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        // COPY sends all rows without waiting for an answer to each.
+        let names: Vec<_> = table.columns.iter().map(|column| column.name).collect();
+        let columns = format!("log, {}", names.join(", "));
+        let types = column_types(&self.transaction, table.name, &columns).await?;
+        let order = format!("COPY {} ({columns}) FROM STDIN BINARY", table.name);
+        let sink = self.transaction.copy_in(&order).await?;
+        let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
+        let log = Cell(Value::Integer(self.log.into()));
+        for row in rows {
+            let cells = row.iter().zip(table.columns).map(|(value, column)| {
+                let Some(dictionary) = column.dictionary else {
+                    return Ok(Cell(value.clone()));
+                };
+                self.reference(dictionary, value, known)
+            });
+            let first = std::iter::once(Ok(log.clone()));
+            let cells: Vec<Cell> = first.chain(cells).collect::<Result<_, ArchiveFailure>>()?;
+            writer.as_mut().write_raw(&cells).await?;
+        }
+        writer.finish().await?;
+        Ok(())
+    }
+
+    /// Returns the archive's number of a dictionary value; 0 stands for one that is
+    /// redacted.
+    fn reference(
+        &self,
+        dictionary: &'static str,
+        value: &Value,
+        known: &KnownValues,
+    ) -> Result<Cell, ArchiveFailure> {
+        let id = match *value {
+            Value::Integer(id) if id != 0 => id,
+            Value::Null | Value::Integer(_) | Value::Real(_) | Value::Text(_) | Value::Blob(_) => {
+                return Ok(Cell(value.clone()));
+            }
+        };
+        let key = (dictionary, id);
+        let found = self.ids.get(&key).or_else(|| known.get(&key));
+        let number = found.ok_or(ArchiveFailure::Unsound { dictionary, id })?;
+        Ok(Cell(Value::Integer(*number)))
+    }
+
+    async fn note_removed(&self, removed: &RemovedEntries) -> Result<(), ArchiveFailure> {
+        let RemovedEntries {
+            last,
+            time_us,
+            note,
+            vkey,
+        } = removed;
+        let values: [&(dyn ToSql + Sync); 5] = [&self.log, last, time_us, note, vkey];
+        self.transaction.execute(NOTE_REMOVED, &values).await?;
+        Ok(())
+    }
+}

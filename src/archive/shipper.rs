@@ -1,0 +1,285 @@
+//! Shipper: follows a record, and ships what is new to the archive.
+//!
+//! It reads as any reader does, a window at a time, and keeps nobody from anything:
+//! neither a request nor the writer waits for it. What breaks is tried again over a new
+//! connection, from the number that the archive has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
+use super::shipment::ShippedNode;
+use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
+use crate::audit::entry_window::{EntryWindow, SEAL_ENTRIES};
+use crate::audit::head::key_name;
+use crate::audit::note::NoteSigner;
+use crate::audit::reader::AuditReader;
+use crate::audit::seal_key::{key_path, read_key};
+use crate::clock;
+use crate::metrics::Metrics;
+
+/// Time from one look for new entries to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Pause after a failure, which doubles with each up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Longest time for which a stop waits for the last entries to arrive.
+const FINISH_MAX: Duration = Duration::from_secs(5);
+
+/// Shipper of one record.
+#[derive(Debug)]
+pub struct Shipper {
+    connector: ArchiveAccess,
+    record: ShippedRecord,
+    arrival: ArrivalListener,
+    metrics: Arc<Metrics>,
+    link: Option<ShippingLink>,
+    /// Text of the failure that was logged last; none while all is well.
+    trouble: Option<String>,
+}
+
+/// Connection, with what is known of the record on both sides.
+#[derive(Debug)]
+struct ShippingLink {
+    connection: ArchiveConnection,
+    reader: AuditReader,
+    node: ShippedNode,
+    /// Key for fleet heads; `None` if this process may not read it.
+    signer: Option<NoteSigner>,
+}
+
+impl Shipper {
+    /// Makes a shipper that is not connected yet.
+    #[must_use]
+    pub fn new(
+        connector: ArchiveAccess,
+        record: ShippedRecord,
+        arrival: ArrivalListener,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            connector,
+            record,
+            arrival,
+            metrics,
+            link: None,
+            trouble: None,
+        }
+    }
+
+    /// Ships what is there and what comes, until `stop`. Failures are logged, and tried
+    /// again.
+    pub async fn run(mut self, stop: CancellationToken) -> Self {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let shipped = tokio::select! {
+                shipped = self.ship_pending() => shipped,
+                () = stop.cancelled() => return self,
+            };
+            let wait = match shipped {
+                Ok(_) => {
+                    pause = FIRST_PAUSE;
+                    EVERY
+                }
+                Err(_) => {
+                    pause = LONGEST_PAUSE.min(pause * 2);
+                    pause / 2
+                }
+            };
+            self.report(shipped.err());
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stop.cancelled() => return self,
+            }
+        }
+    }
+
+    /// Ships the last entries of a record that is closed, for some seconds at most: what
+    /// has not arrived by then is shipped by the next process.
+    pub async fn finish(mut self) {
+        let shipped = timeout(FINISH_MAX, self.ship_pending()).await;
+        let failure = shipped
+            .map_err(ArchiveFailure::from)
+            .and_then(|shipped| shipped)
+            .err();
+        if let Some(error) = failure {
+            let cause = text_of(&error);
+            tracing::warn!(
+                error = cause,
+                "the last entries have not arrived in the archive: they are shipped after the next start"
+            );
+        }
+    }
+
+    /// Ships all that is not there yet. Returns how many numbers that were.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]. What was shipped before stays.
+    pub async fn ship_pending(&mut self) -> Result<u64, ArchiveFailure> {
+        let mut shipped = 0;
+        loop {
+            // Taken out, so that whatever fails leaves no connection behind.
+            let link = match self.link.take() {
+                Some(link) => link,
+                None => timeout(self.connector.timeout, self.connect()).await??,
+            };
+            let limit = self.connector.timeout;
+            let step = timeout(limit, self.ship_window(link)).await?;
+            match step {
+                Ok((link, 0)) => {
+                    self.link = Some(link);
+                    return Ok(shipped);
+                }
+                Ok((link, numbers)) => {
+                    self.link = Some(link);
+                    shipped += numbers;
+                }
+                // The number that the archive has is read anew.
+                Err(ArchiveFailure::Overtaken) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Result<ShippingLink, ArchiveFailure> {
+        let (path, key) = (self.record.path.clone(), self.record.seal_key.clone());
+        let opened = spawn_blocking(move || {
+            let reader = AuditReader::open(&path)?;
+            let record = reader.description()?.ok_or(ArchiveFailure::NoRecord)?;
+            let real = path.canonicalize().unwrap_or(path);
+            let folder = real.parent().unwrap_or(&real);
+            let key = key_path(key.as_deref(), folder);
+            // A copy of the record may be shipped where its key is not.
+            let signer = read_key(&key, &key_name(&record.id)).ok();
+            Ok::<_, ArchiveFailure>((reader, record, signer))
+        });
+        // The record first: without one there is nothing to connect for.
+        let (reader, record, signer) = joined(opened.await)?;
+        let mut connection = self.connector.connect().await?;
+        let client = &mut connection.client;
+        schema::make(&self.connector, client).await?;
+        let node = ShippedNode::find(&self.connector, client, &record, &self.record.node).await?;
+        (self.arrival.0)(node.position.last);
+        Ok(ShippingLink {
+            connection,
+            reader,
+            node,
+            signer,
+        })
+    }
+
+    /// Ships the next window. Returns how many numbers it had.
+    async fn ship_window(
+        &mut self,
+        link: ShippingLink,
+    ) -> Result<(ShippingLink, u64), ArchiveFailure> {
+        let ShippingLink {
+            mut connection,
+            reader,
+            mut node,
+            signer,
+        } = link;
+        let (position, known) = (node.position, Arc::clone(&node.known));
+        let read = spawn_blocking(move || {
+            let window = reader.window(position, &known);
+            (reader, window)
+        });
+        let (reader, window) = joined(read.await);
+        let window = window?;
+        self.show_lag(&window, position.last);
+        if let Some(unsound) = window.unsound {
+            return Err(ArchiveFailure::Unsound {
+                dictionary: unsound.dictionary,
+                id: unsound.id,
+            });
+        }
+        let mut numbers = 0;
+        if !window.is_empty(position) {
+            let has_heads = window
+                .rows
+                .get(SEAL_ENTRIES.name)
+                .is_some_and(|rows| !rows.is_empty());
+            // An entry more or none: a window of heads alone is one step, too.
+            numbers = u64::try_from(window.last - position.last)
+                .unwrap_or_default()
+                .max(1);
+            let client = &mut connection.client;
+            let shipped = node.ship(client, window).await;
+            shipped.map_err(|error| self.connector.explained(error))?;
+            (self.arrival.0)(node.position.last);
+            self.metrics.archive_shipped.inc_by(numbers);
+            if let Some(signer) = signer.as_ref().filter(|_| has_heads) {
+                fleet_head::make(client, signer).await?;
+            }
+        }
+        let link = ShippingLink {
+            connection,
+            reader,
+            node,
+            signer,
+        };
+        Ok((link, numbers))
+    }
+
+    fn show_lag(&self, window: &EntryWindow, arrived: i64) {
+        let entries = window.record_last - arrived;
+        // As of before the window: what is being shipped has not arrived.
+        self.metrics.archive_lag_entries.set(entries);
+        let age = window.newest_us.map_or(0, |newest| {
+            (clock::now().as_microsecond() - newest) / 1_000_000
+        });
+        let seconds = if entries == 0 { 0 } else { age.max(0) };
+        self.metrics.archive_lag_seconds.set(seconds);
+    }
+
+    /// Logs a failure once for each reason, and that all is well again.
+    fn report(&mut self, failure: Option<ArchiveFailure>) {
+        let Some(error) = failure else {
+            if self.trouble.take().is_some() {
+                tracing::info!("entries of the record are shipped to the archive again");
+            }
+            return;
+        };
+        // A record without an entry yet is none that could be shipped.
+        if matches!(error, ArchiveFailure::NoRecord) {
+            return;
+        }
+        self.metrics.archive_errors.inc();
+        let cause = text_of(&error);
+        if self.trouble.as_ref() != Some(&cause) {
+            tracing::warn!(
+                error = cause,
+                "entries of the record are not shipped to the archive; it is tried again"
+            );
+            self.trouble = Some(cause);
+        }
+    }
+}
+
+/// Returns the text of an error with those of its causes.
+fn text_of(error: &ArchiveFailure) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Returns what a thread has found.
+fn joined<T>(result: Result<T, tokio::task::JoinError>) -> T {
+    match result {
+        Ok(found) => found,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime ends: nobody looks at the result any more.
+        Err(_) => unreachable!("a thread that reads the record is never cancelled"),
+    }
+}

@@ -1,0 +1,60 @@
+//! `audit ship`: sends the entries of a record to the archive.
+
+use std::sync::Arc;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use crate::archive::ArrivalListener;
+use crate::archive::address::ArchiveAddress;
+use crate::archive::connection::ArchiveAccess;
+use crate::archive::shipper::Shipper;
+use crate::cli::output::{Exit, print};
+use crate::cli::process::runtime;
+use crate::config::Settings;
+use crate::metrics::Metrics;
+use crate::serve::archive::shipped_record;
+
+/// Arguments of `audit ship`.
+#[derive(Debug, Args)]
+pub(crate) struct ShipArguments {
+    /// The archive, in place of audit.archive; audit.archive_auth and audit.archive_ca
+    /// count.
+    #[arg(long, value_name = "URL")]
+    to: Option<ArchiveAddress>,
+    /// Ends when all has arrived that is there now.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Ships the record of `settings`.
+pub(super) fn ship(asked: &ShipArguments, settings: &Settings) -> anyhow::Result<Exit> {
+    let mut options = settings.archive.clone();
+    options.address = asked.to.clone().or(options.address);
+    let access = ArchiveAccess::new(&options)?;
+    let address = access.address.clone();
+    // Where a proxy runs, it hears from its own shipper what has arrived.
+    let arrival = ArrivalListener(Box::new(|_| {}));
+    let record = shipped_record(settings)?;
+    let shipper = Shipper::new(access, record, arrival, Arc::new(Metrics::default()));
+    match asked.once {
+        true => ship_once(shipper, &address),
+        false => follow(shipper),
+    }
+}
+
+/// Ships what is there now.
+fn ship_once(mut shipper: Shipper, address: &ArchiveAddress) -> anyhow::Result<Exit> {
+    let shipped = runtime()?.block_on(shipper.ship_pending())?;
+    print(&match shipped {
+        0 => format!("all entries have arrived in {address} already\n"),
+        shipped => format!("{shipped} entries have arrived in {address}\n"),
+    })
+}
+
+/// Ships what comes, until a signal ends the process: what is under way then was not
+/// written.
+fn follow(shipper: Shipper) -> anyhow::Result<Exit> {
+    runtime()?.block_on(shipper.run(CancellationToken::new()));
+    Ok(Exit::Done)
+}

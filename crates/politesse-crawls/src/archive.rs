@@ -20,10 +20,10 @@ const WARCINFO_BYTES_MAX: u64 = 64 * 1024;
 /// Longest first line of a response that is read, in bytes.
 const STATUS_LINE_BYTES_MAX: u64 = 1024;
 
-/// Record that says what a crawl sent or received.
+/// Message that a crawl sent or received, or the description of its crawler.
 #[derive(Debug)]
 pub struct ArchivedMessage {
-    /// Place of the record in the file, or of the gzip member that it is in.
+    /// Byte of the file at which the record begins, or the gzip member that holds it.
     pub place: u64,
     /// Time of the capture; `None` if the record has no usable date.
     pub at: Option<Timestamp>,
@@ -33,7 +33,7 @@ pub struct ArchivedMessage {
     pub id: Option<String>,
     /// Identifiers of records of the same exchange.
     pub concurrent_to: Vec<String>,
-    /// Side of the exchange, and what that side says.
+    /// Side of the exchange, with its contents.
     pub side: MessageSide,
 }
 
@@ -74,13 +74,13 @@ pub struct ArchivedRobots {
 /// End of a body in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// All of it is there.
+    /// The archive has the whole body.
     Whole,
-    /// The archive has its beginning only; more was received, or would have been.
+    /// The archive has the beginning only: a limit cut the body.
     Long,
-    /// It broke off while it was received.
+    /// The connection broke before the end of the body.
     Broken,
-    /// The archive says that it is the body of an earlier record.
+    /// The body is that of an earlier record (`revisit`).
     Elsewhere,
 }
 
@@ -109,8 +109,8 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         }
     }
 
-    /// Sets of which URLs the answers are wanted whole, in place of those that end
-    /// in `/robots.txt`.
+    /// Sets the URLs whose responses are read whole. Without it these are the URLs
+    /// that end in `/robots.txt`.
     #[must_use]
     pub fn wanting(self, is_wanted: MessageWanted<'a>) -> Self {
         Self { is_wanted, ..self }
@@ -171,8 +171,8 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         if !is_http(url) {
             return Ok(None);
         }
-        // Heads and bodies of all others are not looked into, which keeps the cost of
-        // a page to that of inflating it.
+        // Of all other responses only the status is read, so that a page costs little
+        // more than to decompress it.
         let is_wanted = (self.is_wanted)(url);
         Ok(match header.kind {
             WarcKind::Request => {
@@ -202,7 +202,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         let agent = fields.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             let is_agent = name.trim().eq_ignore_ascii_case("http-header-user-agent");
-            // An empty one names nobody.
+            // An empty value names no crawler.
             (is_agent && !value.trim().is_empty()).then(|| value.trim().to_owned())
         });
         Ok(agent.map(cut_user_agent))
@@ -245,7 +245,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
                 Some(_) | None => BodyEnd::Broken,
             }
         };
-        // A body without its head is what a success brought.
+        // Crawlers store a body without a head (`resource`) after a success only.
         let status = if has_head { head.status() } else { Some(200) };
         Ok(MessageSide::Response {
             status,

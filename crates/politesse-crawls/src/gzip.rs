@@ -1,8 +1,7 @@
-//! gzip members, one after the other, as WARC files have them: one a record.
+//! Decompression of WARC files: gzip members (RFC 1952), one for each record.
 //!
-//! RFC 1952. Each record begins a member, so that one that is damaged does not
-//! take the next ones with it. A file that is one member with all records in it
-//! is read as well.
+//! With a member for each record, a damaged record does not make the next ones
+//! unreadable. A file of one member with all records in it is read as well.
 
 use std::io::{self, BufRead, Read};
 
@@ -24,7 +23,8 @@ const MEMBER_BEGINS: [u8; 3] = [0x1f, 0x8b, 8];
 /// File of gzip members.
 pub struct GzipMembers<R> {
     decoded: InputWindow<MemberInflater<R>>,
-    /// Whether the last record that was noted is the first of its member.
+    /// Whether the latest record ([`RecordSource::begin_record`]) is the first of its
+    /// member.
     record_began_member: bool,
 }
 
@@ -72,9 +72,9 @@ impl<R: Read> RecordSource for GzipMembers<R> {
     }
 
     fn recover(&mut self) -> io::Result<bool> {
-        // What follows in the member of a damaged record may be its body, in which
-        // another archive can stand. Only where a member has several records, one
-        // of them is looked for in it.
+        // The rest of the member may be the body of the damaged record, and that may
+        // hold another archive. So a record is looked for in the member only if the
+        // member is known to have several.
         let is_whole = !matches!(self.decoded.input_mut().state, MemberState::Broken);
         if is_whole && !self.record_began_member && find_or_damage(&mut self.decoded)? {
             return Ok(true);
@@ -86,8 +86,7 @@ impl<R: Read> RecordSource for GzipMembers<R> {
     }
 }
 
-/// Looks for a record in the rest of a member; damage on the way means that there
-/// is none.
+/// Looks for a record in the rest of a member, up to its end or the next damage.
 fn find_or_damage<R: Read>(decoded: &mut InputWindow<MemberInflater<R>>) -> io::Result<bool> {
     match find_record(decoded) {
         Err(error) if !is_damage(&error) => Err(error),
@@ -95,7 +94,7 @@ fn find_or_damage<R: Read>(decoded: &mut InputWindow<MemberInflater<R>>) -> io::
     }
 }
 
-/// Reports whether an error is of the bytes, not of the file that has them.
+/// Reports whether an error means damaged data, not a file that cannot be read.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -103,11 +102,11 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     )
 }
 
-/// Returns where in the first `searched` of `bytes` the first gzip member begins
-/// that a record seems to begin. It may as well be in the body of a record, where
-/// another archive stands.
+/// Finds the first gzip member in the first `searched` of `bytes` that seems to begin
+/// with a record. The member may be part of a record's body that holds another
+/// archive.
 ///
-/// At least [`MEMBER_BYTES_SEEN`] more bytes are wanted, unless the file ends
+/// `bytes` has at least [`MEMBER_BYTES_SEEN`] bytes after those, unless the file ends
 /// before.
 pub fn find_record_member(bytes: &[u8], searched: usize) -> Option<usize> {
     let signs = memchr::memmem::find_iter(bytes, &MEMBER_BEGINS);
@@ -115,11 +114,11 @@ pub fn find_record_member(bytes: &[u8], searched: usize) -> Option<usize> {
     within.find(|sign| begins_record_member(&bytes[*sign..]))
 }
 
-/// Bytes of a member by which it is known that a record begins it.
+/// Bytes of a member from which [`find_record_member`] knows that a record begins it.
 pub const MEMBER_BYTES_SEEN: usize = HEADER_BYTES_MAX;
 
-/// Reports whether a gzip member begins with `bytes` that a record begins. At
-/// least [`MEMBER_BYTES_SEEN`] are wanted, unless the file ends before.
+/// Reports whether `bytes` begin with a gzip member, and this with a record. There are
+/// at least [`MEMBER_BYTES_SEEN`] of them, unless the file ends before.
 fn begins_record_member(bytes: &[u8]) -> bool {
     let Some(data) = header_bytes(bytes).and_then(|header| bytes.get(header..)) else {
         return false;
@@ -162,15 +161,16 @@ fn header_bytes(bytes: &[u8]) -> Option<usize> {
 /// State of the member that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MemberState {
-    /// None is begun, or the last one has ended.
+    /// No member is begun, or the latest one has ended.
     Between,
-    /// More of its data is to come.
+    /// The member has more data.
     Inside,
-    /// Its data is no gzip, or its checksum is wrong.
+    /// The data is not gzip, or the checksum is wrong.
     Broken,
 }
 
-/// Decoder of one member after the other. Each ends as a file does.
+/// Decoder of one member after the other. At the end of each it reads 0 bytes, as at
+/// the end of a file.
 struct MemberInflater<R> {
     input: InputWindow<R>,
     inflate: Decompress,
@@ -178,9 +178,9 @@ struct MemberInflater<R> {
     state: MemberState,
     /// Place of the member in the file.
     member_place: u64,
-    /// Decoded bytes of all members before it.
+    /// Decoded bytes of all earlier members.
     decoded_before: u64,
-    /// Decoded bytes of it so far.
+    /// Decoded bytes of this member so far.
     decoded: u64,
 }
 
@@ -210,7 +210,7 @@ impl<R: Read> MemberInflater<R> {
             return Ok(false);
         }
         let header = header_bytes(bytes);
-        // Set first, so that damage is reported at the place where it is.
+        // Set before the header is checked, so that its damage has this place.
         self.member_place = self.input.place();
         self.decoded_before += self.decoded;
         self.decoded = 0;
@@ -237,7 +237,7 @@ impl<R: Read> MemberInflater<R> {
         }
     }
 
-    /// Drops the rest of the member. What is damaged counts as dropped.
+    /// Drops the rest of the member, up to its end or to damage in it.
     fn leave_member(&mut self) -> io::Result<()> {
         let mut rest = vec![0; 32 * 1024];
         loop {
@@ -251,7 +251,8 @@ impl<R: Read> MemberInflater<R> {
         Ok(())
     }
 
-    /// Begins the next member in which a record begins, whatever stands before it.
+    /// Skips to the next member that begins with a record, and begins it; returns
+    /// `false` if there is none.
     fn begin_member_of_record(&mut self) -> io::Result<bool> {
         self.state = MemberState::Between;
         loop {
@@ -262,7 +263,7 @@ impl<R: Read> MemberInflater<R> {
             let dropped = match memchr::memchr(MEMBER_BEGINS[0], bytes) {
                 None => bytes.len(),
                 Some(0) if begins_record_member(bytes) => return self.begin_member(),
-                // The sign may go on behind the end of the window.
+                // The signature may be cut by the end of the window.
                 Some(at) => at.max(1),
             };
             self.input.consume(dropped);
@@ -282,7 +283,7 @@ impl<R: Read> MemberInflater<R> {
         let checksum = u32::from_le_bytes([a, b, c, d]);
         let length = u32::from_le_bytes([e, f, g, h]);
         self.input.consume(TRAILER_BYTES);
-        // The length is that modulo 2^32.
+        // The trailer has the length modulo 2^32.
         if checksum != self.checksum.sum() || u64::from(length) != self.decoded & 0xffff_ffff {
             self.state = MemberState::Broken;
             return Err(damage("the checksum of the gzip member does not hold"));

@@ -22,8 +22,7 @@ pub(crate) struct HttpHead {
 }
 
 impl HttpHead {
-    /// Reads a head, up to the empty line that ends it. Fields that are none are
-    /// left out.
+    /// Reads a head, up to the empty line that ends it. Malformed fields are left out.
     pub(crate) fn read(message: &mut impl BufRead) -> io::Result<Self> {
         let mut message = Read::take(message, HEAD_BYTES_MAX);
         let mut head = Self::default();
@@ -89,7 +88,7 @@ impl HttpHead {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnframedBody {
     pub(crate) bytes: Vec<u8>,
-    /// Whether the framing says that it is all of it.
+    /// Whether, by the framing, the body is complete.
     pub(crate) is_whole: bool,
 }
 

@@ -24,15 +24,15 @@ pub trait RecordSource: BufRead {
 /// Place of a record in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
-    /// Byte of the file from which on it is read: where it begins, or the gzip
-    /// member that its first byte is in.
+    /// Byte of the file at which the record begins, or the gzip member that holds its
+    /// first byte.
     pub byte: u64,
-    /// Whether reading from there on begins with this record. In a compressed file
-    /// the member may have other records before it.
+    /// Whether the record is the first one at `byte`. A gzip member may hold other
+    /// records before it.
     pub is_first: bool,
 }
 
-/// Buffer over a file that can be looked into further than the next byte.
+/// Buffer over a file, with as much lookahead as [`InputWindow::bytes`] is asked for.
 pub(crate) struct InputWindow<R> {
     input: R,
     buffer: Box<[u8]>,
@@ -82,7 +82,7 @@ impl<R: Read> InputWindow<R> {
         Ok(&self.buffer[self.start..self.end])
     }
 
-    /// Returns what is read from, whose bytes up to the window's end are taken.
+    /// Returns the reader below the window. Its next byte is the one after the window.
     pub(crate) fn input_mut(&mut self) -> &mut R {
         &mut self.input
     }
@@ -148,8 +148,8 @@ pub(crate) fn read_buffered(source: &mut impl BufRead, out: &mut [u8]) -> io::Re
     Ok(taken)
 }
 
-/// Drops bytes up to the next line that begins as a record does. At least a line
-/// of the damaged record was read before.
+/// Drops bytes up to the next line that begins like a record, and returns whether
+/// there is one. At least a line of the damaged record was read before.
 pub(crate) fn find_record(input: &mut InputWindow<impl Read>) -> io::Result<bool> {
     // The line before may have been the last of the damaged record.
     if input.bytes(LINE_BEGINS.len())?.starts_with(LINE_BEGINS) {

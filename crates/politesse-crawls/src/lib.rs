@@ -2,12 +2,12 @@
 //!
 //! # The parts
 //!
-//! - [`PlainFile`] and [`GzipMembers`] hand over the bytes of a file, and know
-//!   where in it each record begins.
+//! - [`PlainFile`] and [`GzipMembers`] read the bytes of a file, and know where in it
+//!   each record begins.
 //! - [`WarcReader`] finds the records of a WARC file (ISO 28500, 1.0 and 1.1),
 //!   and goes on after a damaged one.
-//! - [`ArchiveReader`] reads what each record says of a crawl: a request, a
-//!   response, the answer to a fetch of robots.txt, the crawler's name.
+//! - [`ArchiveReader`] reads the messages of a crawl from these records: requests,
+//!   responses, robots.txt files, the crawler's name.
 //! - [`CrawlLogReader`] reads the lines of a log: Common and Combined Log Format,
 //!   Scrapy's log and Heritrix's `crawl.log`.
 //!
@@ -16,8 +16,8 @@
 //! No file is opened, no robots.txt is interpreted, nothing is judged, and no
 //! clock is read. Content codings of a body stay as they are.
 //!
-//! What is read is hostile: every line, header and body has a bound, nothing
-//! panics, and the time is linear in the bytes.
+//! Files may be hostile: every line, header and body has a bound, nothing panics, and
+//! the time is linear in the bytes.
 
 mod archive;
 mod gzip;

@@ -1,8 +1,8 @@
-//! Requests in the logs of web servers, proxies and crawlers, line by line.
+//! Reader of the requests in logs of web servers, proxies and crawlers.
 //!
-//! Apache's Common and Combined Log Format (also of nginx, with a virtual host
-//! before them or absolute URLs), Scrapy's log, Heritrix's `crawl.log`. Does not
-//! know which site a server's log is of.
+//! Formats: the Common and Combined Log Format of Apache and nginx, with or without
+//! a virtual host before the client; Scrapy's log; Heritrix's `crawl.log`. Does not
+//! know the site of a server whose log names no host.
 
 use std::io::{self, BufRead, Read};
 use std::str::FromStr;
@@ -18,10 +18,10 @@ mod server;
 /// Longest line that is read, in bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Form of a log.
+/// Format of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrawlLogFormat {
-    /// Common or Combined Log Format.
+    /// Common or Combined Log Format (`common`, `combined`).
     Server,
     /// Scrapy's log.
     Scrapy,
@@ -29,7 +29,7 @@ pub enum CrawlLogFormat {
     Heritrix,
 }
 
-/// Word that names no form of a log.
+/// Name of a log format that does not exist.
 #[derive(Debug, Error)]
 #[error("no form of a log is called {0:?}: one of common, combined, scrapy, heritrix")]
 pub struct UnknownCrawlLogFormat(String);
@@ -48,6 +48,7 @@ impl FromStr for CrawlLogFormat {
 }
 
 impl CrawlLogFormat {
+    /// All formats, the strictest first: Scrapy's has a place for any text.
     const ALL: [Self; 3] = [Self::Heritrix, Self::Server, Self::Scrapy];
 
     /// Reads a line.
@@ -63,14 +64,16 @@ impl CrawlLogFormat {
 /// Reader of the lines of a log.
 pub struct CrawlLogReader<R> {
     input: R,
+    /// Format as given or detected; absent until then.
     format: Option<CrawlLogFormat>,
+    /// Buffer for one line.
     line: Vec<u8>,
     number: u64,
 }
 
 impl<R: BufRead> CrawlLogReader<R> {
-    /// Reads the lines of `input` by `format`, or by the first form that a line
-    /// with a request has.
+    /// Makes a reader of a log in `format`. Without one, the format is detected from
+    /// the first line with a request.
     pub fn new(input: R, format: Option<CrawlLogFormat>) -> Self {
         Self {
             input,
@@ -80,22 +83,24 @@ impl<R: BufRead> CrawlLogReader<R> {
         }
     }
 
-    /// Returns the number of the last line, from 1.
+    /// Returns the number of the latest line that was read; the first is 1.
     pub fn line_number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the form of the log, if it is known by now.
+    /// Returns the format, if it was given or has been detected.
     pub fn format(&self) -> Option<CrawlLogFormat> {
         self.format
     }
 
-    /// Reads the next line; `None` at the end. Bytes that are no UTF-8 are
-    /// replaced.
+    /// Reads the next line; `None` at the end of the log.
+    ///
+    /// Bytes that are not UTF-8 are replaced. A line longer than 64 KiB is
+    /// [`CrawlLogEntry::Malformed`], an empty one [`CrawlLogEntry::Other`].
     ///
     /// # Errors
     ///
-    /// Those of `input`.
+    /// Any error of reading `input`.
     pub fn next_entry(&mut self) -> io::Result<Option<CrawlLogEntry>> {
         self.line.clear();
         let mut line = Read::take(&mut self.input, LINE_BYTES_MAX);
@@ -105,7 +110,7 @@ impl<R: BufRead> CrawlLogReader<R> {
         self.number += 1;
         if self.line.last() != Some(&b'\n') {
             let rest = self.input.skip_until(b'\n')?;
-            // A line that was cut may have any URL.
+            // The line is cut, and its URL may be, too: a cut URL was never asked for.
             if 0 < rest {
                 return Ok(Some(CrawlLogEntry::Malformed));
             }
@@ -122,7 +127,7 @@ impl<R: BufRead> CrawlLogReader<R> {
         let known = entries.into_iter().find(|(_, entry)| {
             matches!(entry, CrawlLogEntry::Request(_) | CrawlLogEntry::Crawler(_))
         });
-        // A log of Scrapy begins with lines that could be of anything.
+        // Scrapy's log begins with lines that say nothing about its format.
         let Some((format, entry)) = known else {
             return Ok(Some(CrawlLogEntry::Other));
         };

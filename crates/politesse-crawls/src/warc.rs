@@ -1,7 +1,7 @@
 //! Records of a WARC file: their headers, and where their bodies end.
 //!
-//! ISO 28500, versions 1.0 and 1.1; the drafts before them have the same form.
-//! Does not know what a body says.
+//! ISO 28500, versions 1.0 and 1.1; the drafts before them have the same format. Does
+//! not know what a body is.
 
 use std::io::{self, BufRead, Read};
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use thiserror::Error;
 use super::gzip::is_damage;
 use super::input::{LINE_BEGINS, RecordPlace, RecordSource, read_buffered};
 
-/// Longest header of a record, in bytes: room for a URL of eight times the
-/// length that RFC 9110, section 4.1, wants to be taken.
+/// Longest header of a record, in bytes: room for a URL of eight times the length that
+/// RFC 9110, section 4.1, recommends to support.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 /// Most `WARC-Concurrent-To` fields that are read of a record.
 const CONCURRENT_MAX: usize = 16;
@@ -143,7 +143,7 @@ impl RecordHeader {
         };
         let mut length = None;
         for line in lines.lines() {
-            // A line that is no field costs itself only.
+            // A malformed line is left out; the others count.
             let Some((name, value)) = line.split_once(':') else {
                 continue;
             };
@@ -230,8 +230,7 @@ impl<S: RecordSource> WarcReader<S> {
         loop {
             match self.source.fill_buf() {
                 Ok([]) => return Ok(None),
-                // Two ends of lines are behind each record, and writers are
-                // generous with more.
+                // Two line ends follow each record; some writers add more.
                 Ok([b'\r' | b'\n', ..]) => self.source.consume(1),
                 Ok(_) => break,
                 Err(error) => {
@@ -276,8 +275,8 @@ impl<S: RecordSource> WarcReader<S> {
         Ok(Some(header))
     }
 
-    /// Appends a line to the header and returns it, as far as it may be long. One
-    /// that continues the line before it is joined to that.
+    /// Appends a line to the header and returns it, cut at the limit of the header. A
+    /// continuation line is joined to the line before it.
     fn append_line(&mut self) -> Result<&[u8], ArchiveError> {
         let begin = self.header.len();
         let limit = (HEADER_BYTES_MAX + 1).saturating_sub(begin) as u64;

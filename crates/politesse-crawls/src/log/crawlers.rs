@@ -1,14 +1,14 @@
 //! Logs of two crawlers: Scrapy's log, and Heritrix's `crawl.log`.
 //!
-//! Both name whole URLs and no `User-Agent`, but for the settings that Scrapy
+//! Both have whole URLs and no `User-Agent`, except in the settings that Scrapy
 //! prints as it starts. Does not know which requests a crawler should have sent.
 
 use jiff::Timestamp;
 
 use super::entry::{CrawlLogEntry, LoggedAgent, LoggedRequest, LoggedUrl, status};
 
-/// Reads a line of Scrapy's log (`scrapy.core.engine`, and the middlewares that
-/// report a request of which the engine does not).
+/// Reads a line of Scrapy's log: of `scrapy.core.engine`, and of the middlewares that
+/// report redirected and retried requests.
 ///
 /// Its times have no zone, so none is taken from them.
 pub(super) fn scrapy(line: &str) -> CrawlLogEntry {
@@ -20,16 +20,16 @@ pub(super) fn scrapy(line: &str) -> CrawlLogEntry {
         .or_else(|| retried(line));
     match request {
         Some(request) => CrawlLogEntry::Request(request),
-        // Spiders log what they like, over several lines.
+        // Spiders log any text, over several lines.
         None => CrawlLogEntry::Other,
     }
 }
 
-/// Returns the name that the settings set, which are printed as a dictionary of
-/// Python.
+/// Returns the `User-Agent` in a line of Scrapy's settings, which are printed as a
+/// Python dictionary.
 fn scrapy_agent(line: &str) -> Option<&str> {
     let (before, rest) = line.split_once("'USER_AGENT': ")?;
-    // A log line that quotes a page could have the same words further in.
+    // A log line that quotes a page could have the same text further on.
     let is_setting =
         before.trim_matches([' ', '{']).is_empty() || before.contains("verridden settings");
     let quote = rest.chars().next().filter(|quote| "'\"".contains(*quote))?;
@@ -37,19 +37,19 @@ fn scrapy_agent(line: &str) -> Option<&str> {
     (is_setting && !agent.is_empty()).then_some(agent)
 }
 
-/// `DEBUG: Crawled (200) <GET https://h/> (referer: None)`.
+/// Reads `DEBUG: Crawled (200) <GET https://h/> (referer: None)`.
 fn crawled(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("DEBUG: Crawled (")?;
     let (code, rest) = rest.split_once(") ")?;
-    // What came from Scrapy's cache was not asked for. The sign stands last.
+    // Scrapy's cache answered; nothing was sent. The flag is at the end of the line.
     if rest.ends_with("['cached']") {
         return None;
     }
     request(rest, status(code))
 }
 
-/// `DEBUG: Redirecting (301) to <GET https://h/b> from <GET https://h/a>`: the
-/// engine reports the second only, when it comes.
+/// Reads `DEBUG: Redirecting (301) to <GET https://h/b> from <GET https://h/a>`: the
+/// request to `/a`. The engine reports the one to `/b` when that is answered.
 fn redirected(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("DEBUG: Redirecting (")?;
     let (code, rest) = rest.split_once(')')?;
@@ -57,7 +57,7 @@ fn redirected(line: &str) -> Option<LoggedRequest> {
     request(from, status(code))
 }
 
-/// `DEBUG: Retrying <GET https://h/> (failed 1 times): 503 Service Unavailable`.
+/// Reads `DEBUG: Retrying <GET https://h/> (failed 1 times): 503 Service Unavailable`.
 fn retried(line: &str) -> Option<LoggedRequest> {
     let (_, rest) = line.split_once("DEBUG: Retrying ")?;
     let (_, reason) = rest.rsplit_once(" times): ")?;
@@ -80,8 +80,8 @@ fn request(text: &str, status: Option<u16>) -> Option<LoggedRequest> {
     })
 }
 
-/// Lowest of the codes that Heritrix gives to requests that reached a server and
-/// got no whole answer: -3 the connection broke, -4 a time limit.
+/// Heritrix's codes for requests that reached a server and got no whole response: -3
+/// the connection broke, -4 a time limit passed.
 const SENT_CODES: [i32; 2] = [-3, -4];
 
 /// Reads a line of Heritrix's `crawl.log`: time, status, size, URL, path of
@@ -96,14 +96,14 @@ pub(super) fn heritrix(line: &str) -> CrawlLogEntry {
     let (Some(ended), Some(code), Some(_), Some(url)) = (ended, code, size, url) else {
         return CrawlLogEntry::Malformed;
     };
-    // Look-ups of names, and what Heritrix itself did not ask for: -9998 is what a
-    // robots.txt kept it from.
+    // Lines of DNS lookups, and of URLs that Heritrix did not fetch: -9998 is one that
+    // robots.txt disallows.
     let was_sent = 0 < code || SENT_CODES.contains(&code);
     if !was_sent || !url.starts_with("http") {
         return CrawlLogEntry::Other;
     }
-    // The first time is that of the end; what it was allowed to ask for is judged
-    // by when it asked.
+    // The first time in the line is that of the end. A request is judged by the
+    // robots.txt of the time at which it was sent.
     let started = words.nth(4).and_then(heritrix_start);
     CrawlLogEntry::Request(LoggedRequest {
         url: LoggedUrl::Whole(url.to_owned()),

@@ -1,6 +1,6 @@
-//! Contents of a line of a log, whatever its form.
+//! Contents of a line of a log, the same for all formats.
 //!
-//! Does not know any form.
+//! Does not know any format.
 
 use jiff::Timestamp;
 
@@ -9,11 +9,11 @@ use jiff::Timestamp;
 pub enum CrawlLogEntry {
     /// Request.
     Request(LoggedRequest),
-    /// Name of the crawler that sends the requests after it.
+    /// `User-Agent` of the crawler that sends the requests of the following lines.
     Crawler(String),
-    /// Line without a request, as the form has them.
+    /// Line of this format that reports no request.
     Other,
-    /// Line that is not of this form.
+    /// Line that is not of this format.
     Malformed,
 }
 
@@ -22,9 +22,9 @@ pub enum CrawlLogEntry {
 pub struct LoggedRequest {
     /// URL, or the part of it that the log has.
     pub url: LoggedUrl,
-    /// Time, if the log tells it with its zone.
+    /// Time, if the log has it with a time zone.
     pub at: Option<Timestamp>,
-    /// Status of the answer.
+    /// Status of the response, if the log has it.
     pub status: Option<u16>,
     /// `User-Agent` field, if the log tells it; of an empty one, nothing.
     pub user_agent: LoggedAgent,
@@ -46,9 +46,9 @@ pub enum LoggedAgent {
 pub enum LoggedUrl {
     /// Whole URL.
     Whole(String),
-    /// Path and query at the server whose log it is.
+    /// Path and query at the server that wrote the log.
     Path(String),
-    /// Host and port of a tunnel. What was asked for inside it was not seen.
+    /// Host and port of a tunnel (CONNECT). Requests inside it are not in the log.
     Tunnel(String),
 }
 

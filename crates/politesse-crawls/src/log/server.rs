@@ -1,7 +1,7 @@
 //! Common and Combined Log Format.
 //!
-//! `client ident user [time] "request line" status bytes "referer" "agent"`,
-//! with a virtual host before it in Apache's `vhost_combined`. Does not know the
+//! `client ident user [time] "request line" status bytes "referer" "agent"`, with a
+//! virtual host before the client in Apache's `vhost_combined`. Does not know the
 //! site of a line that has no host.
 
 use jiff::Timestamp;
@@ -32,7 +32,7 @@ fn request(line: &str) -> Option<Option<LoggedRequest>> {
     let mut words = request_line.rest.split(' ').filter(|word| !word.is_empty());
     let status = words.next().and_then(status)?;
     let mut quoted = request_line.rest.split_once(" \"").map(|(_, rest)| rest);
-    // The first is the referer.
+    // The first quoted text is the referrer.
     let agent = quoted
         .take()
         .and_then(Quoted::read)
@@ -60,13 +60,13 @@ fn virtual_host(names: &str) -> Option<&str> {
     (after == 3 && host.rsplit_once(':').is_some()).then_some(host)
 }
 
-/// Returns the URL of a request line, if it is one of HTTP.
+/// Returns the URL of a request line; `None` if the line is not HTTP.
 fn url(request_line: &str, host: Option<&str>) -> Option<LoggedUrl> {
     let (method, rest) = request_line.split_once(' ')?;
     if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
         return None;
     }
-    // HTTP/0.9 has no version. A path with blanks in it is what was sent.
+    // HTTP/0.9 has no version. Some clients send blanks in a path; they belong to it.
     let target = match rest.rsplit_once(' ') {
         Some((target, version)) if version.starts_with("HTTP/") => target,
         _ => rest,
@@ -94,8 +94,8 @@ struct Quoted<'a> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Reads up to the quotation mark that ends the text, whose first one was read
-    /// before. Apache writes `\"`, `\\` and `\xhh`, nginx `\xHH`.
+    /// Reads up to the closing quotation mark; `line` begins after the opening one.
+    /// Apache escapes as `\"`, `\\` and `\xhh`, nginx as `\xHH`.
     fn read(line: &'a str) -> Option<Self> {
         let mut bytes = Vec::new();
         let mut at = 0;
@@ -121,9 +121,11 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// Escape behind a backslash.
+/// Escape sequence, without its backslash.
 struct Escape {
+    /// Byte that the sequence stands for.
     byte: u8,
+    /// Length of the sequence.
     length: usize,
 }
 
@@ -231,7 +233,7 @@ mod tests {
         }
     }
 
-    // Ours: what is no request costs itself.
+    // Ours: a line without a request must not make the whole log unreadable.
     #[test]
     fn lines_without_a_request_are_told_from_lines_of_another_form() {
         for (line, wanted) in [

@@ -76,9 +76,9 @@ impl Crawler {
         }
     }
 
-    /// Takes `candidates` from the operator, for a crawler that has proved who it
-    /// is, and keeps the names that its User-Agent gives beside them: a site goes
-    /// by these, so that the groups that name them bind the crawler, too.
+    /// Makes the crawler of a credential: `candidates` are the names that the operator
+    /// gives it, and the names in its User-Agent are added. A site knows the crawler by
+    /// its User-Agent, so that the groups for these names bind it, too.
     #[must_use]
     pub fn vouched_for(candidates: &[ProductToken], by_user_agent: &Self) -> Self {
         let names = by_user_agent.candidates.iter();

@@ -1,9 +1,9 @@
-//! Table of crawlers of one configuration: who sends a request, by the client's
-//! credential, by the operator's entries, or by its User-Agent.
+//! Table of crawlers of one configuration: finds the crawler that sends a request, by
+//! its credential, by the operator's entries, or by its User-Agent.
 //!
-//! A name that has a credential is protected: no request without that credential
-//! is judged, under whatever name (docs/clients.md). Does not know what a crawler
-//! may fetch.
+//! A name is protected if its entry has a credential: a request that uses the name
+//! without that credential is refused (docs/clients.md). Does not know which URLs a
+//! crawler may fetch.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -22,14 +22,15 @@ use politesse_robots::crawler::{Crawler, ProductToken};
 #[derive(Debug)]
 pub struct CrawlerTable {
     identities: Identities,
-    /// Credentials, and whether one is wanted.
+    /// Credentials of the entries, and whether every request needs one.
     pub credentials: CrawlerCredentials,
     protected: ProtectedNames,
-    /// Names found in `User-Agent` values; they outlive a configuration.
+    /// Names found in `User-Agent` values. Shared by all configurations, since they do
+    /// not depend on one.
     pub names: Arc<CrawlerNames>,
 }
 
-/// RequestSender of a request, as far as it tells which crawler it is.
+/// Values of a request that show which crawler sends it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestSender<'a> {
     /// Value of `User-Agent`.
@@ -62,13 +63,13 @@ impl CrawlerTable {
         }
     }
 
-    /// Finds out which crawler sends a request.
+    /// Finds the crawler that sends a request.
     ///
     /// # Errors
     ///
     /// [`Problem::Credential`] if its credential is not for this sender, or it uses
-    /// a protected name; [`MalformedRequest::Names`] if a robots.txt could mean a
-    /// name that was not looked at.
+    /// a protected name; [`MalformedRequest::Names`] if its User-Agent has more names
+    /// than are read: a robots.txt could have a group for one of the others.
     pub fn identify(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, Problem> {
         let known = match sender.credential {
             Some(credential) => self.vouched_for(sender, credential)?,
@@ -118,13 +119,13 @@ impl CrawlerTable {
     }
 }
 
-/// Names that have a credential, looked for in User-Agents.
+/// Names of entries with a credential, and search for them in a User-Agent.
 #[derive(Debug)]
 struct ProtectedNames {
     tokens: HashSet<ProductToken>,
-    /// The names in lower case, as bytes.
+    /// The same names in lower case, as bytes.
     texts: HashSet<Box<[u8]>>,
-    /// Lengths that these have.
+    /// Lengths of `texts`.
     lengths: BTreeSet<usize>,
     /// Names found before, by User-Agent: a crawl sends one.
     found: DashMap<Box<[u8]>, Arc<[ProductToken]>>,
@@ -162,7 +163,8 @@ impl ProtectedNames {
         let names: Arc<[_]> = names.into();
         if agent.len() <= VALUE_BYTES_MAX {
             if REMEMBERED_MAX <= self.found.len() {
-                // All at once, as the names are (`CrawlerNames`).
+                // Cleared as a whole, as in `CrawlerNames`: a User-Agent that is still
+                // in use comes back with its next request.
                 self.found.clear();
             }
             self.found.insert(agent.into(), Arc::clone(&names));
@@ -193,7 +195,7 @@ fn joins<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || 0x80 <= *byte;
     match bytes.next() {
         Some(b'-' | b'_') => true,
-        // The end of a sentence is none of a domain.
+        // A full stop at the end of a sentence does not continue a domain name.
         Some(b'.' | b'@') => bytes.next().is_some_and(is_letter),
         next => next.is_some_and(is_letter),
     }

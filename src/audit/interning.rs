@@ -1,5 +1,5 @@
-//! Interning by the writer: finds the row of a dictionary value, or writes one in
-//! the transaction that first uses it.
+//! Interning of dictionary values: finds the row of a value, or inserts it in the
+//! transaction that first uses it.
 //!
 //! After a rollback all is forgotten, since rows that were written are gone. Does
 //! not know what the values are parts of.
@@ -16,7 +16,7 @@ use crate::decision::decide::Policy;
 use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::snapshot::Snapshot;
 
-/// Bytes that a reference to a value takes in a map, roughly.
+/// Approximate memory of an entry of a map, in bytes, without its encoding.
 const REF_BYTES: usize = 64;
 
 /// Dictionary rows that are known to be in the database.
@@ -24,18 +24,19 @@ const REF_BYTES: usize = 64;
 pub(super) struct InternedValues {
     /// Rows by the encoding of their values.
     known: BoundedMap<Box<[u8]>, DictionaryRef>,
-    /// Rows of policies by their digest, which is at hand.
+    /// Rows of policies by their digest: a policy keeps it, so that none is encoded.
     policies: BoundedMap<Digest, DictionaryRef>,
-    /// Rows of snapshots by address: to encode one takes longer than all the rest
-    /// of a decision. The weak reference keeps the address from being given to
-    /// another snapshot.
+    /// Rows of snapshots by address in memory: encoding one takes longer than writing
+    /// the rest of a decision.
     snapshots: BoundedMap<usize, KnownSnapshot>,
     /// Room for the encoding of a value.
     value: CanonicalBytes,
 }
 
+/// Rows of the snapshot at an address.
 #[derive(Debug, Clone)]
 struct KnownSnapshot {
+    /// Keeps the allocator from giving the address to another snapshot.
     _snapshot: Weak<Snapshot>,
     rows: SnapshotRows,
 }
@@ -48,7 +49,7 @@ pub(super) struct SnapshotRows {
 }
 
 impl InternedValues {
-    /// Returns the row of the value that `encode` makes for `table`.
+    /// Finds or inserts the row of `table` for the value that `encode` writes.
     pub(super) fn intern(
         &mut self,
         connection: &Connection,
@@ -68,7 +69,7 @@ impl InternedValues {
         Ok(row)
     }
 
-    /// Returns the row of `policy`.
+    /// Finds or inserts the row of `policy`.
     pub(super) fn policy(
         &mut self,
         connection: &Connection,
@@ -84,22 +85,22 @@ impl InternedValues {
         Ok(row)
     }
 
-    /// Finds the rows of `snapshot`, if they are known.
+    /// Returns the rows of `snapshot`, if it was interned before.
     pub(super) fn known_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> Option<SnapshotRows> {
         let known = self.snapshots.get(&Arc::as_ptr(snapshot).addr())?;
         Some(known.rows)
     }
 
-    /// Finds or writes the row of `snapshot`, whose columns are `values` and whose
-    /// origin is in the row `origin`. Its body must be there.
+    /// Finds or inserts the row of `snapshot`, whose origin has the row `origin`. The
+    /// body of the snapshot must have been written before.
     pub(super) fn snapshot(
         &mut self,
         connection: &Connection,
         snapshot: &Arc<Snapshot>,
         origin: DictionaryRef,
     ) -> rusqlite::Result<SnapshotRows> {
-        // The same answer may be in memory twice: after a restart, and where two
-        // processes of a cache have read it.
+        // An equal snapshot at another address may have the row: it was in memory before
+        // a restart, or two processes that share a cache have read it.
         let values = Vec::from(snapshot_values(snapshot));
         let sha256 = SNAPSHOTS.digest_of(&values, &mut self.value);
         let snapshot_row = find_or_insert(connection, &SNAPSHOTS, sha256, || values)?;
@@ -117,14 +118,15 @@ impl InternedValues {
     }
 }
 
+/// Returns the row with the digest `sha256`, and inserts `values` if there is none.
 fn find_or_insert(
     connection: &Connection,
     table: &DictionaryTable,
     sha256: Digest,
     values: impl FnOnce() -> Vec<Value>,
 ) -> rusqlite::Result<DictionaryRef> {
-    // A start forgets all values, and a map forgets some, so the row may be
-    // there.
+    // The maps are empty after a start and drop entries when they are full, so the row
+    // may exist.
     let found = connection
         .prepare_cached(table.find)?
         .query_row([blob(sha256)], |row| row.get(0))

@@ -1,11 +1,11 @@
-//! Form of a bundle: the names of its files, and the lines of its rows.
+//! Format of a bundle: the names of its files, and the lines of `rows.jsonl`.
 //!
-//! A line has what the tables have (docs/decisions/020-thin-record.md), so that a
-//! row is read as the record's own rows are. Values that rows share are lines of
-//! their own, each before the first row that refers to it by its number. All of it
-//! is ASCII: whatever a crawler wrote, no terminal and no editor acts on it.
+//! A line has the columns of the record's tables (docs/decisions/020-thin-record.md), so
+//! that it is read as a row of the record. A value that several decisions share has a
+//! line of its own, before the first decision that refers to it by its number. All lines
+//! are ASCII: text of a crawler must not control a terminal or an editor.
 //!
-//! Does not know which rows are chosen.
+//! Does not know which decisions are chosen.
 
 use std::io;
 
@@ -32,44 +32,46 @@ pub(super) const KEY: &str = "key.txt";
 /// Folder of the robots.txt files, each under its SHA-256.
 pub(super) const ROBOTS: &str = "robots/";
 
-/// Version of the form.
+/// Version of the format.
 pub(super) const VERSION: u32 = 1;
 
-/// First line: what was asked for.
+/// First line: version, record, and the conditions by which decisions were chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BundleHeader {
-    /// Version of the form.
+    /// Version of the format.
     pub(super) bundle: u32,
     /// Version of the program that made it.
     pub(super) program: String,
     /// Id of the record.
     pub(super) record: String,
-    /// Times and host that were asked for, as RFC 3339 and as a name.
+    /// Earliest time of a decision, as RFC 3339.
     pub(super) from: Option<String>,
+    /// Time before which decisions were made, as RFC 3339.
     pub(super) until: Option<String>,
+    /// Host of the URLs.
     pub(super) host: Option<String>,
 }
 
-/// Line of a value that rows share.
+/// Line of a value that decisions share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ValueLine {
     /// Number of the value: 1, 2, 3 and so on.
     pub(super) value: i64,
-    /// Name of its table.
+    /// Name of the dictionary.
     pub(super) kind: String,
     pub(super) columns: Vec<Json>,
 }
 
-/// Line of a decision. References are numbers of values.
+/// Line of a decision. References to dictionaries are numbers of values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DecisionLine {
     pub(super) seq: i64,
     pub(super) time_us: i64,
     pub(super) wait_ms: i64,
-    /// Salt of its commitment, in hexadecimal.
+    /// Salt of the commitment to client and URL, in hexadecimal.
     pub(super) salt: String,
     pub(super) client: i64,
     pub(super) origin: i64,
@@ -95,7 +97,7 @@ pub(super) struct EndingLine {
     pub(super) error: Option<i64>,
 }
 
-/// Line of the rows.
+/// Line of `rows.jsonl` after the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BundleLine {
     Value(ValueLine),
@@ -103,10 +105,10 @@ pub(super) enum BundleLine {
 }
 
 impl BundleLine {
-    /// Reads a line; `None` if it is none, or is written in another way than
-    /// [`append_line`] writes it.
+    /// Reads a line; `None` if it is malformed, or differs from what [`append_line`]
+    /// writes for the same values.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        // By its first name: to try both kinds would take twice as long.
+        // The first name tells the kind: trying both takes twice as long.
         if line.starts_with(b"{\"value\":") {
             return parse_line(line).map(Self::Value);
         }
@@ -118,7 +120,7 @@ impl BundleLine {
 /// Reads a line of one kind, as [`BundleLine::parse`] does.
 pub(super) fn parse_line<T: DeserializeOwned + Serialize>(line: &[u8]) -> Option<T> {
     let parsed = serde_json::from_slice(line).ok()?;
-    // One value has one form: nothing can be hidden in blanks or in names that
+    // Equal values have equal lines: nothing can be hidden in blanks or in names that
     // occur twice.
     let mut again = Vec::with_capacity(line.len());
     append_line(&mut again, &parsed).ok()?;
@@ -161,8 +163,8 @@ impl Formatter for AsciiFormatter {
     }
 }
 
-/// Makes the leaf of an entry, with its place. A number that is none is behind all
-/// others.
+/// Makes the leaf of an entry, with its place in the tree. An invalid number gives a
+/// place that no tree has.
 pub(super) fn placed(entry: LeafRun) -> PlacedLeaf {
     let index = count(entry.first).checked_sub(1);
     PlacedLeaf {
@@ -171,13 +173,13 @@ pub(super) fn placed(entry: LeafRun) -> PlacedLeaf {
     }
 }
 
-/// Finds the dictionary with this name.
+/// Finds the dictionary named `kind`.
 pub(super) fn dictionary(kind: &str) -> Option<&'static DictionaryTable> {
     DICTIONARIES.into_iter().find(|table| table.name == kind)
 }
 
-/// Makes the columns of a value of `table` from its row; `None` if the row holds
-/// what is never written.
+/// Makes the columns of a line from a row of `table`; `None` if the row holds a type
+/// that the record never has.
 pub(super) fn columns_of(
     table: &DictionaryTable,
     row: &Row<'_>,
@@ -196,8 +198,8 @@ fn column_json(value: ValueRef<'_>) -> Option<Json> {
     })
 }
 
-/// Makes the columns of a row of `table` from those of a line; `None` if they are
-/// of other types.
+/// Makes a row of `table` from the columns of a line; `None` if their types are not
+/// those of the table.
 pub(super) fn values_of(table: &DictionaryTable, columns: &[Json]) -> Option<Vec<Value>> {
     if columns.len() != table.width() {
         return None;
@@ -225,7 +227,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads bytes in hexadecimal, of lower case.
+/// Reads bytes in lower-case hexadecimal.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -245,7 +247,7 @@ pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    // Ours: one value has one form, which is ASCII.
+    // Ours.
     #[test]
     fn a_line_is_ascii_and_has_one_form() {
         let value = ValueLine {

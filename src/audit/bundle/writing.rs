@@ -1,8 +1,9 @@
-//! Making a bundle of a record.
+//! Writing of a bundle: chosen decisions of the record, with the proof that they are
+//! entries of it.
 //!
-//! Rows are read a page at a time; what stays in memory is a hash for each of them.
-//! A row that is not as it was written, or not the one that was sealed, ends it: a
-//! bundle that is handed over holds.
+//! Rows are read a page at a time; a hash of each stays in memory. An altered row is an
+//! error, as is a proof that does not lead to the signed head: a bundle that was written
+//! can be verified.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Seek, Write};
@@ -31,23 +32,23 @@ use crate::audit::tree_rows::StoredSeal;
 use crate::decision::digest::Digest;
 use crate::decision::record::StoredRecord;
 
-/// Bundle that was made.
+/// Counts of a bundle that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// Decisions in it.
+    /// Number of decisions in the bundle.
     pub decisions: u64,
-    /// Decisions that no head covers yet, and which are left out.
+    /// Number of decisions that were left out because no signed head covers them yet.
     pub unsealed: u64,
-    /// Number of entries of the head.
+    /// Number of entries that the signed head covers.
     pub size: u64,
-    /// Hashes of the proof.
+    /// Number of hashes in the proof.
     pub hashes: usize,
-    /// Files of robots.txt.
+    /// Number of robots.txt files.
     pub robots: usize,
 }
 
-/// Writes the decisions that meet `filter`, with what proves them and the report that
-/// `make_report` makes, to `out`.
+/// Writes a bundle to `out`: the decisions that meet `filter`, their proof, and the
+/// report that `make_report` makes of them.
 ///
 /// # Errors
 ///
@@ -69,7 +70,7 @@ pub fn write_bundle(
         host: filter.host.clone(),
     };
     let mut zip = ZipWriter::new(out);
-    // First, so that it is what people see first.
+    // The first file, so that people open it first.
     zip.add(README, INSTRUCTIONS.as_bytes())?;
     let rows = {
         let mut file = zip.begin(ROWS)?;
@@ -84,7 +85,7 @@ pub fn write_bundle(
     }
     let report = make_report(&rows.summary.report(&header, &head));
     zip.add(REPORT, report.as_bytes())?;
-    // One at a time: a body may be large.
+    // Each body is read when it is written: all of them may not fit in memory.
     for sha256 in &rows.robots {
         let body = reader
             .body(*sha256)?
@@ -106,31 +107,36 @@ pub fn write_bundle(
     })
 }
 
+/// Reads the head from its signed note; `None` if the stored text is damaged.
 fn head_of(seal: &StoredSeal) -> Option<RecordHead> {
     let note: SignedNote = seal.note.parse().ok()?;
     note.text().parse().ok()
 }
 
-/// Leaves, files and counts of the rows that were written.
+/// Data of the written rows that the other files of the bundle are made from.
 #[derive(Debug, Default)]
 struct GatheredRows {
+    /// Leaf of each decision and of each ending.
     leaves: Vec<PlacedLeaf>,
+    /// Robots.txt files that the decisions rest on.
     robots: BTreeSet<Digest>,
     summary: BundleSummary,
+    /// Number of decisions that the head does not cover.
     unsealed: u64,
 }
 
 impl GatheredRows {
-    /// Makes the proof that all entries are those of `head`.
+    /// Makes the proof that all leaves are entries that `head` covers.
     fn prove(&self, reader: &AuditReader, head: &RecordHead) -> Result<Vec<Digest>, BundleError> {
         let mut leaves = self.leaves.clone();
-        // Endings follow on their decisions, with others between them.
+        // The ending of a decision has a later number, after the numbers of other
+        // decisions that began meanwhile.
         leaves.sort_unstable_by_key(|leaf| leaf.index);
         let chosen: Vec<_> = leaves.iter().map(|leaf| leaf.index).collect();
         let ranges = chosen_ranges(&chosen, head.tree.size);
         let roots = reader.tree().roots(&ranges)?;
         let proof = roots.ok_or(BundleError::Unproved)?;
-        // As whoever gets it will.
+        // Verified as the receiver of the bundle will.
         match head.tree.includes_all(&leaves, &proof) {
             true => Ok(proof),
             false => Err(BundleError::Unproved),
@@ -141,12 +147,12 @@ impl GatheredRows {
 /// Row of a dictionary: the name of the table, and the number in it.
 type ValueKey = (&'static str, i64);
 
-/// Writer of rows, and of the values that they refer to.
+/// Writer of decisions, and of the dictionary values that they refer to.
 struct RowsWriter<'a, W> {
     reader: &'a AuditReader,
     /// Number of entries that the head covers.
     size: u64,
-    /// Highest number whose entries were removed.
+    /// Highest number whose entry was removed because it was old; 0 if none was.
     pruned: u64,
     out: &'a mut W,
     /// Numbers of the values that were written.
@@ -207,12 +213,13 @@ impl<'a, W: Write> RowsWriter<'a, W> {
         if !checked.is_as_written {
             return Err(BundleError::Altered(record.seq));
         }
-        // Whoever verifies it has no more memory than this.
+        // The verifier takes no more: it holds them in memory.
         if self.gathered.summary.decisions as usize == DECISIONS_MAX {
             return Err(BundleError::TooMany);
         }
         self.gathered.leaves.push(placed(checked.leaf));
-        // An ending that is not sealed yet is not known: its decision stands alone.
+        // An ending that the head does not cover cannot be proved: its decision is
+        // written without it.
         let is_sealed = |ending: &LeafRun| count(ending.last) <= self.size;
         match checked.ending.filter(is_sealed) {
             Some(ending) => {
@@ -285,7 +292,7 @@ impl<'a, W: Write> RowsWriter<'a, W> {
         let line = ValueLine {
             value: number,
             kind: table.name.to_owned(),
-            // The row that refers to it is as it was written, so this is, too.
+            // Always there: the check of the decision has read this row.
             columns: columns.optional()?.flatten().ok_or(BundleError::Unproved)?,
         };
         append_line(&mut self.line, &line).map_err(std::io::Error::from)?;

@@ -1,6 +1,8 @@
-//! Clients as people are shown them, in plain values.
+//! Snapshots of clients: counts at one time, as plain values for `admin` and
+//! `politesse clients`.
 //!
-//! Written by the directory, shown by `admin`, and read by `politesse clients`.
+//! A client takes a share of a resource, such as one connection, for each request. Does
+//! not know who may take one.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -11,14 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientId, Resource};
 
-/// A client at some time.
+/// Counts of one client at some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientSnapshot {
-    /// Name of its crawler, its address, or its network.
+    /// Name of the client's crawler, its address, or its network.
     pub client: String,
-    /// `crawler`, `address`, `network` or `proxy`.
+    /// Kind of `client`: `crawler`, `address`, `network`, or `proxy` for the proxy itself.
     pub kind: Cow<'static, str>,
-    /// Counts by the name of each resource of which the client has, or had, anything.
+    /// Counts by the name of the resource. Resources that the client has never used are
+    /// left out.
     pub shares: BTreeMap<Cow<'static, str>, ResourceSnapshot>,
 }
 
@@ -31,7 +34,7 @@ pub struct ResourceSnapshot {
     pub waiting: u32,
     /// Shares refused since the client was first seen.
     pub refused: u64,
-    /// Shares lost to other clients since then.
+    /// Shares given to other clients since the client was first seen.
     pub displaced: u64,
 }
 
@@ -63,8 +66,8 @@ impl ClientSnapshot {
         }
     }
 
-    /// Returns the sort key: clients that wait or hold most come first, since
-    /// those are what one looks for.
+    /// Returns the sort key: clients with most requests that wait come first, then
+    /// those with most shares. They are the likeliest cause of a problem.
     fn rank(&self) -> impl Ord + '_ {
         let sum = |count: fn(&ResourceSnapshot) -> u32| {
             let counts = self.shares.values().map(|share| u64::from(count(share)));
@@ -88,8 +91,8 @@ pub struct ClientSnapshots {
 }
 
 impl ClientSnapshots {
-    /// Takes the first `limit` of `clients`: those of which most waits, then
-    /// those that hold most.
+    /// Takes the first `limit` of `clients`: most requests that wait first, then most
+    /// shares held.
     #[must_use]
     pub fn first(mut clients: Vec<ClientSnapshot>, limit: usize) -> Self {
         let total = clients.len();
@@ -116,7 +119,7 @@ mod tests {
         }
     }
 
-    // Ours: who waits is who one looks for; what is written is what is read.
+    // Ours.
     #[test]
     fn clients_that_wait_come_first_and_read_as_they_were_written() {
         let all = vec![client("a", 0, 0), client("b", 9, 0), client("c", 1, 2)];

@@ -115,13 +115,12 @@ fn verdict(text: &str) -> Result<PastVerdict, String> {
 ///
 /// # Errors
 ///
-/// Arguments that mean nothing, and files that cannot be read or are of another
-/// form.
+/// Arguments that cannot be used, and files that cannot be read or have another format.
 pub(super) fn judge(
     arguments: &JudgeArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    // Before hours of judging, not after them.
+    // Checked before hours of judging, not after them.
     if let Some(path) = &arguments.html {
         require_new(path)?;
     }
@@ -198,7 +197,7 @@ fn judge_logs(
     judging.judge(judge, batch)
 }
 
-/// Judging of one batch after the other, and what becomes of the verdicts.
+/// Judging of one batch after the other, with the output.
 struct Judging<'a> {
     arguments: &'a JudgeArguments,
     files: &'a [String],
@@ -238,7 +237,7 @@ impl<'a> Judging<'a> {
         match self.rows {
             Some(rows) => {
                 rows.end()?;
-                // The rows alone would not show that some are missing.
+                // The rows do not show that parts of the files were not read.
                 if 0 < counts.unread {
                     let unread = counts.unread;
                     print_notice(&format!("parts of the files that were not read: {unread}"));
@@ -252,14 +251,14 @@ impl<'a> Judging<'a> {
         if counts.totals.all() == 0 {
             print_notice("there is no request to judge");
         }
-        // Unlike in other commands a request that was disallowed counts before one
-        // of which nothing is known: hardly an archive is without these.
+        // Unlike in other commands a disallowed request counts before an unknown one:
+        // nearly every archive has requests without a verdict.
         Ok(
             match (
                 counts.totals.disallowed,
                 counts.totals.unknown + counts.unread,
             ) {
-                // An empty file is no proof of a polite crawl.
+                // An empty file proves nothing about a crawl.
                 (0, 0) if 0 < counts.totals.all() => Exit::Done,
                 (0, _) => Exit::Unknown,
                 (_, _) => Exit::Not,

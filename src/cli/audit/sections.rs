@@ -1,4 +1,6 @@
-//! Text of `audit show`: a line a fact, then the robots.txt.
+//! Text of `audit show`: one line for each fact about the decision, then its robots.txt.
+//!
+//! Does not know how facts are found.
 
 use std::io::{self, Write};
 
@@ -7,11 +9,11 @@ use crate::explain::DecisionDetails;
 use crate::explain::facts::Facts;
 use crate::inert::inert;
 
-/// Lines of a robots.txt that are shown on a terminal without being asked for:
-/// what stands above them would scroll away.
+/// Most lines of a robots.txt that are shown whole on a terminal: with more, the facts
+/// above would scroll away.
 const LINES_MAX: usize = 60;
 
-/// Lines shown on either side of the one that decided, in a longer file.
+/// Lines shown before and after the one that decided, in a longer file.
 const LINES_AROUND: u32 = 12;
 
 /// Writes `details` as text.
@@ -61,8 +63,7 @@ pub(super) struct RobotsLine {
 }
 
 impl RobotsLine {
-    /// Writes the line with its number, and with a sign if it is the one that is
-    /// `marked`.
+    /// Writes the line with its number, and with `>` before it if its number is `marked`.
     pub(super) fn write(
         &self,
         marked: Option<u32>,
@@ -71,6 +72,7 @@ impl RobotsLine {
     ) -> io::Result<()> {
         let Self { number, text } = self;
         let mark = if marked == Some(*number) { '>' } else { ' ' };
+        // 10 columns are taken by mark and number; at least 24 are left for the text.
         let text = cut(&inert(text), screen.left(10, 24));
         writeln!(out, "{mark} {number:>5} | {text}")
     }

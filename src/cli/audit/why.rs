@@ -164,7 +164,7 @@ impl DecisionStory {
     }
 }
 
-/// Writes a line a fact, and a line a line of the robots.txt.
+/// Writes one line for each fact and for each line of the robots.txt.
 fn write_csv(facts: &Facts, lines: &[RobotsLine], out: &mut impl Write) -> io::Result<()> {
     let mut text = csv_line(["fact", "value"]);
     for (name, value) in &facts.0 {

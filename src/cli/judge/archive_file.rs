@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use crate::cli::output::Usage;
 use crate::inert::inert;
 
-/// Bytes by which the form of a file is known.
+/// First bytes of a file, by which its compression is detected.
 const BEGIN_BYTES: u64 = 5;
 
 /// Compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compression {
-    /// None.
+    /// No compression.
     None,
     /// gzip members.
     Gzip,
@@ -28,14 +28,14 @@ pub(super) struct ArchiveFile {
     /// Path, or `-` for standard input.
     pub(super) path: PathBuf,
     pub(super) compression: Compression,
-    /// Length; `None` for what can be read only once.
+    /// Length; `None` for standard input, which can be read only once.
     pub(super) bytes: Option<u64>,
-    /// First bytes of what can be read only once.
+    /// Bytes of standard input that were read to detect the compression.
     begin: Vec<u8>,
 }
 
 impl ArchiveFile {
-    /// Opens a file, or standard input for `-`, and finds out its form.
+    /// Opens a file, or standard input for `-`, and detects its compression.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl ArchiveFile {
         let mut begin = Vec::new();
         let read = Read::take(&mut input, BEGIN_BYTES).read_to_end(&mut begin);
         read.map_err(unreadable)?;
-        // An empty file is what a crawl leaves that ended before its first page.
+        // A crawl that ends before its first page leaves an empty file.
         let compression = match begin.as_slice() {
             [0x1f, 0x8b, ..] => Compression::Gzip,
             b"WARC/" | [] => Compression::None,
@@ -66,11 +66,11 @@ impl ArchiveFile {
         })
     }
 
-    /// Opens it again, at a place. Standard input has only one.
+    /// Opens the file again, at byte `place`. Standard input goes on from its begin.
     ///
     /// # Errors
     ///
-    /// Those of the file.
+    /// Any error of opening the file.
     pub(super) fn open_at(&self, place: u64) -> io::Result<Box<dyn Read + Send + '_>> {
         let begin = Cursor::new(self.begin.as_slice());
         if is_standard_input(&self.path) {
@@ -83,7 +83,7 @@ impl ArchiveFile {
         Ok(Box::new(file))
     }
 
-    /// Returns its name, for people.
+    /// Returns the path as text.
     pub(super) fn name(&self) -> String {
         self.path.display().to_string()
     }

@@ -1,7 +1,6 @@
-//! Counts of judged requests, by host, crawler and rule: plain data, of which
-//! each form of the report is made.
+//! Counts of judged requests, by host, crawler and rule: plain data for the report.
 //!
-//! Does not know any form of a report.
+//! Does not know in which formats it is written.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +36,7 @@ pub(crate) struct VerdictCounts {
 }
 
 impl VerdictCounts {
-    /// Returns how many there are.
+    /// Returns the number of requests with any verdict.
     pub(crate) fn all(self) -> u64 {
         self.allowed + self.disallowed + self.unknown
     }
@@ -51,13 +50,13 @@ impl VerdictCounts {
     }
 }
 
-/// What the requests of a group have in common.
+/// Values that the requests of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JudgedGroup {
     /// Host; `None` if the URL is none of a site.
     pub(crate) host: Option<String>,
-    /// First name of the crawler: its product token, or `*` for one without.
-    /// `None` if nothing says who it was.
+    /// First product token of the crawler; `*` if it has none. `None` if the crawler is
+    /// not known.
     pub(crate) crawler: Option<String>,
     pub(crate) verdict: PastVerdict,
     /// Word of the reason.
@@ -118,7 +117,7 @@ impl From<&RuleCited> for RuleLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadPart {
     pub(crate) file: String,
-    /// Place in the file: bytes of an archive, lines of a log.
+    /// Place in the file: byte of an archive, line of a log.
     pub(crate) place: u64,
     pub(crate) cause: String,
 }
@@ -143,14 +142,14 @@ pub(crate) struct JudgeCounts {
     pub(crate) hours: BTreeMap<i64, VerdictCounts>,
     /// Requests judged by a robots.txt that was fetched more than 24 hours before.
     pub(crate) old_robots: u64,
-    /// Requests by what they have in common.
+    /// Number of requests by group.
     pub(crate) groups: BTreeMap<JudgedGroup, u64>,
     group_bytes: usize,
     /// Requests of groups that were too many to be counted apart.
     pub(crate) ungrouped: VerdictCounts,
     /// First disallowed requests.
     pub(crate) samples: Vec<DisallowedSample>,
-    /// Damaged records and malformed lines.
+    /// Number of damaged records and malformed lines.
     pub(crate) unread: u64,
     /// First of them.
     pub(crate) unread_parts: Vec<UnreadPart>,
@@ -187,7 +186,7 @@ impl JudgeCounts {
                 group: group.clone(),
             });
         }
-        // Looked up first: nearly every request is of a group that is there.
+        // Looked up first: nearly every request belongs to a known group.
         if let Some(requests) = self.groups.get_mut(&group) {
             *requests += 1;
             return;

@@ -1,8 +1,9 @@
-//! Everything that archives hold for judging: requests in a [`Spool`], and the
-//! answers to fetches of robots.txt.
+//! Reading of archives for judging: requests go to a [`Spool`], answers to fetches of
+//! robots.txt to the index.
 //!
-//! Nothing is judged before all is read: the robots.txt nearest before a request
-//! may stand behind it, or in a later file. Does not know what robots.txt says.
+//! Nothing is judged before all files are read: the robots.txt nearest to a request in
+//! time may come after it in the file, or in a later file. Does not know the rules of
+//! a robots.txt.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -21,12 +22,11 @@ use crate::cli::check::context::target;
 
 /// Requests that are judged at a time.
 const BATCH_REQUESTS: usize = 8192;
-/// Bytes of URLs and names after which a batch ends.
+/// Bytes of requests that complete a batch.
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// Pages to which robots.txt files redirect that are looked for. Each is a URL in
-/// memory.
+/// Most URLs in memory to which robots.txt files redirect.
 const PAGES_MAX: usize = 100_000;
-/// Times that the archives are read again for such pages: one for each redirect
+/// Most times that the archives are read again for such URLs: once for each redirect
 /// that is followed.
 const ROUNDS_MAX: usize = 5;
 
@@ -73,11 +73,11 @@ impl SpooledRequests {
     }
 }
 
-/// Reads all of `files`. What cannot be read is counted.
+/// Reads all of `files`. Parts that cannot be read are added to `counts`.
 ///
 /// # Errors
 ///
-/// Those of the [`Spool`].
+/// Any error of the [`Spool`].
 pub(super) fn gather(
     files: &[ArchiveFile],
     body_bytes_max: usize,
@@ -86,7 +86,7 @@ pub(super) fn gather(
     let pages = RedirectPages::default();
     let mut gathering = Gathering {
         files,
-        // Shared with the threads that read, which note pages as they come.
+        // The threads that read add pages while others are read.
         pages: &pages,
         gathered: Gathered::default(),
         exchanges: Exchanges::new(0),
@@ -111,8 +111,8 @@ fn is_robots_txt(url: &str) -> bool {
 struct RedirectPages(RwLock<HashSet<String>>);
 
 impl RedirectPages {
-    /// Notes where a message redirects to, if it is the answer for a robots.txt.
-    /// Done as soon as it is read: the page is often the next record.
+    /// Adds the target of a message that redirects a robots.txt. Called as soon as the
+    /// message is read: the target is often the next record.
     fn note(&self, message: &ArchivedMessage) {
         let MessageSide::Response {
             status,
@@ -137,7 +137,7 @@ impl RedirectPages {
         !pages.is_empty() && target(url).is_ok_and(|target| pages.contains(&target.to_string()))
     }
 
-    /// Returns the pages whose answers are not there, less those of `tried`.
+    /// Returns the pages without an answer, except those in `tried`.
     fn missing(&self, answers: &RobotsAnswers, tried: &HashSet<String>) -> HashSet<String> {
         let pages = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let missing = pages.iter().filter(|page| !answers.has_page(page));
@@ -204,7 +204,7 @@ impl Gathering<'_> {
         left.try_for_each(|request| self.gathered.requests.add(request))
     }
 
-    /// Keeps the answer for a robots.txt, or for a page to which one redirects.
+    /// Adds the answer for a robots.txt, or for a page to which one redirects.
     fn take_robots(&mut self, file: u32, message: &ArchivedMessage) -> anyhow::Result<()> {
         let MessageSide::Response {
             status,
@@ -235,8 +235,8 @@ impl Gathering<'_> {
         });
     }
 
-    /// Reads the archives again for the pages to which robots.txt files redirect
-    /// and that stand before them, or were read at the same time.
+    /// Reads the archives again for targets of redirects that come before the redirect,
+    /// or were read at the same time.
     fn find_pages(&mut self, body_bytes_max: usize) -> anyhow::Result<()> {
         let mut tried = HashSet::new();
         for _ in 0..ROUNDS_MAX {

@@ -1,7 +1,6 @@
-//! Requests of logs.
+//! Requests to judge, read from a log.
 //!
-//! A log has no robots.txt: its requests are judged by saved files. Does not know
-//! them.
+//! Does not know by which robots.txt they are judged: a log has none.
 
 use std::fmt::Write as _;
 use std::io::BufRead;
@@ -20,11 +19,11 @@ use crate::cli::output::Usage;
 pub(super) struct LogFile<'a> {
     /// Path, as it was given.
     pub(super) name: &'a str,
-    /// Number of the file.
+    /// Number of the file, from 0.
     pub(super) number: u32,
-    /// Form of the log, if it is given.
+    /// Format of the log, if it is given.
     pub(super) format: Option<CrawlLogFormat>,
-    /// Site of a server's log.
+    /// Site of the server that wrote the log, if it is given.
     pub(super) origin: Option<&'a Origin>,
 }
 
@@ -35,12 +34,12 @@ pub(super) enum LogItem {
 }
 
 impl LogFile<'_> {
-    /// Hands over each request and each line that is not understood.
+    /// Passes each request, and each malformed line, to `take`.
     ///
     /// # Errors
     ///
-    /// [`Usage::Arguments`] if the log is of a server and no site is given; a file
-    /// that cannot be read; those of `take`.
+    /// [`Usage::Arguments`] if the log needs a site or a format that is not given; any
+    /// error of reading the file, and of `take`.
     pub(super) fn read(
         &self,
         input: impl BufRead,
@@ -67,7 +66,7 @@ impl LogFile<'_> {
                 }
             }
         }
-        // Otherwise a log of another form would be reported as one without requests.
+        // Otherwise a log in another format would pass for one without requests.
         if lines.format().is_none() && 0 < lines.line_number() {
             let text = format!(
                 "{}: no line is of a form that is known; --format says which it is",

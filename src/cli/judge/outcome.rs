@@ -18,7 +18,7 @@ use crate::decision::snapshot::Snapshot;
 pub(crate) enum PastVerdict {
     /// Robots.txt disallowed it.
     Disallow,
-    /// It cannot be found out.
+    /// No robots.txt decides it ([`UnknownReason`]).
     Unknown,
     /// Robots.txt allowed it.
     Allow,
@@ -35,7 +35,7 @@ impl PastVerdict {
     }
 }
 
-/// Cause for which no verdict is to be known.
+/// Reason why a request has no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum UnknownReason {
     /// There is no robots.txt of the origin.
@@ -48,18 +48,18 @@ pub(super) enum UnknownReason {
     NoRedirectTarget,
     /// The archive refers to an earlier copy of robots.txt that it does not have.
     NoBody,
-    /// Nothing says which crawler sent it.
+    /// The crawler that sent the request is not known.
     NoAgent,
-    /// The URL is none of a site.
+    /// The URL is not one of a website.
     NoUrl,
-    /// It went through a tunnel, in which no URL was seen.
+    /// The request was a tunnel (CONNECT): the URLs inside it are not known.
     Tunnel,
-    /// The robots.txt, or the temporary file that has it, cannot be read.
+    /// The robots.txt, or the temporary file that holds it, cannot be read.
     Unreadable,
 }
 
 impl UnknownReason {
-    /// All of them.
+    /// All reasons.
     pub(super) const ALL: [Self; 9] = [
         Self::NoRobots,
         Self::RobotsLater,
@@ -72,7 +72,7 @@ impl UnknownReason {
         Self::Unreadable,
     ];
 
-    /// Returns its word, which stands where a reason stands.
+    /// Returns the word of the reason, as in `reason` of the output.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::NoRobots => "no_robots",
@@ -87,7 +87,7 @@ impl UnknownReason {
         }
     }
 
-    /// Describes it for people.
+    /// Explains the reason in a sentence.
     pub(super) fn sentence(self) -> &'static str {
         match self {
             Self::NoRobots => "there is no robots.txt of the origin",
@@ -109,7 +109,7 @@ impl UnknownReason {
 #[derive(Debug)]
 pub(super) struct JudgedRequest {
     pub(super) request: PastRequest,
-    /// URL, if it is one of a site.
+    /// URL, if it is one of a website.
     pub(super) target: Option<Target>,
     /// Crawler, if it is known.
     pub(super) crawler: Option<Crawler>,
@@ -121,7 +121,7 @@ pub(super) struct JudgedRequest {
 pub(super) struct JudgedRuling {
     pub(super) ruling: Ruling,
     pub(super) snapshot: Arc<Snapshot>,
-    /// Time at which it was fetched; of a saved file, that is not known.
+    /// Time at which the robots.txt was fetched; not known for a saved file.
     pub(super) robots_at: Option<Timestamp>,
 }
 

@@ -46,12 +46,12 @@ const PARTS: [ChartPart; 3] = [
     },
 ];
 
-/// Writes the page about `counts` to the new file `path`. Of `files`, the page has the
-/// SHA-256.
+/// Writes the page about `counts` to the new file `path`. The page has the SHA-256 of
+/// each of `files`.
 ///
 /// # Errors
 ///
-/// Those of the files.
+/// Any error of reading `files` or of writing `path`.
 pub(super) fn write_page(
     counts: &JudgeCounts,
     files: &[String],
@@ -99,7 +99,7 @@ impl JudgedFile {
 fn sha256_of(path: &Path) -> io::Result<Digest> {
     let mut file = File::open(path)?;
     let mut context = Context::new(&SHA256);
-    // Piece by piece: an archive may be larger than the memory.
+    // An archive may be larger than the memory.
     let mut buffer = vec![0; READ_BYTES];
     loop {
         match file.read(&mut buffer)? {
@@ -112,7 +112,7 @@ fn sha256_of(path: &Path) -> io::Result<Digest> {
     Ok(bytes.into())
 }
 
-/// All that the page says.
+/// Data of the page.
 struct JudgePage<'a> {
     counts: &'a JudgeCounts,
     files: &'a [JudgedFile],
@@ -226,7 +226,7 @@ fn disallowed(counts: &JudgeCounts) -> Markup {
     let totals = counts.totals;
     html! {
         h2 { "What was disallowed, and by whose rule" }
-        // Said even if there is none: silence would be taken for a section left out.
+        // Stated even if there is none: readers would think that the page leaves it out.
         @if totals.disallowed == 0 {
             p { "No request is known to have been disallowed." }
         } @else {
@@ -277,7 +277,7 @@ fn samples(counts: &JudgeCounts) -> Markup {
     }
 }
 
-/// Shows the rule that disallows, or the reason where it is none.
+/// Shows the rule that disallows, or the reason if no rule does.
 fn cause(rule: Option<&RuleLine>, reason: &str) -> Markup {
     html! {
         @match rule {

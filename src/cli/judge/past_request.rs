@@ -1,9 +1,9 @@
-//! Request of a past crawl, and the exchanges of an archive: a request and a
-//! response that are records of their own count once.
+//! Requests of a past crawl, and the exchanges of an archive, in which request and
+//! response are separate records.
 //!
-//! ISO 28500, section 5.7, names the records of one exchange
-//! (`WARC-Concurrent-To`); where a writer leaves that out, URL and time do. Does
-//! not know what is decided about a request.
+//! The records of one exchange name each other (`WARC-Concurrent-To`, ISO 28500,
+//! section 5.7). Without that field they are matched by URL and time. Does not know
+//! what is decided about a request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,17 +13,16 @@ use jiff::Timestamp;
 use politesse_crawls::{ArchivedMessage, MessageSide};
 use serde::{Deserialize, Serialize};
 
-/// Messages among which the other side of an exchange is looked for. Writers put
-/// both next to each other, or nearly so where they write several exchanges at a
-/// time.
+/// Number of exchanges among which the other side of a message is looked for. Writers
+/// put both next to each other, or nearly so if they write several exchanges at a time.
 const WINDOW: usize = 1024;
 
 /// Request of a past crawl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PastRequest {
-    /// Number of the file that it is in.
+    /// Number of the file, as given on the command line, from 0.
     pub(super) file: u32,
-    /// Place in the file: bytes of an archive, lines of a log.
+    /// Place in the file: byte of an archive, line of a log.
     pub(super) place: u64,
     /// Time, if it is known.
     pub(super) at: Option<Timestamp>,
@@ -33,12 +32,12 @@ pub(super) struct PastRequest {
     pub(super) agent: PastAgent,
     /// Status of the response, if it is known.
     pub(super) status: Option<u16>,
-    /// Whether it asked a proxy for a tunnel; the URL is that of the host then.
+    /// Whether the request is a CONNECT to a proxy; the URL is that of the host then.
     pub(super) is_tunnel: bool,
 }
 
 impl PastRequest {
-    /// Returns the memory that it takes, in bytes, approximately.
+    /// Returns the approximate memory of the request, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let agent = match &self.agent {
             PastAgent::Named(name) => name.len(),
@@ -64,24 +63,25 @@ struct PastExchange {
     request: PastRequest,
     has_request: bool,
     has_response: bool,
+    /// Hashes by which the other side is found ([`Exchanges::keys`]).
     keys: Vec<u64>,
 }
 
 /// Messages of one file, joined to exchanges.
 pub(super) struct Exchanges {
     file: u32,
-    /// Crawler that the last `warcinfo` names.
+    /// `User-Agent` in the latest `warcinfo` record.
     crawler: Option<String>,
     window: VecDeque<PastExchange>,
     /// Number of the first exchange in `window`.
     first: u64,
-    /// Numbers of exchanges, by hashes of what joins their messages.
+    /// Numbers of exchanges in `window`, by their keys.
     by_key: HashMap<u64, u64>,
     hasher: RandomState,
 }
 
 impl Exchanges {
-    /// Begins with the first message of a file.
+    /// Makes the exchanges of file number `file`, of which no message was read yet.
     pub(super) fn new(file: u32) -> Self {
         Self {
             file,
@@ -98,8 +98,8 @@ impl Exchanges {
         self.file
     }
 
-    /// Adds a message. Returns the request of an exchange for which no other
-    /// message is waited any more.
+    /// Adds a message. Returns the request of the oldest exchange, if the window is
+    /// full: its other side is not looked for any more.
     pub(super) fn add(&mut self, message: ArchivedMessage) -> Option<PastRequest> {
         let keys = self.keys(&message);
         let (agent, status, is_request) = match message.side {
@@ -149,8 +149,8 @@ impl Exchanges {
             .map(|exchange| exchange.request)
     }
 
-    /// Hashes what joins a message to the other side: identifiers, and URL with
-    /// time.
+    /// Returns hashes of the values that both sides of an exchange have: identifiers
+    /// of records, and URL with time.
     fn keys(&self, message: &ArchivedMessage) -> Vec<u64> {
         let ids = message.id.iter().chain(&message.concurrent_to);
         let mut keys: Vec<u64> = ids.map(|id| self.hasher.hash_one(id)).collect();
@@ -162,7 +162,7 @@ impl Exchanges {
         keys
     }
 
-    /// Finds the exchange that lacks this side and has a key of it.
+    /// Finds an exchange that lacks `side` and has one of its keys.
     fn find(&self, side: &PastExchange) -> Option<u64> {
         let numbers = side.keys.iter().filter_map(|key| self.by_key.get(key));
         numbers.copied().find(|number| {
@@ -190,7 +190,8 @@ impl Exchanges {
         };
         let status = found.request.status.or(side.request.status);
         if side.has_request {
-            // The request tells who asked; its place is where it is looked up.
+            // Of both records the request has the `User-Agent`, and its place is the
+            // one that reports name.
             found.request = side.request;
         }
         found.request.status = status;

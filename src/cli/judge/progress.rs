@@ -1,13 +1,13 @@
-//! Progress of reading, on a line of the terminal that is written over.
+//! Progress bar of reading, on one line of the terminal.
 //!
-//! Nothing is shown where stderr is no terminal. Does not know what is read.
+//! Nothing is shown if stderr is not a terminal. Does not know what is read.
 
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Cells of the bar.
 const BAR_CELLS: u64 = 30;
-/// Step at which the line is written anew, in thousandths.
+/// Least change after which the line is written again, in thousandths.
 const STEP_PERMILLE: u64 = 5;
 
 /// Bytes read of all that are to be read.
@@ -20,7 +20,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Begins to read so many bytes; of an unknown number nothing is shown.
+    /// Makes the progress of reading `all_bytes`. If their number is not known, nothing
+    /// is shown.
     pub(super) fn new(all_bytes: Option<u64>) -> Self {
         Self {
             all_bytes: all_bytes.unwrap_or(0),
@@ -35,10 +36,10 @@ impl Progress {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Shows how far it is, if that has changed.
+    /// Writes the line again, if the progress has changed enough.
     pub(super) fn show(&self) {
         let read = self.read_bytes.load(Ordering::Relaxed);
-        // What is read twice counts twice.
+        // A range that is read twice counts twice, so the sum may pass the whole.
         let permille = (read.saturating_mul(1000) / self.all_bytes.max(1)).min(1000);
         let shown = self.shown.load(Ordering::Relaxed);
         if !self.is_shown || permille < shown + STEP_PERMILLE {
@@ -77,7 +78,7 @@ pub(super) struct CountingReader<'a, R> {
 }
 
 impl<'a, R> CountingReader<'a, R> {
-    /// Counts what is read from `input`.
+    /// Makes a reader of `input`.
     pub(super) fn new(input: R, progress: &'a Progress) -> Self {
         Self { input, progress }
     }

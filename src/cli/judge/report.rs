@@ -20,11 +20,12 @@ const GROUP_COLUMNS: [&str; 7] = [
     "host", "crawler", "verdict", "reason", "line", "rule", "requests",
 ];
 
-/// Prints the counts in a form; columns have so many rows a table, 0 for all.
+/// Prints the counts as `form` says. A table for people has at most `limit` rows; 0
+/// means all.
 ///
 /// # Errors
 ///
-/// Those of stdout.
+/// Any error of writing to stdout.
 pub(super) fn print_counts(counts: &JudgeCounts, form: RowForm, limit: usize) -> io::Result<()> {
     match form {
         RowForm::Json => write_json(&mut io::stdout().lock(), &json(counts)),
@@ -126,7 +127,7 @@ fn text(counts: &JudgeCounts, limit: usize) -> String {
     text.push_str(&format!(
         "\n  {disallowed} disallowed\n  {unknown} not to be known\n  {allowed} allowed\n"
     ));
-    // Tables of nothing would only have titles.
+    // Without a request the tables would have titles only.
     if counts.totals.all() == 0 {
         text.push_str(&notes(counts));
         return text;
@@ -220,7 +221,7 @@ fn samples(counts: &JudgeCounts, limit: usize) -> String {
     format!("\nThe first disallowed requests:\n{list}")
 }
 
-/// Says what limits the counts.
+/// Lists the limits of the counts: old robots.txt files, parts that were not read.
 fn notes(counts: &JudgeCounts) -> String {
     let mut text = String::new();
     if 0 < counts.old_robots {

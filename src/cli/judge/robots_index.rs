@@ -26,12 +26,12 @@ use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::upstream::location::redirect_target;
 use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
 
-/// Redirects that are followed (RFC 9309, section 2.3.1.2), as by the proxy unless
-/// it is told otherwise.
+/// Redirects that are followed (RFC 9309, section 2.3.1.2): the default of
+/// `robots.redirects`.
 const REDIRECTS_MAX: usize = 5;
 /// Bound on the memory of parsed files, in bytes, approximately.
 const CACHE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Most answers that are found again: 50 bytes each. A crawl of so many hosts is
+/// Most answers in the index, which takes 50 bytes for each. A crawl of more hosts is
 /// judged in parts.
 const ANSWERS_MAX: usize = 20_000_000;
 
@@ -70,9 +70,9 @@ type UrlHash = [u64; 2];
 /// Choice among the answers for an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerChoice {
-    /// The last one before a request.
+    /// Latest answer before the request.
     Before,
-    /// The first one after it as well, if there is none before.
+    /// Latest answer before the request; if there is none, the first one after it.
     BeforeElseAfter,
 }
 
@@ -82,18 +82,18 @@ pub(super) struct RobotsAnswers {
     spool: Spool,
     places: Vec<AnswerPlace>,
     hashers: [RandomState; 2],
-    /// Pages to which a robots.txt redirects and whose answers are there.
+    /// URLs other than `/robots.txt` with an answer: robots.txt files redirect there.
     pages: HashSet<UrlHash>,
-    /// Answers that were not kept because there are too many.
+    /// Number of answers left out after [`ANSWERS_MAX`].
     left_out: u64,
 }
 
 impl RobotsAnswers {
-    /// Adds the answer for `target` at a time.
+    /// Adds the answer for `target` at the time `at`.
     ///
     /// # Errors
     ///
-    /// Those of [`Spool::append`].
+    /// As [`Spool::append`].
     pub(super) fn add(
         &mut self,
         target: &Target,
@@ -116,7 +116,7 @@ impl RobotsAnswers {
             end: answer.end.into(),
         };
         let mut bytes = serde_json::to_vec(&head)?;
-        // JSON on one line has no end of a line in it.
+        // Compact JSON holds no line feed, so the first one ends the head.
         bytes.push(b'\n');
         bytes.extend_from_slice(&answer.body);
         let place = AnswerPlace {
@@ -136,12 +136,12 @@ impl RobotsAnswers {
         self.pages.contains(&hash(&self.hashers, url))
     }
 
-    /// Returns how many answers were not kept.
+    /// Returns the number of answers that were left out because there are too many.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Ends adding.
+    /// Makes the index by which answers are found.
     pub(super) fn index(mut self, context: &CheckContext, choice: AnswerChoice) -> RobotsIndex<'_> {
         // Stable: of two answers of one time the later in the archive counts.
         self.places.sort_by_key(|place| (place.url, place.at));
@@ -171,17 +171,17 @@ fn hash(hashers: &[RandomState; 2], url: &str) -> UrlHash {
 /// Robots.txt by which a request is judged, or why there is none.
 pub(super) type FoundRobots = Result<Arc<Snapshot>, UnknownReason>;
 
-/// All answers of an archive.
+/// Answers of an archive, found by origin and time.
 pub(super) struct RobotsIndex<'a> {
     answers: RobotsAnswers,
     context: &'a CheckContext,
     choice: AnswerChoice,
-    /// Results by the number of an answer.
+    /// Parsed files by the number of the answer.
     cache: Cache<usize, FoundRobots>,
 }
 
 impl RobotsIndex<'_> {
-    /// Finds the robots.txt by which a request for something at `origin` is judged.
+    /// Finds the robots.txt by which a request to `origin` at the time `at` is judged.
     pub(super) fn find(&self, origin: &Origin, at: Option<Timestamp>) -> FoundRobots {
         let Some(number) = self.nearest(origin, at)? else {
             return Err(UnknownReason::NoRobots);
@@ -189,6 +189,8 @@ impl RobotsIndex<'_> {
         self.cache.get_with(number, || self.read(number, origin))
     }
 
+    /// Returns the number of the answer for `/robots.txt` by [`AnswerChoice`]; `None`
+    /// if the archive has none of the origin.
     fn nearest(
         &self,
         origin: &Origin,
@@ -228,8 +230,8 @@ impl RobotsIndex<'_> {
         places.partition_point(|place| (place.url, place.at) <= (url, at))
     }
 
-    /// Returns the number of the answer for a URL that is nearest to a time, of two
-    /// the one after it: redirects are followed after they came.
+    /// Returns the number of the answer for a URL that is nearest to a time. Of two the
+    /// later counts: a redirect is followed after it was received.
     fn nearest_to(&self, url: UrlHash, at: Timestamp) -> Option<usize> {
         let distance = |number: &usize| {
             let place = self.answers.places.get(*number);
@@ -248,7 +250,7 @@ impl RobotsIndex<'_> {
         candidates.min_by_key(distance)
     }
 
-    /// Follows the redirects of an answer, and reads what they lead to.
+    /// Follows the redirects of an answer, and makes the snapshot of the last one.
     fn read(&self, first: usize, origin: &Origin) -> FoundRobots {
         let mut answer = self.answer(first)?;
         let fetched_at = answer.head.at;
@@ -275,8 +277,8 @@ impl RobotsIndex<'_> {
             Ok(()) => answer.snapshot(origin, self.context),
             Err(cause) => unreachable(origin, cause),
         };
-        // The time is that of the first answer: what a redirect leads to may have
-        // been stored long before or after.
+        // The time is that of the first answer: the target of a redirect may have been
+        // stored long before or after.
         Ok(Arc::new(Snapshot {
             url: answer.head.url,
             hops,
@@ -299,8 +301,8 @@ impl RobotsIndex<'_> {
         stored.ok_or(UnknownReason::Unreadable)
     }
 
-    /// Returns the earlier answer that an answer repeats, with the time of the
-    /// later one. One with a body is returned as it is.
+    /// Returns an answer with a body: `answer` itself, or the earlier one of the same
+    /// URL that it repeats (304, `revisit`).
     fn with_body(&self, answer: StoredAnswer) -> Result<StoredAnswer, UnknownReason> {
         let is_unchanged = answer.head.status == Some(304);
         let is_success = answer
@@ -312,7 +314,7 @@ impl RobotsIndex<'_> {
         if !is_unchanged && !lacks_body {
             return Ok(answer);
         }
-        // The newest one: a conditional request names what was received last.
+        // The newest first: a conditional request names the answer received last.
         let range = self.range(self.hash(&answer.head.url));
         let earlier = range.start..answer.number;
         for number in earlier.rev() {
@@ -357,7 +359,7 @@ impl StoredAnswer {
         })
     }
 
-    /// Returns the snapshot that it leads to, as `check` makes that of a saved file.
+    /// Makes the snapshot of the answer, as `check` does for a saved file.
     fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
         let status = self.head.status.unwrap_or_default();
         let is_file = status_meaning(status) == StatusMeaning::Parse;
@@ -385,7 +387,8 @@ impl StoredAnswer {
 /// First bytes of a gzip member.
 const GZIP_BEGINS: [u8; 2] = [0x1f, 0x8b];
 
-/// Takes the content coding off a body, and one byte more than the limit.
+/// Takes the content coding off a body. Returns at most `bytes_max` bytes and one more,
+/// by which a body that is too long is known.
 fn decode(coding: &str, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Cause> {
     // Many archives have the body decoded, and the field left in place.
     if coding.eq_ignore_ascii_case("gzip") && !body.starts_with(&GZIP_BEGINS) {

@@ -72,12 +72,12 @@ fn row_json(judged: &JudgedRequest, files: &[String]) -> Value {
         json!(request.at.map(|at| at.to_string())),
     );
     row.insert("url".to_owned(), json!(request.url));
-    // These two are the only ones that a request of which nothing is known has.
+    // A request that could not be judged has these two members only.
     row.insert("verdict".to_owned(), json!(judged.verdict().as_str()));
     row.insert("reason".to_owned(), json!(judged.reason()));
     let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
     if let (Some(ruling), Some(crawler)) = (ruling, &judged.crawler) {
-        // Nothing of it fails: it is text and numbers.
+        // Cannot fail: the members are text and numbers.
         let members = serde_json::to_value(RulingJson::new(ruling, crawler)).unwrap_or_default();
         if let Value::Object(members) = members {
             row.extend(members);

@@ -1,11 +1,10 @@
-//! Messages of archives, read on all cores and handed over in order.
+//! Parallel reading of archives: on all cores, with the messages in their order.
 //!
-//! A gzip file is cut into ranges that are read at the same time. A range begins
-//! at the first member in it that a record seems to begin; whether it does is
-//! known when the range before it has been read to its end. If that end is
-//! elsewhere (an archive can hold another one, bytes for bytes), the range is read
-//! again from there, so that the result is that of reading from the beginning.
-//! Does not know what becomes of the messages.
+//! A gzip file is cut into ranges that are read at the same time. A range begins at
+//! the first gzip member in it that seems to begin with a record. The end of the range
+//! before it shows whether that is true: a record may hold another archive. If not, the
+//! range is read again from that end, so that the result is the same as of reading the
+//! file from its beginning. Does not know how the messages are used.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,32 +21,32 @@ use politesse_crawls::{
 use super::archive_file::{ArchiveFile, Compression};
 use super::progress::{CountingReader, Progress};
 
-/// Length of a range, in bytes: some hundred records, so that what two cores do
-/// twice at its ends does not count.
+/// Length of a range, in bytes: some hundred records, so that the records at its ends,
+/// which two cores read, cost little.
 const RANGE_BYTES: u64 = 4 * 1024 * 1024;
-/// Most messages that are handed over at a time.
+/// Most messages in a batch.
 const BATCH_MESSAGES: usize = 256;
-/// Bytes of messages after which they are handed over.
+/// Bytes of messages that complete a batch.
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Batches of a range that wait until the ranges before it are through.
+/// Most batches of a range that wait until all earlier ranges are taken.
 const BATCHES_MAX: usize = 4;
 /// Bytes that are searched for the beginning of a member at a time.
 const SEARCH_BYTES: usize = 64 * 1024;
-/// Ranges that are read before their turn, for each thread.
+/// Ranges that are read ahead of the one that is taken, for each thread.
 const RANGES_AHEAD: usize = 2;
 
-/// Part of an archive.
+/// Message of an archive, or a place that cannot be read.
 #[derive(Debug)]
 pub(super) enum ScanItem {
-    /// Message.
+    /// Message of the crawl.
     Message(Box<ArchivedMessage>),
-    /// Record that cannot be read.
+    /// Damaged record.
     Damage(ArchiveDamage),
-    /// Rest of the file, from a place on, that cannot be read.
+    /// Rest of the file from a byte on, which cannot be read.
     Unread(u64, io::Error),
 }
 
-/// Receiver of all items of the files, in order; the number of the file first.
+/// Function that receives the items in order, each with the number of its file.
 pub(super) type ItemTaker<'a> = &'a mut dyn FnMut(u32, ScanItem) -> anyhow::Result<()>;
 
 /// Scan of some files.
@@ -55,9 +54,9 @@ pub(super) struct ArchiveScan<'a> {
     pub(super) files: &'a [ArchiveFile],
     /// Longest part of a robots.txt that is read, in bytes.
     pub(super) body_bytes_max: usize,
-    /// Reports whether the whole answer of a URL is wanted.
+    /// Reports whether the whole response of a URL is wanted.
     pub(super) is_wanted: &'a (dyn Fn(&str) -> bool + Sync),
-    /// Looks at each message where it is read.
+    /// Function that sees each message first, on the thread that reads it.
     pub(super) look: &'a (dyn Fn(&ArchivedMessage) + Sync),
     pub(super) progress: &'a Progress,
 }
@@ -67,7 +66,8 @@ pub(super) struct ArchiveScan<'a> {
 struct FileRange {
     file: usize,
     start: u64,
-    /// Place from which on no record belongs to it.
+    /// Place of the first byte after the range. A record belongs to the range in which
+    /// it begins.
     end: u64,
 }
 
@@ -86,18 +86,18 @@ enum RangeEvent {
 struct Stopped;
 
 impl ArchiveScan<'_> {
-    /// Hands over all items to `take`.
+    /// Reads all files, and passes their items to `take`.
     ///
     /// # Errors
     ///
-    /// Those of `take`. A file that cannot be read is an item.
+    /// Any error of `take`. A file that cannot be read is an item.
     pub(super) fn run(&self, take: ItemTaker<'_>) -> anyhow::Result<()> {
         let ranges = self.ranges();
         let threads = rayon::current_num_threads().min(ranges.len()).max(1);
         let (to_do, jobs) = sync_channel::<RangeJob>(RANGES_AHEAD * threads);
         let jobs = Mutex::new(jobs);
         let read_all = || {
-            // The lock is let go before a range is read.
+            // `next_job` releases its lock before the range is read.
             while let Some(job) = next_job(&jobs) {
                 self.read_range(&job);
             }
@@ -113,8 +113,8 @@ impl ArchiveScan<'_> {
         })
     }
 
-    /// Has the ranges read, some ahead of the one that is taken: what they hold is
-    /// bounded. Takes their items in order.
+    /// Sends the ranges to the threads, and passes their items to `take` in order. The
+    /// number of ranges that are read ahead is bounded, and so is their memory.
     fn take_all(
         &self,
         ranges: &[FileRange],
@@ -151,7 +151,7 @@ impl ArchiveScan<'_> {
         let mut ranges = Vec::new();
         for (file, archive) in self.files.iter().enumerate() {
             let step = match (archive.compression, archive.bytes) {
-                // What is not compressed is read as fast as memory by one core.
+                // One core reads a file that is not compressed as fast as the disk.
                 (Compression::Gzip, Some(_)) => RANGE_BYTES,
                 _ => u64::MAX,
             };
@@ -179,7 +179,7 @@ impl ArchiveScan<'_> {
         let range = pending.range;
         let file = u32::try_from(range.file)?;
         let Some(position) = position.filter(|position| *position < range.end) else {
-            // A record of the range before it goes beyond this one.
+            // A record of an earlier range goes beyond this one.
             return Ok(position);
         };
         if let Ok(RangeEvent::Began(began)) = pending.events.recv()
@@ -199,7 +199,7 @@ impl ArchiveScan<'_> {
             }
             anyhow::bail!("the thread that reads the archives has ended");
         }
-        // The range did not begin where it seemed to: it is read again.
+        // The guessed begin of the range is wrong: it is read again.
         let mut outcome = Ok(());
         let end = self.read(
             FileRange {
@@ -219,7 +219,7 @@ impl ArchiveScan<'_> {
         Ok(end.unwrap_or(None))
     }
 
-    /// Reads a range, and sends what is in it. Ends early if nobody receives it.
+    /// Reads a range, and sends its items. Stops if the receiver is gone.
     fn read_range(&self, job: &RangeJob) {
         let _: Result<(), Stopped> = (|| {
             let began = self.find_begin(job.range);
@@ -238,12 +238,12 @@ impl ArchiveScan<'_> {
         })();
     }
 
-    /// Returns the place of the first record in a range, as far as it seems.
+    /// Guesses the place of the first record in a range.
     fn find_begin(&self, range: FileRange) -> Option<u64> {
         if range.start == 0 {
             return Some(0);
         }
-        // A file that cannot be read shows that when its turn has come.
+        // A file that cannot be opened is reported when its items are taken.
         let mut file = File::open(&self.files[range.file].path).ok()?;
         let mut buffer = vec![0; SEARCH_BYTES];
         let mut place = range.start;
@@ -251,7 +251,7 @@ impl ArchiveScan<'_> {
             file.seek(SeekFrom::Start(place)).ok()?;
             let read = read_full(&mut file, &mut buffer).ok()?;
             let is_last = read < buffer.len();
-            // Signs near the end of the buffer are looked at with the next one.
+            // A signature near the end of the buffer is searched with the next buffer.
             let searched = if is_last {
                 read
             } else {
@@ -302,8 +302,8 @@ impl ArchiveScan<'_> {
         loop {
             let item = match archive.next_place() {
                 Ok(None) => return Ok(None),
-                // Members need not be those of records. A record that begins within
-                // one cannot be the first of the next range.
+                // A gzip member may hold several records. One that begins within a
+                // member cannot be the first of the next range.
                 Ok(Some(next)) if range.end <= next.byte && next.is_first => {
                     return Ok(Some(next.byte));
                 }
@@ -347,7 +347,7 @@ struct PendingRange {
     events: Receiver<RangeEvent>,
 }
 
-/// Items that are handed over together.
+/// Items that are sent together.
 #[derive(Default)]
 struct ItemBatch {
     items: Vec<ScanItem>,
@@ -355,7 +355,7 @@ struct ItemBatch {
 }
 
 impl ItemBatch {
-    /// Adds an item. Returns all of them when there are enough.
+    /// Adds an item. Returns all items if the batch is complete.
     fn add(&mut self, item: ScanItem) -> Option<Vec<ScanItem>> {
         self.bytes += item_bytes(&item);
         self.items.push(item);

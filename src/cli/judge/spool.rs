@@ -1,9 +1,9 @@
-//! Bytes that are written once and read later, by their places: in memory up to a
-//! bound, then in a temporary file without a name.
+//! Spool: entries of bytes that are appended once and read later. The latest are in
+//! memory, the others in a temporary file.
 //!
-//! A crawl of weeks has more requests than memory; where each of them is decided
-//! depends on a robots.txt that may stand at the end of the last file. Does not
-//! know what the bytes are.
+//! The requests of a long crawl may not fit in memory, and none can be judged before
+//! all files are read: its robots.txt may be at the end of the last one. Does not
+//! know what the entries are.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -12,36 +12,37 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use anyhow::Context as _;
 
-/// Bytes that are held before they are written to the file.
+/// Largest number of bytes in memory; more are written to the file.
 const MEMORY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Place of some bytes.
+/// Place of an entry in a [`Spool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SpoolPlace {
     start: u64,
     bytes: u32,
 }
 
-/// Bytes that are written once.
+/// Entries of bytes, each appended once and read any number of times.
 #[derive(Default)]
 pub(super) struct Spool {
-    /// Last bytes, which the file does not have yet.
+    /// Latest entries, which are not in the file yet.
     tail: Vec<u8>,
-    /// Place of the first of them.
+    /// Number of bytes before `tail`, which are all in the file.
     tail_start: u64,
     file: Option<File>,
+    /// Bound of a test in place of [`MEMORY_BYTES_MAX`].
     memory_bytes_max: Option<usize>,
 }
 
 impl Spool {
-    /// Appends bytes, and returns their place.
+    /// Appends an entry, and returns its place.
     ///
     /// # Errors
     ///
     /// The temporary file cannot be made or written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> anyhow::Result<SpoolPlace> {
-        // Written before it is too long, not after: an entry stands whole in memory
-        // or whole in the file.
+        // The tail is written before the entry is appended, so that no entry is partly
+        // in memory and partly in the file.
         if self.memory_bytes_max.unwrap_or(MEMORY_BYTES_MAX) < self.tail.len() + bytes.len() {
             self.write_tail()?;
         }
@@ -65,7 +66,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Returns the bytes of a place.
+    /// Returns the entry at `place`.
     ///
     /// # Errors
     ///
@@ -80,7 +81,8 @@ impl Spool {
             }
             (None, Some(file)) => {
                 let mut bytes = vec![0; length];
-                // At a place of its own: all cores read at the same time.
+                // Threads read at the same time, so the shared position of the file
+                // must not be used.
                 file.read_exact_at(&mut bytes, place.start)?;
                 Ok(Cow::Owned(bytes))
             }
@@ -93,7 +95,8 @@ fn missing() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }
 
-/// Opens a file that only this process can reach, and that is gone when it ends.
+/// Opens a temporary file that no other process can open, and that the system removes
+/// when this process ends.
 fn temporary_file() -> anyhow::Result<File> {
     let mut random = [0; 8];
     aws_lc_rs::rand::fill(&mut random)
@@ -105,7 +108,8 @@ fn temporary_file() -> anyhow::Result<File> {
     let file = opened
         .open(&path)
         .with_context(|| format!("cannot make {}; is TMPDIR right?", path.display()))?;
-    // Without a name nobody else opens it, and an end by a signal leaves nothing.
+    // A file without a name cannot be opened, and is removed even if this process is
+    // killed.
     std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     Ok(file)
 }

@@ -20,8 +20,8 @@ use crate::decision::snapshot::{CacheKey, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, Target};
 
-/// Requests that a core judges in a row: those that follow each other are often of
-/// one origin.
+/// Least number of requests that a core judges in a row: neighbours are often of one
+/// origin.
 const CHUNK: usize = 256;
 
 /// Place of the robots.txt files.

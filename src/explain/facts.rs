@@ -1,4 +1,4 @@
-//! Facts of a decision in words, one after the other, and its reason in a sentence.
+//! Facts about a decision as pairs of name and value, and the decision in one sentence.
 //!
 //! Does not know where they are shown: text from outside in them is made inert by
 //! whoever shows it.
@@ -17,7 +17,7 @@ use crate::inert::{inert, shell_word};
 pub(crate) struct Facts(pub(crate) Vec<(&'static str, String)>);
 
 impl Facts {
-    /// Gathers what there is to say of a decision.
+    /// Lists the facts about a decision.
     pub(crate) fn of(details: &DecisionDetails) -> Self {
         let mut facts = Self(Vec::new());
         facts.request(details);
@@ -31,7 +31,7 @@ impl Facts {
         facts
     }
 
-    /// Writes a line a fact.
+    /// Writes one line for each fact.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (name, value) in &self.0 {
             writeln!(out, "{name:<12} {}", inert(value))?;
@@ -250,7 +250,7 @@ pub(crate) fn effect_meaning(effect: &str) -> &'static str {
     }
 }
 
-/// Tells in one sentence what was decided about a URL, and why.
+/// Makes one sentence of a decision: URL, verdict, crawler, and the rule or reason.
 pub(crate) fn sentence(record: &StoredRecord) -> String {
     let ruling = &record.ruling;
     let verdict = match (ruling.verdict.as_str(), ruling.effect.as_str()) {

@@ -1,7 +1,7 @@
-//! Explanation of a decision: its row, what the row refers to, and whether deciding
-//! again gives the same.
+//! Explanation of a decision: its record, the values that the record refers to, and
+//! whether deciding again gives the same verdict.
 //!
-//! Does not know how it is printed.
+//! Does not know how an explanation is printed.
 
 pub(crate) mod facts;
 
@@ -20,8 +20,8 @@ use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
 
-/// Version of the members of a line: raised when one is gone or means something
-/// else, not when one is added.
+/// Version of the JSON of a decision in exports: raised when a member is removed or
+/// changes its meaning, not when one is added.
 const LINE_VERSION: u32 = 1;
 
 /// A decision record with everything that it refers to.
@@ -29,21 +29,22 @@ pub(crate) struct DecisionDetails {
     pub(crate) record: StoredRecord,
     /// Whether the row holds the values that were written.
     pub(crate) is_as_written: bool,
-    /// Body of its robots.txt, if there was one and the audit record has it.
+    /// Body of the robots.txt, if there was one and the audit record has it.
     pub(crate) body: Option<Bytes>,
     /// Policy, if it can be read.
     pub(crate) policy: Option<Policy>,
     /// Evidence of the decision made again, if it can be.
     pub(crate) evidence: Option<Arc<Evidence>>,
-    /// Whether deciding again gives the same; else why not, in words.
+    /// Result of deciding again: `Ok` if the verdict is the same, else a clause that
+    /// says what differs or why it could not be decided.
     pub(crate) again: Result<(), String>,
     /// Number of other decisions about the same URL; `None` if it was not counted in time.
     pub(crate) others: Option<u64>,
 }
 
 impl DecisionDetails {
-    /// Looks up what `record` refers to, and decides it again. Other decisions about its
-    /// URL are counted until `deadline`, if there is one.
+    /// Reads the values that `row` refers to, and decides it again. Counting other
+    /// decisions about the URL stops at `deadline`, if there is one.
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl DecisionDetails {
             .flatten();
         let all = match record.url.parse() {
             Ok(target) => reader.count_until(&of_url(UrlPattern::exact(&target)), deadline)?,
-            // Somebody changed it into what is no URL, and so no filter.
+            // The row was altered, and the text is no URL that could be searched for.
             Err(_) => Some(1),
         };
         Ok(Self {
@@ -105,7 +106,8 @@ impl DecisionDetails {
         Some(RobotsTxt::in_dialect(body, dialect.unwrap_or_default()))
     }
 
-    /// Reports whether the tokens are those that the User-Agent gives.
+    /// Reports whether the product tokens come from the User-Agent, and not from a
+    /// `crawler` entry of the configuration.
     pub(crate) fn is_known_by_user_agent(&self) -> bool {
         let stored = &self.record.crawler;
         let crawler = Crawler::parse(stored.user_agent.as_deref().unwrap_or_default());
@@ -120,12 +122,12 @@ impl DecisionDetails {
         serde_json::to_value(entry).ok()
     }
 
-    /// Returns the line of the agent by which the group binds.
+    /// Returns the line of the `User-agent` record by which the group binds the crawler.
     pub(crate) fn agent_line(&self) -> Option<u32> {
         self.evidence.as_ref()?.ruling.agent_line
     }
 
-    /// Makes the JSON: the row of `audit list`, and all that it refers to.
+    /// Makes the JSON: the row of `audit list`, with the values that it refers to.
     pub(crate) fn json(&self) -> Value {
         let mut row = row_json(&self.record);
         if let Some(snapshot) = &self.record.snapshot {
@@ -148,7 +150,7 @@ impl DecisionDetails {
     }
 }
 
-/// Adds how a robots.txt was fetched, and how long it holds, to its JSON.
+/// Adds result, times and token of the fetch of a robots.txt to its JSON.
 pub(crate) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
     robots["token"] = json!(snapshot.token);
     robots["result"] = json!(snapshot.result);
@@ -165,13 +167,13 @@ pub(crate) fn of_url(url: UrlPattern) -> DecisionFilter {
     }
 }
 
-/// Makes the object of a decision of the record `record`: that of `audit list`, and
-/// what else it rests on.
+/// Makes the JSON of a decision for exports: the row of `audit list`, with the id of its
+/// audit record, the credential, and the fetch of the robots.txt.
 pub(crate) fn decision_json(decision: &StoredRecord, record: &str) -> Value {
     let mut members = Map::new();
     members.insert("version".to_owned(), json!(LINE_VERSION));
     members.insert("record".to_owned(), json!(record));
-    // Behind the version, by which a program knows what follows.
+    // After the version, by which a program knows the other members.
     if let Value::Object(row) = row_json(decision) {
         members.extend(row);
     }

@@ -1,7 +1,7 @@
 //! Report of a bundle, for people who know nothing of robots.txt.
 //!
-//! It follows from its facts alone, the time at which it was made included, since a
-//! verification makes it again. Does not know how they are counted.
+//! The same facts always give the same page, with the same date: a verification makes
+//! the page again and compares it. Does not know how the facts are counted.
 
 use maud::{Markup, html};
 
@@ -47,8 +47,8 @@ pub(crate) fn bundle_page(report: &BundleReport) -> String {
     let frame = PageFrame {
         title: &title,
         when: &when,
-        // Neither the program that is running nor its time: whoever verifies the bundle
-        // would get another page.
+        // Version and date are those of the bundle, not those of this run: a verification
+        // must get the same page.
         program: &report.program,
         made_at: report.head.time,
         source: html! { "the record " (code(&report.record)) },
@@ -259,8 +259,8 @@ mod tests {
         ] {
             assert!(page.contains(told), "{told}: {page}");
         }
-        // Bundles that were handed over would not be verified any more: another page is
-        // another version of the form (`audit::bundle`).
+        // With another page, bundles made before could not be verified any more. A change
+        // of the page needs a new version of the format (`audit::bundle`).
         let digest = Digest::of(page.as_bytes()).to_string();
         assert_eq!(
             digest,

@@ -1,7 +1,6 @@
-//! Charts of a report, as SVG inside of the page.
+//! Charts as SVG inside a page: bars with labels, and parts in the order of the legend.
 //!
-//! Does not know what is counted: bars have labels, and parts in the order of the
-//! legend.
+//! Does not know what the bars count.
 
 use maud::{Markup, html};
 
@@ -28,7 +27,7 @@ const NAMES: u64 = 230;
 /// Room for what is said behind a bar.
 const BEHIND: u64 = 200;
 
-/// Kind of the parts of bars: the name in the legend, and the class of its colour.
+/// Part of the bars of a chart: its name in the legend, and its colour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChartPart {
     pub(crate) name: &'static str,
@@ -49,7 +48,7 @@ pub(crate) struct TimeBar {
 pub(crate) struct NamedBar {
     pub(crate) name: String,
     pub(crate) count: u64,
-    /// Text behind the bar.
+    /// Text to the right of the bar.
     pub(crate) note: String,
 }
 
@@ -151,8 +150,7 @@ fn bar_title(parts: &[ChartPart], bar: &TimeBar) -> String {
     format!("{}: {}", bar.label, texts.join(", "))
 }
 
-/// Draws the legend: each part with what it adds up to. What does not occur is left
-/// out.
+/// Draws the legend: each part with its sum. A part without a count is left out.
 fn legend(parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
     let sum = |at: usize| -> u64 { bars.iter().filter_map(|bar| bar.counts.get(at)).sum() };
     html! {
@@ -171,8 +169,8 @@ fn legend(parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
     }
 }
 
-/// Returns the next number from `count` on that people read well: 1, 2, 4 or 8 and
-/// zeros, which four lines divide; at least 4.
+/// Returns the top of the scale: the least of 4, 8, 12, 20, 40, 80, 120, 200 and so on
+/// that is not below `count`. Four lines divide each into round numbers.
 fn round_up(count: u64) -> u64 {
     let mut power: u64 = 1;
     loop {

@@ -213,8 +213,8 @@ fn shortest<'a>(old: &[&'a [u8]], new: &[&'a [u8]]) -> Option<Vec<DiffLine<'a>>>
 ///
 /// A diagonal is the number of lines of the old text less that of the new one.
 struct Furthest {
-    /// Of each number of differences d, the lines reached before it was searched, by
-    /// diagonal from -d to d.
+    /// Lines reached before the search with d differences, by diagonal from -d to d, for
+    /// each d.
     steps: Vec<Vec<usize>>,
 }
 

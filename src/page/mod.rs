@@ -1,7 +1,7 @@
-//! Pages for people, of HTML without scripts, links and pictures: reports, the frame
-//! around them, their charts, and the words in them.
+//! Pages for people, in HTML without scripts, links and pictures: reports, the frame
+//! around them, charts, and formatted text and numbers.
 //!
-//! Does not know who asks for one.
+//! Does not know which command or request a page is for.
 
 pub(crate) mod bundle_page;
 pub(crate) mod charts;
@@ -47,7 +47,7 @@ pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width";
-                // The page may be put on a server: links that are followed from it tell no one.
+                // The page may be put on a server: other sites must not learn its address.
                 meta name="referrer" content="no-referrer";
                 meta name="robots" content="noindex";
                 title { (frame.title) }

@@ -1,5 +1,5 @@
-//! Chart of requests over time: a bar for each hour, or for longer where there are
-//! many.
+//! Chart of requests over time: a bar for each hour, or for several hours if there would
+//! be too many bars.
 //!
 //! Does not know what the parts of a bar count.
 

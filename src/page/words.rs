@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::inert::inert;
 
-/// Characters of a text from outside that are shown.
+/// Most characters of a text from outside on a page.
 const TEXT_MAX: usize = 160;
 
 /// Returns a text from outside with at most `max` characters, the ones that control
@@ -25,7 +25,7 @@ pub(crate) fn foreign(text: &str) -> Markup {
     html! { bdi { (shown(text, TEXT_MAX)) } }
 }
 
-/// Shows a line of a robots.txt, a name of a program or a command.
+/// Shows a text from outside as code: a line of a robots.txt, a User-Agent, a command.
 pub(crate) fn code(text: &str) -> Markup {
     html! { code { bdi { (shown(text, TEXT_MAX)) } } }
 }
@@ -43,7 +43,7 @@ pub(crate) fn number(count: u64) -> String {
     text
 }
 
-/// Writes a number with a noun: in the plural, but for one.
+/// Writes a number with its noun, which is in the plural unless the number is one.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
@@ -61,7 +61,7 @@ fn plural(noun: &str) -> String {
     }
 }
 
-/// Writes a share of a whole in percent; nothing of nothing is none.
+/// Writes `part` in percent of `whole`; 0 % if both are 0.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();
@@ -74,7 +74,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Writes a number of bytes.
+/// Writes a number of bytes in decimal units: 1 kB is 1000 bytes.
 pub(crate) fn bytes(count: u64) -> String {
     let units = [
         ("TB", 1_000_000_000_000),
@@ -92,7 +92,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// Writes a time that passes, in microseconds.
+/// Writes a duration, given in microseconds, in the largest fitting unit.
 pub(crate) fn duration(micros: u64) -> String {
     let tenths = micros / 100_000;
     match tenths {
@@ -105,7 +105,7 @@ pub(crate) fn duration(micros: u64) -> String {
     }
 }
 
-/// Writes a time of a clock, to the minute.
+/// Writes a time in UTC, to the minute.
 pub(crate) fn minute(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M").to_string()
 }

@@ -1,6 +1,6 @@
-//! All that a report is about, gathered from the record.
+//! Data of a report, read from the record.
 //!
-//! Does not know how it is shown.
+//! Does not know how a report is laid out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -23,8 +23,8 @@ use crate::decision::record::StoredRuling;
 /// Findings of the verification that a report shows; the others are counted.
 const FINDINGS_MAX: usize = 10;
 
-/// Events that a report may be made from. A record with more has hosts that ask for
-/// less all the time, and shows those of the latest time.
+/// Most events of a report. A record with more has hosts that send 429 or 503 all the
+/// time, and the report has the latest.
 const EVENTS_MAX: usize = 10_000;
 
 /// Decisions that a report is about.
@@ -37,13 +37,13 @@ pub(super) struct ReportScope {
 }
 
 impl ReportScope {
-    /// Returns the scope of what `filter` chooses. Without an end it ends now, so
-    /// that the same report can be made again.
+    /// Returns the scope of the decisions that `filter` chooses, up to now if it has no
+    /// end.
     pub(super) fn new(filter: &DecisionFilter) -> Self {
         let made_at = clock::now();
         Self {
             filter: DecisionFilter {
-                // Without an end a second report of the same time would have other numbers.
+                // Without an end, the same report made later would have other numbers.
                 until: filter.until.or(Some(made_at)),
                 ..filter.clone()
             },
@@ -56,8 +56,8 @@ impl ReportScope {
         self.filter.host.as_deref()
     }
 
-    /// Returns the arguments by which the same decisions are chosen, a line each, so
-    /// that a page does not break them within a time.
+    /// Returns the command-line arguments that choose the same decisions. Each is on its
+    /// own line, so that a page does not break a line within a time.
     pub(super) fn arguments(&self) -> String {
         let mut text = String::new();
         if let Some(from) = self.filter.from {
@@ -73,7 +73,7 @@ impl ReportScope {
     }
 }
 
-/// All that a report is about.
+/// Data of a report.
 #[derive(Debug)]
 pub(super) struct ReportData {
     pub(super) scope: ReportScope,
@@ -90,15 +90,15 @@ pub(super) struct ReportData {
     pub(super) contact: Option<String>,
 }
 
-/// Sums over all that a report is about.
+/// Sums over all decisions of a report.
 #[derive(Debug, Default)]
 pub(super) struct ReportTotals {
     pub(super) sums: DecisionSums,
-    /// What was sent although robots.txt disallows it, by an override.
+    /// Requests that robots.txt disallows and an override allowed.
     pub(super) overridden: u64,
-    /// What was refused by a rule of a robots.txt.
+    /// Requests that a rule of a robots.txt refused.
     pub(super) by_rules: u64,
-    /// Bytes of what report mode let through.
+    /// Bytes of the responses to requests that report mode let through.
     pub(super) reported_bytes: u64,
     pub(super) hosts: u64,
     pub(super) crawlers: u64,
@@ -128,7 +128,7 @@ impl ReportTotals {
         totals
     }
 
-    /// Returns what was neither refused nor put off.
+    /// Returns the number of requests that were neither refused nor put off.
     pub(super) fn let_through(&self) -> u64 {
         let DecisionSums {
             requests,
@@ -140,7 +140,7 @@ impl ReportTotals {
     }
 }
 
-/// What verifying the decisions of a report found.
+/// Result of verifying the decisions of a report.
 #[derive(Debug)]
 pub(super) struct ReportCheck {
     pub(super) sums: Verification,
@@ -155,7 +155,7 @@ impl ReportCheck {
     fn of(reader: &AuditReader, filter: &DecisionFilter) -> Result<Self, AuditError> {
         let (mut findings, mut more_findings) = (Vec::new(), 0);
         let sums = verify(reader, filter, |finding| {
-            // A page of thousands would hide that there are any.
+            // A list of thousands would hide the rest of the report.
             if findings.len() < FINDINGS_MAX {
                 findings.push(finding);
             } else {

@@ -1,8 +1,8 @@
-//! Report about a time, for people who know nothing of robots.txt, and the page that
-//! one sends to the owner of a site.
+//! Report about a time span, for people who know nothing of robots.txt, and the page for
+//! the owner of a site.
 //!
-//! The page is one file of HTML without scripts and links. Does not know who asks for
-//! it.
+//! Each is one file of HTML without scripts and links. Does not know which command or
+//! request it is for.
 
 mod common;
 mod gathered;
@@ -38,7 +38,7 @@ pub(crate) struct Report {
     pub(crate) is_good: bool,
 }
 
-/// What a report states in numbers.
+/// Numbers of a report.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ReportSummary {
     /// Id of the record.
@@ -50,9 +50,9 @@ pub(crate) struct ReportSummary {
     pub(crate) requests: u64,
     let_through: u64,
     refused: u64,
-    /// Of those that were let through, what report mode let through.
+    /// Requests among `let_through` that would have been refused without report mode.
     reported: u64,
-    /// Of those that were let through, what an override allowed.
+    /// Requests among `let_through` that an override allowed.
     overridden: u64,
     later: u64,
     wait_ms: u64,

@@ -1,4 +1,4 @@
-//! The report about a time, for auditors and for whoever answers for a crawl.
+//! Report about a time span, for auditors and for operators.
 
 use maud::{Markup, html};
 

@@ -1,5 +1,5 @@
-//! The page for the owner of a site who asks who came: nothing of other hosts, and
-//! no address of a client.
+//! Page for the owner of a site who wants to know which crawlers came. It has nothing
+//! about other hosts, and no address of a client.
 
 use maud::{Markup, html};
 
@@ -93,7 +93,8 @@ fn refusals(data: &ReportData) -> Markup {
     }
 }
 
-/// Says what was sent although a rule disallows it: whoever asks is told.
+/// Shows how many requests were sent although a rule disallows them. The owner of the
+/// site has a right to know.
 fn against_rules(data: &ReportData) -> Markup {
     let ranked = data.ranked(|entry| match entry.ruling.effect.as_str() {
         "overridden" => entry.sums.requests,

@@ -33,8 +33,8 @@ pub(super) fn crawlers(data: &ReportData) -> Markup {
         names.entry(name).or_default().add(&entry.sums);
     }
     let mut names: Vec<_> = names.into_iter().collect();
-    // Stable, over a sorted map: equal counts stay in the order of their names, and a
-    // report made twice is the same.
+    // The sort is stable and the map is sorted by name: equal counts stay in that order,
+    // so that the same record always gives the same report.
     names.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.requests));
     html! {
         table {
@@ -66,7 +66,7 @@ pub(super) fn user_agents(data: &ReportData) -> Markup {
         *agents.entry(agent).or_default() += entry.requests;
     }
     let mut agents: Vec<_> = agents.into_iter().collect();
-    // As above: the same record gives the same page.
+    // Stable, as for crawlers: the same record always gives the same report.
     agents.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
     html! {
         table {
@@ -138,7 +138,7 @@ pub(super) fn other_reasons(data: &ReportData) -> Markup {
             found.1.push(&entry.host);
         }
     }
-    // Most reports have none: a title above nothing would puzzle their readers.
+    // Most reports have no such request, and need no empty table.
     if reasons.is_empty() {
         return html! {};
     }
@@ -184,7 +184,7 @@ fn reason(word: &str) -> &'static str {
 /// Draws how many requests each host got in its busiest minute.
 pub(super) fn speed_chart(speeds: &[HostSpeed]) -> Markup {
     let mut fastest: Vec<_> = speeds.iter().collect();
-    // By the busiest minute, not by requests: a site is hurt by what comes at once.
+    // By the busiest minute, not by all requests: load comes from requests at one time.
     fastest.sort_by_key(|speed| std::cmp::Reverse(speed.busiest_minute));
     let bar = |speed: &&HostSpeed| NamedBar {
         name: speed.host.to_string(),
@@ -206,7 +206,7 @@ pub(super) fn speed_chart(speeds: &[HostSpeed]) -> Markup {
     }
 }
 
-/// Lists how fast hosts were asked.
+/// Lists for each host the most requests in a minute, and the usual pause.
 pub(super) fn speeds(data: &ReportData) -> Markup {
     let speeds = &data.facts.speeds;
     html! {
@@ -230,14 +230,15 @@ pub(super) fn speeds(data: &ReportData) -> Markup {
     }
 }
 
-/// Lists when hosts asked for less.
+/// Lists the back-offs: when, at which host, and for how long.
 pub(super) fn back_offs(data: &ReportData) -> Markup {
     let events = |kind: &'static str| {
         data.back_offs
             .iter()
             .filter(move |event| event.kind == kind)
     };
-    // Their ends are left out: each row says until when.
+    // The ends of back-offs are events, too. They are left out, since each row has the
+    // time until which the host is left alone.
     let begun: Vec<_> = events("backoff_entered").collect();
     let released = events("backoff_released").count() as u64;
     html! {
@@ -255,7 +256,8 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
                         td class="t" { (minute(event.until)) }
                         td {
                             @match event.incidents {
-                                // Counted are those alone that say no time.
+                                // Incidents are counted for answers without
+                                // `Retry-After` only.
                                 0 => "as long as it asked",
                                 1 => "by our own rule",
                                 times => { "by our own rule, time " (number(times)) " in a row" }
@@ -272,9 +274,9 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
     }
 }
 
-/// Tells what is not known, and how much of it there is.
+/// Lists the hosts whose rules were not known, and what the record does not have.
 pub(super) fn unknown(data: &ReportData) -> Markup {
-    // The other reasons are known ones: somebody has said so.
+    // For all other reasons it is known who refused: the site or the operator.
     let is_unknown = |word: &str| matches!(word, "unreachable" | "undecided");
     let ranked = data.ranked(|entry| {
         let DecisionSums { requests, .. } = entry.sums;
@@ -309,7 +311,7 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
             "requests were refused for the address they would connect to; there is nothing to decide once more",
         ),
     ] {
-        // A fact that did not happen is no news.
+        // A count of zero is not worth a line.
         if 0 < count {
             facts.push(format!("{} {text}.", number(count)));
         }
@@ -378,6 +380,7 @@ pub(super) fn versions(data: &ReportData) -> Markup {
     }
 }
 
+/// Explains the answer to a fetch of a robots.txt.
 fn answer(status: Option<u16>, result: &str) -> String {
     let meaning = match result {
         "successful" => "the file was read",

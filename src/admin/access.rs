@@ -1,9 +1,9 @@
-//! Access to guarded pages: the token of a program or the session of a browser, and
-//! the fields by which pages stay among themselves.
+//! Access to guarded pages: the token of a program, the session of a browser, and the
+//! response fields that keep other sites away from the pages.
 //!
-//! RFC 9110 (section 11), RFC 7617 and RFC 6750 define how a request carries
-//! credentials, Fetch Metadata and RFC 6454 what a browser tells of where it comes
-//! from. Which pages there are, and which of them are open, is not known here.
+//! Requests carry credentials by RFC 9110 (section 11), RFC 7617 and RFC 6750. Browsers
+//! state the origin of a request by Fetch Metadata and RFC 6454. Does not know which
+//! pages there are, nor which of them are open.
 
 use std::sync::Arc;
 
@@ -58,8 +58,7 @@ const PRIVATE: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// Bytes of a form that is sent: pages ask for a URL or a robots.txt, of which
-/// RFC 9309, section 2.5, has 500 KiB read.
+/// Longest form, in bytes: room for a robots.txt of 500 KiB (RFC 9309, section 2.5).
 const FORM_BYTES_MAX: usize = 2 << 20;
 
 /// Field of the token of a session's forms.
@@ -112,7 +111,7 @@ impl Access {
         self.metrics.admin_refused.get_or_create(&label).inc();
     }
 
-    /// Finds out by what a request is let in.
+    /// Finds the token or the session of a request; `None` if it has neither.
     fn pass(&self, fields: &HeaderMap) -> Option<Pass> {
         // A field counts before a cookie: programs send it on purpose.
         if fields.contains_key(header::AUTHORIZATION) {
@@ -133,7 +132,7 @@ impl Access {
     }
 }
 
-/// What a request was let in by; `serve` hands it on with the request.
+/// Proof by which a request was let in: an extension of the request, for the pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pass {
     /// The token itself.
@@ -149,16 +148,16 @@ fn digest(token: &str) -> Digest {
 /// Reason why a request is not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AccessRefusal {
-    /// It has neither the token nor a session.
+    /// The request has neither the token nor a session.
     NoPass,
-    /// It would change something, and another site may have asked for it.
+    /// The request changes something, and another site may have made the browser send it.
     CrossSite {
         /// Origin of this listener, as the request was sent to it.
         own: String,
         /// Origin that the request names.
         sent: Option<String>,
     },
-    /// It is longer than any form of ours.
+    /// The form is longer than any form of the dashboard.
     FormTooLong,
 }
 

@@ -1,8 +1,7 @@
-//! `POST /api/v1/check`: asks first. For a crawler and many URLs the answer says of
-//! each what the proxy would decide, by which rule, and when a request for it could
-//! start.
+//! `POST /api/v1/check`: plans of requests that are not sent. For a crawler and many
+//! URLs, the answer has for each URL the decision, the rule, and the earliest start.
 //!
-//! Does not know how that is found out: `serve` hands over a [`PlanSource`].
+//! Does not know how a plan is made: `serve` passes a [`PlanSource`].
 
 use std::fmt;
 use std::pin::Pin;
@@ -134,13 +133,13 @@ struct PlanJson<'a> {
 /// Reason why a question is not answered.
 #[derive(Debug)]
 enum CheckRefusal {
-    /// It is not JSON, or not this JSON.
+    /// The body is not JSON, or has wrong members.
     Form(String),
-    /// It is too long.
+    /// The body is too long.
     Size,
-    /// Its content is not said to be JSON.
+    /// `Content-Type` is not that of JSON.
     MediaType,
-    /// Too many are being answered.
+    /// Too many questions are being answered.
     Busy,
 }
 

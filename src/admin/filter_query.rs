@@ -1,7 +1,8 @@
-//! Filters of decisions as they stand in the address of a page, and links that have
-//! them.
+//! Query strings of pages about decisions: conditions on decisions, and the place in
+//! the list.
 //!
-//! The names are those of `audit list`. Does not know how decisions are shown.
+//! The names of the conditions are the options of `audit list`. Does not know how
+//! decisions are shown.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use crate::audit::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern
 use crate::clock;
 use crate::decision::decide::Reason;
 
-/// Verdicts that can be asked for.
+/// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
-/// Effects that can be asked for.
+/// Words of the condition `effect`.
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
@@ -28,21 +29,21 @@ const NAMES: [&str; 9] = [
 /// Rows that a program can ask for at once.
 pub(super) const ROWS_MAX: usize = 1000;
 
-/// Longest value: as long a URL as the proxy takes.
+/// Longest value, in bytes: room for the longest URL that the proxy accepts.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Reason why a filter cannot be used.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub(super) enum InvalidFilter {
-    /// A parameter is not known.
+    /// The parameter does not exist.
     #[error("{0} cannot be asked for")]
     Unknown(String),
-    /// A value is not one of its parameter.
+    /// The parameter cannot have this value.
     #[error("{name}: {why}")]
     Value {
         /// Name of the parameter.
         name: &'static str,
-        /// What is wanted instead.
+        /// Description of a valid value, as a clause.
         why: String,
     },
 }
@@ -57,7 +58,8 @@ pub(super) struct DecisionQuery {
     pub(super) after: Option<u64>,
     /// Rows of a page, from 1 to [`ROWS_MAX`].
     pub(super) limit: Option<usize>,
-    /// First mistake in the place or in a name.
+    /// Latest mistake in a name, or in `before`, `after` or `limit`. The values of
+    /// conditions are checked by [`DecisionQuery::filter`].
     mistake: Option<InvalidFilter>,
 }
 
@@ -68,8 +70,10 @@ struct QueryValue {
 }
 
 impl DecisionQuery {
-    /// Reads the part of a target after `?`. Empty values are those of a form that
-    /// was not filled in.
+    /// Reads a query string, without its `?`.
+    ///
+    /// Parameters with an empty value are left out: a form sends its empty fields. So
+    /// are those longer than 64 KiB. Mistakes are kept for [`DecisionQuery::filter`].
     pub(super) fn parse(query: &str) -> Self {
         let mut parsed = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -83,7 +87,7 @@ impl DecisionQuery {
                     "before" => parsed.before = parsed.number("before", value),
                     "after" => parsed.after = parsed.number("after", value),
                     "limit" => parsed.set_limit(value),
-                    // Of the export.
+                    // The export reads this parameter itself.
                     "form" => {}
                     _ => parsed.mistake = Some(InvalidFilter::Unknown(name.into_owned())),
                 },
@@ -95,8 +99,8 @@ impl DecisionQuery {
     fn number(&mut self, name: &'static str, value: &str) -> Option<u64> {
         let number = value.parse().ok();
         if number.is_none() {
-            // Taken for none it would be the first page, and a program that pages on
-            // would never end.
+            // Without the error the answer would be the first page, and a program that
+            // reads page after page would never end.
             self.mistake = Some(InvalidFilter::Value {
                 name,
                 why: "the number of a decision is wanted".to_owned(),
@@ -117,7 +121,7 @@ impl DecisionQuery {
     }
 
     fn set(&mut self, name: &'static str, value: &str) {
-        // Of two values the last counts, as in a form that was changed.
+        // Of two values the last counts.
         self.values.retain(|entry| entry.name != name);
         self.values.push(QueryValue {
             name,
@@ -125,7 +129,7 @@ impl DecisionQuery {
         });
     }
 
-    /// Adds a condition.
+    /// Adds the condition `name`, or replaces its value.
     pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.set(name, value);
         self
@@ -142,7 +146,7 @@ impl DecisionQuery {
         !self.values.is_empty()
     }
 
-    /// Writes the conditions, without the place, behind `path`.
+    /// Makes the address of `path` with all conditions, but without the place.
     pub(super) fn behind(&self, path: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         for entry in &self.values {
@@ -154,7 +158,7 @@ impl DecisionQuery {
         }
     }
 
-    /// Writes the conditions and one more parameter behind `path`.
+    /// Makes the address of `path` with all conditions and one more parameter.
     pub(super) fn behind_with(&self, path: &str, name: &str, value: &str) -> String {
         let target = self.behind(path);
         let mark = if target.contains('?') { '&' } else { '?' };
@@ -164,11 +168,11 @@ impl DecisionQuery {
         format!("{target}{mark}{pair}")
     }
 
-    /// Makes the filter.
+    /// Makes the filter of all conditions.
     ///
     /// # Errors
     ///
-    /// [`InvalidFilter`] for the first value that is wrong.
+    /// [`InvalidFilter`] for an unknown parameter or an invalid value.
     pub(super) fn filter(&self) -> Result<DecisionFilter, InvalidFilter> {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
@@ -212,8 +216,8 @@ impl DecisionQuery {
     }
 }
 
-/// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or
-/// how long ago.
+/// Reads a time: RFC 3339; a date with or without a time of the day, in UTC; or how long
+/// ago (`90s`, `15m`, `1h`, `7d`). The error describes these forms.
 pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let wanted =
         "a time is wanted: 2026-11-22T10:00:00Z, 2026-11-22 (UTC), or how long ago: 1h, 7d";
@@ -229,6 +233,7 @@ pub(super) fn time(text: &str) -> Result<Timestamp, String> {
         .ok_or_else(|| wanted.to_owned())
 }
 
+/// Reads a whole number of seconds, minutes, hours or days.
 fn ago(text: &str) -> Option<Duration> {
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
     let parts = units.into_iter().find_map(|(unit, seconds)| {
@@ -242,7 +247,7 @@ fn ago(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    // Ours: a link has the filter that its page has.
+    // Ours.
     #[test]
     fn an_address_holds_any_value_and_reads_the_same_again() {
         let query = DecisionQuery::default()
@@ -258,7 +263,7 @@ mod tests {
         assert_eq!(DecisionQuery::default().behind("/decisions"), "/decisions");
     }
 
-    // Ours: a mistake is told, not answered with no rows.
+    // Ours: an empty list would hide the error.
     #[test]
     fn a_value_that_cannot_be_is_refused() {
         for query in [

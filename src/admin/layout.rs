@@ -83,9 +83,9 @@ pub(super) enum DashboardSection {
     Overview,
     /// The record.
     Decisions,
-    /// One host.
+    /// One host: robots.txt versions, rules, back-offs.
     Hosts,
-    /// Who asked.
+    /// Crawlers, by name.
     Crawlers,
     /// Hosts that are asked now.
     Queues,
@@ -93,7 +93,7 @@ pub(super) enum DashboardSection {
     Reports,
     /// A question about a URL.
     Test,
-    /// What is in force.
+    /// Configuration in force.
     Configuration,
 }
 

@@ -1,8 +1,7 @@
-//! Decisions as they are made, for all who watch. One task follows the record for all
-//! that watch with the same filter.
+//! Live streams of decisions, as server-sent events (HTML standard, section 9.2).
 //!
-//! Server-sent events are defined by the HTML standard (section 9.2). Does not know
-//! who may watch.
+//! One task queries the record for all watchers with the same filter. Does not know who
+//! may watch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,7 +24,7 @@ use crate::decision::record::StoredRecord;
 use crate::inert::append_json;
 use crate::metrics::Metrics;
 
-/// Watchers at a time. A connection is held for each.
+/// Most watchers at a time. Each holds a connection.
 const WATCHERS_MAX: usize = 16;
 /// Pause between two looks at the record: short for whoever watches.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -62,7 +61,7 @@ impl LiveForm {
     }
 }
 
-/// Which decisions somebody watches, and how they are sent.
+/// Question of a watcher: the decisions to send, and their form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveQuestion {
     pub(super) form: LiveForm,
@@ -76,15 +75,15 @@ struct LiveEvent {
     text: Vec<u8>,
 }
 
-/// Events of one look.
+/// Events of one query of the record.
 #[derive(Clone)]
 struct LiveLook {
     events: Arc<Vec<LiveEvent>>,
-    /// Decisions that were left out.
+    /// Number of decisions that were left out because there were too many.
     missed: u64,
 }
 
-/// Way of the looks to those who watch with one question.
+/// Channel to all watchers with one question.
 #[derive(Debug)]
 struct LiveFeed {
     question: LiveQuestion,
@@ -282,14 +281,14 @@ impl LiveSource {
     }
 }
 
-/// One who watches.
+/// Connection of one watcher.
 struct Watcher {
     parts: mpsc::Sender<BodyPart>,
     /// Number of the last decision that was sent.
     last: u64,
 }
 
-/// The client has gone.
+/// Error of sending to a client that has closed its connection.
 struct ClientGone;
 
 impl Watcher {

@@ -257,7 +257,7 @@ async fn accept<S>(
     }
 }
 
-/// What connections are served by.
+/// Server of the connections to the admin listener.
 #[derive(Clone)]
 struct AdminServer {
     base_path: Arc<str>,
@@ -267,8 +267,8 @@ struct AdminServer {
 }
 
 impl AdminServer {
-    /// Serves one connection, with TLS if there is a certificate. Programs of this
-    /// machine may go without: nobody else hears what they say.
+    /// Serves one connection, with TLS if there is a certificate. A connection from this
+    /// machine may do without TLS: it crosses no network.
     async fn serve(self, stream: TcpStream, place: AdminPlace) {
         let (Ok(peer), Ok(own)) = (stream.peer_addr(), stream.local_addr()) else {
             // The connection is over by now.
@@ -293,7 +293,7 @@ impl AdminServer {
         if is_handshake {
             let handshake = tokio::select! {
                 handshake = tls.accept(stream, HEADER_TIMEOUT) => handshake,
-                // A handshake that nobody goes on with holds a descriptor.
+                // Without the timeout an abandoned handshake would hold a descriptor.
                 () = place.displaced.cancelled() => return,
                 () = self.end.cancelled() => return,
             };
@@ -372,7 +372,7 @@ fn take_base_path<B>(base_path: &str, request: &mut Request<B>) {
         None => "/".to_owned(),
         Some('/') => rest.to_owned(),
         Some('?') => format!("/{rest}"),
-        // Another path that only begins alike.
+        // Another path that only has the same beginning.
         Some(_) => return,
     };
     let mut parts = request.uri().clone().into_parts();

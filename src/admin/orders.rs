@@ -1,12 +1,12 @@
-//! Orders of an operator: what a request to the admin listener changes.
+//! Orders of an operator: requests to the admin listener that change something.
 //!
-//! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host, and
-//! `POST /api/v1/audit/prune?before=TIME` removes old entries of the record;
-//! `POST /api/v1/audit/redact?request=JSON` takes client and URL away from some. All are
-//! recorded with who gave them.
+//! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host.
+//! `POST /api/v1/audit/prune?before=TIME` removes old entries of the record, and
+//! `POST /api/v1/audit/redact?request=JSON` removes client and URL from some. Each order
+//! is recorded with the operator's address.
 //!
-//! Does not know the scheduler, nor the record's files: `serve` hands over a
-//! [`BackOffRelease`], and the record.
+//! Does not know the scheduler ([`BackOffRelease`] is made by `serve`), nor the files of
+//! the record.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,13 +50,13 @@ pub(super) enum ReleaseRefusal {
     /// No reason is given, or one that cannot be listed.
     #[error("a reason is wanted: one line of text, {REASON_BYTES_MAX} bytes at most")]
     Reason,
-    /// The host may be asked.
+    /// The host is not in a back-off.
     #[error("{0} has no back-off that could be ended")]
     NoBackOff(Host),
 }
 
 impl ReleaseRefusal {
-    /// Returns the status of the answer that says so.
+    /// Returns the HTTP status of the refusal.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Host | Self::Reason => StatusCode::BAD_REQUEST,
@@ -66,14 +66,14 @@ impl ReleaseRefusal {
 }
 
 impl BackOffRelease {
-    /// Ends the back-off of the host that is called `host`, and returns that.
+    /// Ends the back-off of the host named `host`, and returns the host.
     ///
     /// # Errors
     ///
     /// [`ReleaseRefusal`].
     pub(super) fn release(&self, host: &str, order: ReleaseOrder) -> Result<Host, ReleaseRefusal> {
         let host = api::host(host).map_err(|_| ReleaseRefusal::Host)?;
-        // An auditor asks why a site was asked sooner than it wished.
+        // The record must show auditors why the site's wish for a pause was overridden.
         if !is_reason(&order.reason) {
             return Err(ReleaseRefusal::Reason);
         }
@@ -117,7 +117,7 @@ pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) 
 
 fn before(query: &str) -> Option<Timestamp> {
     let before: Option<Timestamp> = api::unescape(query.strip_prefix("before=")?)?.parse().ok();
-    // One that is to come would remove all that there is.
+    // A time in the future would remove every entry.
     before.filter(|before| *before <= clock::now())
 }
 

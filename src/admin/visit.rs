@@ -1,4 +1,5 @@
-//! Visit of a page: what its layout depends on beside the page itself.
+//! Visit of a page: the values of a request that the layout of every page depends on,
+//! such as theme and form token.
 //!
 //! Does not know any page, nor how a session was found.
 
@@ -19,7 +20,7 @@ pub(super) const THEME_COOKIE: &str = "politesse_theme";
 /// Colours of pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Theme {
-    /// Those of the system.
+    /// Colours of the browser's system.
     #[default]
     System,
     /// Dark text on a light ground.
@@ -41,7 +42,7 @@ impl Theme {
         }
     }
 
-    /// Finds the theme of a word; any other word stands for that of the system.
+    /// Finds the theme named `word`; an unknown word gives [`Theme::System`].
     pub(super) fn named(word: &str) -> Self {
         let found = Self::ALL.into_iter().find(|theme| theme.as_str() == word);
         found.unwrap_or_default()
@@ -80,7 +81,7 @@ impl Visit {
     }
 }
 
-/// Middleware: adds the [`Visit`] to a request. After the one that finds the session.
+/// Middleware: adds the [`Visit`] to a request. Runs after the one that adds a [`Pass`].
 pub(super) async fn begin_visit(
     State(state): State<VisitState>,
     mut request: Request,
@@ -89,7 +90,7 @@ pub(super) async fn begin_visit(
     let here = request.uri().path_and_query();
     let form_token = match request.extensions().get::<Pass>() {
         Some(Pass::Session(session)) => Some(session.form_token()),
-        // A program needs none: it sends its token on purpose.
+        // A program needs no form token: no other site can make it send a request.
         Some(Pass::Token) | None => None,
     };
     let visit = Visit {

@@ -35,7 +35,7 @@ const VALUE_MAX: usize = 4096;
 /// Query for the keys that somebody has set.
 const SET: &str = "keys=set";
 
-/// What the page shows.
+/// Data of the page.
 struct ConfigurationPage {
     in_force: Arc<ConfigurationInForce>,
     overrides: Vec<OverrideState>,
@@ -121,7 +121,7 @@ pub(crate) async fn api(
 enum KeyChoice {
     /// All keys.
     All,
-    /// Those with another source than the default.
+    /// Keys whose value is not the default.
     Set,
 }
 

@@ -34,7 +34,7 @@ const AGENT_MAX: usize = 200;
 /// Value of the filter for crawlers without a token.
 const NAMELESS: &str = "*";
 
-/// What the page shows.
+/// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
 struct CrawlersPage {
     from: Timestamp,

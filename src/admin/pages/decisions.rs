@@ -1,5 +1,5 @@
-//! `/decisions`: the record by filters, a page at a time, live, and to be downloaded.
-//! `/api/v1/decisions` is the same as JSON.
+//! `/decisions`: the decisions that meet a filter, as pages, as a live stream, and as a
+//! download. `/api/v1/decisions` has the same data as JSON.
 //!
 //! Does not know how decisions are found.
 
@@ -37,13 +37,14 @@ use crate::page::words::shown;
 
 /// Rows of a page.
 const ROWS: usize = 50;
-/// Time after which a page shows what was found so far: nobody waits for a page, and
-/// the next one goes on with the search.
+/// Time after which a page shows the rows found so far. The next page goes on with the
+/// search.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
 /// Longest time of an export.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Bytes of an export that are sent at a time.
 const EXPORT_PART: usize = 64 << 10;
+
 /// Shows a page of decisions.
 pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
@@ -58,7 +59,7 @@ pub(crate) async fn page(
         },
         Err(error) => Err(error.to_string()),
     };
-    // With the form and what was typed, so that it can be mended.
+    // An error is shown above the filled-in form, so that the user can correct it.
     let status = if found.is_ok() {
         StatusCode::OK
     } else {
@@ -110,7 +111,8 @@ async fn find(
         deadline: clock::instant() + SEARCH_TIME,
     };
     let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-        // Before the search, so that the live view goes on behind it without a gap.
+        // Read before the search: the live view begins after this number, and must not
+        // miss decisions made during the search.
         let newest = reader.seq_range()?.map_or(0, |range| range.last);
         let page = reader.decision_page(&filter, &bounds)?;
         Ok(FoundDecisions { newest, page })
@@ -229,7 +231,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
     }
 }
 
-/// Sends decisions of the filter as rows of the table, as they are made.
+/// Sends new decisions that meet the filter, as rows of the table.
 pub(crate) async fn stream(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -240,7 +242,7 @@ pub(crate) async fn stream(
     follow(&dashboard, LiveForm::Row, &long, asked).await
 }
 
-/// Sends decisions of the filter as JSON, as they are made.
+/// Sends new decisions that meet the filter, as JSON.
 pub(crate) async fn api_stream(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(long): Extension<LongAnswer>,
@@ -251,11 +253,11 @@ pub(crate) async fn api_stream(
     follow(&dashboard, LiveForm::Json, &long, asked).await
 }
 
-/// Question for a stream.
+/// Query of a stream.
 struct StreamQuery {
     query: DecisionQuery,
-    /// Number after which decisions are wanted: of the last one that a browser had
-    /// before its connection broke, or of the newest when its page was made.
+    /// Number of the decision after which the stream begins: the last one received
+    /// before the connection broke, or the newest when the page was made.
     last: Option<u64>,
 }
 
@@ -291,14 +293,14 @@ async fn follow(
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-/// Form of an export.
+/// Format of an export.
 #[derive(Debug, Clone, Copy)]
 enum DownloadForm {
     Csv,
     Jsonl,
 }
 
-/// Sends all decisions of the filter, the oldest first.
+/// Sends all decisions that meet the filter, the oldest first.
 pub(crate) async fn export(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -343,7 +345,7 @@ pub(crate) async fn export(
                 }
             })?;
             if !is_gone {
-                // Nobody is there any more if it fails.
+                // It fails only if the client has closed the connection.
                 part.send(&parts).unwrap_or_default();
             }
             Ok(())

@@ -22,7 +22,7 @@ const MESSAGE_MAX: usize = 500;
 /// State of the record.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RecordHealth {
-    /// What keeps it from being written or read, if anything does.
+    /// Error that keeps the record from being written or read, if there is one.
     problem: Option<String>,
     /// Numbers of the first and the last decision.
     first: Option<u64>,

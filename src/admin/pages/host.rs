@@ -44,7 +44,7 @@ const BACK_OFFS_MAX: usize = 20;
 /// Rules that are listed, those with most requests first.
 const RULES_MAX: usize = 100;
 
-/// What the page shows.
+/// Data of the page and of its JSON.
 #[derive(Serialize)]
 struct HostPage {
     host: String,
@@ -102,8 +102,9 @@ struct BackOffJson {
     kind: String,
     status: Option<u16>,
     until: Timestamp,
-    /// Who ended it, and the reason that was given.
+    /// Operator who ended the back-off, if one did.
     actor: Option<String>,
+    /// Reason that the operator gave.
     reason: Option<String>,
 }
 
@@ -411,7 +412,7 @@ impl HostPage {
         let Some(sha256) = &version.sha256 else {
             return html! { "none" };
         };
-        // What a version changed is told against the one before it of the same crawler.
+        // A version is compared with the previous one for the same crawler.
         let before = self
             .versions
             .get(at + 1..)

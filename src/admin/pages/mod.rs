@@ -1,7 +1,6 @@
-//! Pages of the dashboard, each with its twin in JSON: one value is gathered, and
-//! laid out or serialised.
+//! Pages of the dashboard. Each is made of one value, which `/api/v1` sends as JSON.
 //!
-//! Does not know who may see them.
+//! Does not know who may see a page.
 
 pub(super) mod configuration;
 pub(super) mod crawlers;
@@ -68,7 +67,7 @@ pub(super) struct Dashboard {
     pub(super) tracker: TaskTracker,
 }
 
-/// Answers that the record could not be asked.
+/// Answers that a query of the record failed: as a page with a `visit`, else as text.
 pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Response {
     let is_busy = matches!(
         error,

@@ -58,7 +58,7 @@ const PARTS: [ChartPart; 4] = [
     },
 ];
 
-/// What the overview shows.
+/// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
 struct OverviewPage {
     from: Timestamp,

@@ -1,7 +1,7 @@
-//! `/queues`: hosts at which requests wait, are in flight, or that are left alone, and
-//! the button that ends a back-off. `/api/v1/pace` is the same as JSON.
+//! `/queues`: hosts with requests that wait or are in flight, or in a back-off, and the
+//! button that ends a back-off. `/api/v1/pace` has the same data as JSON.
 //!
-//! Does not know why a host is asked slowly; the scheduler names the cause.
+//! Does not know what delays a request; the scheduler names the cause.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::pace::host_pace::{HostPace, HostPaces};
 use crate::page::words::{foreign, number};
 use politesse_robots::origin::Host;
 
-/// Hosts that are shown.
+/// Most hosts on the page.
 const HOSTS_MAX: usize = 200;
 
 /// Bytes of a form: a host, a reason whose bytes are all escaped, and the token.
 const FORM_BYTES_MAX: usize = 4096;
 
-/// Outcome of an order to end a back-off, as the page says it.
+/// Outcome of ending a back-off: its host, or why it was not ended.
 type ReleaseOutcome = Result<Host, ReleaseRefusal>;
 
-/// Shows the queues.
+/// Answers `GET /queues`.
 pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -39,7 +39,8 @@ pub(crate) async fn page(
     respond(&dashboard, &visit, None).await
 }
 
-/// Ends the back-off of the host in a form, and shows the queues.
+/// Answers `POST /queues`: ends the back-off of the host in the form, and shows the page
+/// with the outcome. The form's token was checked by `access`.
 pub(crate) async fn release(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
@@ -76,7 +77,7 @@ async fn respond(
     outcome: Option<ReleaseOutcome>,
 ) -> Response {
     let paces = dashboard.pace.clone();
-    // Hundreds of thousands of hosts take a while.
+    // Sorting hundreds of thousands of hosts would block other requests.
     let gathered = spawn_blocking(move || HostPaces::first((paces.0)(), HOSTS_MAX));
     let Ok(paces) = gathered.await else {
         let text = "The hosts cannot be listed now.";
@@ -153,7 +154,7 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
 /// Makes the form that ends the back-off of a host.
 fn release_form(visit: &Visit, host: &str) -> Markup {
     html! {
-        // Folded, so that no slip of the pointer ends a back-off.
+        // The form is folded, so that one wrong click does not end a back-off.
         details class="release" {
             summary { "End it" }
             form method="post" action=(visit.link("/queues")) {

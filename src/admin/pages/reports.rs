@@ -42,7 +42,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 /// Reason why there is no report, or no bundle.
 #[derive(Debug, Error)]
 enum ReportFailure {
-    /// A value of the question is wrong.
+    /// The query string is invalid.
     #[error(transparent)]
     Filter(#[from] InvalidFilter),
     /// A condition is not one of reports.
@@ -51,7 +51,7 @@ enum ReportFailure {
     /// The page for the owner of a site is about one host.
     #[error("host: the page for the owner of a site wants one")]
     NoHost,
-    /// All places are taken.
+    /// Another report is being made.
     #[error("somebody else is making one; try again in a moment")]
     Busy,
     /// The bundle takes more memory than it may.

@@ -152,11 +152,11 @@ fn form(visit: &Visit, query: &TestQuery) -> Markup {
     }
 }
 
-/// Answers a question.
+/// Makes the answer to the form.
 ///
 /// # Errors
 ///
-/// What is wrong with it, in words.
+/// Sentence about a field that is invalid.
 async fn answer(
     dashboard: &Dashboard,
     arrival: &AdminArrival,

@@ -403,7 +403,7 @@ impl EndingParts {
             decision,
             seq: self.seq,
             bytes: self.bytes,
-            outcome: joint.outcome(outcome),
+            outcome: joint.outcome(&outcome),
         };
         Ok(values.leaf(bytes))
     }

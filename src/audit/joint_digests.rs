@@ -13,7 +13,7 @@ use crate::decision::digest::{CanonicalBytes, Digest};
 const ENTRY_BYTES: usize = 128;
 
 /// Rows under the context of a decision.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContextRefs {
     pub(super) crawler: DictionaryRef,
     pub(super) method: DictionaryRef,
@@ -22,7 +22,7 @@ pub(super) struct ContextRefs {
 }
 
 /// Numbers of an ending, and the rows under it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutcomeRefs {
     pub(super) status: Option<i64>,
     pub(super) sent: i64,
@@ -72,7 +72,7 @@ impl JointDigests {
     }
 
     /// Returns the digest of the outcome of an exchange.
-    pub(super) fn outcome(&mut self, refs: OutcomeRefs) -> Digest {
+    pub(super) fn outcome(&mut self, refs: &OutcomeRefs) -> Digest {
         let id = |row: DictionaryRef| row.id;
         let key = JointKey::Outcome([
             refs.status,

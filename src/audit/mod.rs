@@ -83,6 +83,7 @@ mod wal;
 mod ballast;
 mod dictionary;
 pub mod head;
+mod latest;
 mod leaf_path;
 mod part_tree;
 mod parts;

@@ -14,6 +14,8 @@ mod kept;
 
 mod later;
 
+mod latest;
+
 mod numbers;
 
 mod order;

@@ -16,6 +16,7 @@ use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, R
 use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
 use super::interning::InternedValues;
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
+use super::latest::{DecisionRows, LatestDecision, LatestEnding};
 use super::leaf::{
     DecisionValues, EndingValues, LeafRun, LostRange, PersonalValues, RecordId, SALT_BYTES,
 };
@@ -29,8 +30,8 @@ use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot
 use super::sealing::NewSeal;
 use super::sequence::{Sequence, write_lost};
 use super::tasks::PendingProcessEvent;
-use crate::decision::decide::Evidence;
-use crate::decision::digest::CanonicalBytes;
+use crate::decision::decide::{Evidence, Policy};
+use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
 use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off::{BackOffChange, BackOffEvent};
@@ -134,17 +135,9 @@ impl<'a> AuditTransaction<'a> {
         let seq = self.take(seq);
         let evidence = &record.evidence;
         let inquiry = &evidence.inquiry;
-        let client = self.intern_client(record)?;
-        let crawler = self.intern_crawler(record)?;
-        let method = self.intern_term(&inquiry.method)?;
-        let (origin, snapshot) = self.intern_origin_and_snapshot(&record.evidence)?;
-        let ruling = self.intern_ruling(record)?;
-        let policy = self
-            .memory
-            .interned
-            .policy(&self.transaction, &evidence.policy)?;
+        let rows = self.decision_rows(record)?;
         self.memory.rollup.enter(&self.transaction, seq)?;
-        self.note_for_searches(seq, record, origin)?;
+        self.note_for_searches(seq, record, rows.origin)?;
         let forms = &self.plan.forms;
         let sent_path = inquiry.target.path_and_query();
         let path = forms.path(sent_path);
@@ -155,46 +148,88 @@ impl<'a> AuditTransaction<'a> {
         let salt = self.memory.salts.next()?;
         let commitment = PersonalValues {
             salt: &salt,
-            client: client.sha256,
-            origin: origin.sha256,
+            client: rows.client.sha256,
+            origin: rows.origin.sha256,
             path: path.as_bytes(),
             reading: reading.as_deref().map(str::as_bytes),
         }
         .commitment(&mut self.memory.bytes);
-        let joint = self.memory.joint_digests(self.plan.record);
+        let context = self.context_digest(&rows.context);
         let leaf = DecisionValues {
             seq,
             time_us,
             wait_ms,
             commitment,
-            context: joint.context(&ContextRefs {
-                crawler,
-                method,
-                ruling,
-                policy,
-            }),
-            snapshot: snapshot.map(|snapshot| snapshot.sha256),
+            context,
+            snapshot: rows.snapshot.map(|snapshot| snapshot.sha256),
         }
         .leaf(&mut self.memory.bytes);
-        let snapshot = snapshot.map(|snapshot| snapshot.id);
         self.insert_decision.execute(params![
             seq,
             time_us,
-            client.id,
-            crawler.id,
-            method.id,
-            origin.id,
+            rows.client.id,
+            rows.context.crawler.id,
+            rows.context.method.id,
+            rows.origin.id,
             path,
-            ruling.id,
+            rows.context.ruling.id,
             reading,
             wait_ms,
-            policy.id,
-            snapshot,
+            rows.context.policy.id,
+            rows.snapshot.map(|snapshot| snapshot.id),
             salt.as_slice(),
             leaf.as_bytes().as_slice(),
         ])?;
         self.leaves.push(LeafRun::of_entry(seq, leaf));
+        self.memory.latest_decision = Some(LatestDecision {
+            record: record.clone(),
+            rows,
+            context,
+        });
         Ok(())
+    }
+
+    /// Finds or writes the rows that a decision refers to.
+    fn decision_rows(&mut self, record: &Record) -> rusqlite::Result<DecisionRows> {
+        let latest = self.memory.latest_decision.as_ref();
+        let shared = latest.map(|latest| latest.shared_with(record));
+        let known = shared.unwrap_or_default();
+        let inquiry = &record.evidence.inquiry;
+        let policy = &record.evidence.policy;
+        let (origin, snapshot) = self.intern_origin_and_snapshot(&record.evidence)?;
+        Ok(DecisionRows {
+            client: known
+                .client
+                .map_or_else(|| self.intern_client(record), Ok)?,
+            origin,
+            snapshot,
+            context: ContextRefs {
+                crawler: known
+                    .crawler
+                    .map_or_else(|| self.intern_crawler(record), Ok)?,
+                method: known
+                    .method
+                    .map_or_else(|| self.intern_term(&inquiry.method), Ok)?,
+                ruling: known
+                    .ruling
+                    .map_or_else(|| self.intern_ruling(record), Ok)?,
+                policy: known
+                    .policy
+                    .map_or_else(|| self.intern_policy(policy), Ok)?,
+            },
+        })
+    }
+
+    /// Returns the digest of the context of a decision.
+    fn context_digest(&mut self, context: &ContextRefs) -> Digest {
+        let latest = self.memory.latest_decision.as_ref();
+        match latest.filter(|latest| latest.rows.context == *context) {
+            Some(latest) => latest.context,
+            None => {
+                let joint = self.memory.joint_digests(self.plan.record);
+                joint.context(context)
+            }
+        }
     }
 
     /// Writes the ending of a decision.
@@ -206,44 +241,64 @@ impl<'a> AuditTransaction<'a> {
         let (decision, seq) = (signed(numbers.decision), self.take(numbers.seq));
         // Before the ending is there: it is no entry of the part before.
         self.memory.rollup.enter(&self.transaction, seq)?;
-        let directives = outcome
-            .seen
-            .as_ref()
-            .map(|seen| self.intern_directives(seen));
-        let directives = directives.transpose()?;
-        let error = outcome
-            .error
-            .map(|error| self.intern_term(error))
-            .transpose()?;
-        let (status, sent) = (outcome.status.map(i64::from), i64::from(outcome.sent));
+        let refs = self.outcome_refs(outcome)?;
+        let digest = self.outcome_digest(outcome, &refs);
         let bytes = signed(outcome.bytes);
-        let joint = self.memory.joint_digests(self.plan.record);
         let leaf = EndingValues {
             decision,
             seq,
             bytes,
-            outcome: joint.outcome(OutcomeRefs {
-                status,
-                sent,
-                directives,
-                error,
-            }),
+            outcome: digest,
         }
         .leaf(&mut self.memory.bytes);
         self.insert_ending.execute(params![
             decision,
             seq,
-            status,
-            sent,
-            directives.map(|directives| directives.id),
+            refs.status,
+            refs.sent,
+            refs.directives.map(|directives| directives.id),
             bytes,
-            error.map(|error| error.id),
+            refs.error.map(|error| error.id),
             leaf.as_bytes().as_slice(),
         ])?;
         self.leaves.push(LeafRun::of_entry(seq, leaf));
         self.memory
             .rollup
             .note_ending(&self.transaction, decision, seq)
+    }
+
+    /// Finds or writes the rows that an ending refers to.
+    fn outcome_refs(&mut self, outcome: &ExchangeEnd) -> rusqlite::Result<OutcomeRefs> {
+        let latest = self.memory.latest_ending.as_ref();
+        let same = latest.filter(|latest| latest.seen == outcome.seen);
+        let known = same.and_then(|latest| latest.refs.directives);
+        let directives = match (known, &outcome.seen) {
+            (Some(known), _) => Some(known),
+            (None, Some(seen)) => Some(self.intern_directives(seen)?),
+            (None, None) => None,
+        };
+        let error = outcome.error.map(|error| self.intern_term(error));
+        Ok(OutcomeRefs {
+            status: outcome.status.map(i64::from),
+            sent: i64::from(outcome.sent),
+            directives,
+            error: error.transpose()?,
+        })
+    }
+
+    /// Returns the digest of an outcome, whose rows are `refs`.
+    fn outcome_digest(&mut self, outcome: &ExchangeEnd, refs: &OutcomeRefs) -> Digest {
+        let latest = self.memory.latest_ending.as_ref();
+        if let Some(latest) = latest.filter(|latest| latest.refs == *refs) {
+            return latest.outcome;
+        }
+        let digest = self.memory.joint_digests(self.plan.record).outcome(refs);
+        self.memory.latest_ending = Some(LatestEnding {
+            seen: outcome.seen.clone(),
+            refs: *refs,
+            outcome: digest,
+        });
+        digest
     }
 
     /// Notes that the entries up to a number are removed, by later transactions.
@@ -474,6 +529,10 @@ impl<'a> AuditTransaction<'a> {
             .intern(&self.transaction, &DIRECTIVES, encode)
     }
 
+    fn intern_policy(&mut self, policy: &Policy) -> rusqlite::Result<DictionaryRef> {
+        self.memory.interned.policy(&self.transaction, policy)
+    }
+
     fn intern_term(&mut self, text: &str) -> rusqlite::Result<DictionaryRef> {
         let encode = |bytes: &mut CanonicalBytes| bytes.bytes(text.as_bytes());
         self.memory
@@ -512,6 +571,8 @@ fn write_list<T: Serialize>(bytes: &mut CanonicalBytes, list: impl IntoIterator<
 pub(super) struct WriterMemory {
     interned: InternedValues,
     joint: Option<JointDigests>,
+    latest_decision: Option<LatestDecision>,
+    latest_ending: Option<LatestEnding>,
     order: ClockOrder,
     part: OpenPart,
     rollup: OpenRollup,

@@ -55,7 +55,7 @@ impl Effect {
 }
 
 /// Decision that is about to be recorded.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Record {
     /// Address that the request came from.
     pub client: IpAddr,

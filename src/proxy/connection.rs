@@ -137,6 +137,7 @@ impl ClientConnection {
                 credential: None,
                 end: slot.client_end.clone(),
                 tally: slot.group.tally.clone(),
+                latest_origin: Arc::default(),
             },
             slot,
             activity: Arc::default(),

@@ -46,6 +46,8 @@ pub mod client_pages;
 
 pub mod request;
 
+pub mod latest_origin;
+
 pub mod upload;
 
 pub mod max_forwards;

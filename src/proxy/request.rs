@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use super::crawler_table::{CrawlerTable, KnownCrawler, RequestSender};
 use super::credentials::{AuthMode, VerifiedCredential};
 use super::fields;
+use super::latest_origin::LatestOrigin;
 use super::max_forwards;
 use super::own_name::is_named;
 use super::places::{ConnectionPlace, RequestPlace};
@@ -67,6 +68,8 @@ pub struct ConnectionInfo {
     pub end: ClientEnd,
     /// Counts of its requests, if somebody wants them.
     pub tally: Option<Arc<Tally>>,
+    /// Origin of the latest request.
+    pub latest_origin: Arc<LatestOrigin>,
 }
 
 /// A request that was read: the inquiry to decide, and the message to send if
@@ -172,23 +175,21 @@ fn refuse_own_name(
 fn target(parts: &Parts, connection: &ConnectionInfo) -> Result<Target, MalformedRequest> {
     match &connection.opened_for {
         Some(origin) => inner_target(parts, origin),
-        None => absolute_target(parts),
+        None => absolute_target(parts, &connection.latest_origin),
     }
 }
 
 /// Reads the target of a request on the proxy's own port, which must be a whole
 /// URL (RFC 9112, section 3.2.2). `Host` is written anew, but must be valid.
-fn absolute_target(parts: &Parts) -> Result<Target, MalformedRequest> {
+fn absolute_target(parts: &Parts, latest: &LatestOrigin) -> Result<Target, MalformedRequest> {
     let (Some(scheme), Some(authority)) = (parts.uri.scheme_str(), parts.uri.authority()) else {
         return Err(MalformedRequest::NotAbsolute);
     };
     // A `Host` that says the same needs no reading of its own.
-    let mut hosts = parts.headers.get_all(HOST).iter();
-    let first = hosts.next().filter(|_| hosts.next().is_none());
-    if first.is_none_or(|host| host != authority.as_str()) {
+    if single_host(&parts.headers).is_none_or(|host| host != authority.as_str()) {
         host(parts)?;
     }
-    let origin = Origin::new(scheme.parse()?, authority.as_str())?;
+    let origin = latest.read(scheme.parse()?, authority.as_str())?;
     path_under(origin, &parts.uri)
 }
 
@@ -204,7 +205,11 @@ fn inner_target(parts: &Parts, origin: &Origin) -> Result<Target, MalformedReque
     } else if is_http2 {
         return Err(MalformedRequest::Host);
     }
-    if let Some(host) = host(parts)? {
+    // A `Host` that is written as the origin's needs no reading of its own.
+    let is_own = |host: &HeaderValue| origin.is_authority(host.as_bytes());
+    if !single_host(&parts.headers).is_some_and(is_own)
+        && let Some(host) = host(parts)?
+    {
         same_origin(origin, &Origin::new(origin.scheme(), host)?)?;
     }
     let path = uri.path_and_query();
@@ -253,17 +258,21 @@ fn host(parts: &Parts) -> Result<Option<&str>, MalformedRequest> {
     only_host(&parts.headers).map(Some)
 }
 
+/// Returns the value of `Host`, if there is one such field and no more.
+fn single_host(fields: &HeaderMap) -> Option<&HeaderValue> {
+    let mut values = fields.get_all(HOST).iter();
+    let first = values.next();
+    first.filter(|_| values.next().is_none())
+}
+
 /// Returns the value of the one `Host` field (RFC 9112, section 3.2).
 ///
 /// # Errors
 ///
 /// [`MalformedRequest`] if there is none, there are two, or it is no host.
 pub fn only_host(fields: &HeaderMap) -> Result<&str, MalformedRequest> {
-    let mut values = fields.get_all(HOST).iter();
-    let (Some(host), None) = (values.next(), values.next()) else {
-        return Err(MalformedRequest::Host);
-    };
-    let host = host.to_str().map_err(|_| MalformedRequest::Host)?;
+    let field = single_host(fields).ok_or(MalformedRequest::Host)?;
+    let host = field.to_str().map_err(|_| MalformedRequest::Host)?;
     match Origin::new(Scheme::Http, host) {
         Ok(_) => Ok(host),
         Err(InvalidTarget::UserInformation) => Err(InvalidTarget::UserInformation.into()),
@@ -382,6 +391,7 @@ mod tests {
             credential: None,
             end: ClientEnd::default(),
             tally: None,
+            latest_origin: Arc::default(),
         }
     }
 

@@ -108,7 +108,10 @@ impl Turn {
     /// reports a back-off to the listener.
     pub fn record_response<B>(&self, host: &Host, response: &Response<B>) {
         let status = response.status().as_u16();
-        let retry_after = retry_after(response.headers(), clock::now());
+        // Only such a status starts a pause; most responses need no look at a clock.
+        let retry_after = asks_for_less(status)
+            .then(|| retry_after(response.headers(), clock::now()))
+            .flatten();
         let report = match self.record_status(status, retry_after) {
             BackOffUpdate::None => return,
             BackOffUpdate::Entered | BackOffUpdate::Extended => BackOffReport::Entered(status),

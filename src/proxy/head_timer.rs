@@ -30,7 +30,8 @@ pub struct HeadTimer<S> {
     activity: Arc<ConnectionActivity>,
     limit: Duration,
     /// When the head that is awaited began: for the first one, the connection.
-    begun_at: Instant,
+    /// `None` for a head of which no part was waited for yet.
+    begun_at: Option<Instant>,
     /// Number of requests before the head of which a part has come.
     head_after: Option<usize>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -51,7 +52,7 @@ impl<S> HeadTimer<S> {
             server,
             activity,
             limit,
-            begun_at: clock::instant(),
+            begun_at: Some(clock::instant()),
             head_after: None,
             timer: None,
             is_flushed: true,
@@ -67,7 +68,7 @@ impl<S> HeadTimer<S> {
             // The first head has the time of the connection: a client that is
             // silent until then has had it.
             if requests != 0 {
-                self.begun_at = clock::instant();
+                self.begun_at = None;
             }
             self.activity.set_half_head(true);
         }
@@ -78,7 +79,9 @@ impl<S> HeadTimer<S> {
         if self.head_after != Some(self.activity.requests()) {
             return Poll::Pending;
         }
-        let ends_at = self.begun_at + self.limit;
+        // Most heads come in one piece, and need no time.
+        let begun_at = *self.begun_at.get_or_insert_with(clock::instant);
+        let ends_at = begun_at + self.limit;
         let start = || Box::pin(tokio::time::sleep_until(ends_at));
         self.timer.get_or_insert_with(start).as_mut().poll(cx)
     }

@@ -91,8 +91,8 @@ impl Default for WindowTable {
 }
 
 impl WindowTable {
-    /// Returns the window of a pair, which begins now if there is none, or if it
-    /// is over. At most `pairs_max` are remembered.
+    /// Returns the window of a pair, which begins now if there is none. At most
+    /// `pairs_max` are remembered.
     fn window(&mut self, pair: u64, pairs_max: usize) -> &mut NameWindow {
         if self.is_over || pairs_max <= self.young.len() * 2 {
             let young = mem::take(&mut self.young);
@@ -101,18 +101,14 @@ impl WindowTable {
                 ..Self::default()
             };
         }
-        let window = match self.young.entry(pair) {
+        match self.young.entry(pair) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 self.is_over = WINDOW <= self.since.age();
                 let before = self.old.remove(&pair);
                 place.insert(before.unwrap_or_else(NameWindow::new))
             }
-        };
-        if WINDOW <= window.since.age() {
-            *window = NameWindow::new();
         }
-        window
     }
 }
 
@@ -147,6 +143,11 @@ impl NameLimiter {
         let window = table.window(pair, PAIRS_MAX / SHARDS);
         if window.names.contains(&hash) {
             return Ok(());
+        }
+        // A window that is over ends with the next new token: without one, nobody
+        // makes up tokens.
+        if WINDOW <= window.since.age() {
+            *window = NameWindow::new();
         }
         if self.most.get() <= window.names.len() {
             self.refused.inc();

@@ -159,7 +159,7 @@ impl Annotator {
         let conditional = ConditionalRequest {
             method: &request.head.method,
             target: &request.evidence.inquiry.target,
-            tokens: &tokens,
+            crawler: request.crawler(),
             fields: &request.head.headers,
         };
         let reading = AnnotationContext {

@@ -21,6 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::decision::digest::Digest;
 use politesse_directives::{AnnotationState, SavedDirectives};
+use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
 /// The longest validator that is kept, in bytes.
@@ -56,8 +57,8 @@ pub struct ConditionalRequest<'a> {
     pub method: &'a Method,
     /// URL.
     pub target: &'a Target,
-    /// Product tokens of the crawler: a page may say something else to each.
-    pub tokens: &'a [&'a str],
+    /// Crawler: a page may say something else to each name.
+    pub crawler: &'a Crawler,
     /// Fields, as sent to the origin.
     pub fields: &'a HeaderMap,
 }
@@ -107,11 +108,9 @@ impl ConditionalRequest<'_> {
     fn hash_with(&self, state: &RandomState) -> u64 {
         let mut hasher = state.build_hasher();
         self.target.hash(&mut hasher);
-        for token in self.tokens {
-            for byte in token.bytes() {
-                hasher.write_u8(byte.to_ascii_lowercase());
-            }
-            hasher.write_u8(b'\n');
+        let names = self.crawler.candidates().iter();
+        for name in names.chain(self.crawler.unlisted()) {
+            name.hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -353,13 +352,13 @@ mod tests {
     /// A GET.
     fn asked<'a>(
         target: &'a Target,
-        tokens: &'a [&'a str],
+        crawler: &'a Crawler,
         fields: &'a HeaderMap,
     ) -> ConditionalRequest<'a> {
         ConditionalRequest {
             method: &Method::GET,
             target,
-            tokens,
+            crawler,
             fields,
         }
     }
@@ -412,12 +411,14 @@ mod tests {
     fn another_crawler_and_another_url_ask_for_another_page() {
         let fields = HeaderMap::new();
         let pages = AnnotationCache::new(0, Gauge::default());
-        let key =
-            |url: &str, tokens: &[&str]| pages.key(&asked(&url.parse().unwrap(), tokens, &fields));
-        assert_eq!(key("http://h/a", &["Foo"]), key("http://h/a", &["foo"]));
-        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &["Bar"]));
-        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/a", &[]));
-        assert_ne!(key("http://h/a", &["Foo"]), key("http://h/b", &["Foo"]));
+        let key = |url: &str, agent: &str| {
+            let (target, crawler) = (url.parse().unwrap(), Crawler::parse(agent));
+            pages.key(&asked(&target, &crawler, &fields))
+        };
+        assert_eq!(key("http://h/a", "Foo"), key("http://h/a", "foo"));
+        assert_ne!(key("http://h/a", "Foo"), key("http://h/a", "Bar"));
+        assert_ne!(key("http://h/a", "Foo"), key("http://h/a", ""));
+        assert_ne!(key("http://h/a", "Foo"), key("http://h/b", "Foo"));
     }
 
     // Invariant 8 (ARCHITECTURE.md): what is kept is bounded, whatever origins
@@ -444,7 +445,8 @@ mod tests {
             let annotation = collector.annotation();
             assert!(1500 < annotation.known().bytes());
             let (target, none) = (url.parse().unwrap(), HeaderMap::new());
-            let asked = asked(&target, &[], &none);
+            let crawler = Crawler::parse("");
+            let asked = asked(&target, &crawler, &none);
             pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
         }
         let kept = pages.pages();
@@ -467,7 +469,8 @@ mod tests {
         };
         let known = DirectiveCollector::new(reading).annotation();
         let (target, none) = ("http://h/".parse().unwrap(), HeaderMap::new());
-        let asked = asked(&target, &[], &none);
+        let crawler = Crawler::parse("");
+        let asked = asked(&target, &crawler, &none);
         let tagged = map(&[("etag", "\"a\"")]);
         pages.keep(&asked, StatusCode::OK, &tagged, known.known());
         assert!(pages.recall(&asked, &tagged).is_some());

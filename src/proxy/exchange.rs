@@ -162,8 +162,11 @@ impl Proxy {
         turns.mark_sent();
         let (head, upload) = (&request.outgoing, turns.watch_upload(request.upload));
         let mut counted = turns.counting(&mut completion.sent);
-        let sent = self.upstream.forward(permit, head, upload, &mut counted);
-        let response = sent.await?;
+        // Awaited where it is made: a future in a variable is moved once more.
+        let response = self
+            .upstream
+            .forward(permit, head, upload, &mut counted)
+            .await?;
         turns.record_response(&response);
         let annotation = AnnotationRequest {
             evidence: &evidence,

@@ -168,6 +168,12 @@ metrics! {
     fleet_nodes: Gauge;
     /// Nodes of the fleet that were heard of within a lease.
     fleet_live_nodes: Gauge;
+    /// Nodes of the fleet that were heard of, and have another configuration than this one.
+    fleet_differing_nodes: Gauge;
+    /// Hosts whose lease this node holds, counted every few seconds.
+    fleet_leased_hosts: Gauge;
+    /// Time of the store's answers to the heartbeat of this node.
+    fleet_store_seconds: Histogram = Histogram::new(SECONDS);
     /// Hosts that are left alone after a 429 or 503, when this was asked for.
     pace_backed_off: Gauge;
     /// Back-offs of hosts entered.

@@ -20,11 +20,11 @@ use super::layout::asset;
 use super::live::{LiveTail, LiveTasks};
 use super::orders::BackOffRelease;
 use super::pages::{
-    Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, host,
+    Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, fleet, host,
     overview, queues, reports, test_url,
 };
 use super::sign_in::{self, SignInState, require_sign_in};
-use super::state_pages::{GaugeRefresh, PaceSource};
+use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::{VisitState, begin_visit};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -37,6 +37,7 @@ pub(super) struct DashboardParts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) access: Arc<Access>,
     pub(super) pace: PaceSource,
+    pub(super) fleet: FleetSource,
     pub(super) release: BackOffRelease,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
@@ -73,6 +74,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/hosts", get(host::page))
         .route("/crawlers", get(crawlers::page))
         .route("/queues", get(queues::page).post(queues::release))
+        .route("/fleet", get(fleet::page))
         .route("/reports", get(reports::page))
         .route("/reports/report", get(reports::report))
         .route("/reports/site", get(reports::site))
@@ -98,6 +100,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/decisions/{number}", get(decision::api))
         .route("/api/v1/hosts", get(host::api))
         .route("/api/v1/crawlers", get(crawlers::api))
+        .route("/api/v1/fleet", get(fleet::api))
         .route("/api/v1/report", get(reports::api_report))
         .route("/api/v1/bundle", get(reports::api_bundle))
         .route("/api/v1/configuration", get(configuration::api))
@@ -121,6 +124,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         audit: parts.audit,
         metrics: parts.metrics,
         pace: parts.pace,
+        fleet: parts.fleet,
         release: parts.release,
         live,
         plan: parts.plan,

@@ -89,6 +89,8 @@ pub(super) enum DashboardSection {
     Crawlers,
     /// Hosts that are asked now.
     Queues,
+    /// Nodes of the fleet.
+    Fleet,
     /// Pages and files to hand over.
     Reports,
     /// A question about a URL.
@@ -98,12 +100,13 @@ pub(super) enum DashboardSection {
 }
 
 impl DashboardSection {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Overview,
         Self::Decisions,
         Self::Hosts,
         Self::Crawlers,
         Self::Queues,
+        Self::Fleet,
         Self::Reports,
         Self::Test,
         Self::Configuration,
@@ -116,6 +119,7 @@ impl DashboardSection {
             Self::Hosts => "Hosts",
             Self::Crawlers => "Crawlers",
             Self::Queues => "Queues",
+            Self::Fleet => "Fleet",
             Self::Reports => "Reports",
             Self::Test => "Test a URL",
             Self::Configuration => "Configuration",
@@ -129,6 +133,7 @@ impl DashboardSection {
             Self::Hosts => "/hosts",
             Self::Crawlers => "/crawlers",
             Self::Queues => "/queues",
+            Self::Fleet => "/fleet",
             Self::Reports => "/reports",
             Self::Test => "/test",
             Self::Configuration => "/configuration",

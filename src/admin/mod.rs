@@ -74,8 +74,8 @@ pub use self::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
+use crate::fleet::status::{FleetStanding, FleetStatus};
 use crate::metrics::Metrics;
-use crate::pace::fleet_part::FleetMode;
 use crate::proxy::listener_tls::{self, ListenerTls};
 use crate::throttle::REPEATING;
 use politesse_robots::origin::Scheme;
@@ -115,7 +115,7 @@ pub struct Admin {
     pub access: Arc<Access>,
     /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
-    /// Part that this proxy plays in its fleet.
+    /// State of the fleet that this proxy is in.
     pub fleet: FleetSource,
     /// Ends back-offs, for `DELETE /api/v1/pace/HOST` and the dashboard.
     pub release: BackOffRelease,
@@ -177,6 +177,7 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         metrics: Arc::clone(&admin.metrics),
         access: Arc::clone(&admin.access),
         pace: admin.pace.clone(),
+        fleet: admin.fleet.clone(),
         release: admin.release.clone(),
         plan: admin.plan.clone(),
         clients: Arc::clone(&admin.clients),
@@ -390,17 +391,39 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
     if admin.is_draining.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
-    let mode = (admin.fleet.0)().map(|part| part.mode);
     match admin.audit.probe().await {
-        Ok(()) if mode == Some(FleetMode::Closed) => {
+        Ok(()) => (admin.fleet.0)()
+            .as_ref()
+            .map_or_else(ready, readyz_of_node),
+        Err(error) => api::unavailable(&error),
+    }
+}
+
+fn ready() -> Response {
+    "ready\n".into_response()
+}
+
+/// Says whether a node of a fleet is ready. Names no node: the page is open.
+fn readyz_of_node(fleet: &FleetStatus) -> Response {
+    match fleet.mode {
+        FleetStanding::Closed => {
             let text = "closed: the store of the fleet does not answer\n";
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
-        Ok(()) if matches!(mode, Some(FleetMode::Alone(_))) => {
+        FleetStanding::Alone => {
             "degraded: the store of the fleet does not answer\n".into_response()
         }
-        Ok(()) => "ready\n".into_response(),
-        Err(error) => api::unavailable(&error),
+        FleetStanding::Joined => {
+            let parts: Vec<_> = fleet.difference().parts.into_iter().collect();
+            // Not 503: a balancer that took all nodes out for it would stop the crawl.
+            match parts.join(", ").as_str() {
+                "" => ready(),
+                parts => {
+                    let what = "the configuration is not that of all nodes";
+                    format!("ready, but {what}: {parts}\n").into_response()
+                }
+            }
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::api::{ApiQuery, json};
 use crate::clients::directory::ClientDirectory;
 use crate::clients::snapshot::ClientSnapshots;
-use crate::pace::fleet_part::FleetPart;
+use crate::fleet::status::FleetStatus;
 use crate::pace::host_pace::{HostPace, HostPaces};
 
 /// Source of the page: returns the pace of all hosts. It waits for no turn, but
@@ -26,9 +26,9 @@ use crate::pace::host_pace::{HostPace, HostPaces};
 #[derive(Clone)]
 pub struct PaceSource(pub Arc<dyn Fn() -> Vec<HostPace> + Send + Sync>);
 
-/// Reads the part that this proxy plays in its fleet, if it is in one.
+/// Reads the state of the fleet that this proxy is in, if it is in one.
 #[derive(Clone)]
-pub struct FleetSource(pub Arc<dyn Fn() -> Option<FleetPart> + Send + Sync>);
+pub struct FleetSource(pub Arc<dyn Fn() -> Option<FleetStatus> + Send + Sync>);
 
 impl fmt::Debug for FleetSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

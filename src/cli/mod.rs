@@ -14,6 +14,7 @@ mod configuration;
 mod crawler;
 mod demo;
 mod directives;
+mod fleet;
 mod judge;
 mod lines;
 mod log;
@@ -168,6 +169,9 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
     /// How fast hosts are asked, and what waits: the proxy that runs tells.
     #[command(subcommand, after_help = "Example: politesse pace show")]
     Pace(pace::PaceCommand),
+    /// The nodes that are one crawler with the proxy that runs.
+    #[command(subcommand, after_help = "Example: politesse fleet status")]
+    Fleet(fleet::FleetCommand),
     /// Clients of the proxy that runs: shares that each holds, waits for and was refused.
     #[command(after_help = "\
 Example: politesse clients --limit 20
@@ -283,6 +287,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Audit(command) => audit::audit(command, request),
         Command::Crawler(command) => crawler::crawler(command, request),
         Command::Pace(command) => pace::pace(command, &request.settings()?),
+        Command::Fleet(command) => fleet::fleet(command, &request.settings()?),
         Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),
         Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),
         Command::Config(ConfigCommand::Default) => print(&default_file()),

@@ -205,10 +205,14 @@ impl Values {
     /// Returns the SHA-256 of all values: of lines `key = value` in alphabetical order.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        let lines = self
-            .0
-            .iter()
-            .map(|(key, value)| format!("{key} = {value}\n"));
+        self.digest_of(|_| true)
+    }
+
+    /// Returns the SHA-256 of the values of some keys, as [`Values::digest`] does.
+    #[must_use]
+    pub fn digest_of(&self, is_meant: impl Fn(&str) -> bool) -> Digest {
+        let meant = self.0.iter().filter(|(key, _)| is_meant(key));
+        let lines = meant.map(|(key, value)| format!("{key} = {value}\n"));
         // A BTreeMap is in order, so equal values have equal digests in every
         // process.
         Digest::of(lines.collect::<String>().as_bytes())

@@ -6,14 +6,17 @@
 //! longer distance, or none does (`fleet.on_loss`). What follows from the answers of
 //! the store is pure ([`membership`]); Redis and its scripts are in [`store`]. Where the
 //! nodes have a key, they also fetch a robots.txt once for all of them
-//! ([`robots_store`]).
+//! ([`robots_store`]). What they say of themselves is shown ([`notes`], [`status`]).
 
 pub mod membership;
+#[cfg(feature = "redis")]
+pub mod notes;
 pub mod options;
 #[cfg(feature = "redis")]
 pub mod robots_store;
 #[cfg(feature = "redis")]
 pub mod shared_answer;
+pub mod status;
 #[cfg(feature = "redis")]
 pub mod store;
 

@@ -33,6 +33,22 @@ pub struct Options {
     pub rules: FleetRules,
 }
 
+impl Options {
+    /// Returns the key of the nodes, with the time at which each was heard of.
+    #[must_use]
+    pub fn nodes_key(&self) -> String {
+        // `beat.lua` uses this key and that of the fleet, so both need the same part in
+        // braces (Redis Cluster).
+        format!("{}:{{fleet}}:nodes", self.name)
+    }
+
+    /// Returns the key of the notes that nodes leave for each other.
+    #[must_use]
+    pub fn notes_key(&self) -> String {
+        format!("{}:{{fleet}}:notes", self.name)
+    }
+}
+
 /// Address of a store: `redis://store.example:6379`, `rediss://` for TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoreAddress {

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -23,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::membership::{Beat, Membership};
 use super::options::{Options, StoreAddress};
+use super::status::StoreState;
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
 use crate::pace::fleet_part::{FleetMode, FleetPart, HostHistory};
@@ -54,6 +57,7 @@ enum StoreError {
 #[derive(Clone)]
 pub(super) struct StoreLink {
     pub(super) connection: MultiplexedConnection,
+    address: StoreAddress,
     /// `run_id` of the server: another one after each of its starts.
     pub(super) run: String,
     /// Answer to the latest heartbeat over this connection.
@@ -77,6 +81,8 @@ pub struct RedisStore {
     /// Connection for leases. Absent until a heartbeat was answered over it.
     pub(super) link: ArcSwapOption<StoreLink>,
     script: Script,
+    /// Microseconds that the latest answer to the heartbeat took.
+    latency_us: AtomicU64,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -90,8 +96,21 @@ impl RedisStore {
             options,
             link: ArcSwapOption::empty(),
             script: Script::new(include_str!("lease.lua")),
+            latency_us: AtomicU64::new(0),
             metrics,
         }
+    }
+
+    /// Returns the state of the server that takes orders; `None` while none does.
+    #[must_use]
+    pub fn state(&self) -> Option<StoreState> {
+        let link = self.link.load_full()?;
+        let latency = Duration::from_micros(self.latency_us.load(Ordering::Relaxed));
+        Some(StoreState {
+            address: link.address.to_string(),
+            latency_ms: latency.as_secs_f64() * 1e3,
+            generation: link.beat.as_ref()?.generation,
+        })
     }
 
     async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
@@ -306,11 +325,11 @@ impl FleetTask {
             return;
         };
         let mut connection = link.connection.clone();
-        let mut order = redis::cmd("ZREM");
-        order
-            .arg(nodes_key(&store.options))
-            .arg(&store.options.node);
-        let gone = order.query_async::<u32>(&mut connection);
+        let (options, mut orders) = (&store.options, redis::pipe());
+        for (order, key) in [("ZREM", options.nodes_key()), ("HDEL", options.notes_key())] {
+            orders.cmd(order).arg(key).arg(&options.node);
+        }
+        let gone = orders.query_async::<(u32, u32)>(&mut connection);
         if !matches!(timeout(store.options.rules.timeout, gone).await, Ok(Ok(_))) {
             tracing::warn!("the store of the fleet was not told that this node stops");
         }
@@ -360,7 +379,7 @@ impl FleetTask {
         let generation = latest.map_or(0, |latest| latest.generation);
         let mut invocation = self.script.key(format!("{}:{{fleet}}", options.name));
         invocation
-            .key(nodes_key(options))
+            .key(options.nodes_key())
             .arg(&options.node)
             .arg(&link.run)
             .arg(u8::from(self.membership.is_away()))
@@ -376,8 +395,15 @@ impl FleetTask {
             invocation.arg(name);
         }
         let limit = options.rules.timeout;
+        let asked_at = clock::instant();
         let answer = timeout(limit, invocation.invoke_async(&mut link.connection)).await;
         let words: Vec<String> = answer.map_err(|_| StoreError::Timeout(limit))??;
+        let took = clock::instant().saturating_duration_since(asked_at);
+        self.store.latency_us.store(micros(took), Ordering::Relaxed);
+        self.store
+            .metrics
+            .fleet_store_seconds
+            .observe(took.as_secs_f64());
         beat_answer(&words).and_then(|beat| {
             // A replica that became primary without the latest data. Leases given by
             // it could be held by two nodes.
@@ -395,7 +421,7 @@ impl FleetTask {
         let limit = self.store.options.rules.timeout;
         let mut best: Option<(u64, StoreLink)> = None;
         for (client, address) in self.clients.iter().zip(&self.store.options.store) {
-            let found = timeout(limit, self.look_at(client)).await;
+            let found = timeout(limit, self.look_at(client, address)).await;
             match found.unwrap_or(Err(StoreError::Timeout(limit))) {
                 // For a while after a fail-over the old server may be a primary, too.
                 Ok(found) => {
@@ -419,7 +445,11 @@ impl FleetTask {
     }
 
     /// Connects to a server, and returns its generation with the connection.
-    async fn look_at(&self, client: &Client) -> Result<(u64, StoreLink), StoreError> {
+    async fn look_at(
+        &self,
+        client: &Client,
+        address: &StoreAddress,
+    ) -> Result<(u64, StoreLink), StoreError> {
         let limit = self.store.options.rules.timeout;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(limit))
@@ -440,17 +470,12 @@ impl FleetTask {
         let generation: Option<u64> = order.query_async(&mut connection).await?;
         let link = StoreLink {
             connection,
+            address: address.clone(),
             run,
             beat: None,
         };
         Ok((generation.unwrap_or(0), link))
     }
-}
-
-fn nodes_key(options: &Options) -> String {
-    // `beat.lua` uses this key and that of the fleet, so both need the same part in
-    // braces (Redis Cluster).
-    format!("{}:{{fleet}}:nodes", options.name)
 }
 
 fn client(

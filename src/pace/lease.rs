@@ -249,6 +249,11 @@ impl HostLease {
         self.is_freed = false;
     }
 
+    /// Returns whether this node holds the lease.
+    pub(super) fn is_held(&self, now: Uptime) -> bool {
+        matches!(&self.hold, Hold::Held(tenure) if now < tenure.until)
+    }
+
     /// Returns whether something has to be done about the lease.
     pub(super) fn is_due(&self) -> bool {
         let is_held = matches!(self.hold, Hold::Held(_));

@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff, UrlBackOff};
 use super::context::{BackOffReport, Now, PaceContext, PaceFleet};
 use super::fleet_part::{FleetMode, FleetPart, FleetShare};
+use super::host::HostState;
 use super::host_map::HostMap;
 use super::host_pace::HostPace;
 use super::lease::LeaseStore;
@@ -291,6 +292,19 @@ impl Scheduler {
         self.hosts.for_each(|_, queue| {
             let is_on = queue.with_host(|host| host.back_off.host_until(now.uptime).is_some());
             count += usize::from(is_on);
+        });
+        count
+    }
+
+    /// Counts the hosts whose lease this node of a fleet holds. Takes milliseconds where
+    /// hosts are many.
+    pub fn leased_hosts(&self) -> u64 {
+        let now = self.context.uptime();
+        let mut count = 0;
+        self.hosts.for_each(|_, queue| {
+            let lease =
+                |host: &mut HostState| host.lease.as_ref().is_some_and(|lease| lease.is_held(now));
+            count += u64::from(queue.with_host(lease));
         });
         count
     }

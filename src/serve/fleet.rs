@@ -11,19 +11,24 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::agreement::agreed;
 use super::parts::{SharedParts, node_name};
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
+use crate::clock;
 use crate::config::Settings;
+use crate::decision::digest::Digest;
 use crate::decision::snapshot::CacheKey;
 use crate::fleet::membership::Beat;
+use crate::fleet::notes::NodeNotes;
 use crate::fleet::options::Options;
 use crate::fleet::robots_store::RobotsStore;
 use crate::fleet::shared_answer::FleetKey;
+use crate::fleet::status::{ConfigurationDifference, FleetBoard, FleetStatus};
 use crate::fleet::store::{FleetTask, RedisStore};
 use crate::metrics::Metrics;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
-use crate::proxy::server::ProxyServer;
+use crate::proxy::server::{ActiveConfig, ProxyServer};
 use crate::robots_cache::store::SnapshotStore;
 use crate::upstream::parent::user_and_password;
 
@@ -32,6 +37,8 @@ use crate::upstream::parent::user_and_password;
 pub(super) struct FleetStores {
     leases: Arc<RedisStore>,
     robots: Option<Arc<RobotsStore>>,
+    /// Fingerprint of the key of the fleet, if there is one.
+    key: Option<Digest>,
 }
 
 impl FleetStores {
@@ -53,10 +60,13 @@ impl FleetStores {
         let key = read.transpose().context("fleet.key")?;
         let leases = Arc::new(RedisStore::new(options, Arc::clone(metrics)));
         let max_bytes = settings.robots.max_bytes;
+        // The key itself goes to the store of robots.txt files, if at all.
+        let fingerprint = key.as_ref().map(FleetKey::fingerprint);
         let robots = key.map(|key| RobotsStore::new(Arc::clone(&leases), key, max_bytes));
         Ok(Some(Self {
             leases,
             robots: robots.map(Arc::new),
+            key: fingerprint,
         }))
     }
 
@@ -73,6 +83,7 @@ impl FleetStores {
     /// Credentials or certificates that cannot be read.
     pub(super) fn join(
         self,
+        settings: &Settings,
         shared: &SharedParts,
         server: &Arc<ProxyServer>,
     ) -> anyhow::Result<FleetMember> {
@@ -86,18 +97,39 @@ impl FleetStores {
         let scheduler = Arc::clone(&shared.scheduler);
         scheduler.join_fleet(Arc::clone(&store) as Arc<_>);
         let (stop, audit) = (CancellationToken::new(), Arc::clone(&shared.audit));
+        let configuration = agreed(settings, &server.in_force.load(), self.key.as_ref());
+        let board = Arc::new(FleetBoard::new(&options, configuration));
+        let notes = NodeNotes {
+            store: Arc::clone(&store),
+            board: Arc::clone(&board),
+            started: clock::now(),
+            is_draining: Arc::clone(&server.is_draining),
+        };
+        let (record, own) = (Arc::clone(&audit), options.clone());
+        let differs = move |difference: &ConfigurationDifference| {
+            report_difference(&record, &own, difference);
+        };
+        let noting = notes.run(Arc::clone(&scheduler), differs, stop.clone());
         let changed = move |part: FleetPart, beat: Option<&Beat>| {
             report(&audit, &options, part, beat);
         };
         let running = task.run(scheduler, changed, stop.clone());
+        let view = FleetView {
+            store: Arc::clone(&store),
+            board,
+            shares_robots: self.robots.is_some(),
+        };
         let changes = self.robots.map(|robots| {
             let following = follow_changes(robots, Arc::clone(server), stop.clone());
             AbortOnDropHandle::new(tokio::spawn(following))
         });
         Ok(FleetMember {
             store,
+            view,
+            key: self.key,
             stop,
             task: AbortOnDropHandle::new(tokio::spawn(running)),
+            notes: AbortOnDropHandle::new(tokio::spawn(noting)),
             _changes: changes,
         })
     }
@@ -107,12 +139,50 @@ impl FleetStores {
 #[derive(Debug)]
 pub(super) struct FleetMember {
     store: Arc<RedisStore>,
+    view: FleetView,
+    key: Option<Digest>,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
+    notes: AbortOnDropHandle<()>,
     _changes: Option<AbortOnDropHandle<()>>,
 }
 
+/// What is shown of the fleet.
+#[derive(Debug, Clone)]
+pub(super) struct FleetView {
+    store: Arc<RedisStore>,
+    board: Arc<FleetBoard>,
+    shares_robots: bool,
+}
+
+impl FleetView {
+    /// Returns the state of the fleet, in which this node plays `part`.
+    pub(super) fn status(&self, part: FleetPart) -> FleetStatus {
+        let options = &self.store.options;
+        FleetStatus {
+            fleet: options.name.clone(),
+            node: options.node.clone(),
+            mode: part.mode.into(),
+            store: self.store.state(),
+            shares_robots: self.shares_robots,
+            configuration: (*self.board.configuration()).clone(),
+            nodes: self.board.nodes(),
+        }
+    }
+}
+
 impl FleetMember {
+    /// Returns what is shown of the fleet.
+    pub(super) fn view(&self) -> FleetView {
+        self.view.clone()
+    }
+
+    /// Notes that another configuration is in force: the other nodes compare it.
+    pub(super) fn set_configuration(&self, settings: &Settings, config: &ActiveConfig) {
+        let configuration = agreed(settings, config, self.key.as_ref());
+        self.view.board.set_configuration(configuration);
+    }
+
     /// Gives back the leases of hosts and leaves the fleet, so that nobody waits for
     /// this node.
     pub(super) async fn leave(self, shared: &SharedParts) {
@@ -120,7 +190,9 @@ impl FleetMember {
         // Before it leaves: whoever gets a host next is to know when it was asked last.
         let _ = timeout(patience, shared.scheduler.leases_released()).await;
         self.stop.cancel();
+        // Both end first: a heartbeat or a note that comes later would bring it back.
         let _ = timeout(patience, self.task).await;
+        let _ = timeout(patience, self.notes).await;
         FleetTask::leave(&self.store).await;
     }
 }
@@ -171,6 +243,35 @@ fn report(audit: &AuditLog, options: &Options, part: FleetPart, beat: Option<&Be
         "nodes": nodes,
         "live": live,
         "generation": beat.map(|beat| beat.generation),
+    });
+    audit.record_process_event(ProcessEvent::now(ProcessEventKind::Fleet, detail));
+}
+
+/// Says where other nodes have another configuration than this one, or no longer have.
+fn report_difference(audit: &AuditLog, options: &Options, difference: &ConfigurationDifference) {
+    let parts: Vec<_> = difference.parts.iter().map(String::as_str).collect();
+    let (parts_text, nodes) = (parts.join(", "), difference.nodes.join(", "));
+    let mode = if parts.is_empty() {
+        tracing::info!(
+            fleet = options.name,
+            "all nodes of the fleet have the configuration of this one"
+        );
+        "alike"
+    } else {
+        tracing::warn!(
+            fleet = options.name,
+            parts = parts_text,
+            nodes,
+            "other nodes of the fleet have another configuration than this one"
+        );
+        "differs"
+    };
+    let detail = json!({
+        "fleet": options.name,
+        "node": options.node,
+        "mode": mode,
+        "parts": parts,
+        "nodes": difference.nodes,
     });
     audit.record_process_event(ProcessEvent::now(ProcessEventKind::Fleet, detail));
 }

@@ -4,6 +4,8 @@
 //! another configuration in force, [`RunningProxy::stop`] ends what was started,
 //! in the opposite order. Signals and the command line are not known here.
 
+#[cfg(feature = "redis")]
+mod agreement;
 #[cfg(feature = "postgres")]
 pub(crate) mod archive;
 pub mod capacity;
@@ -159,7 +161,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         configuration: in_force::cell(settings),
         #[cfg(feature = "redis")]
         fleet: stores
-            .map(|stores| stores.join(&shared, &server))
+            .map(|stores| stores.join(settings, &shared, &server))
             .transpose()?,
         #[cfg(feature = "postgres")]
         archive: ArchiveShipping::start(settings, &shared)?,
@@ -370,7 +372,7 @@ impl RunningProxy {
     /// Pages of the admin listener.
     fn pages(&self) -> Admin {
         let scheduler = Arc::clone(&self.shared.scheduler);
-        let (paces, fleet) = (Arc::clone(&scheduler), Arc::clone(&scheduler));
+        let paces = Arc::clone(&scheduler);
         let server = Arc::clone(&self.server);
         let (counted, audit) = (Arc::clone(&scheduler), Arc::clone(&self.shared.audit));
         let metrics = Arc::clone(&self.shared.metrics);
@@ -410,9 +412,24 @@ impl RunningProxy {
                 let config = server.in_force.load_full();
                 Box::pin(async move { plan(&config.proxy, &request).await })
             })),
-            fleet: FleetSource(Arc::new(move || fleet.fleet_part())),
+            fleet: self.fleet_source(),
             release: BackOffRelease(Arc::new(move |host, order| scheduler.release(host, order))),
         }
+    }
+
+    /// Makes the source of the state of the fleet.
+    #[cfg(feature = "redis")]
+    fn fleet_source(&self) -> FleetSource {
+        let view = self.fleet.as_ref().map(FleetMember::view);
+        let scheduler = Arc::clone(&self.shared.scheduler);
+        FleetSource(Arc::new(move || {
+            Some(view.as_ref()?.status(scheduler.fleet_part()?))
+        }))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn fleet_source(&self) -> FleetSource {
+        FleetSource(Arc::new(|| None))
     }
 
     /// Opens the control socket, by which `politesse run` finds this proxy.
@@ -508,6 +525,10 @@ impl RunningProxy {
         self.shared.entry.set_limits(&settings.listener.limits);
         announce(&settings, &config);
         in_force::replace(&self.configuration, &settings);
+        #[cfg(feature = "redis")]
+        if let Some(fleet) = &self.fleet {
+            fleet.set_configuration(&settings, &config);
+        }
         self.server.in_force.store(Arc::new(config));
         if let Some(control) = &self.control {
             control.change(&settings.values);

@@ -221,7 +221,7 @@ impl<'a> Reload<'a> {
 
 /// Tells whether `key` is one of `names`, or in one of the sections among them,
 /// which end with a dot.
-fn is_in(key: &str, names: &[&str]) -> bool {
+pub(super) fn is_in(key: &str, names: &[&str]) -> bool {
     let fits = |name: &&str| key == *name || name.ends_with('.') && key.starts_with(name);
     names.iter().any(fits)
 }

@@ -17,7 +17,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon, until};
 
 /// Pages that want a session.
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 15] = [
     "/",
     "/?hours=720",
     "/decisions",
@@ -27,6 +27,7 @@ const PAGES: [&str; 14] = [
     "/hosts?host=o.test",
     "/crawlers?hours=1",
     "/queues",
+    "/fleet",
     "/reports?host=%3Cscript%3E",
     "/test",
     "/test?agent=%3Cscript%3E&url=http://o.test/%3Cscript%3E",

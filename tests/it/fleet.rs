@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
@@ -17,7 +18,7 @@ use politesse::clock;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, get};
 use crate::kit::origin::Script;
-use crate::kit::paced::{asking_for_less, assert_later, metric, ms};
+use crate::kit::paced::{asking_for_less, assert_later, held, metric, ms};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::redis::{Redis, free_addresses};
@@ -357,11 +358,9 @@ fn a_closed_fleet_sends_nothing_without_its_store() {
             .query_map([], |row| row.get::<_, String>(0))
             .unwrap();
         let details: Vec<String> = rows.map(Result::unwrap).collect();
-        let modes: Vec<serde_json::Value> = details
+        let modes: Vec<Value> = details
             .iter()
-            .map(|detail| {
-                serde_json::from_str::<serde_json::Value>(detail).unwrap()["mode"].clone()
-            })
+            .map(|detail| serde_json::from_str::<Value>(detail).unwrap()["mode"].clone())
             .collect();
         assert!(
             modes.ends_with(&["joined".into(), "closed".into(), "joined".into()]),
@@ -572,6 +571,166 @@ fn a_robots_txt_of_another_fleet_is_not_believed() {
         let unverified = "politesse_fleet_robots_total{result=\"unverified\"}";
         assert_eq!(metric(&nodes[1], unverified).await, 2.0);
         assert!(nodes[1].log().contains("fleet.key"), "{}", nodes[1].log());
+    });
+}
+
+/// Returns the node of a name in what a node says of its fleet.
+async fn node_in_status(proxy: &Proxy, name: &str) -> Value {
+    let shown = proxy.place().run(&["fleet", "status", "--json"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let answer: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let nodes = answer["fleet"]["nodes"].as_array().unwrap();
+    let found = nodes.iter().find(|node| node["node"] == name);
+    found.cloned().unwrap_or_default()
+}
+
+async fn says(proxy: &Proxy, wanted: &str) {
+    until(wanted, async || {
+        (readyz(proxy).await == (200, format!("{wanted}\n"))).then_some(())
+    })
+    .await;
+}
+
+// Issue: "one configuration for all by digest (a node with another says so)".
+#[test]
+fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let store = Redis::start(&[]).await;
+        let stores = quoted(&[&store]);
+        // Addresses, names and what the machine can hold are each node's own affair.
+        let config = |number: usize| {
+            node(number, &stores, origin.address())
+                .set("https.mode = \"refuse\"")
+                .set(&format!("robots.max_snapshots = {}", 100 + number))
+        };
+        let odd = config(1).set("pace.max_wait = \"7s\"");
+        let nodes = [config(0).start().await, odd.start().await];
+        let differ = "ready, but the configuration is not that of all nodes: pace";
+        for node in &nodes {
+            says(node, differ).await;
+            let differing = metric(node, "politesse_fleet_differing_nodes").await;
+            assert_eq!(differing, 1.0);
+        }
+        let shown = nodes[0].place().run(&["fleet", "status"]).await;
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        let wanted = "configuration: another at node-1 (pace)\n";
+        assert!(shown.stdout.contains(wanted), "{shown:?}");
+        let page = signed_in_page(&nodes[0], "/fleet").await;
+        assert!(
+            page.contains("Not all nodes have one configuration"),
+            "{page}"
+        );
+
+        // Another policy is another part, and a reload mends both.
+        let other = "robots.readings = \"dots\"";
+        nodes[1].place().configure(&config(1).set(other));
+        nodes[1].signal("HUP").await;
+        says(
+            &nodes[0],
+            "ready, but the configuration is not that of all nodes: policy",
+        )
+        .await;
+        nodes[1].place().configure(&config(1));
+        nodes[1].signal("HUP").await;
+        for node in &nodes {
+            says(node, "ready").await;
+        }
+        let line = "other nodes of the fleet have another configuration than this one";
+        // Once for each difference, however often the notes are read.
+        assert_eq!(
+            nodes[0].log().matches(line).count(),
+            2,
+            "{}",
+            nodes[0].log()
+        );
+        let events = ["audit", "events", "--kind", "fleet", "--json"];
+        let events = nodes[0].place().run(&events).await.stdout;
+        for wanted in [
+            "\"differs\"",
+            "\"alike\"",
+            "\"node-1\"",
+            "\"pace\"",
+            "\"policy\"",
+        ] {
+            assert!(events.contains(wanted), "{wanted}: {events}");
+        }
+    });
+}
+
+/// Returns a page of the dashboard.
+async fn signed_in_page(proxy: &Proxy, path: &str) -> String {
+    let token = proxy.place().run(&["admin", "token"]).await.stdout;
+    let mut client = Crawler::to(proxy.admin()).await;
+    let (line, host) = (
+        format!("GET {path} HTTP/1.1"),
+        format!("Host: {}", proxy.admin()),
+    );
+    let bearer = format!("Authorization: Bearer {}", token.trim());
+    let reply = client.ask(&[&line, &host, &bearer]).await;
+    assert_eq!(reply.status(), 200, "{}", reply.text());
+    reply.text()
+}
+
+// Issue: "node and fleet metrics and dashboard page, `politesse fleet status`".
+#[test]
+fn a_node_shows_the_others_with_their_states_and_hosts() {
+    run(async {
+        let (gate, origin) = held("/slow").await;
+        let store = Redis::start(&[]).await;
+        let stores = quoted(&[&store]);
+        let config = |number: usize| {
+            node(number, &stores, origin.address()).set("proxy.drain_time = \"1h\"")
+        };
+        let mut nodes = Vec::new();
+        for number in 0..3 {
+            nodes.push(config(number).start().await);
+        }
+        all_are(&nodes, "ready").await;
+        let mut crawler = Crawler::plain(&nodes[1]).await;
+        crawler
+            .send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        origin.arrival("/slow").await;
+        let shown = until("a leased host", async || {
+            let shown = node_in_status(&nodes[0], "node-1").await;
+            (shown["hosts"] == 1).then_some(shown)
+        })
+        .await;
+        assert_eq!(shown["state"], "live");
+        assert_eq!(shown["version"], env!("CARGO_PKG_VERSION"));
+        assert!(shown["heartbeat_ms"].as_u64().unwrap() < 10_000, "{shown}");
+        assert_eq!(metric(&nodes[1], "politesse_fleet_leased_hosts").await, 1.0);
+        gate.open(1);
+        assert_eq!(crawler.reply_to("GET").await.status(), 200);
+        assert!(0.0 < metric(&nodes[0], "politesse_fleet_store_seconds_count").await);
+
+        nodes[1].signal("TERM").await;
+        nodes.remove(2).kill().await;
+        for (name, state) in [("node-1", "draining"), ("node-2", "missing")] {
+            until(state, async || {
+                let shown = node_in_status(&nodes[0], name).await;
+                (shown["state"] == state).then_some(())
+            })
+            .await;
+        }
+        let page = signed_in_page(&nodes[0], "/fleet").await;
+        assert!(page.contains("Not heard of"), "{page}");
+        assert!(page.contains("draining"), "{page}");
+        // Whoever stops is in no list any more.
+        nodes[1].signal("TERM").await;
+        until("a node that is gone", async || {
+            let shown = node_in_status(&nodes[0], "node-1").await;
+            shown.is_null().then_some(())
+        })
+        .await;
+        let notes = store.cli(&["hkeys", "politesse:{fleet}:notes"]).await;
+        assert!(!notes.contains("node-1"), "{notes}");
+
+        let single = resolve("o.test", origin.address()).start().await;
+        let shown = single.place().run(&["fleet", "status"]).await;
+        let none = "this proxy is in no fleet (fleet.store)\n";
+        assert_eq!((shown.code, &*shown.stdout), (Some(0), none));
     });
 }
 

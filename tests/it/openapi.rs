@@ -15,7 +15,8 @@ use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::program::finish;
 use crate::kit::proxy::{Proxy, resolve};
-use crate::kit::{run, soon};
+use crate::kit::redis::Redis;
+use crate::kit::{run, soon, until};
 
 /// What to do about a document that is not in step.
 const MEND: &str = "\nsrc/admin/openapi.json describes every route under /api/v1. A new route is \
@@ -92,6 +93,7 @@ fn the_document_has_every_route_and_no_other() {
 struct Api {
     proxy: Proxy,
     _origins: [Origin; 2],
+    _store: Redis,
     token: String,
     /// Answers, a line each, as `tests/clients/openapi.py` reads them.
     lines: Vec<String>,
@@ -101,6 +103,7 @@ impl Api {
     async fn new() -> Self {
         let page = Page::html("<meta name=robots content=noarchive>").field("X-Robots-Tag", "noai");
         let origin = Script::robots(ROBOTS).page("/lamp", page).start().await;
+        let store = Redis::start(&[]).await;
         let busy = asking_for_less(503, Some("600"));
         let busy = Script::robots("").page("/", busy).start().await;
         let overrides = "robots.override = [\
@@ -111,8 +114,16 @@ impl Api {
             .resolve("busy.test", busy.address())
             .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
             .set("audit.seal_interval = \"1s\"")
+            .set(&format!("fleet.store = [{:?}]", store.url()))
+            .set("fleet.node = \"node\"")
             .set(overrides);
         let proxy = config.start().await;
+        // Before that nothing is sent.
+        until("a node in the store", async || {
+            let page = proxy.place().run(&["fleet", "status"]).await;
+            page.stdout.contains("live").then_some(())
+        })
+        .await;
         let token = proxy.place().run(&["admin", "token"]).await.stdout;
         for url in [
             "http://o.test/lamp",
@@ -132,6 +143,7 @@ impl Api {
             token: format!("Authorization: Bearer {}", token.trim()),
             proxy,
             _origins: [origin, busy],
+            _store: store,
             lines: Vec::new(),
         }
     }
@@ -232,6 +244,7 @@ impl Api {
         self.get("/api/v1/pace?host=busy.test&limit=1").await;
         self.get("/api/v1/pace?limit=x").await;
         self.get("/api/v1/clients").await;
+        self.get("/api/v1/fleet").await;
         self.get("/api/v1/clients?host=a").await;
         let urls = [
             "http://o.test/lamp",

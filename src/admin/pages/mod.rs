@@ -6,6 +6,7 @@ pub(super) mod configuration;
 pub(super) mod crawlers;
 pub(super) mod decision;
 pub(super) mod decisions;
+pub(super) mod fleet;
 mod health;
 pub(super) mod host;
 pub(super) mod overview;
@@ -30,7 +31,7 @@ use super::in_force::ConfigurationCell;
 use super::layout::error_page;
 use super::live::LiveTail;
 use super::orders::BackOffRelease;
-use super::state_pages::{GaugeRefresh, PaceSource};
+use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::Visit;
 use crate::audit::{AuditError, AuditLog};
 use crate::clients::directory::ClientDirectory;
@@ -52,6 +53,7 @@ pub(super) struct Dashboard {
     pub(super) audit: Arc<AuditLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pace: PaceSource,
+    pub(super) fleet: FleetSource,
     pub(super) release: BackOffRelease,
     pub(super) live: LiveTail,
     pub(super) plan: PlanSource,

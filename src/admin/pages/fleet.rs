@@ -1,0 +1,154 @@
+//! `/fleet`: the nodes that this proxy is one crawler with, their store, and whether
+//! they have the same configuration. `/api/v1/fleet` is the same as JSON.
+//!
+//! Does not know how nodes hear of each other.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+
+use super::Dashboard;
+use crate::admin::api::json;
+use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
+use crate::admin::visit::Visit;
+use crate::fleet::status::{FleetAnswer, FleetNode, FleetStanding, FleetStatus, NodeState};
+use crate::page::words::{foreign, number};
+
+/// Digits of a digest that a table shows: enough to see which are the same.
+const SHOWN_DIGITS: usize = 12;
+
+/// Shows the fleet.
+pub(crate) async fn page(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+) -> Response {
+    let content = DashboardPage {
+        title: "Fleet".to_owned(),
+        section: Some(DashboardSection::Fleet),
+        body: match (dashboard.fleet.0)() {
+            Some(fleet) => markup(&fleet),
+            None => html! {
+                p {
+                    "This proxy is in no fleet. With " code { "fleet.store" }
+                    " several proxies keep one pace at each host."
+                }
+            },
+        },
+    };
+    layout(&visit, &content)
+}
+
+/// Answers with the fleet as JSON.
+pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>) -> Response {
+    let fleet = (dashboard.fleet.0)();
+    json(&FleetAnswer { fleet })
+}
+
+fn markup(fleet: &FleetStatus) -> Markup {
+    let is_missing = |node: &&FleetNode| node.state == NodeState::Missing;
+    let missing = fleet.nodes.iter().filter(is_missing);
+    let missing_names: Vec<_> = missing.map(|node| node.node.as_str()).collect();
+    html! {
+        @match fleet.mode {
+            FleetStanding::Joined => {},
+            FleetStanding::Alone => p class="error" {
+                b { "The store does not answer. " }
+                "This node goes on with the pauses of all nodes."
+            },
+            FleetStanding::Closed => p class="error" {
+                b { "The store does not answer. " } "Nothing is sent until it does."
+            },
+        }
+        @if !missing_names.is_empty() {
+            p class="error" {
+                b { "Not heard of: " } (foreign(&missing_names.join(", "))) ". "
+                "The others leave room for what it may be asking."
+            }
+        }
+        (difference(fleet))
+        dl {
+            dt { "fleet" } dd { (foreign(&fleet.fleet)) }
+            dt { "this node" } dd { (foreign(&fleet.node)) ", " (fleet.mode.as_str()) }
+            dt { "store" }
+            dd {
+                @match &fleet.store {
+                    Some(store) => {
+                        (foreign(&store.address)) ", answers in " (format!("{:.1}", store.latency_ms))
+                        " ms, generation " (store.generation)
+                    }
+                    None => "none answers",
+                }
+            }
+            dt { "robots.txt" }
+            dd {
+                @if fleet.shares_robots { "fetched once for all nodes" }
+                @else { "fetched by each node: there is no fleet.key" }
+            }
+        }
+        (nodes(fleet))
+    }
+}
+
+/// Says where live nodes have another configuration.
+fn difference(fleet: &FleetStatus) -> Markup {
+    let found = fleet.difference();
+    let parts: Vec<_> = found.parts.into_iter().collect();
+    html! {
+        @if !parts.is_empty() {
+            p class="error" {
+                b { "Not all nodes have one configuration. " }
+                "That of " (foreign(&found.nodes.join(", "))) " is another than that of this node in: "
+                (foreign(&parts.join(", "))) "."
+            }
+        }
+    }
+}
+
+fn nodes(fleet: &FleetStatus) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="rows" {
+                caption {
+                    "Nodes; times in UTC."
+                    @if fleet.nodes.is_empty() { " None was read from the store yet." }
+                }
+                thead {
+                    tr {
+                        th scope="col" { "node" }
+                        th scope="col" { "state" }
+                        th scope="col" class="n" { "heard of" }
+                        th scope="col" { "version" }
+                        th scope="col" { "since" }
+                        th scope="col" class="n" { "hosts leased" }
+                        th scope="col" { "configuration" }
+                        th scope="col" { "differs in" }
+                    }
+                }
+                tbody { @for node in &fleet.nodes { (row(node)) } }
+            }
+        }
+    }
+}
+
+fn row(node: &FleetNode) -> Markup {
+    let configuration = node.configuration.as_deref().unwrap_or_default();
+    html! {
+        tr {
+            th scope="row" { (foreign(&node.node)) }
+            td { (node.state.as_str()) }
+            td class="n" { (seconds_ago(node)) }
+            td { @if let Some(version) = &node.version { (foreign(version)) } }
+            td class="t" { @if let Some(started) = node.started { (time(started)) } }
+            td class="n" { @if let Some(hosts) = node.hosts { (number(hosts)) } }
+            td { code { (foreign(configuration.get(..SHOWN_DIGITS).unwrap_or(configuration))) } }
+            td { (foreign(&node.differs.join(", "))) }
+        }
+    }
+}
+
+fn seconds_ago(node: &FleetNode) -> String {
+    format!("{} s ago", number(node.heartbeat_ms / 1000))
+}

@@ -8,6 +8,7 @@
 
 mod admin_api;
 mod audit;
+mod authority;
 mod check;
 mod clients;
 mod configuration;
@@ -34,7 +35,6 @@ use self::output::{Exit, Usage, print, report};
 use crate::admin::AdminToken;
 use crate::config::{self, Settings, default_file};
 use crate::metrics;
-use crate::proxy::ca::Ca;
 
 /// A forward proxy that makes any crawler polite.
 #[derive(Debug, Parser)]
@@ -137,7 +137,7 @@ Exit codes: 0 told, whatever is in force; 1 a line of the batch was not understo
     Directives(directives::DirectivesArguments),
     /// The certificate authority that crawlers must trust.
     #[command(subcommand, after_help = "Example: politesse ca export > ca.pem")]
-    Ca(CaCommand),
+    Ca(authority::CaCommand),
     /// Runs a command whose requests go through the proxy.
     #[command(after_help = "\
 Example: politesse run -- scrapy crawl shop
@@ -191,19 +191,6 @@ in admin.token_file.")]
     /// Prints a chapter of the reference in docs/reference, as the program's tables have it.
     #[command(subcommand, hide = true)]
     Reference(ReferenceCommand),
-}
-
-#[derive(Debug, Subcommand)]
-enum CaCommand {
-    /// Makes the certificate and its key; never overwrites.
-    #[command(after_help = "Example: politesse ca init")]
-    Init,
-    /// Tells where it is, and its fingerprint.
-    #[command(after_help = "Example: politesse ca show")]
-    Show,
-    /// Prints the certificate in PEM.
-    #[command(after_help = "Example: politesse ca export > ca.pem")]
-    Export,
 }
 
 #[derive(Debug, Subcommand)]
@@ -280,7 +267,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Check(arguments) => check::check(arguments, request),
         Command::Judge(arguments) => judge::judge(arguments, request),
         Command::Directives(arguments) => directives::directives(arguments, &request.settings()?),
-        Command::Ca(command) => ca(command, &request.settings()?),
+        Command::Ca(command) => authority::authority(command, &request.settings()?),
         Command::Run(arguments) => run::run(arguments, request),
         #[cfg(target_os = "linux")]
         Command::EnterSeal(arguments) => run::seal::enter::enter(arguments),
@@ -295,23 +282,6 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Config(ConfigCommand::Check) => print(&request.check()?),
         Command::Reference(ReferenceCommand::Keys) => print(&config::reference()),
         Command::Reference(ReferenceCommand::Metrics) => print(&metrics::reference()),
-    }
-}
-
-fn ca(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
-    let (cert, key) = (settings.ca.cert.display(), settings.ca.key.display());
-    match command {
-        CaCommand::Init => {
-            Ca::create(&settings.ca)?;
-            print(&format!("made {cert} and {key}\n"))
-        }
-        CaCommand::Show => {
-            let fingerprint = Ca::load(&settings.ca)?.fingerprint();
-            print(&format!(
-                "certificate {cert}\nkey {key}\nsha256 {fingerprint}\n"
-            ))
-        }
-        CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
     }
 }
 

@@ -276,7 +276,9 @@ keys! {
         /// authority, or "refuse". There is no blind tunnel; it would be a way round
         /// every rule.
         mode: HttpsMode = r#""intercept""#, Choice(&[("intercept", HttpsMode::Intercept), ("refuse", HttpsMode::Refuse)]);
-        /// The certificate of the local authority, which crawlers have to trust.
+        /// The certificate of the local authority, in PEM, which crawlers have to trust; at
+        /// a node of a fleet its own from `politesse ca issue`, followed by the root that
+        /// they trust.
         ca_cert: PathBuf = r#""certs/ca.pem""#, PATH;
         /// Its private key; readable by this proxy alone (0600).
         ca_key: PathBuf = r#""certs/ca.key""#, PATH;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use moka::sync::Cache;
 use rcgen::{Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_ecdsa_type;
@@ -22,7 +23,8 @@ use super::ca_files::{
     self, CERT_FOLDER_MODE, CERT_MODE, CaError, KEY_FOLDER_MODE, KEY_MODE, make_folder, write_new,
 };
 use super::certificate::{
-    DAY, authority_params, begin_of, check_authority, end_of, leaf_params, to_date, to_pem,
+    DAY, authority_params, begin_of, check_authority, check_link, end_of, is_root, leaf_params,
+    to_date, to_pem,
 };
 use crate::clock::{self, Stamp};
 use crate::decision::digest::Digest;
@@ -47,10 +49,14 @@ const MAKING_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of those looks.
 const MAKING_WAITS: u32 = 15;
 
-/// Certificate authority of one proxy.
+/// Certificate authority of one proxy: a root that clients trust, or the certificate of
+/// a node that the root has signed (`politesse ca issue`).
 pub struct Ca {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: CertificateDer<'static>,
+    pub(super) issuer: Issuer<'static, KeyPair>,
+    /// The certificate that signs leaves, and those that lead to the root; the last is
+    /// that.
+    chain: Vec<CertificateDer<'static>>,
+    root: CertificateDer<'static>,
     pem: String,
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
@@ -158,16 +164,21 @@ impl Ca {
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| bad_certificate(error.to_string()))?;
         let key = ca_files::read_key(&options.key)?;
-        check_authority(&certificate, &key, clock::now()).map_err(bad_certificate)?;
+        let now = clock::now();
+        check_authority(&certificate, &key, now).map_err(bad_certificate)?;
         let issuer = Issuer::from_ca_cert_der(&certificate, key)
             .map_err(|error| bad_certificate(error.to_string()))?;
+        let chain = chain_to_root(&pem, now).map_err(bad_certificate)?;
+        // There is the first one at least.
+        let root = chain.last().cloned().unwrap_or(certificate);
         let leaf_key = KeyPair::generate()?;
         let leaf_der = PrivateKeyDer::Pkcs8(leaf_key.serialize_der().into());
         Ok(Self {
             issuer,
             // Not `pem`: the file may hold more than may be given away.
-            pem: to_pem(&certificate),
-            certificate,
+            pem: to_pem(&root),
+            chain,
+            root,
             leaf_signer: any_ecdsa_type(&leaf_der)
                 .map_err(|_| rcgen::Error::CouldNotParseKeyPair)?,
             leaf_key,
@@ -178,29 +189,43 @@ impl Ca {
         })
     }
 
-    /// Returns the authority's certificate, in DER.
+    /// Returns the certificate that clients have to trust, in DER.
     pub fn certificate(&self) -> &CertificateDer<'static> {
-        &self.certificate
+        &self.root
     }
 
-    /// Returns the authority's certificate in PEM, as trust stores want it.
+    /// Returns the certificate that clients have to trust, in PEM, as trust stores want
+    /// it.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Returns the second, since 1970, from which the authority's certificate is valid.
+    /// Returns the second, since 1970, from which all certificates of the authority are
+    /// valid.
     pub fn begins_at(&self) -> Option<i64> {
-        begin_of(&self.certificate)
+        self.chain.iter().filter_map(begin_of).max()
     }
 
-    /// Returns the second, since 1970, at which the authority's certificate ends.
+    /// Returns the second, since 1970, at which the first of the authority's certificates
+    /// ends.
     pub fn ends_at(&self) -> Option<i64> {
-        end_of(&self.certificate)
+        self.chain.iter().filter_map(end_of).min()
     }
 
-    /// Returns the SHA-256 of the authority's certificate.
+    /// Returns the SHA-256 of the certificate that clients have to trust.
     pub fn fingerprint(&self) -> Digest {
-        Digest::of(&self.certificate)
+        Digest::of(&self.root)
+    }
+
+    /// Returns the certificate of this node, if it is not a root that signs leaves
+    /// itself.
+    pub fn node(&self) -> Option<&CertificateDer<'static>> {
+        self.chain.first().filter(|first| **first != self.root)
+    }
+
+    /// Reports whether both show the same certificates.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.chain == other.chain
     }
 
     /// Returns the certificate for `host` from the cache, if one is there that may
@@ -210,8 +235,8 @@ impl Ca {
         Some(Arc::clone(&leaf.certified))
     }
 
-    /// Returns the certificate for `host`, from the cache or newly made, with
-    /// the authority's after it.
+    /// Returns the certificate for `host`, from the cache or newly made, with those that
+    /// lead to the root after it, and the root.
     ///
     /// # Errors
     ///
@@ -231,7 +256,8 @@ impl Ca {
         let params = leaf_params(host, clock::now())?;
         let (not_before, not_after) = (params.not_before, params.not_after);
         let certificate = params.signed_by(&self.leaf_key, &self.issuer)?;
-        let chain = vec![certificate.der().clone(), self.certificate.clone()];
+        let mut chain = vec![certificate.der().clone()];
+        chain.extend(self.chain.iter().cloned());
         let certified = CertifiedKey::new(chain, Arc::clone(&self.leaf_signer));
         Ok(Arc::new(LeafCertificate {
             certified: Arc::new(certified),
@@ -240,6 +266,29 @@ impl Ca {
             not_after,
         }))
     }
+}
+
+/// Returns the certificates of a file from its first to the root. What follows the root
+/// does not count.
+///
+/// # Errors
+///
+/// What is wrong with the first certificate, as the end of a sentence.
+fn chain_to_root(pem: &str, now: Timestamp) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut chain: Vec<CertificateDer<'static>> = Vec::new();
+    for (below, certificate) in (0..).zip(CertificateDer::pem_slice_iter(pem.as_bytes())) {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        if let Some(before) = chain.last() {
+            check_link(before, &certificate, below, now)?;
+        }
+        let is_end = is_root(&certificate);
+        chain.push(certificate);
+        if is_end {
+            return Ok(chain);
+        }
+    }
+    // Clients would have nothing to trust, and `ca export` nothing to print.
+    Err("it is not a root, and that of its root does not follow it in the file".to_owned())
 }
 
 #[cfg(test)]

@@ -51,6 +51,12 @@ pub enum CaError {
     /// An authority is there already.
     #[error("{} exists; it is never overwritten", .0.display())]
     Exists(PathBuf),
+    /// The authority is that of a node, and cannot sign for others.
+    #[error("{} is the certificate of a node; its root issues those of nodes", .0.display())]
+    NotRoot(PathBuf),
+    /// The root was made for leaves alone.
+    #[error("{} was made without room for certificates of nodes; `politesse ca init` makes a root that has it", .0.display())]
+    NoRoom(PathBuf),
     /// A certificate could not be made.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
@@ -65,7 +71,11 @@ impl CaError {
             Self::Half { .. } | Self::Exists(_) => true,
             Self::Write { source, .. } => source.kind() == io::ErrorKind::AlreadyExists,
             Self::Content { path, .. } => is_empty(path),
-            Self::Read { .. } | Self::Mode { .. } | Self::Make(_) => false,
+            Self::Read { .. }
+            | Self::Mode { .. }
+            | Self::NotRoot(_)
+            | Self::NoRoom(_)
+            | Self::Make(_) => false,
         }
     }
 }

@@ -15,6 +15,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
+use x509_parser::certificate::X509Certificate;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
@@ -36,18 +37,39 @@ const LEAF_LIFETIME: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 /// [`rcgen::Error`] if the system has no randomness.
 pub(super) fn authority_params(now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
-    let made = now.strftime("%Y-%m-%d");
-    let mut name = DistinguishedName::new();
-    name.push(
-        DnType::CommonName,
-        format!("politesse CA {} {made}", host.trim()),
-    );
-    name.push(DnType::OrganizationName, "politesse");
     let mut params = params(now, CA_LIFETIME)?;
-    params.distinguished_name = name;
+    params.distinguished_name = name(&format!("CA {}", host.trim()), now);
+    // One more below it: those of the nodes of a fleet.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+/// Returns the contents of the certificate of `node`, made at `now`: as an authority's,
+/// but that nothing below it may sign certificates.
+///
+/// # Errors
+///
+/// [`rcgen::Error`] if the system has no randomness.
+pub(super) fn node_params(
+    node: &str,
+    lifetime: Duration,
+    now: Timestamp,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params(now, lifetime.saturating_add(DAY))?;
+    params.distinguished_name = name(&format!("node {node}"), now);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
+}
+
+/// Returns a name that says since when it is used: another key needs another one.
+fn name(of: &str, now: Timestamp) -> DistinguishedName {
+    let made = now.strftime("%Y-%m-%d");
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, format!("politesse {of} {made}"));
+    name.push(DnType::OrganizationName, "politesse");
+    name
 }
 
 /// Returns the contents of a certificate for `host` made at `now`.
@@ -105,25 +127,84 @@ pub(super) fn check_authority(
     key: &KeyPair,
     now: Timestamp,
 ) -> Result<(), String> {
-    let text = |error: &dyn std::error::Error| error.to_string();
-    let (_, parsed) = parse_x509_certificate(certificate).map_err(|error| text(&error))?;
+    let parsed = parse(certificate)?;
+    check_signer(&parsed, now)?;
+    if parsed.public_key().raw != key.subject_public_key_info() {
+        return Err("it belongs to another key".to_owned());
+    }
+    Ok(())
+}
+
+/// Checks that `issuer` has signed `certificate` and may do so at `now`. `below` is the
+/// number of certificates below it that sign others.
+///
+/// # Errors
+///
+/// What is wrong, as the end of a sentence.
+pub(super) fn check_link(
+    certificate: &CertificateDer<'_>,
+    issuer: &CertificateDer<'_>,
+    below: u32,
+    now: Timestamp,
+) -> Result<(), String> {
+    let (certificate, issuer) = (parse(certificate)?, parse(issuer)?);
+    let name = issuer.subject().to_string();
+    if certificate.issuer().as_raw() != issuer.subject().as_raw() {
+        let wanted = certificate.issuer();
+        return Err(format!("{wanted} has signed it, and {name} follows it"));
+    }
+    check_signer(&issuer, now).map_err(|reason| format!("{name}: {reason}"))?;
+    let constraints = issuer.basic_constraints().ok().flatten();
+    let room = constraints.and_then(|constraints| constraints.value.path_len_constraint);
+    if room.is_some_and(|room| room < below) {
+        return Err(format!(
+            "{name} was made without room for certificates of nodes"
+        ));
+    }
+    let signed = certificate.verify_signature(Some(issuer.public_key()));
+    signed.map_err(|_| format!("it was not signed by the key of {name} that follows it"))
+}
+
+/// Checks that a certificate may sign others at `now`.
+fn check_signer(parsed: &X509Certificate<'_>, now: Timestamp) -> Result<(), String> {
     if !parsed.is_ca() {
         return Err("it is not that of a certificate authority".to_owned());
     }
-    let usage = parsed.key_usage().map_err(|error| text(&error))?;
+    let usage = parsed.key_usage().map_err(|error| error.to_string())?;
     if usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
         return Err("its key usage does not let it sign certificates".to_owned());
     }
-    let now = ASN1Time::from_timestamp(now.as_second()).map_err(|error| text(&error))?;
+    let now = ASN1Time::from_timestamp(now.as_second()).map_err(|error| error.to_string())?;
     let validity = parsed.validity();
     if !validity.is_valid_at(now) {
         let (from, to) = (validity.not_before, validity.not_after);
         return Err(format!("it is not valid now, but from {from} to {to}"));
     }
-    if parsed.public_key().raw != key.subject_public_key_info() {
-        return Err("it belongs to another key".to_owned());
-    }
     Ok(())
+}
+
+fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+    let parsed = parse_x509_certificate(certificate);
+    parsed
+        .map(|(_, parsed)| parsed)
+        .map_err(|error| error.to_string())
+}
+
+/// Reports whether `certificate` names itself as its issuer, as a root does.
+pub(super) fn is_root(certificate: &CertificateDer<'_>) -> bool {
+    let is_own =
+        |parsed: X509Certificate<'_>| parsed.issuer().as_raw() == parsed.subject().as_raw();
+    parse(certificate).is_ok_and(is_own)
+}
+
+/// Reports whether `certificate` leaves room for one below it that signs others.
+pub(super) fn has_room(certificate: &CertificateDer<'_>) -> bool {
+    let Ok(parsed) = parse(certificate) else {
+        return false;
+    };
+    let constraints = parsed.basic_constraints().ok().flatten();
+    let room = constraints.and_then(|constraints| constraints.value.path_len_constraint);
+    room.is_none_or(|room| room != 0)
 }
 
 /// Returns the second, since 1970, from which `certificate` is valid; `None` if it cannot

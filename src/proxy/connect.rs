@@ -29,7 +29,6 @@ use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDS
 use crate::clients::client::Client;
 use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
-use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 
@@ -176,11 +175,6 @@ impl Interceptor {
         // One ticket a handshake is enough to resume the next; rustls sends two.
         base.send_tls13_tickets = 1;
         Ok(Self { ca, base, timeout })
-    }
-
-    /// Returns the fingerprint of the authority.
-    pub fn fingerprint(&self) -> Digest {
-        self.ca.fingerprint()
     }
 
     /// Returns the authority.

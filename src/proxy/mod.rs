@@ -27,6 +27,7 @@ pub mod ca;
 mod certificate;
 
 pub mod ca_files;
+pub mod ca_node;
 
 pub mod plan;
 

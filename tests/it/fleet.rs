@@ -576,7 +576,7 @@ fn a_robots_txt_of_another_fleet_is_not_believed() {
 
 /// Returns the node of a name in what a node says of its fleet.
 async fn node_in_status(proxy: &Proxy, name: &str) -> Value {
-    let shown = proxy.place().run(&["fleet", "status", "--json"]).await;
+    let shown = proxy.run_admin(&["fleet", "status", "--json"]).await;
     assert_eq!(shown.code, Some(0), "{shown:?}");
     let answer: Value = serde_json::from_str(&shown.stdout).unwrap();
     let nodes = answer["fleet"]["nodes"].as_array().unwrap();
@@ -612,7 +612,7 @@ fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
             let differing = metric(node, "politesse_fleet_differing_nodes").await;
             assert_eq!(differing, 1.0);
         }
-        let shown = nodes[0].place().run(&["fleet", "status"]).await;
+        let shown = nodes[0].run_admin(&["fleet", "status"]).await;
         assert_eq!(shown.code, Some(0), "{shown:?}");
         let wanted = "configuration: another at node-1 (pace)\n";
         assert!(shown.stdout.contains(wanted), "{shown:?}");
@@ -728,7 +728,7 @@ fn a_node_shows_the_others_with_their_states_and_hosts() {
         assert!(!notes.contains("node-1"), "{notes}");
 
         let single = resolve("o.test", origin.address()).start().await;
-        let shown = single.place().run(&["fleet", "status"]).await;
+        let shown = single.run_admin(&["fleet", "status"]).await;
         let none = "this proxy is in no fleet (fleet.store)\n";
         assert_eq!((shown.code, &*shown.stdout), (Some(0), none));
     });

@@ -120,7 +120,7 @@ impl Api {
         let proxy = config.start().await;
         // Before that nothing is sent.
         until("a node in the store", async || {
-            let page = proxy.place().run(&["fleet", "status"]).await;
+            let page = proxy.run_admin(&["fleet", "status"]).await;
             page.stdout.contains("live").then_some(())
         })
         .await;

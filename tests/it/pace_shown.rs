@@ -12,10 +12,9 @@ use crate::kit::run;
 
 /// `pace show` with these arguments: what it prints.
 async fn show(proxy: &Proxy, arguments: &[&str]) -> String {
-    let listen = format!("admin.listen=\"{}\"", proxy.admin());
-    let mut all = vec!["--set", &listen, "pace", "show"];
-    all.extend(arguments);
-    let outcome = proxy.place().run(&all).await;
+    let outcome = proxy
+        .run_admin(&[&["pace", "show"], arguments].concat())
+        .await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     outcome.stdout
 }

@@ -234,6 +234,13 @@ impl Proxy {
         &self.place
     }
 
+    /// Runs a subcommand that asks this proxy at its admin listener.
+    pub(crate) async fn run_admin(&self, arguments: &[&str]) -> Outcome {
+        let listen = format!("admin.listen=\"{}\"", self.admin());
+        let arguments = [&["--set", listen.as_str()], arguments].concat();
+        self.place.run(&arguments).await
+    }
+
     /// Returns what was logged so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()

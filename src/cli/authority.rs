@@ -1,0 +1,115 @@
+//! `ca`: makes, shows and prints the certificate authority, and issues certificates to
+//! the nodes of a fleet.
+//!
+//! Does not know what a certificate says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+
+use super::output::{Exit, print};
+use crate::config::Settings;
+use crate::decision::digest::Digest;
+use crate::proxy::ca::Ca;
+use crate::proxy::ca_node::{NodeOrder, issue};
+
+/// Longest name of a node: it stands in its certificate, where there is room for 64
+/// characters (RFC 5280, appendix A.1) with the words and the date beside it.
+const NODE_LENGTH_MAX: usize = 32;
+
+/// Commands of `ca`.
+#[derive(Debug, Subcommand)]
+pub(super) enum CaCommand {
+    /// Makes the certificate and its key; never overwrites.
+    #[command(after_help = "Example: politesse ca init")]
+    Init,
+    /// Tells where it is, its fingerprint, and until when it is valid.
+    #[command(after_help = "Example: politesse ca show")]
+    Show,
+    /// Prints the certificate that crawlers have to trust, in PEM.
+    #[command(after_help = "Example: politesse ca export > ca.pem")]
+    Export,
+    /// Makes a certificate and a key for a node of a fleet, signed by this root.
+    #[command(after_help = "\
+Example: politesse ca issue node1 --out node1
+
+Copy node1/ca.pem and node1/ca.key to the node, to its https.ca_cert and https.ca_key.
+Crawlers trust the root alone (politesse ca export), and need not know of nodes. The
+key of the root is not needed at any of them.")]
+    Issue(IssueArguments),
+}
+
+/// Arguments of `ca issue`.
+#[derive(Debug, Args)]
+pub(super) struct IssueArguments {
+    /// Name of the node: letters, digits, `.`, `_` and `-`.
+    #[arg(value_parser = node_name)]
+    node: String,
+    /// Folder for ca.pem and ca.key; never overwritten. By default one of the node's name.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// How many days it is valid, but not beyond the root.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..))]
+    days: u16,
+}
+
+fn node_name(text: &str) -> Result<String, String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    let is_name = text.chars().all(is_part) && !text.starts_with('.');
+    if is_name && (1..=NODE_LENGTH_MAX).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "a name of up to {NODE_LENGTH_MAX} letters, digits, `.`, `_` and `-` is wanted"
+    ))
+}
+
+/// Runs a command of `ca`.
+pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
+    let (cert, key) = (settings.ca.cert.display(), settings.ca.key.display());
+    match command {
+        CaCommand::Init => {
+            Ca::create(&settings.ca)?;
+            print(&format!("made {cert} and {key}\n"))
+        }
+        CaCommand::Show => {
+            let ca = Ca::load(&settings.ca)?;
+            let files = format!("certificate {cert}\nkey {key}\n");
+            print(&(files + &described(&ca)))
+        }
+        CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
+        CaCommand::Issue(arguments) => issue_to_node(arguments, settings),
+    }
+}
+
+/// Describes the root, and the certificate of the node if it has one.
+fn described(ca: &Ca) -> String {
+    let end = ca
+        .ends_at()
+        .and_then(|end| Timestamp::from_second(end).ok());
+    let until = end.map(|end| format!("valid until {end}\n"));
+    let node = ca.node().map(|node| {
+        let digest = Digest::of(node);
+        format!("node sha256 {digest}\n")
+    });
+    // The first digest is that which people compare: what crawlers trust.
+    let root = format!("sha256 {}\n", ca.fingerprint());
+    [Some(root), node, until].into_iter().flatten().collect()
+}
+
+fn issue_to_node(arguments: &IssueArguments, settings: &Settings) -> anyhow::Result<Exit> {
+    let chosen = arguments.out.clone();
+    let folder = chosen.unwrap_or_else(|| PathBuf::from(&arguments.node));
+    let days = u32::from(arguments.days);
+    let order = NodeOrder {
+        node: arguments.node.clone(),
+        cert: folder.join("ca.pem"),
+        key: folder.join("ca.key"),
+        lifetime: Duration::from_secs(24 * 60 * 60) * days,
+    };
+    let until = issue(&settings.ca, &order)?;
+    let (cert, key) = (order.cert.display(), order.key.display());
+    print(&format!("made {cert} and {key}, valid until {until}\n"))
+}

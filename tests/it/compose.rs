@@ -1,0 +1,359 @@
+//! `contrib/compose` and `contrib/systemd`: what their files say of each other is so, and
+//! three nodes run by them. No container is run, and no unit: neither Docker's engine nor
+//! systemd is there.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::kit::program::{Outcome, finish, politesse};
+use crate::kit::proxy::{Place, Proxy};
+use crate::kit::redis::{Redis, free_addresses};
+use crate::kit::{run, until};
+
+const NODES: [&str; 3] = ["node1", "node2", "node3"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+async fn done(command: Command) -> String {
+    let outcome: Outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+/// Reads `compose.yaml` with a real YAML parser, anchors and merges included.
+async fn compose() -> Value {
+    let mut python = Command::new(root().join("target/venv/bin/python"));
+    python
+        .args([
+            "-c",
+            "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)",
+        ])
+        .kill_on_drop(true);
+    let outcome = finish(python, text("contrib/compose/compose.yaml").as_bytes()).await;
+    assert_eq!(
+        outcome.code,
+        Some(0),
+        "{outcome:?}; tests/run makes target/venv"
+    );
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+/// A copy of `contrib/compose` in which `setup.sh` has run.
+async fn set_up() -> TempDir {
+    let folder = TempDir::with_prefix("politesse-compose-").unwrap();
+    for name in ["compose.yaml", "politesse.toml", "haproxy.cfg", "setup.sh"] {
+        std::fs::copy(
+            root().join("contrib/compose").join(name),
+            folder.path().join(name),
+        )
+        .unwrap();
+    }
+    set_up_again(folder.path()).await;
+    folder
+}
+
+async fn set_up_again(folder: &Path) {
+    let mut setup = Command::new("sh");
+    setup
+        .arg("setup.sh")
+        .current_dir(folder)
+        .env("POLITESSE", env!("CARGO_BIN_EXE_politesse"))
+        .kill_on_drop(true);
+    assert!(done(setup).await.contains("root.pem"));
+}
+
+/// Returns the value of a key of `politesse.toml`, or its default.
+async fn value(key: &str) -> String {
+    let mut show = politesse(root());
+    let file = root().join("contrib/compose/politesse.toml");
+    show.arg("--config").arg(file).args(["config", "show"]);
+    let shown = done(show).await;
+    let (section, name) = key.split_once('.').unwrap();
+    let table = shown.split(&format!("[{section}]\n")).nth(1).unwrap();
+    let line = table
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} = ")));
+    line.unwrap().split("  # ").next().unwrap().to_owned()
+}
+
+fn seconds(text: &str) -> u64 {
+    let number = text.trim_matches('"').strip_suffix('s').unwrap();
+    number.parse().unwrap()
+}
+
+fn port(text: &str) -> &str {
+    text.trim_matches(['[', ']', '"'])
+        .rsplit(':')
+        .next()
+        .unwrap()
+}
+
+// Issue: "compose file … for three nodes".
+#[test]
+fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
+    run(async {
+        let (file, folder) = (compose().await, set_up().await);
+        let services = file["services"].as_object().unwrap();
+        let (listen, admin) = (value("proxy.listen").await, value("admin.listen").await);
+        let stop = seconds(&value("proxy.drain_time").await)
+            + seconds(&value("proxy.shutdown_timeout").await);
+        let mut published = BTreeSet::new();
+        for node in NODES {
+            let service = &services[node];
+            assert_eq!(service["environment"]["POLITESSE_FLEET__NODE"], node);
+            assert_eq!(service["read_only"], true);
+            assert_eq!(service["cap_drop"][0], "ALL");
+            let grace = seconds(service["stop_grace_period"].as_str().unwrap());
+            assert!(stop < grace, "{grace} s for {stop} s");
+            let ready = format!("http://localhost:{}/readyz", port(&admin));
+            assert_eq!(service["healthcheck"]["test"][3], ready);
+            // Of this machine alone: the token is all that is between them and others.
+            let admin_port = service["ports"][0].as_str().unwrap();
+            assert!(admin_port.starts_with("127.0.0.1:"), "{admin_port}");
+            assert_eq!(port(admin_port), port(&admin));
+            assert!(published.insert(admin_port.to_owned()));
+            for volume in service["volumes"].as_array().unwrap() {
+                let volume = volume.as_str().unwrap();
+                let source = folder.path().join(volume.split(':').next().unwrap());
+                assert!(source.exists(), "{volume}");
+                let is_nodes = volume.contains(node) || !volume.contains("node");
+                assert!(is_nodes, "{node}: {volume}");
+            }
+        }
+        let acl = services["valkey"]["volumes"][0].as_str().unwrap();
+        assert!(folder.path().join(acl.split(':').next().unwrap()).exists());
+        assert!(value("fleet.store").await.contains("redis://valkey:6379"));
+        let database = &services["postgres"];
+        let named = &database["environment"]["POSTGRES_DB"];
+        let url = format!(
+            "\"postgres://postgres/{}?sslmode=disable\"",
+            named.as_str().unwrap()
+        );
+        assert_eq!(value("audit.archive").await, url);
+        let password = database["volumes"][0].as_str().unwrap();
+        let password = folder.path().join(password.split(':').next().unwrap());
+        let user = database["environment"]["POSTGRES_USER"].as_str().unwrap();
+        let shown = std::fs::read_to_string(folder.path().join("secrets/fleet/archive-auth"));
+        let expected = format!("{user}:{}\n", std::fs::read_to_string(password).unwrap());
+        assert_eq!(shown.unwrap(), expected);
+
+        let balancer = text("contrib/compose/haproxy.cfg");
+        for node in NODES {
+            let line = format!("server {node} {node}:{}\n", port(&listen));
+            assert!(balancer.contains(&line), "{line}");
+        }
+        assert!(balancer.contains(&format!("check port {} ", port(&admin))));
+        let address = services["haproxy"]["networks"]["fleet"]["ipv4_address"]
+            .as_str()
+            .unwrap();
+        assert_eq!(
+            value("proxy.proxy_protocol_from").await,
+            format!("[\"{address}\"]")
+        );
+        let subnet = &file["networks"]["fleet"]["ipam"]["config"][0]["subnet"];
+        let subnet: ipnet::IpNet = subnet.as_str().unwrap().parse().unwrap();
+        assert!(subnet.contains(&address.parse::<IpAddr>().unwrap()));
+    });
+}
+
+// Ours: what the balancer of the compose file does is what `tests/it/balancer.rs` tests.
+#[test]
+fn both_files_of_haproxy_are_one_but_for_addresses() {
+    run(async {
+        let rest = |path: &str| {
+            let text = text(path);
+            let start = text.find("global\n").unwrap();
+            let lines = text[start..].lines().map(str::trim_end);
+            let is_own = |line: &&str| {
+                let own = [
+                    "server node",
+                    "bind ",
+                    "stats socket",
+                    "resolvers docker",
+                    "nameserver",
+                    "hold valid",
+                    "# ",
+                ];
+                !line.is_empty() && !own.iter().any(|start| line.trim_start().starts_with(start))
+            };
+            let lines = lines.filter(is_own);
+            let plain = |line: &str| line.replace(" resolvers docker init-addr last,libc,none", "");
+            lines.map(plain).collect::<Vec<_>>()
+        };
+        let ours = rest("contrib/compose/haproxy.cfg");
+        assert_eq!(ours, rest("contrib/haproxy/politesse.cfg"));
+        assert!(20 < ours.len());
+        let mut haproxy = Command::new("/usr/sbin/haproxy");
+        haproxy
+            .args(["-c", "-f"])
+            .arg(root().join("contrib/compose/haproxy.cfg"));
+        done(haproxy).await;
+    });
+}
+
+/// A node of the compose file on this machine: its container's folders are links, and its
+/// addresses are free ones.
+async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
+    let place = Place::with(&crate::kit::proxy::Config::default());
+    let copy = |from: &str, to: &str| {
+        std::os::unix::fs::symlink(folder.join(from), place.path(to)).unwrap();
+    };
+    copy(&format!("secrets/{name}"), "ca");
+    copy("secrets/fleet", "fleet");
+    let configuration = std::fs::read_to_string(folder.join("politesse.toml")).unwrap();
+    std::fs::write(place.path("politesse.toml"), configuration).unwrap();
+    let mut command = politesse(place.folder());
+    command.env("POLITESSE_FLEET__NODE", name);
+    let data = |file: &str| place.path(file).to_str().unwrap().to_owned();
+    for (key, value) in [
+        ("proxy.listen", "[\"127.0.0.1:0\"]".to_owned()),
+        ("admin.listen", "\"127.0.0.1:0\"".to_owned()),
+        ("fleet.store", format!("[{store:?}]")),
+        // Nodes go on without it; tests/it/archive.rs has one.
+        ("audit.archive", "none".to_owned()),
+        ("audit.store", format!("sqlite:{}", data("audit.db"))),
+        ("admin.token_file", data("admin-token")),
+    ] {
+        command.arg("--set").arg(format!("{key}={value}"));
+    }
+    Proxy::start(place, command).await
+}
+
+// Issue: "shared CA (… one intermediate a node), one configuration for all by digest".
+#[test]
+fn three_nodes_run_by_these_files_as_one_fleet() {
+    run(async {
+        let folder = set_up().await;
+        let file = |name: &str| folder.path().join(name);
+        let secret = |name: &str| std::fs::read(file(name)).unwrap();
+        let before = [
+            secret("secrets/fleet/fleet.key"),
+            secret("secrets/node1/ca.key"),
+        ];
+        set_up_again(folder.path()).await;
+        assert_eq!(
+            [
+                secret("secrets/fleet/fleet.key"),
+                secret("secrets/node1/ca.key")
+            ],
+            before
+        );
+        for name in [
+            "fleet/fleet.key",
+            "fleet/store-auth",
+            "store/users.acl",
+            "node1/ca.key",
+        ] {
+            let metadata = file(&format!("secrets/{name}")).metadata().unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o077, 0, "{name}");
+        }
+        // With no more rights than the book gives.
+        let book = text("docs/fleet.md");
+        let rights = book
+            .lines()
+            .find_map(|line| line.strip_prefix("user politesse on >PASSWORD "));
+        let acl = std::fs::read_to_string(file("secrets/store/users.acl")).unwrap();
+        assert!(acl.contains(rights.unwrap()), "{acl}");
+        let path = file("secrets/store/users.acl");
+        let [address] = free_addresses();
+        let store = Redis::at(address, &["--aclfile", path.to_str().unwrap()]).await;
+        let mut nodes = Vec::new();
+        for name in NODES {
+            nodes.push(node(folder.path(), name, &store.url()).await);
+        }
+        let admin = nodes[0].admin().to_string();
+        until("three nodes with one configuration", async || {
+            let mut status = politesse(nodes[0].place().folder());
+            let token = nodes[0].place().path("admin-token");
+            status
+                .args(["--set", &format!("admin.listen=\"{admin}\""), "--set"])
+                .arg(format!("admin.token_file={}", token.display()))
+                .args(["fleet", "status"]);
+            let shown = finish(status, b"").await.stdout;
+            let is_whole = shown.matches(" live ").count() == 3;
+            (is_whole && shown.contains("the same at all nodes")).then_some(())
+        })
+        .await;
+    });
+}
+
+/// Returns the value of a setting of a unit.
+fn setting<'a>(unit: &'a str, name: &str) -> &'a str {
+    let start = format!("{name}=");
+    let found = unit
+        .lines()
+        .find_map(|line| line.strip_prefix(start.as_str()));
+    found.unwrap_or_else(|| panic!("{name}"))
+}
+
+// Issue: "systemd template for three nodes".
+#[test]
+fn units_pass_systemd_and_leave_a_stop_its_time() {
+    run(async {
+        let folder = TempDir::with_prefix("politesse-units-").unwrap();
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for (file, instance) in [
+            ("politesse.service", "politesse.service"),
+            ("politesse@.service", "politesse@node1.service"),
+        ] {
+            let unit = text(&format!("contrib/systemd/{file}"));
+            let stop = seconds(&value("proxy.drain_time").await)
+                + seconds(&value("proxy.shutdown_timeout").await);
+            assert!(stop < seconds(setting(&unit, "TimeoutStopSec")));
+            assert_eq!(setting(&unit, "KillSignal"), "SIGTERM");
+            assert_ne!(setting(&unit, "User"), "root");
+            // The program is not installed here.
+            let there = unit.replace("/usr/bin/politesse ", "/bin/true ");
+            std::fs::write(folder.path().join(file), there).unwrap();
+            paths.push(folder.path().join(instance));
+        }
+        let template = text("contrib/systemd/politesse@.service");
+        assert!(template.contains("POLITESSE_FLEET__NODE=%i"));
+        // Beside what differs by name, both are one.
+        let hardening = |unit: &str| unit.split("LimitNOFILE").nth(1).unwrap().replace("/%i", "");
+        assert_eq!(
+            hardening(&template),
+            hardening(&text("contrib/systemd/politesse.service"))
+        );
+        let mut verify = Command::new("systemd-analyze");
+        verify.arg("verify").args(&paths);
+        let outcome = finish(verify, b"").await;
+        assert_eq!(
+            (outcome.code, &*outcome.stderr),
+            (Some(0), ""),
+            "{outcome:?}"
+        );
+        let mut security = Command::new("systemd-analyze");
+        security
+            .args(["security", "--offline=true", "--threshold=20"])
+            .arg(&paths[0]);
+        done(security).await;
+    });
+}
+
+// Ours: the image is not root's, and is for the ports that the configuration has.
+#[test]
+fn the_image_runs_as_a_user_of_its_own() {
+    run(async {
+        let image = text("contrib/compose/Dockerfile");
+        let last = image.rsplit("\nFROM ").next().unwrap();
+        let user = last.lines().find_map(|line| line.strip_prefix("USER "));
+        assert!(!user.unwrap().starts_with("root") && !user.unwrap().starts_with('0'));
+        let (listen, admin) = (value("proxy.listen").await, value("admin.listen").await);
+        let exposed = format!("EXPOSE {} {}\n", port(&listen), port(&admin));
+        assert!(last.contains(&exposed), "{exposed}");
+        assert!(last.contains("STOPSIGNAL SIGTERM\n"));
+    });
+}

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::access::{Access, require_own_origin, require_token};
+use super::archive_asker::ArchiveAsker;
 use super::check::PlanSource;
 use super::client::ClientPageSource;
 use super::in_force::ConfigurationCell;
@@ -33,6 +34,7 @@ use crate::metrics::Metrics;
 /// Parts that the dashboard is made of.
 #[derive(Debug)]
 pub(super) struct DashboardParts {
+    pub(super) archive: ArchiveAsker,
     pub(super) audit: Arc<AuditLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) access: Arc<Access>,
@@ -121,6 +123,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         tasks,
     );
     Arc::new(Dashboard {
+        archive: parts.archive,
         audit: parts.audit,
         metrics: parts.metrics,
         pace: parts.pace,

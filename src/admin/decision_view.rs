@@ -28,10 +28,20 @@ pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
 /// Makes the row of a decision; `base` is the path below which the pages are.
 pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
     let ruling = &record.ruling;
-    let story = format!("{base}/decisions/{}", record.seq);
+    let story = match &record.node {
+        None => format!("{base}/decisions/{}", record.seq),
+        Some(node) => {
+            let query = form_urlencoded::Serializer::new(String::new())
+                .append_pair("of", "archive")
+                .append_pair("node", node)
+                .finish();
+            format!("{base}/decisions/{}?{query}", record.seq)
+        }
+    };
     html! {
         tr {
             th scope="row" class="t" { a href=(story) { (time(record.at)) } }
+            @if let Some(node) = &record.node { td { (foreign(node)) } }
             td { (verdict_mark(ruling)) }
             td { (foreign(&ruling.reason)) }
             td { (foreign(ruling.crawler.as_deref().unwrap_or("*"))) }

@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use super::api;
+use crate::archive::place::ArchivePlace;
 use crate::audit::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
 use crate::clock;
 use crate::decision::decide::Reason;
@@ -22,8 +23,8 @@ pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
-const NAMES: [&str; 9] = [
-    "from", "until", "host", "crawler", "verdict", "reason", "effect", "url", "rule",
+const NAMES: [&str; 10] = [
+    "from", "until", "host", "crawler", "verdict", "reason", "effect", "url", "rule", "node",
 ];
 
 /// Rows that a program can ask for at once.
@@ -48,12 +49,41 @@ pub(super) enum InvalidFilter {
     },
 }
 
+/// Records that a page is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum RecordScope {
+    /// The record of this node.
+    #[default]
+    Node,
+    /// Those of all nodes, as the archive has them.
+    Archive,
+}
+
+impl RecordScope {
+    /// Reads the parameter `of`, of whichever page.
+    pub(super) fn of(query: &str) -> Self {
+        let mut pairs = form_urlencoded::parse(query.as_bytes());
+        match pairs.any(|(name, value)| name == "of" && value == ARCHIVE) {
+            true => Self::Archive,
+            false => Self::Node,
+        }
+    }
+}
+
+/// Value of the parameter `of` for the archive, and for the record of the node.
+const ARCHIVE: &str = "archive";
+const NODE: &str = "node";
+
 /// Conditions and place in the address of a page of decisions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DecisionQuery {
     values: Vec<QueryValue>,
-    /// Number below which decisions are shown.
+    /// Records that are asked.
+    pub(super) scope: RecordScope,
+    /// Number below which decisions of the node are shown.
     pub(super) before: Option<u64>,
+    /// Place behind which decisions of the archive are shown.
+    pub(super) behind: Option<ArchivePlace>,
     /// Number above which decisions are streamed.
     pub(super) after: Option<u64>,
     /// Rows of a page, from 1 to [`ROWS_MAX`].
@@ -75,7 +105,10 @@ impl DecisionQuery {
     /// Parameters with an empty value are left out: a form sends its empty fields. So
     /// are those longer than 64 KiB. Mistakes are kept for [`DecisionQuery::filter`].
     pub(super) fn parse(query: &str) -> Self {
-        let mut parsed = Self::default();
+        let mut parsed = Self {
+            scope: RecordScope::of(query),
+            ..Self::default()
+        };
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.trim();
             if value.is_empty() || VALUE_BYTES_MAX < value.len() {
@@ -84,6 +117,8 @@ impl DecisionQuery {
             match NAMES.into_iter().find(|known| *known == name) {
                 Some(known) => parsed.set(known, value),
                 None => match &*name {
+                    "of" if [ARCHIVE, NODE].contains(&value) => {}
+                    "before" if parsed.scope == RecordScope::Archive => parsed.set_place(value),
                     "before" => parsed.before = parsed.number("before", value),
                     "after" => parsed.after = parsed.number("after", value),
                     "limit" => parsed.set_limit(value),
@@ -107,6 +142,16 @@ impl DecisionQuery {
             });
         }
         number
+    }
+
+    fn set_place(&mut self, value: &str) {
+        self.behind = value.parse().ok();
+        if self.behind.is_none() {
+            self.mistake = Some(InvalidFilter::Value {
+                name: "before",
+                why: "the `next` of a page of the archive is wanted".to_owned(),
+            });
+        }
     }
 
     fn set_limit(&mut self, value: &str) {
@@ -135,6 +180,11 @@ impl DecisionQuery {
         self
     }
 
+    /// Has the query ask other records.
+    pub(super) fn in_scope(self, scope: RecordScope) -> Self {
+        Self { scope, ..self }
+    }
+
     /// Returns the value of a condition, as it was written.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         let found = self.values.iter().find(|entry| entry.name == name);
@@ -149,6 +199,9 @@ impl DecisionQuery {
     /// Makes the address of `path` with all conditions, but without the place.
     pub(super) fn behind(&self, path: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
+        if self.scope == RecordScope::Archive {
+            query.append_pair("of", ARCHIVE);
+        }
         for entry in &self.values {
             query.append_pair(entry.name, &entry.value);
         }
@@ -177,6 +230,12 @@ impl DecisionQuery {
         if let Some(mistake) = &self.mistake {
             return Err(mistake.clone());
         }
+        if self.scope == RecordScope::Node && self.value("node").is_some() {
+            return Err(InvalidFilter::Value {
+                name: "node",
+                why: "it goes with of=archive: the record is that of one node".to_owned(),
+            });
+        }
         let word = |name, words: &[&str]| match self.value(name) {
             Some(value) if !words.contains(&value) => Err(InvalidFilter::Value {
                 name,
@@ -203,6 +262,7 @@ impl DecisionQuery {
             verdict: word("verdict", &VERDICTS)?,
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
             effect: word("effect", &EFFECTS)?,
+            node: self.value("node").map(str::to_owned),
         })
     }
 
@@ -281,6 +341,9 @@ mod tests {
             "limit=0",
             "limit=1001",
             "limit=all",
+            "of=all",
+            "node=eu-1",
+            "of=archive&before=17",
         ] {
             assert!(DecisionQuery::parse(query).filter().is_err(), "{query}");
         }
@@ -291,6 +354,8 @@ mod tests {
             "crawler=*&url=http://a.test/*",
             "before=0&limit=1",
             "before=&limit=1000",
+            "of=archive&before=1.2.3&node=eu-1",
+            "of=node",
         ] {
             assert!(DecisionQuery::parse(query).filter().is_ok(), "{query}");
         }

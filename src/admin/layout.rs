@@ -112,7 +112,7 @@ impl DashboardSection {
         Self::Configuration,
     ];
 
-    fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
             Self::Decisions => "Decisions",
@@ -126,7 +126,7 @@ impl DashboardSection {
         }
     }
 
-    fn path(self) -> &'static str {
+    pub(super) fn path(self) -> &'static str {
         match self {
             Self::Overview => "/",
             Self::Decisions => "/decisions",

@@ -8,6 +8,7 @@
 
 mod access;
 mod api;
+mod archive_asker;
 mod arrival;
 mod channel_body;
 mod check;
@@ -55,6 +56,7 @@ use tokio_util::task::TaskTracker;
 pub use self::access::Access;
 use self::access::{make_private, require_token};
 pub use self::api::ROWS_SHOWN;
+pub use self::archive_asker::ArchiveAsker;
 pub use self::arrival::ArrivalRules;
 use self::arrival::{AdminConnection, require_own_host};
 use self::channel_body::LongAnswer;
@@ -115,6 +117,8 @@ pub struct Admin {
     pub access: Arc<Access>,
     /// The pace of all hosts, which `/api/v1/pace` shows.
     pub pace: PaceSource,
+    /// The archive of all nodes, which pages ask.
+    pub archive: ArchiveAsker,
     /// State of the fleet that this proxy is in.
     pub fleet: FleetSource,
     /// Ends back-offs, for `DELETE /api/v1/pace/HOST` and the dashboard.
@@ -173,6 +177,7 @@ pub fn listen(admin: Admin, listener: TcpListener, tracker: &TaskTracker, end: C
 /// Returns the routes: open ones, and those that want the token.
 fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router {
     let dashboard = dashboard::routes(DashboardParts {
+        archive: admin.archive.clone(),
         audit: Arc::clone(&admin.audit),
         metrics: Arc::clone(&admin.metrics),
         access: Arc::clone(&admin.access),

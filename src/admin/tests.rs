@@ -96,6 +96,7 @@ impl Kit {
         let clients = Arc::new(ClientDirectory::default());
         let admin = Admin {
             clients: Arc::clone(&clients),
+            archive: ArchiveAsker::default(),
             audit: Arc::new(log),
             metrics,
             is_draining: Arc::default(),

@@ -102,9 +102,30 @@ pub enum ArchiveFailure {
     /// The record has no entry yet.
     #[error("the record is empty: nothing was decided yet")]
     NoRecord,
+    /// A node is not known.
+    #[error("the archive has no node {name}{}", list_of(known))]
+    NoNode {
+        /// Name of a node, or id of its record.
+        name: String,
+        /// Nodes that there are.
+        known: Vec<String>,
+    },
+    /// A question names a rule that stands in very many files.
+    #[error("the rule stands in more than {0} places: name a host or a crawler as well")]
+    TooManyRulings(usize),
+    /// A question has too many answers.
+    #[error("there are more than {0} sums: ask for a shorter time, or for fewer keys")]
+    TooManySums(usize),
     /// The record cannot be read.
     #[error(transparent)]
     Record(#[from] AuditError),
+}
+
+fn list_of(known: &[String]) -> String {
+    match known.is_empty() {
+        true => ": nothing was shipped to it yet".to_owned(),
+        false => format!(": its nodes are {}", known.join(", ")),
+    }
 }
 
 /// How the archive is reached.

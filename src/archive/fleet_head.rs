@@ -65,7 +65,7 @@ pub(super) fn head_text(members: &[String], time: Timestamp, previous: Option<Di
         tree.push(leaf_hash(member.as_bytes()));
     }
     let head = RecordHead {
-        origin: ORIGIN.to_owned(),
+        origin: FLEET_ORIGIN.to_owned(),
         tree: TreeHead {
             size: tree.size(),
             root: tree.root(),
@@ -77,11 +77,17 @@ pub(super) fn head_text(members: &[String], time: Timestamp, previous: Option<Di
 }
 
 /// First line of a fleet head.
-const ORIGIN: &str = "politesse/fleet";
+pub(super) const FLEET_ORIGIN: &str = "politesse/fleet";
 
 /// Returns the line of a node with its newest head; `None` if that is none.
 fn member(row: &Row) -> Option<String> {
     let (id, note): (String, String) = (row.get(0), row.get(1));
+    member_line(&id, &note)
+}
+
+/// Makes the line of the record `id` whose newest head is `note`; `None` if that is no
+/// head.
+pub(super) fn member_line(id: &str, note: &str) -> Option<String> {
     let note: SignedNote = note.parse().ok()?;
     let head: RecordHead = note.text().parse().ok()?;
     let root = STANDARD.encode(head.tree.root.as_bytes());

@@ -17,17 +17,40 @@ mod columns;
 #[cfg(feature = "postgres")]
 pub mod connection;
 #[cfg(feature = "postgres")]
+mod counts;
+#[cfg(feature = "postgres")]
+mod excerpt;
+#[cfg(feature = "postgres")]
+pub mod fleet_check;
+#[cfg(feature = "postgres")]
 mod fleet_head;
 #[cfg(feature = "postgres")]
 mod month;
 #[cfg(feature = "postgres")]
+pub mod node_copy;
+#[cfg(feature = "postgres")]
+pub mod nodes;
+pub mod place;
+#[cfg(feature = "postgres")]
+pub mod pool;
+#[cfg(feature = "postgres")]
+pub mod question;
+#[cfg(feature = "postgres")]
+pub mod reader;
+#[cfg(feature = "postgres")]
 mod redaction;
 #[cfg(feature = "postgres")]
+pub mod robots;
+#[cfg(feature = "postgres")]
 pub mod schema;
+#[cfg(feature = "postgres")]
+mod session;
 #[cfg(feature = "postgres")]
 mod shipment;
 #[cfg(feature = "postgres")]
 pub mod shipper;
+#[cfg(feature = "postgres")]
+mod tables;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -97,7 +97,7 @@ fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditErr
 }
 
 /// Makes an empty file for its owner alone.
-fn make_private(path: &Path) -> io::Result<File> {
+pub(super) fn make_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     options.open(path)

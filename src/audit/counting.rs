@@ -26,7 +26,7 @@ use super::rollup_row::{
 
 /// Sums that are kept apart at a time, of some hundred bytes each. A question
 /// that asks for more is to be narrowed.
-pub(super) const SUMS_MAX: usize = 1 << 20;
+pub const SUMS_MAX: usize = 1 << 20;
 
 /// Parts of one transaction: some milliseconds, which the WAL does not notice.
 const ROLLUPS: &str = "

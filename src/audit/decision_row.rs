@@ -362,6 +362,7 @@ impl DecisionParts<'_> {
         let status = ending.and_then(|ending| ending.status);
         let bytes = ending.map(|ending| ending.bytes);
         Ok(StoredRecord {
+            node: None,
             seq,
             at,
             client,
@@ -437,7 +438,7 @@ pub const ROW_COLUMNS: [&str; 21] = [
 /// Makes the JSON of a decision record, as `audit list` and others print it.
 pub fn row_json(record: &StoredRecord) -> Json {
     let ruling = &record.ruling;
-    json!({
+    let mut row = json!({
         "seq": record.seq,
         "time": record.at.to_string(),
         "client": record.client.address,
@@ -460,7 +461,12 @@ pub fn row_json(record: &StoredRecord) -> Json {
         "directives": record.directives.as_deref().map(directives_json),
         "bytes": record.bytes,
         "error": record.error.as_deref(),
-    })
+    });
+    // Where one record is read, every row would have the same.
+    if let Some(node) = &record.node {
+        row["node"] = json!(&**node);
+    }
+    row
 }
 
 fn directives_json(seen: &Seen) -> Json {

@@ -44,6 +44,9 @@ pub struct DecisionFilter {
     pub reason: Option<String>,
     /// Word of the effect.
     pub effect: Option<String>,
+    /// Node, by its name or by the id of its record, where those of several are read
+    /// together. A record of its own has one node, and does not look at this.
+    pub node: Option<String>,
 }
 
 impl DecisionFilter {
@@ -94,7 +97,7 @@ impl DecisionFilter {
     }
 
     /// Returns the crawler as the record has it: without a token, the column is null.
-    fn stored_crawler(&self) -> Option<&str> {
+    pub fn stored_crawler(&self) -> Option<&str> {
         let crawler = self.crawler.as_deref();
         crawler.map(|token| if token == "*" { "" } else { token })
     }
@@ -109,7 +112,7 @@ impl DecisionFilter {
             // Nothing meets a condition without keys, so that no roll-up is read in vain.
             parts.add(Vec::new());
         }
-        let of_url = self.url.as_ref().and_then(|url| url.host.as_deref());
+        let of_url = self.url.as_ref().and_then(UrlPattern::host);
         if let Some(origins) = self.origins(connection)? {
             parts.add(origins.into_iter().map(PartKey::of_origin).collect());
         }
@@ -133,7 +136,7 @@ impl DecisionFilter {
     /// Finds the rows of the rulings that may be chosen; `None` if all may be, but for
     /// their verdicts, which the summary of parts knows.
     fn rulings(&self, connection: &Connection) -> rusqlite::Result<Option<BTreeSet<i64>>> {
-        let rule = self.rule.as_ref().map(|rule| rule.path.as_str());
+        let rule = self.rule.as_ref().map(RulePattern::path);
         let crawler = self.stored_crawler();
         if (crawler, rule, &self.reason, &self.effect) == (None, None, &None, &None) {
             return Ok(None);
@@ -146,7 +149,7 @@ impl DecisionFilter {
 
     /// Reports whether `ruling` meets all conditions about it, as the conditions in
     /// SQL and [`DecisionFilter::admits`] have them.
-    pub(super) fn admits_ruling(&self, ruling: &StoredRuling) -> bool {
+    pub fn admits_ruling(&self, ruling: &StoredRuling) -> bool {
         let token = ruling.crawler.as_deref().unwrap_or("*");
         let is_word = |wanted: &Option<String>, word: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted == word)
@@ -219,7 +222,7 @@ fn micros(time: Option<Timestamp>) -> Option<i64> {
 
 /// Brings a host into the form of the record: lower case, no final dot, an IPv6
 /// address in brackets.
-pub(super) fn normal_host(text: &str) -> String {
+pub fn normal_host(text: &str) -> String {
     let host = text
         .parse::<Host>()
         .or_else(|_| format!("[{text}]").parse());
@@ -275,8 +278,18 @@ impl UrlPattern {
     }
 
     /// Returns the URL, or its beginning.
-    pub(super) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Reports whether all URLs that begin so are chosen.
+    pub fn is_prefix(&self) -> bool {
+        self.is_prefix
+    }
+
+    /// Returns the host, where the whole of it is given.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 }
 
@@ -327,6 +340,11 @@ pub struct RulePattern {
 pub struct InvalidRulePattern;
 
 impl RulePattern {
+    /// Returns the path, which every rule that is chosen has in it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     fn is(&self, rule: &str) -> bool {
         let Some((name, path)) = split_rule(rule) else {
             return false;

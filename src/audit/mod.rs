@@ -20,6 +20,8 @@ pub mod bundle;
 
 pub mod overview;
 
+pub mod record_copy;
+
 pub mod backup;
 pub mod entry_window;
 mod query_pool;

@@ -14,7 +14,7 @@ use super::error::AuditError;
 use super::filter::{DecisionFilter, rule_key};
 use super::reader::{AuditReader, SeqRange};
 use super::report::HourSums;
-use super::stats::{DecisionSums, KeyTexts};
+use super::stats::{CountedSums, DecisionSums, KeyTexts};
 
 /// Facts about the decisions of some hours.
 #[derive(Debug, Clone)]
@@ -88,16 +88,54 @@ pub fn overview_facts(
         SumsByReference::new(SumsApart::default()),
     ];
     count_decisions(reader, &filter, &mut tables)?;
-    let [by_hour, by_origin, by_ruling] = tables;
+    let [by_hour, by_origin, by_ruling] = tables.map(|table| {
+        let sums = table.iter();
+        let counted = sums.map(|(references, sums)| CountedSums::of(references, *sums));
+        counted.collect()
+    });
+    let counts = OverviewCounts {
+        by_hour,
+        by_origin,
+        by_ruling,
+    };
+    let facts = counted_facts(reader, &counts, rows)?;
+    Ok(OverviewFacts {
+        numbers: reader.seq_range()?,
+        ..facts
+    })
+}
+
+/// Decisions of some hours, counted in three ways.
+#[derive(Debug, Default)]
+pub struct OverviewCounts {
+    /// Decisions by hour, and by ruling or what rulings have in common.
+    pub by_hour: Vec<CountedSums>,
+    /// Decisions by origin, and by ruling or what rulings have in common.
+    pub by_origin: Vec<CountedSums>,
+    /// Decisions by ruling.
+    pub by_ruling: Vec<CountedSums>,
+}
+
+/// Makes the facts from `counts`, as [`overview_facts`] does, but for the numbers of
+/// decisions. `reader` has the rows that they refer to.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn counted_facts(
+    reader: &AuditReader,
+    counts: &OverviewCounts,
+    rows: usize,
+) -> Result<OverviewFacts, AuditError> {
     let mut texts = KeyTexts::new(&reader.connection);
-    let hours = hours(&by_hour, &mut texts)?;
+    let hours = hours(&counts.by_hour, &mut texts)?;
     let mut sums = DecisionSums::default();
     hours.iter().for_each(|hour| sums.add(&hour.sums));
     let mut origins: HashMap<i64, DecisionSums> = HashMap::new();
-    for (references, entries) in by_origin.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        let added = DecisionSums::ruled(entries, &ruling);
-        origins.entry(references.origin).or_default().add(&added);
+    for counted in &counts.by_origin {
+        let ruling = texts.ruling(counted.ruling)?;
+        let added = DecisionSums::ruled(&counted.sums, &ruling);
+        origins.entry(counted.origin).or_default().add(&added);
     }
     let mut hosts = SumsByName::default();
     for (origin, added) in &origins {
@@ -106,9 +144,9 @@ pub fn overview_facts(
     }
     let (mut rules, mut crawlers) = (SumsByName::default(), SumsByName::default());
     let mut waits = SumsByName::default();
-    for (references, entries) in by_ruling.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        let added = &DecisionSums::ruled(entries, &ruling);
+    for counted in &counts.by_ruling {
+        let ruling = texts.ruling(counted.ruling)?;
+        let added = &DecisionSums::ruled(&counted.sums, &ruling);
         // Most requests are decided by no rule: that is none of the rules.
         if let Some(rule) = &ruling.rule {
             rules.add(rule_key(rule), Some(rule.as_str().into()), added);
@@ -129,17 +167,17 @@ pub fn overview_facts(
         rules: rules.refused(rows),
         crawlers: crawlers.top(rows, |sums| [sums.requests, 0]),
         waits: waits.top(rows, |sums| [sums.requests, 0]),
-        numbers: reader.seq_range()?,
+        numbers: None,
     })
 }
 
 /// Returns the sums of each hour, the earliest first.
-fn hours(table: &SumsByReference, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HourSums>> {
+fn hours(by_hour: &[CountedSums], texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HourSums>> {
     let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
-    for (references, entries) in table.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        let added = DecisionSums::ruled(entries, &ruling);
-        hours.entry(references.hour).or_default().add(&added);
+    for counted in by_hour {
+        let ruling = texts.ruling(counted.ruling)?;
+        let added = DecisionSums::ruled(&counted.sums, &ruling);
+        hours.entry(counted.hour).or_default().add(&added);
     }
     let sums = |(hour, sums)| HourSums { hour, sums };
     Ok(hours.into_iter().map(sums).collect())

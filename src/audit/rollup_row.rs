@@ -30,13 +30,15 @@ pub(super) struct RollupKey {
 
 /// Sums of entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct EntrySums {
+pub struct EntrySums {
     /// Decisions; none for late endings, whose decisions were counted before.
-    pub(super) requests: u64,
-    pub(super) wait_ms: u64,
-    pub(super) bytes: u64,
+    pub requests: u64,
+    /// Milliseconds that requests waited.
+    pub wait_ms: u64,
+    /// Bytes of bodies passed on.
+    pub bytes: u64,
     /// Endings with an error.
-    pub(super) errors: u64,
+    pub errors: u64,
 }
 
 impl EntrySums {

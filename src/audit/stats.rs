@@ -14,14 +14,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rusqlite::Connection;
 
-use super::counting::{SUMS_MAX, SumsApart, SumsByReference};
+pub use super::counting::SUMS_MAX;
+use super::counting::{SumReferences, SumsApart, SumsByReference};
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::order::Direction;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
-use super::rollup_row::EntrySums;
+pub use super::rollup_row::EntrySums;
 use crate::decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::Target;
 
@@ -40,17 +41,20 @@ pub enum StatKey {
     Reason,
     /// Hour of the decision, by its beginning in UTC.
     Hour,
+    /// Node that made the decision, where records of several are read together.
+    Node,
 }
 
 impl StatKey {
     /// All keys.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Host,
         Self::Url,
         Self::Crawler,
         Self::Rule,
         Self::Reason,
         Self::Hour,
+        Self::Node,
     ];
 
     /// Returns the word of the key.
@@ -62,6 +66,7 @@ impl StatKey {
             Self::Rule => "rule",
             Self::Reason => "reason",
             Self::Hour => "hour",
+            Self::Node => "node",
         }
     }
 }
@@ -164,6 +169,64 @@ pub enum StatOrder {
     Refusals,
 }
 
+/// Question about the sums of decisions.
+#[derive(Debug, Clone, Copy)]
+pub struct StatQuestion<'a> {
+    /// Decisions that are counted.
+    pub filter: &'a DecisionFilter,
+    /// Properties by which they are counted apart.
+    pub keys: &'a [StatKey],
+    /// Order of the groups.
+    pub order: StatOrder,
+}
+
+/// Decisions that were counted together, by the rows of dictionaries that they refer to.
+#[derive(Debug, Clone)]
+pub struct CountedSums {
+    /// Node; absent where it is not told apart, as with the others.
+    pub node: Option<Arc<str>>,
+    /// Hours since 1970.
+    pub hour: i64,
+    /// Row of the origin.
+    pub origin: i64,
+    /// Path of the URL.
+    pub path: Option<String>,
+    /// Row of the ruling.
+    pub ruling: i64,
+    /// Sums of the decisions.
+    pub sums: EntrySums,
+}
+
+impl CountedSums {
+    /// Makes one of what was counted in a record.
+    pub(super) fn of(references: SumReferences, sums: EntrySums) -> Self {
+        Self {
+            node: None,
+            hour: references.hour,
+            origin: references.origin,
+            path: None,
+            ruling: references.ruling,
+            sums,
+        }
+    }
+}
+
+/// Puts decisions that were `counted` elsewhere into groups, as [`stats`] does. `reader`
+/// has the rows that they refer to.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn stats_of(
+    reader: &AuditReader,
+    counted: impl IntoIterator<Item = CountedSums>,
+    question: &StatQuestion<'_>,
+) -> Result<Vec<StatGroup>, AuditError> {
+    let mut groups = groups(reader, counted, question)?;
+    sort(&mut groups, question.order);
+    Ok(groups)
+}
+
 /// Counts the decisions that meet `filter` by the values of `keys`. Without keys
 /// there is one group, or none if there are no decisions.
 ///
@@ -185,8 +248,20 @@ pub fn stats(
             by_origin: keys.contains(&StatKey::Host),
         });
         sums.add_decisions(reader, filter)?;
-        groups(&sums, reader, filter, keys)?
+        let of_record = sums.iter();
+        let counted = of_record.map(|(references, sums)| CountedSums::of(references, *sums));
+        let question = StatQuestion {
+            filter,
+            keys,
+            order,
+        };
+        groups(reader, counted, &question)?
     };
+    sort(&mut groups, order);
+    Ok(groups)
+}
+
+fn sort(groups: &mut [StatGroup], order: StatOrder) {
     // By their values where the counts are equal: the same question has the same
     // answer each time.
     groups.sort_by(|one, other| {
@@ -206,36 +281,34 @@ pub fn stats(
             .cmp(&rank(other))
             .then_with(|| one.values.cmp(&other.values))
     });
-    Ok(groups)
 }
 
 /// Puts together the sums that have the same texts for `keys`.
 fn groups(
-    sums: &SumsByReference,
     reader: &AuditReader,
-    filter: &DecisionFilter,
-    keys: &[StatKey],
+    counted: impl IntoIterator<Item = CountedSums>,
+    question: &StatQuestion<'_>,
 ) -> rusqlite::Result<Vec<StatGroup>> {
     let mut texts = KeyTexts::new(&reader.connection);
     let mut groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums> = HashMap::new();
-    for (references, sums) in sums.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        if !filter.admits_ruling(&ruling) {
+    for counted in counted {
+        let ruling = texts.ruling(counted.ruling)?;
+        if !question.filter.admits_ruling(&ruling) {
             continue;
         }
-        let values = keys.iter().map(|key| match key {
-            StatKey::Host => texts.host(references.origin).map(Some),
+        let values = question.keys.iter().map(|key| match key {
+            StatKey::Host => texts.host(counted.origin).map(Some),
             StatKey::Crawler => Ok(shared(ruling.crawler.as_deref())),
             StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
-            StatKey::Hour => Ok(Some(texts.hour(references.hour))),
-            // Counted elsewhere: no sum knows its URLs.
-            StatKey::Url => Ok(None),
+            StatKey::Hour => Ok(Some(texts.hour(counted.hour))),
+            StatKey::Node => Ok(counted.node.clone()),
+            StatKey::Url => texts.url(counted.origin, counted.path.as_deref()).map(Some),
         });
         let group = groups
             .entry(values.collect::<rusqlite::Result<_>>()?)
             .or_default();
-        group.add(&DecisionSums::ruled(sums, &ruling));
+        group.add(&DecisionSums::ruled(&counted.sums, &ruling));
     }
     Ok(listed(groups))
 }
@@ -330,6 +403,7 @@ impl<'a> KeyTexts<'a> {
             StatKey::Rule => shared(ruling.rule.as_deref()),
             StatKey::Reason => shared(Some(&ruling.reason)),
             StatKey::Hour => Some(self.hour(record.at.as_microsecond().div_euclid(HOUR_US))),
+            StatKey::Node => record.node.clone(),
         }
     }
 
@@ -346,6 +420,17 @@ impl<'a> KeyTexts<'a> {
     pub(super) fn ruling(&mut self, id: i64) -> rusqlite::Result<Arc<StoredRuling>> {
         let found = self.values.ruling(self.connection, id)?;
         Ok(found.map(|found| found.value).unwrap_or_default())
+    }
+
+    /// Makes a URL from its origin and its path.
+    fn url(&mut self, origin: i64, path: Option<&str>) -> rusqlite::Result<Arc<str>> {
+        // No row has this number.
+        if origin == 0 {
+            return Ok(StoredRecord::REDACTED.into());
+        }
+        let found = self.values.origin(self.connection, origin)?;
+        let origin = found.map(|found| found.value).unwrap_or_else(|| "".into());
+        Ok([&*origin, path.unwrap_or_default()].concat().into())
     }
 
     /// Finds the host of an origin; that of an origin which somebody took away has

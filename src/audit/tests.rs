@@ -1,5 +1,7 @@
 mod bundles;
 
+mod copies;
+
 mod counts;
 
 mod damage;

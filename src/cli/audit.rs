@@ -1,5 +1,10 @@
 //! `audit`: shows and counts decisions and events of the record, and verifies it.
 
+mod archive;
+#[cfg(feature = "postgres")]
+mod archive_check;
+#[cfg(feature = "postgres")]
+mod archive_source;
 mod arguments;
 mod bundle;
 mod ecs;
@@ -15,6 +20,7 @@ pub(super) mod rows;
 mod sections;
 #[cfg(feature = "postgres")]
 mod ship;
+mod source;
 mod speed;
 mod stats;
 mod tail;
@@ -24,15 +30,17 @@ mod warc;
 mod why;
 
 use std::io::{self, Write};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
-use self::arguments::{DecisionArguments, DecisionSubject, EventArguments, FILTERS_HELP};
+use self::archive::ArchiveArguments;
+use self::arguments::{
+    DecisionArguments, DecisionName, DecisionSubject, EventArguments, FILTERS_HELP,
+};
 use self::bundle::BundleArguments;
 use self::export::ExportArguments;
-use self::listing::{Screen, event_layout, event_line, record_layout, record_line};
+use self::listing::{Screen, event_layout, event_line, record_line};
 use self::prune::PruneArguments;
 use self::redact::RedactArguments;
 use self::replay::ReplayArguments;
@@ -41,18 +49,27 @@ use self::robots::RobotsArguments;
 use self::rows::{ListArguments, Listing, write_json};
 #[cfg(feature = "postgres")]
 use self::ship::ShipArguments;
+use self::source::DecisionSource;
 use self::speed::SpeedArguments;
 use self::stats::{StatsArguments, TopArguments};
 use self::tail::TailArguments;
 use self::verification::VerifyArguments;
 use self::why::WhyArguments;
 use super::configuration::ConfigurationRequest;
-use super::output::{Exit, OutputForm};
+use super::output::{Exit, OutputForm, Usage};
 use crate::audit::backup;
-use crate::audit::filter::{DecisionFilter, UrlPattern};
+use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
-use crate::audit::{CheckedRecord, Direction, row_json};
-use crate::explain::{DecisionDetails, of_url};
+use crate::audit::{Direction, row_json};
+
+/// Arguments of `audit`.
+#[derive(Debug, Args)]
+pub(super) struct AuditArguments {
+    #[command(flatten)]
+    archive: ArchiveArguments,
+    #[command(subcommand)]
+    command: AuditCommand,
+}
 
 /// Commands that read the record.
 #[derive(Debug, Subcommand)]
@@ -79,13 +96,14 @@ every field, a row a line."))]
 Examples:
   politesse audit show 17
   politesse audit show https://site.example/private/a
+  politesse audit --archive show eu-1/17
 
 The number is the first column of `list`, and stands on each refusal (`decision`). Of
 a URL the newest decision is shown; `others` says how many more there are. Exit codes:
 0 shown, 1 there is no such decision.")]
     Show {
-        /// The number of a decision, or a URL.
-        #[arg(value_name = "SEQ|URL")]
+        /// The number of a decision, with its node in an archive, or a URL.
+        #[arg(value_name = "[NODE/]SEQ|URL")]
         subject: DecisionSubject,
         /// One JSON object: the row of `list`, and what it refers to.
         #[arg(long)]
@@ -277,6 +295,21 @@ codes: 0 restored, 1 not.")]
         /// The backup.
         file: PathBuf,
     },
+    /// Makes the record of a node again from the archive.
+    #[cfg(feature = "postgres")]
+    #[command(after_help = "\
+Examples:
+  politesse audit --archive --node eu-1 fetch -o eu-1
+  politesse --set audit.store=sqlite:eu-1/audit.db audit speed --from 7d
+
+FOLDER/audit.db must not be there yet. It is a record as the node has it: every command
+reads it, and verify holds it to the same checks. After the loss of a disk, `audit
+restore` puts it in the place of what is left.")]
+    Fetch {
+        /// The folder.
+        #[arg(long, short, value_name = "FOLDER")]
+        output: PathBuf,
+    },
     /// Ships all entries to the archive, a PostgreSQL database for many nodes.
     #[cfg(feature = "postgres")]
     #[command(after_help = "\
@@ -322,19 +355,24 @@ there is none yet.")]
     Head,
 }
 
-/// Answers `command` from the record.
+/// Answers a command from the record, or from the archive.
 pub(super) fn audit(
-    command: &AuditCommand,
+    arguments: &AuditArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
+    let AuditArguments { archive, command } = arguments;
     let settings = &configuration.settings()?;
+    if archive.is_asked() {
+        require_answer(command)?;
+    }
+    let source = || archive.source(settings);
     let path = &settings.audit.path;
     // Not before it is needed: `restore` is for a record that cannot be read.
     let reader = || AuditReader::open(path);
     match command {
-        AuditCommand::List { which, rows } => list(&reader()?, &which.try_into()?, rows),
-        AuditCommand::Show { subject, json } => show(&reader()?, subject, OutputForm::from(*json)),
-        AuditCommand::Robots(asked) => robots::robots(&reader()?, asked),
+        AuditCommand::List { which, rows } => list(&source()?, &which.try_into()?, rows),
+        AuditCommand::Show { subject, json } => show(&source()?, subject, OutputForm::from(*json)),
+        AuditCommand::Robots(asked) => robots::robots(&source()?, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, event_layout());
             reader()?.visit_events(&which.try_into()?, |event| {
@@ -342,21 +380,36 @@ pub(super) fn audit(
             })?;
             out.end()
         }
-        AuditCommand::Stats(asked) => stats::print_stats(&reader()?, asked),
+        AuditCommand::Stats(asked) => stats::print_stats(&source()?, asked),
         AuditCommand::Speed(asked) => speed::print_speeds(&reader()?, asked),
-        AuditCommand::Top(asked) => stats::print_top(&reader()?, asked),
-        AuditCommand::Why(asked) => why::why(&reader()?, asked, settings),
+        AuditCommand::Top(asked) => stats::print_top(&source()?, asked),
+        AuditCommand::Why(asked) => why::why(&source()?, asked, settings),
         AuditCommand::Replay(asked) => {
             let path = replay::record_path(configuration, settings)?;
             replay::replay(&AuditReader::open(&path)?, asked, settings)
         }
         AuditCommand::Report(asked) => report::print_report(&reader()?, asked, settings),
-        AuditCommand::Tail(asked) => tail::tail(&reader()?, asked),
-        AuditCommand::Export(asked) => export::export(&reader()?, asked),
+        AuditCommand::Tail(asked) => tail::tail(&source()?, asked),
+        AuditCommand::Export(asked) => export::export(&source()?, asked),
         AuditCommand::Bundle(asked) => bundle::bundle(&reader()?, asked),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Verify(asked) if archive.is_asked() => {
+            archive_check::verify(&archive.archive(settings)?, asked)
+        }
         AuditCommand::Verify(asked) => verification::print_verification(reader, asked),
         AuditCommand::Key => heads::print_key(&reader()?, &settings.audit),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Head if archive.is_asked() => {
+            archive_check::print_head(&archive.archive(settings)?)
+        }
         AuditCommand::Head => heads::print_head(&reader()?),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Fetch { .. } if !archive.is_asked() => {
+            let text = "a record is fetched from the archive: politesse audit --archive fetch";
+            Err(Usage::Arguments(text.to_owned()).into())
+        }
+        #[cfg(feature = "postgres")]
+        AuditCommand::Fetch { output } => archive_check::fetch(&archive.archive(settings)?, output),
         AuditCommand::Prune(asked) => prune::prune(asked, settings),
         AuditCommand::Redact(asked) => redact::redact(asked, settings),
         #[cfg(feature = "postgres")]
@@ -364,6 +417,48 @@ pub(super) fn audit(
         AuditCommand::Backup { file } => back_up(path, file),
         AuditCommand::Restore { file } => restore(path, file),
     }
+}
+
+/// Refuses a command that the archive cannot answer.
+fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
+    let name = match command {
+        AuditCommand::Events { .. } => "events",
+        AuditCommand::Speed(_) => "speed",
+        AuditCommand::Replay(_) => "replay",
+        AuditCommand::Report(_) => "report",
+        AuditCommand::Bundle(_) => "bundle",
+        AuditCommand::Key => "key",
+        // What changes a record is done where it is written.
+        AuditCommand::Prune(_)
+        | AuditCommand::Redact(_)
+        | AuditCommand::Backup { .. }
+        | AuditCommand::Restore { .. } => {
+            let text = "this is done at the node, to its record: leave --archive out";
+            return Err(Usage::Arguments(text.to_owned()));
+        }
+        AuditCommand::List { .. }
+        | AuditCommand::Show { .. }
+        | AuditCommand::Robots(_)
+        | AuditCommand::Why(_)
+        | AuditCommand::Stats(_)
+        | AuditCommand::Top(_)
+        | AuditCommand::Tail(_)
+        | AuditCommand::Export(_)
+        | AuditCommand::Verify(_)
+        | AuditCommand::Head => return Ok(()),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Fetch { .. } => return Ok(()),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Ship(_) => {
+            let text = "a record is shipped where it is: leave --archive out, or say --to URL";
+            return Err(Usage::Arguments(text.to_owned()));
+        }
+    };
+    Err(Usage::Arguments(format!(
+        "the archive does not answer {name}; the record of a node does, which this makes again:\n  \
+         politesse audit --archive --node NODE fetch -o FOLDER\n  politesse --set \
+         audit.store=sqlite:FOLDER/audit.db audit {name}"
+    )))
 }
 
 fn back_up(path: &Path, file: &Path) -> anyhow::Result<Exit> {
@@ -403,25 +498,34 @@ fn restore(path: &Path, file: &Path) -> anyhow::Result<Exit> {
 }
 
 fn list(
-    reader: &AuditReader,
+    source: &DecisionSource,
     filter: &DecisionFilter,
     rows: &ListArguments,
 ) -> anyhow::Result<Exit> {
     let screen = Screen::of_stdout();
-    let mut out = Listing::new(rows, record_layout());
-    reader.visit_decisions(filter, Direction::NewestFirst, |record| {
+    let mut out = Listing::new(rows, source.layout());
+    source.visit(filter, Direction::NewestFirst, |record| {
         out.row(|| row_json(&record), || record_line(&record, screen))
     })?;
     out.end()
 }
 
 /// Prints everything that the record has on the decision that `subject` names.
-fn show(reader: &AuditReader, subject: &DecisionSubject, form: OutputForm) -> anyhow::Result<Exit> {
-    let Some(record) = find(reader, subject)? else {
-        report_missing(reader, subject)?;
+fn show(
+    source: &DecisionSource,
+    subject: &DecisionSubject,
+    form: OutputForm,
+) -> anyhow::Result<Exit> {
+    if let (DecisionSubject::Number(DecisionName { node: Some(_), .. }), false) =
+        (subject, source.has_nodes())
+    {
+        let text = "the number of a decision is wanted: NODE/SEQ goes with --archive";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
+    let Some(details) = source.explain(subject)? else {
+        report_missing(source, subject)?;
         return Ok(Exit::Not);
     };
-    let details = DecisionDetails::of(reader, record, None)?;
     let mut out = io::stdout().lock();
     match form {
         OutputForm::Json => write_json(&mut out, &details.json())?,
@@ -430,42 +534,36 @@ fn show(reader: &AuditReader, subject: &DecisionSubject, form: OutputForm) -> an
     Ok(Exit::Done)
 }
 
-fn find(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<Option<CheckedRecord>> {
-    let seq = match subject {
-        DecisionSubject::Number(seq) => Some(*seq),
-        DecisionSubject::Url(target) => {
-            let mut newest = None;
-            let filter = of_url(UrlPattern::exact(target));
-            reader.visit_decisions(&filter, Direction::NewestFirst, |record| {
-                newest = Some(record.seq);
-                ControlFlow::Break(())
-            })?;
-            newest
-        }
-    };
-    Ok(seq.map_or(Ok(None), |seq| reader.record(seq))?)
-}
-
 /// Says on stderr which decisions there are instead.
-fn report_missing(reader: &AuditReader, subject: &DecisionSubject) -> anyhow::Result<()> {
+fn report_missing(source: &DecisionSource, subject: &DecisionSubject) -> anyhow::Result<()> {
     let wanted = match subject {
-        DecisionSubject::Number(seq) => seq.to_string(),
+        DecisionSubject::Number(name) => name.to_string(),
         DecisionSubject::Url(target) => format!("about {target}"),
     };
-    let range = match reader.seq_range()? {
-        None => "the record is empty".to_owned(),
-        Some(range) => format!("its decisions are {} to {}", range.first, range.last),
-    };
     let mut stderr = io::stderr().lock();
-    writeln!(
-        stderr,
-        "politesse: there is no decision {wanted} on record; {range}"
-    )?;
-    if let last @ 1.. = reader.pruned_until()? {
-        writeln!(
+    match source {
+        DecisionSource::Record { reader, .. } => {
+            let range = match reader.seq_range()? {
+                None => "the record is empty".to_owned(),
+                Some(range) => format!("its decisions are {} to {}", range.first, range.last),
+            };
+            writeln!(
+                stderr,
+                "politesse: there is no decision {wanted} on record; {range}"
+            )?;
+            if let last @ 1.. = reader.pruned_until()? {
+                writeln!(
+                    stderr,
+                    "  entries up to {last} were removed, since they were old"
+                )?;
+            }
+        }
+        #[cfg(feature = "postgres")]
+        DecisionSource::Archive(_) => writeln!(
             stderr,
-            "  entries up to {last} were removed, since they were old"
-        )?;
+            "politesse: there is no decision {wanted} in the archive; the newest of each node \
+             may not have arrived yet"
+        )?,
     }
     if let DecisionSubject::Url(target) = subject {
         let beginning = &target.origin;

@@ -155,11 +155,11 @@ Exit codes: the command's own, or 128 and the number of the signal that ended it
     #[command(name = run::seal::ENTER, hide = true)]
     EnterSeal(run::seal::enter::EnterArguments),
     /// Decisions in the record, and whether it still says what they were.
-    #[command(
-        subcommand,
-        after_help = "Example: politesse audit list --verdict disallow"
-    )]
-    Audit(audit::AuditCommand),
+    #[command(after_help = "\
+Examples:
+  politesse audit list --verdict disallow
+  politesse audit --archive list --host site.example --node eu-1")]
+    Audit(Box<audit::AuditArguments>),
     /// Crawlers that the configuration names, and the tokens that prove a name.
     #[command(
         subcommand,
@@ -271,7 +271,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Run(arguments) => run::run(arguments, request),
         #[cfg(target_os = "linux")]
         Command::EnterSeal(arguments) => run::seal::enter::enter(arguments),
-        Command::Audit(command) => audit::audit(command, request),
+        Command::Audit(arguments) => audit::audit(arguments, request),
         Command::Crawler(command) => crawler::crawler(command, request),
         Command::Pace(command) => pace::pace(command, &request.settings()?),
         Command::Fleet(command) => fleet::fleet(command, &request.settings()?),

@@ -115,6 +115,8 @@ pub struct ExchangeEnd {
 /// keeps once.
 #[derive(Debug, Clone)]
 pub struct StoredRecord {
+    /// Node that made the decision, where records of several are read together.
+    pub node: Option<Arc<str>>,
     /// Number of the row, from 1.
     pub seq: u64,
     /// When the decision was made.

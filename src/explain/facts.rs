@@ -45,7 +45,10 @@ impl Facts {
 
     fn request(&mut self, details: &DecisionDetails) {
         let record = &details.record;
-        self.add("decision", record.seq);
+        match &record.node {
+            Some(node) => self.add("decision", format!("{} of node {node}", record.seq)),
+            None => self.add("decision", record.seq),
+        }
         self.add("time", record.at);
         self.add("request", format!("{} {}", record.method, record.url));
         let client = &record.client;

@@ -45,8 +45,8 @@ pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
 use crate::admin::{
-    self, Access, Admin, AdminToken, BackOffRelease, ClientPageSource, ConfigurationCell,
-    FleetSource, GaugeRefresh, PaceSource, PlanSource,
+    self, Access, Admin, AdminToken, ArchiveAsker, BackOffRelease, ClientPageSource,
+    ConfigurationCell, FleetSource, GaugeRefresh, PaceSource, PlanSource,
 };
 use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
@@ -397,6 +397,7 @@ impl RunningProxy {
         Admin {
             gauges,
             client,
+            archive: ArchiveAsker::new(&self.settings.archive),
             audit: Arc::clone(&self.shared.audit),
             metrics: Arc::clone(&self.shared.metrics),
             is_draining: Arc::clone(&self.server.is_draining),

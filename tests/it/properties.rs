@@ -85,6 +85,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let decision = decide(&inquiry, &Arc::new(snapshot), &Arc::new(policy.clone()), at);
     let candidates = inquiry.crawler.candidates().iter();
     let record = StoredRecord {
+        node: None,
         directives: None,
         seq: 1,
         at: decision.evidence().at,

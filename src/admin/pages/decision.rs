@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
+use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link};
 use crate::admin::api::json;
 use crate::admin::decision_view::verdict_mark;
-use crate::admin::filter_query::DecisionQuery;
+use crate::admin::filter_query::{DecisionQuery, RecordScope};
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
 use crate::clock;
+use crate::decision::record::StoredRecord;
 use crate::explain::DecisionDetails;
 use crate::explain::facts::{Facts, sentence};
 use crate::inert::inert;
@@ -32,8 +32,9 @@ pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
     Path(number): Path<String>,
+    uri: Uri,
 ) -> Response {
-    match find(&dashboard, &number).await {
+    match find(&dashboard, &number, &uri).await {
         Ok(Some(details)) => {
             let content = DashboardPage {
                 title: format!("Decision {}", details.record.seq),
@@ -43,7 +44,7 @@ pub(crate) async fn page(
             layout(&visit, &content)
         }
         Ok(None) => error_page(&visit, StatusCode::NOT_FOUND, NO_DECISION),
-        Err(error) => query_failed(Some(&visit), &error),
+        Err(failure) => failure.answer(Some(&visit), DashboardSection::Decisions),
     }
 }
 
@@ -51,15 +52,16 @@ pub(crate) async fn page(
 pub(crate) async fn api(
     State(dashboard): State<Arc<Dashboard>>,
     Path(number): Path<String>,
+    uri: Uri,
 ) -> Response {
-    match find(&dashboard, &number).await {
+    match find(&dashboard, &number, &uri).await {
         Ok(Some(details)) => {
             let mut story = details.json();
             story["answer"] = json!(sentence(&details.record));
             json(&story)
         }
         Ok(None) => (StatusCode::NOT_FOUND, format!("{NO_DECISION}\n")).into_response(),
-        Err(error) => query_failed(None, &error),
+        Err(failure) => failure.answer(None, DashboardSection::Decisions),
     }
 }
 
@@ -72,17 +74,29 @@ const LINKED_URL_MAX: usize = 16 << 10;
 
 const NO_DECISION: &str = "The record has no decision of this number.";
 
-async fn find(dashboard: &Dashboard, number: &str) -> Result<Option<DecisionDetails>, AuditError> {
+async fn find(
+    dashboard: &Dashboard,
+    number: &str,
+    uri: &Uri,
+) -> Result<Option<DecisionDetails>, PageFailure> {
     let Ok(seq) = number.parse() else {
         return Ok(None);
     };
+    let query = DecisionQuery::parse(uri.query().unwrap_or_default());
+    if query.scope == RecordScope::Archive {
+        // Each node has numbers of its own.
+        let Some(node) = query.value("node") else {
+            return Ok(None);
+        };
+        return Ok(dashboard.archive.decision(node, seq).await?);
+    }
     let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
         let row = reader.record(seq)?;
         let deadline = Some(clock::instant() + COUNT_TIME);
         row.map(|row| DecisionDetails::of(reader, row, deadline))
             .transpose()
     });
-    found.await
+    Ok(found.await?)
 }
 
 fn markup(visit: &Visit, details: &DecisionDetails) -> Markup {
@@ -112,8 +126,20 @@ fn markup(visit: &Visit, details: &DecisionDetails) -> Markup {
         }
         (robots_file(details))
         p class="small" {
-            a href=(visit.link(&format!("/api/v1/decisions/{}", record.seq))) { "All as JSON" }
+            a href=(visit.link(&api_path(record))) { "All as JSON" }
         }
+    }
+}
+
+/// Returns the path of the decision as JSON.
+fn api_path(record: &StoredRecord) -> String {
+    let path = format!("/api/v1/decisions/{}", record.seq);
+    match &record.node {
+        None => path,
+        Some(node) => DecisionQuery::default()
+            .in_scope(RecordScope::Archive)
+            .with("node", node)
+            .behind(&path),
     }
 }
 
@@ -122,7 +148,11 @@ fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
     let ruling = &details.record.ruling;
     let target = details.record.url.parse::<Target>().ok();
     let host = target.map(|target| target.origin.host().to_string());
-    let all = DecisionQuery::default;
+    let scope = match details.record.node {
+        Some(_) => RecordScope::Archive,
+        None => RecordScope::Node,
+    };
+    let all = || DecisionQuery::default().in_scope(scope);
     html! {
         p class="actions" {
             // A redacted URL is none that could be asked for; one that ends in a star stands

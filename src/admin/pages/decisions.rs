@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -18,16 +19,18 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Dashboard, QUERY_TIME_MAX, query_failed};
+use super::{Dashboard, PageFailure, QUERY_TIME_MAX, scope_switch};
 use crate::admin::api::json;
+use crate::admin::archive_asker::{ArchiveAsker, RowsQuestion};
 use crate::admin::channel_body::{BodyChannel, BodyPart, LongAnswer, channel_body};
 use crate::admin::decision_view::decision_row;
-use crate::admin::filter_query::{DecisionQuery, EFFECTS, VERDICTS};
+use crate::admin::filter_query::{DecisionQuery, EFFECTS, RecordScope, VERDICTS};
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout};
 use crate::admin::live::{LiveForm, LiveQuestion};
 use crate::admin::visit::Visit;
-use crate::audit::reader::{DecisionPage, PageBounds};
-use crate::audit::{AuditError, Direction, ROW_COLUMNS, row_json};
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::PageBounds;
+use crate::audit::{AuditLog, Direction, ROW_COLUMNS, row_json};
 use crate::clock;
 use crate::decision::decide::Reason;
 use crate::decision::record::StoredRecord;
@@ -42,6 +45,8 @@ const ROWS: usize = 50;
 const SEARCH_TIME: Duration = Duration::from_millis(100);
 /// Longest time of an export.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
+/// Rows of the archive that are read at a time for an export.
+const ARCHIVE_ROWS: usize = 1000;
 /// Bytes of an export that are sent at a time.
 const EXPORT_PART: usize = 64 << 10;
 
@@ -55,7 +60,7 @@ pub(crate) async fn page(
     let found = match query.filter() {
         Ok(_) => match find(&dashboard, &query, ROWS).await {
             Ok(found) => Ok(found),
-            Err(error) => return query_failed(Some(&visit), &error),
+            Err(failure) => return failure.answer(Some(&visit), DashboardSection::Decisions),
         },
         Err(error) => Err(error.to_string()),
     };
@@ -69,6 +74,7 @@ pub(crate) async fn page(
         title: "Decisions".to_owned(),
         section: Some(DashboardSection::Decisions),
         body: html! {
+            (scope_switch(&dashboard, &visit, &query, "/decisions"))
             (filter_form(&visit, &query))
             @match found {
                 Ok(found) => { (listing(&visit, &query, &found)) }
@@ -88,12 +94,11 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     let rows = query.limit.unwrap_or(ROWS);
     match find(&dashboard, &query, rows).await {
         Ok(found) => {
-            let found = found.page;
             let rows: Vec<_> = found.records.iter().map(row_json).collect();
             // `before` of the next page; with `cut` there may be more rows than these.
             json(&json!({ "decisions": rows, "next": found.next, "cut": found.is_cut }))
         }
-        Err(error) => query_failed(None, &error),
+        Err(failure) => failure.answer(None, DashboardSection::Decisions),
     }
 }
 
@@ -101,10 +106,25 @@ async fn find(
     dashboard: &Dashboard,
     query: &DecisionQuery,
     rows: usize,
-) -> Result<FoundDecisions, AuditError> {
+) -> Result<FoundDecisions, PageFailure> {
     let Ok(filter) = query.filter() else {
         return Ok(FoundDecisions::default());
     };
+    if query.scope == RecordScope::Archive {
+        let question = RowsQuestion {
+            filter,
+            direction: Direction::NewestFirst,
+            behind: query.behind,
+            rows,
+        };
+        let found = dashboard.archive.rows(&question).await?;
+        return Ok(FoundDecisions {
+            newest: 0,
+            records: found.records,
+            next: found.next.map(|place| json!(place.to_string())),
+            is_cut: false,
+        });
+    }
     let bounds = PageBounds {
         before: query.before,
         rows,
@@ -115,9 +135,14 @@ async fn find(
         // miss decisions made during the search.
         let newest = reader.seq_range()?.map_or(0, |range| range.last);
         let page = reader.decision_page(&filter, &bounds)?;
-        Ok(FoundDecisions { newest, page })
+        Ok(FoundDecisions {
+            newest,
+            records: page.records,
+            next: page.next.map(|number| json!(number)),
+            is_cut: page.is_cut,
+        })
     });
-    found.await
+    Ok(found.await?)
 }
 
 /// Page of decisions.
@@ -125,7 +150,10 @@ async fn find(
 struct FoundDecisions {
     /// Highest number on record, whatever the filter.
     newest: u64,
-    page: DecisionPage,
+    records: Vec<StoredRecord>,
+    /// Place of the next page: a number, or a text of the archive.
+    next: Option<Value>,
+    is_cut: bool,
 }
 
 fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
@@ -150,8 +178,13 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
             }
         }
     };
+    let all = DecisionQuery::default().in_scope(query.scope);
     html! {
         form class="filters" method="get" action=(visit.link("/decisions")) role="search" {
+            @if query.scope == RecordScope::Archive {
+                input type="hidden" name="of" value="archive";
+                (text("node", "node", "eu-1"))
+            }
             (text("from", "from (UTC)", "1h, 2026-11-22"))
             (text("until", "until (UTC)", "2026-11-23T10:00"))
             (text("host", "host", "site.example"))
@@ -163,7 +196,9 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
             (text("rule", "rule", "Disallow: /private"))
             div class="actions" {
                 button class="primary" { "Filter" }
-                @if query.is_narrow() { a href=(visit.link("/decisions")) { "All" } }
+                @if query.is_narrow() {
+                    a href=(visit.link(&all.behind("/decisions"))) { "All" }
+                }
             }
         }
     }
@@ -171,14 +206,11 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
 
 fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Markup {
     let stream = query.behind("/decisions/stream");
-    let FoundDecisions {
-        newest,
-        page: found,
-    } = found;
+    let is_of_archive = query.scope == RecordScope::Archive;
     html! {
-        // What comes now is on the first page alone.
-        @if query.before.is_none() && query.value("until").is_none() {
-            div class="actions" data-live=(visit.link(&stream)) data-last=(newest)
+        // What comes now is on the first page alone, and comes to the record first.
+        @if query.before.is_none() && query.value("until").is_none() && !is_of_archive {
+            div class="actions" data-live=(visit.link(&stream)) data-last=(found.newest)
                 data-rows="#rows" hidden {
                 button type="button" aria-pressed="false" { "Watch live" }
                 span role="status" class="small" {}
@@ -193,6 +225,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
                 thead {
                     tr {
                         th scope="col" { "time" }
+                        @if is_of_archive { th scope="col" { "node" } }
                         th scope="col" { "verdict" }
                         th scope="col" { "reason" }
                         th scope="col" { "crawler" }
@@ -213,13 +246,14 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
             }
         }
         p class="actions" {
-            @if let Some(next) = found.next {
-                @let older = query.behind_with("/decisions", "before", &next.to_string());
+            @if let Some(next) = &found.next {
+                @let place = next.as_str().map_or_else(|| next.to_string(), str::to_owned);
+                @let older = query.behind_with("/decisions", "before", &place);
                 a rel="next" href=(visit.link(&older)) {
                     @if found.is_cut { "Search on" } @else { "Older" }
                 }
             }
-            @if query.before.is_some() {
+            @if query.before.is_some() || query.behind.is_some() {
                 a href=(visit.link(&query.behind("/decisions"))) { "Newest" }
             }
             span class="small" { "All of this filter:" }
@@ -283,6 +317,10 @@ async fn follow(
         Ok(filter) => filter,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
+    if asked.query.scope == RecordScope::Archive {
+        let text = "decisions come to the record of a node first: leave of=archive out\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
     let question = LiveQuestion { form, filter };
     let Some(body) = dashboard.live.follow(question, asked.last).await else {
         let text = "too many watch already\n";
@@ -318,7 +356,8 @@ pub(crate) async fn export(
             return error_page(&visit, StatusCode::BAD_REQUEST, text);
         }
     };
-    let filter = match DecisionQuery::parse(text).filter() {
+    let query = DecisionQuery::parse(text);
+    let filter = match query.filter() {
         Ok(filter) => filter,
         Err(error) => return error_page(&visit, StatusCode::BAD_REQUEST, &error.to_string()),
     };
@@ -328,39 +367,35 @@ pub(crate) async fn export(
     };
     long.allow();
     let BodyChannel { parts, body } = channel_body();
-    let audit = Arc::clone(&dashboard.audit);
+    let name = match query.scope {
+        RecordScope::Node => "decisions",
+        RecordScope::Archive => "decisions-of-all-nodes",
+    };
+    let (archive, audit) = (dashboard.archive.clone(), Arc::clone(&dashboard.audit));
     dashboard.tracker.spawn(async move {
-        let cut = parts.clone();
-        let written = audit.query(EXPORT_TIME_MAX, move |reader| {
-            let record = reader.record_id()?;
-            let mut part = ExportPart::begin(form, record);
-            let mut is_gone = false;
-            reader.visit_decisions(&filter, Direction::OldestFirst, |row| {
-                part.add(&row);
-                is_gone = EXPORT_PART <= part.bytes.len() && part.send(&parts).is_err();
-                if is_gone {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            })?;
-            if !is_gone {
-                // It fails only if the client has closed the connection.
-                part.send(&parts).unwrap_or_default();
+        match query.scope {
+            RecordScope::Node => export_record(&audit, form, parts, filter).await,
+            RecordScope::Archive => {
+                let export = ArchiveExport {
+                    archive,
+                    form,
+                    parts,
+                };
+                export.send(filter).await;
             }
-            Ok(())
-        });
-        if let Err(error) = written.await {
-            // The client sees that the rest is missing: the body breaks off.
-            let _ = cut.send(Err(io::Error::other(error))).await;
         }
         drop(place);
     });
-    let (kind, name) = match form {
-        DownloadForm::Csv => ("text/csv; charset=utf-8", "decisions.csv"),
-        DownloadForm::Jsonl => ("application/jsonl", "decisions.jsonl"),
+    download(form, name, body)
+}
+
+/// Makes the answer that is a file.
+fn download(form: DownloadForm, name: &str, body: Body) -> Response {
+    let (kind, end) = match form {
+        DownloadForm::Csv => ("text/csv; charset=utf-8", "csv"),
+        DownloadForm::Jsonl => ("application/jsonl", "jsonl"),
     };
-    let disposition = format!("attachment; filename=\"{name}\"");
+    let disposition = format!("attachment; filename=\"{name}.{end}\"");
     (
         [
             (header::CONTENT_TYPE, kind.to_owned()),
@@ -371,31 +406,116 @@ pub(crate) async fn export(
         .into_response()
 }
 
+/// Sends all decisions of the record that `filter` chooses.
+async fn export_record(
+    audit: &Arc<AuditLog>,
+    form: DownloadForm,
+    parts: mpsc::Sender<BodyPart>,
+    filter: DecisionFilter,
+) {
+    let cut = parts.clone();
+    let written = audit.query(EXPORT_TIME_MAX, move |reader| {
+        let record = reader.record_id()?;
+        let mut part = ExportPart {
+            record,
+            ..ExportPart::begin(form, RecordScope::Node)
+        };
+        let mut is_gone = false;
+        reader.visit_decisions(&filter, Direction::OldestFirst, |row| {
+            part.add(&row);
+            is_gone = EXPORT_PART <= part.bytes.len() && part.send(&parts).is_err();
+            if is_gone {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if !is_gone {
+            // It fails only if the client has closed the connection.
+            part.send(&parts).unwrap_or_default();
+        }
+        Ok(())
+    });
+    if let Err(error) = written.await {
+        // The client sees that the rest is missing: the body breaks off.
+        let _ = cut.send(Err(io::Error::other(error))).await;
+    }
+}
+
+/// Export of the decisions of all nodes.
+struct ArchiveExport {
+    archive: ArchiveAsker,
+    form: DownloadForm,
+    parts: mpsc::Sender<BodyPart>,
+}
+
+impl ArchiveExport {
+    /// Sends all decisions of `filter`, a page after the other: each is a question of its
+    /// own, with its own time.
+    async fn send(self, filter: DecisionFilter) {
+        let mut question = RowsQuestion {
+            filter,
+            direction: Direction::OldestFirst,
+            behind: None,
+            rows: ARCHIVE_ROWS,
+        };
+        let mut part = ExportPart::begin(self.form, RecordScope::Archive);
+        loop {
+            let page = match self.archive.rows(&question).await {
+                Ok(page) => page,
+                Err(error) => {
+                    // The client sees that the rest is missing: the body breaks off.
+                    let _ = self.parts.send(Err(io::Error::other(error))).await;
+                    return;
+                }
+            };
+            page.records.iter().for_each(|row| part.add(row));
+            if self.parts.send(Ok(part.take())).await.is_err() || page.next.is_none() {
+                return;
+            }
+            // Decisions that arrive meanwhile lie behind the last place, or are left out.
+            question.behind = page.next;
+        }
+    }
+}
+
 /// Rows that are sent next.
 struct ExportPart {
     form: DownloadForm,
-    /// Id of the record.
+    /// Columns of CSV.
+    columns: Vec<&'static str>,
+    /// Id of the record; empty where there are several.
     record: String,
     bytes: Vec<u8>,
 }
 
 impl ExportPart {
-    fn begin(form: DownloadForm, record: String) -> Self {
+    fn begin(form: DownloadForm, scope: RecordScope) -> Self {
+        let node = match scope {
+            RecordScope::Node => None,
+            RecordScope::Archive => Some("node"),
+        };
+        let columns: Vec<_> = node.into_iter().chain(ROW_COLUMNS).collect();
         let header = match form {
-            DownloadForm::Csv => csv_line(ROW_COLUMNS),
+            DownloadForm::Csv => csv_line(columns.iter().copied()),
             DownloadForm::Jsonl => String::new(),
         };
         Self {
             form,
-            record,
+            columns,
+            record: String::new(),
             bytes: header.into_bytes(),
         }
+    }
+
+    fn take(&mut self) -> Bytes {
+        Bytes::from(mem::take(&mut self.bytes))
     }
 
     fn add(&mut self, row: &StoredRecord) {
         match self.form {
             DownloadForm::Csv => {
-                let line = csv_row(&row_json(row), &ROW_COLUMNS);
+                let line = csv_row(&row_json(row), &self.columns);
                 self.bytes.extend_from_slice(line.as_bytes());
             }
             DownloadForm::Jsonl => {
@@ -409,7 +529,6 @@ impl ExportPart {
 
     /// Sends the rows; waits for the client.
     fn send(&mut self, parts: &mpsc::Sender<BodyPart>) -> Result<(), ()> {
-        let bytes = Bytes::from(mem::take(&mut self.bytes));
-        parts.blocking_send(Ok(bytes)).map_err(drop)
+        parts.blocking_send(Ok(self.take())).map_err(drop)
     }
 }

@@ -24,11 +24,12 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::api::error_text;
+use super::archive_asker::{ArchiveAsker, NoAnswer};
 use super::check::PlanSource;
 use super::client::ClientPageSource;
-use super::filter_query::DecisionQuery;
+use super::filter_query::{DecisionQuery, RecordScope};
 use super::in_force::ConfigurationCell;
-use super::layout::error_page;
+use super::layout::{DashboardPage, DashboardSection, error_page, layout};
 use super::live::LiveTail;
 use super::orders::BackOffRelease;
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
@@ -36,7 +37,7 @@ use super::visit::Visit;
 use crate::audit::{AuditError, AuditLog};
 use crate::clients::directory::ClientDirectory;
 use crate::metrics::Metrics;
-use crate::page::words::foreign;
+use crate::page::words::{foreign, shown};
 
 /// Longest time that the record is searched for a page.
 pub(super) const QUERY_TIME_MAX: Duration = Duration::from_secs(5);
@@ -50,6 +51,7 @@ pub(super) const REPORTS_MAX: usize = 1;
 /// Sources of the pages.
 #[derive(Debug)]
 pub(super) struct Dashboard {
+    pub(super) archive: ArchiveAsker,
     pub(super) audit: Arc<AuditLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) pace: PaceSource,
@@ -89,6 +91,86 @@ pub(super) fn query_failed(visit: Option<&Visit>, error: &AuditError) -> Respons
     match visit {
         Some(visit) => error_page(visit, status, &error_text(error)),
         None => (status, format!("{}\n", error_text(error))).into_response(),
+    }
+}
+
+/// Reason why a page is not what was asked for.
+#[derive(Debug)]
+pub(super) enum PageFailure {
+    /// The record could not be asked.
+    Record(AuditError),
+    /// The archive could not be asked.
+    Archive(NoAnswer),
+}
+
+impl From<AuditError> for PageFailure {
+    fn from(error: AuditError) -> Self {
+        Self::Record(error)
+    }
+}
+
+impl From<NoAnswer> for PageFailure {
+    fn from(error: NoAnswer) -> Self {
+        Self::Archive(error)
+    }
+}
+
+impl PageFailure {
+    /// Answers that there is no such page. `section` is the one whose page of this node
+    /// is there all the same.
+    pub(super) fn answer(&self, visit: Option<&Visit>, section: DashboardSection) -> Response {
+        let error = match self {
+            Self::Record(error) => return query_failed(visit, error),
+            Self::Archive(error) => error,
+        };
+        let status = match error {
+            NoAnswer::NoArchive => StatusCode::NOT_FOUND,
+            #[cfg(feature = "postgres")]
+            NoAnswer::NoNode(_) => StatusCode::NOT_FOUND,
+            #[cfg(feature = "postgres")]
+            NoAnswer::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let Some(visit) = visit else {
+            return (status, format!("{error}\n")).into_response();
+        };
+        let content = DashboardPage {
+            title: "All nodes".to_owned(),
+            section: Some(section),
+            body: html! {
+                p class="error" role="alert" { bdi { (shown(&error.to_string(), 500)) } }
+                p {
+                    "The record of this node does not depend on it: "
+                    a href=(visit.link(section.path())) { (section.title()) " of this node" }
+                }
+            },
+        };
+        (status, layout(visit, &content)).into_response()
+    }
+}
+
+/// Shows whose records a page is about, and leads to the same page about the others;
+/// nothing where there is no archive. `path` is the page with its conditions.
+pub(super) fn scope_switch(
+    dashboard: &Dashboard,
+    visit: &Visit,
+    query: &DecisionQuery,
+    path: &str,
+) -> Markup {
+    let scopes = [
+        (RecordScope::Node, "this node"),
+        (RecordScope::Archive, "all nodes (archive)"),
+    ];
+    html! {
+        @if dashboard.archive.has_archive() {
+            nav class="actions" aria-label="Records" {
+                span class="small" { "Records of" }
+                @for (scope, text) in scopes {
+                    @let is_current = (query.scope == scope).then_some("true");
+                    a href=(visit.link(&query.clone().in_scope(scope).behind(path)))
+                        aria-current=[is_current] { (text) }
+                }
+            }
+        }
     }
 }
 

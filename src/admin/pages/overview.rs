@@ -14,13 +14,13 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::health::RecordHealth;
-use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
+use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link, scope_switch};
 use crate::admin::api::json;
-use crate::admin::filter_query::DecisionQuery;
+use crate::admin::filter_query::{DecisionQuery, RecordScope};
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
 use crate::audit::overview::{NamedSums, OverviewFacts, overview_facts};
+use crate::audit::reader::AuditReader;
 use crate::audit::report::hour_begin;
 use crate::audit::stats::DecisionSums;
 use crate::clock;
@@ -61,6 +61,9 @@ const PARTS: [ChartPart; 4] = [
 /// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
 struct OverviewPage {
+    /// Records that are counted. What follows the counts is of this node.
+    #[serde(skip)]
+    scope: RecordScope,
     from: Timestamp,
     until: Timestamp,
     hours: u16,
@@ -133,24 +136,30 @@ pub(crate) async fn page(
     Extension(visit): Extension<Visit>,
     uri: Uri,
 ) -> Response {
-    match OverviewPage::gather(&dashboard, span(&uri)).await {
+    let scope = RecordScope::of(uri.query().unwrap_or_default());
+    match OverviewPage::gather(&dashboard, span(&uri), scope).await {
         Ok(overview) => {
+            let query = DecisionQuery::default().in_scope(scope);
             let content = DashboardPage {
                 title: "Overview".to_owned(),
                 section: Some(DashboardSection::Overview),
-                body: overview.markup(&visit),
+                body: html! {
+                    (scope_switch(&dashboard, &visit, &query, "/"))
+                    (overview.markup(&visit))
+                },
             };
             layout(&visit, &content)
         }
-        Err(error) => query_failed(Some(&visit), &error),
+        Err(failure) => failure.answer(Some(&visit), DashboardSection::Overview),
     }
 }
 
 /// Answers with the overview as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
-    match OverviewPage::gather(&dashboard, span(&uri)).await {
+    let scope = RecordScope::of(uri.query().unwrap_or_default());
+    match OverviewPage::gather(&dashboard, span(&uri), scope).await {
         Ok(overview) => json(&overview),
-        Err(error) => query_failed(None, &error),
+        Err(failure) => failure.answer(None, DashboardSection::Overview),
     }
 }
 
@@ -166,15 +175,33 @@ pub(super) fn span(uri: &Uri) -> u16 {
 }
 
 impl OverviewPage {
-    async fn gather(dashboard: &Dashboard, hours: u16) -> Result<Self, AuditError> {
+    async fn gather(
+        dashboard: &Dashboard,
+        hours: u16,
+        scope: RecordScope,
+    ) -> Result<Self, PageFailure> {
         let until = clock::now();
         let from = until
             .checked_sub(SignedDuration::from_hours(hours.into()))
             .unwrap_or(Timestamp::UNIX_EPOCH);
-        let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-            overview_facts(reader, from, ROWS)
-        });
-        let facts = gathered.await?;
+        let facts = match scope {
+            RecordScope::Archive => {
+                let facts = dashboard.archive.overview(from, ROWS).await?;
+                let own = dashboard
+                    .audit
+                    .query(QUERY_TIME_MAX, AuditReader::seq_range);
+                OverviewFacts {
+                    numbers: own.await?,
+                    ..facts
+                }
+            }
+            RecordScope::Node => {
+                let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+                    overview_facts(reader, from, ROWS)
+                });
+                gathered.await?
+            }
+        };
         let paces = dashboard.pace.clone();
         // Hundreds of thousands of hosts take a while.
         let delayed = spawn_blocking(move || {
@@ -189,6 +216,7 @@ impl OverviewPage {
         let is_reporting = dashboard.metrics.report_mode.get() != 0;
         let delayed_hosts = delayed.await.unwrap_or_default();
         Ok(Self {
+            scope,
             hours,
             from,
             until,
@@ -214,6 +242,7 @@ impl OverviewPage {
             sums: SumsJson::from(&entry.sums),
         });
         Self {
+            scope: RecordScope::Node,
             from,
             until: from,
             hours: 0,
@@ -231,12 +260,14 @@ impl OverviewPage {
 
     /// Makes the query for the decisions of the whole span.
     fn rows(&self) -> DecisionQuery {
-        DecisionQuery::default().with("from", &self.from.to_string())
+        DecisionQuery::default()
+            .in_scope(self.scope)
+            .with("from", &self.from.to_string())
     }
 
     fn markup(&self, visit: &Visit) -> Markup {
         html! {
-            (span_links(visit, "/", self.hours, self.until))
+            (span_links(visit, &DecisionQuery::default().in_scope(self.scope).behind("/"), self.hours, self.until))
             (self.figures(visit))
             @if self.sums.requests == 0 {
                 p {
@@ -389,6 +420,7 @@ impl OverviewPage {
     fn hour_row(&self, entry: &HourJson, visit: &Visit) -> Markup {
         // Of the first hour only what is within the time is counted.
         let hour = DecisionQuery::default()
+            .in_scope(self.scope)
             .with("from", &entry.hour.max(self.from).to_string())
             .with("until", &hour_begin(entry.number + 1).to_string());
         let enforced = hour.clone().with("effect", "enforced");
@@ -539,7 +571,8 @@ pub(super) fn span_links(visit: &Visit, path: &str, hours: u16, until: Timestamp
         p class="actions" {
             @for span in SPANS {
                 @let is_current = (span == hours).then_some("true");
-                a href=(visit.link(&format!("{path}?hours={span}"))) aria-current=[is_current] {
+                @let mark = if path.contains('?') { '&' } else { '?' };
+                a href=(visit.link(&format!("{path}{mark}hours={span}"))) aria-current=[is_current] {
                     (span_text(span))
                 }
             }

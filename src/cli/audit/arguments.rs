@@ -1,6 +1,7 @@
 //! Arguments by which decisions and events are chosen: times, hosts, URLs and
 //! rules as people type them.
 
+use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
@@ -14,6 +15,7 @@ use crate::cli::output::Usage;
 use crate::clock;
 use crate::config::duration;
 use crate::decision::decide::Reason;
+use crate::decision::record::StoredRecord;
 use politesse_robots::origin::{Host, Target};
 
 /// Explanation of the filters, for `--help`.
@@ -132,6 +134,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
             effect: which.effect.clone(),
+            node: None,
         })
     }
 }
@@ -202,17 +205,51 @@ pub(super) fn robots_owner(text: &str) -> Result<RobotsOwner, String> {
 #[derive(Debug, Clone)]
 pub(crate) enum DecisionSubject {
     /// By its number.
-    Number(u64),
+    Number(DecisionName),
     /// By its URL: the newest decision about it.
     Url(Target),
+}
+
+/// Number of a decision, which it has at one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DecisionName {
+    /// Node, by its name or by the id of its record; absent where there is one.
+    pub(crate) node: Option<String>,
+    pub(crate) seq: u64,
+}
+
+impl fmt::Display for DecisionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{node}/{}", self.seq),
+            None => self.seq.fmt(f),
+        }
+    }
+}
+
+impl DecisionSubject {
+    /// Makes the name of a decision that was read.
+    pub(super) fn of(record: &StoredRecord) -> Self {
+        Self::Number(DecisionName {
+            node: record.node.as_deref().map(str::to_owned),
+            seq: record.seq,
+        })
+    }
 }
 
 impl FromStr for DecisionSubject {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(number) = text.parse() {
-            return Ok(Self::Number(number));
+        let (node, number) = match text.rsplit_once('/') {
+            Some((node, number)) => (Some(node.to_owned()), number),
+            None => (None, text),
+        };
+        let is_url = text.contains("://");
+        if let Ok(seq) = number.parse()
+            && !is_url
+        {
+            return Ok(Self::Number(DecisionName { node, seq }));
         }
         let wanted = "the number of a decision or a whole URL is wanted, as in 17 or \
                       https://site.example/a";

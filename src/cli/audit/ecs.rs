@@ -28,6 +28,7 @@ pub(super) fn ecs_json(decision: &StoredRecord, record: &str) -> Value {
         ("http", http(decision)),
         ("user_agent", user_agent(decision)),
         ("client", client(&decision.client.address)),
+        ("observer", observer(decision)),
         (
             "error",
             object([("type", json!(decision.error.as_deref()))]),
@@ -150,6 +151,10 @@ fn client(address: &str) -> Value {
     // Addresses may be kept shortened or as a keyed hash, which are none.
     let ip = address.parse::<IpAddr>().ok();
     object([("address", json!(address)), ("ip", json!(ip))])
+}
+
+fn observer(decision: &StoredRecord) -> Value {
+    object([("name", json!(decision.node.as_deref()))])
 }
 
 fn own(decision: &StoredRecord) -> Value {

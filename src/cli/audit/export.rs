@@ -16,10 +16,10 @@ use clap::{Args, ValueEnum};
 use super::arguments::DecisionArguments;
 use super::ecs::ecs_json;
 use super::rows::write_json;
+use super::source::DecisionSource;
 use super::warc::{WarcCompression, WarcExport};
 use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::{Direction, ROW_COLUMNS, row_json};
+use crate::audit::{Direction, row_json};
 use crate::cli::output::{Exit, Usage, print_notice};
 use crate::decision::record::StoredRecord;
 use crate::explain::decision_json;
@@ -52,11 +52,10 @@ enum ExportForm {
 }
 
 /// Writes the decisions that are asked for.
-pub(super) fn export(reader: &AuditReader, asked: &ExportArguments) -> anyhow::Result<Exit> {
+pub(super) fn export(source: &DecisionSource, asked: &ExportArguments) -> anyhow::Result<Exit> {
     let run = ExportRun {
-        reader,
+        source,
         filter: DecisionFilter::try_from(&asked.which)?,
-        record: reader.record_id()?,
     };
     let is_gzip = |path: &Path| path.extension().is_some_and(|end| end == "gz");
     let count = match &asked.output {
@@ -81,10 +80,8 @@ pub(super) fn export(reader: &AuditReader, asked: &ExportArguments) -> anyhow::R
 
 /// Decisions that are exported.
 struct ExportRun<'a> {
-    reader: &'a AuditReader,
+    source: &'a DecisionSource,
     filter: DecisionFilter,
-    /// Id of the record.
-    record: String,
 }
 
 impl ExportRun<'_> {
@@ -98,15 +95,15 @@ impl ExportRun<'_> {
         let mut out = BufWriter::new(out);
         let count = match form {
             ExportForm::Jsonl => self.visit(|record| {
-                let line = decision_json(&record, &self.record);
+                let line = decision_json(&record, &self.source.record_id(&record));
                 Ok(write_json(&mut out, &line)?)
             }),
             ExportForm::Ecs => self.visit(|record| {
-                let line = ecs_json(&record, &self.record);
+                let line = ecs_json(&record, &self.source.record_id(&record));
                 Ok(write_json(&mut out, &line)?)
             }),
             ExportForm::Csv => {
-                let columns = ROW_COLUMNS;
+                let columns = self.source.layout().columns;
                 out.write_all(csv_line(columns.iter().copied()).as_bytes())?;
                 self.visit(|record| {
                     let line = csv_row(&row_json(&record), &columns);
@@ -114,10 +111,15 @@ impl ExportRun<'_> {
                 })
             }
             ExportForm::Warc => {
-                let mut file = WarcExport::begin(&mut out, compression, &self.record)?;
+                let DecisionSource::Record { reader, id } = self.source else {
+                    let text = "a WARC file has the files of robots.txt, which are read from the \
+                                record of a node: politesse audit --archive fetch makes it again";
+                    return Err(Usage::Arguments(text.to_owned()).into());
+                };
+                let mut file = WarcExport::begin(&mut out, compression, id)?;
                 self.visit(|record| {
-                    let json = decision_json(&record, &self.record);
-                    file.decision(self.reader, &record, &json)
+                    let json = decision_json(&record, id);
+                    file.decision(reader, &record, &json)
                 })
             }
         }?;
@@ -134,15 +136,14 @@ impl ExportRun<'_> {
         // Kept: whoever visits the rows knows no error of a file.
         let mut outcome = Ok(());
         let direction = Direction::OldestFirst;
-        self.reader
-            .visit_decisions(&self.filter, direction, |record| {
-                outcome = write(record);
-                match outcome {
-                    Ok(()) => count += 1,
-                    Err(_) => return ControlFlow::Break(()),
-                }
-                ControlFlow::Continue(())
-            })?;
+        self.source.visit(&self.filter, direction, |record| {
+            outcome = write(record);
+            match outcome {
+                Ok(()) => count += 1,
+                Err(_) => return ControlFlow::Break(()),
+            }
+            ControlFlow::Continue(())
+        })?;
         outcome.map(|()| count)
     }
 }

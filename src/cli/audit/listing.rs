@@ -34,21 +34,36 @@ pub(super) fn record_layout() -> RowLayout {
     }
 }
 
-/// Makes the line of a decision.
+/// Returns the layout of decisions of several nodes: with the node first.
+pub(super) fn node_layout() -> RowLayout {
+    let RowLayout { header, columns } = record_layout();
+    RowLayout {
+        header: format!("{}{header}", node_column("NODE")),
+        columns: ["node"].into_iter().chain(columns).collect(),
+    }
+}
+
+fn node_column(node: &str) -> String {
+    format!("{:<12} ", inert(node))
+}
+
+/// Makes the line of a decision, which begins with its node if it has one.
 pub(super) fn record_line(record: &StoredRecord, screen: Screen) -> String {
     let ruling = &record.ruling;
     let crawler = inert(ruling.crawler.as_deref().unwrap_or("*"));
     let status = record.status.map(|status| status.to_string());
-    let start = fields([
-        &record.seq.to_string(),
-        &format!("{:.0}", record.at),
-        &inert(&ruling.verdict),
-        &inert(&ruling.reason),
-        &cut(&crawler, screen.columns.map(|_| CRAWLER_MAX)),
-        &inert(&record.method),
-        status.as_deref().unwrap_or("-"),
-        &wait(record.wait_ms),
-    ]);
+    let node = record.node.as_deref().map(node_column);
+    let start = node.unwrap_or_default()
+        + &fields([
+            &record.seq.to_string(),
+            &format!("{:.0}", record.at),
+            &inert(&ruling.verdict),
+            &inert(&ruling.reason),
+            &cut(&crawler, screen.columns.map(|_| CRAWLER_MAX)),
+            &inert(&record.method),
+            status.as_deref().unwrap_or("-"),
+            &wait(record.wait_ms),
+        ]);
     let url = inert(&record.url);
     let left = screen.left(start.chars().count(), 2 * SHOWN_MIN);
     // The URL keeps at least half of the width, the rule what is left.
@@ -199,6 +214,7 @@ mod tests {
 
     fn record(url: &str) -> StoredRecord {
         StoredRecord {
+            node: None,
             seq: 12,
             at: "2026-11-22T10:00:00.123456Z".parse().unwrap(),
             client: Arc::default(),

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use super::arguments::DecisionArguments;
 use super::listing::{Screen, cut, wait};
 use super::rows::{FormArguments, RowLayout, RowWriter};
+use super::source::DecisionSource;
 use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
+use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQuestion};
 use crate::cli::output::{Exit, Usage, print_notice};
 use crate::inert::inert;
 
@@ -27,8 +27,8 @@ const SUM_NAMES: [&str; 7] = [
 /// Arguments of `audit stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Keys that are counted apart: host, url, crawler, rule, reason, hour, with commas between
-    /// them.
+    /// Keys that are counted apart: host, url, crawler, rule, reason, hour and, with
+    /// --archive, node, with commas between them.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<StatKey>,
     #[command(flatten)]
@@ -67,8 +67,12 @@ enum TopSubject {
 
 /// Prints the sums of the decisions that are asked for, those with most requests
 /// first.
-pub(super) fn print_stats(reader: &AuditReader, asked: &StatsArguments) -> anyhow::Result<Exit> {
+pub(super) fn print_stats(source: &DecisionSource, asked: &StatsArguments) -> anyhow::Result<Exit> {
     let keys = asked.by.as_slice();
+    if keys.contains(&StatKey::Node) && !source.has_nodes() {
+        let text = "--by node goes with --archive: a record is that of one node";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
     if let Some(key) = (1..keys.len()).find_map(|at| {
         let (before, rest) = keys.split_at(at);
         rest.first().filter(|key| before.contains(key))
@@ -77,7 +81,11 @@ pub(super) fn print_stats(reader: &AuditReader, asked: &StatsArguments) -> anyho
     }
     let filter = DecisionFilter::try_from(&asked.which)?;
     // All of them: which are shown is known when each has been counted.
-    let groups = stats(reader, &filter, keys, StatOrder::Requests)?;
+    let groups = source.stats(&StatQuestion {
+        filter: &filter,
+        keys,
+        order: StatOrder::Requests,
+    })?;
     let table = StatTable {
         keys,
         limit: asked.limit,
@@ -87,14 +95,18 @@ pub(super) fn print_stats(reader: &AuditReader, asked: &StatsArguments) -> anyho
 }
 
 /// Prints the subjects with most refusals.
-pub(super) fn print_top(reader: &AuditReader, asked: &TopArguments) -> anyhow::Result<Exit> {
+pub(super) fn print_top(source: &DecisionSource, asked: &TopArguments) -> anyhow::Result<Exit> {
     let key = match asked.subject {
         TopSubject::Rules => StatKey::Rule,
         TopSubject::Hosts => StatKey::Host,
         TopSubject::Crawlers => StatKey::Crawler,
     };
     let filter = DecisionFilter::try_from(&asked.which)?;
-    let mut groups = stats(reader, &filter, &[key], StatOrder::Refusals)?;
+    let mut groups = source.stats(&StatQuestion {
+        filter: &filter,
+        keys: &[key],
+        order: StatOrder::Refusals,
+    })?;
     if key == StatKey::Rule {
         // Most requests are decided by no rule: that is none of the rules.
         groups.retain(|group| group.values.iter().all(Option::is_some));

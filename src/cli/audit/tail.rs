@@ -8,10 +8,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::arguments::DecisionArguments;
-use super::listing::{Screen, record_layout, record_line};
+use super::listing::{Screen, record_line};
 use super::rows::{FormArguments, RowWriter};
+use super::source::{DecisionSource, SourceEnd};
 use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, row_json};
 use crate::cli::output::{Exit, Usage};
 use crate::decision::record::StoredRecord;
@@ -33,21 +33,21 @@ pub(crate) struct TailArguments {
 }
 
 /// Prints decisions as they come, until stdout is closed.
-pub(super) fn tail(reader: &AuditReader, asked: &TailArguments) -> anyhow::Result<Exit> {
+pub(super) fn tail(source: &DecisionSource, asked: &TailArguments) -> anyhow::Result<Exit> {
     let filter = DecisionFilter::try_from(&asked.which)?;
     if filter.until.is_some() {
         let text = "tail shows what is to come and takes no --until; for the past there is \
                     politesse audit list";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
-    let mut rows = RowWriter::new(asked.form.form(), record_layout());
+    let mut rows = RowWriter::new(asked.form.form(), source.layout());
     let screen = Screen::of_stdout();
     let write = |rows: &mut RowWriter, record: &StoredRecord| -> io::Result<()> {
         rows.row(|| row_json(record), || record_line(record, screen))
     };
     // From here on, so that no decision is shown twice or passed over.
-    let mut last = reader.seq_range()?.map_or(0, |range| range.last);
-    for record in newest(reader, &filter, asked.limit, last)? {
+    let mut end = source.end()?;
+    for record in newest(source, &filter, asked.limit, &end)? {
         write(&mut rows, &record)?;
     }
     loop {
@@ -55,7 +55,7 @@ pub(super) fn tail(reader: &AuditReader, asked: &TailArguments) -> anyhow::Resul
         rows.flush()?;
         thread::sleep(LOOK_EVERY);
         let mut outcome = Ok(());
-        last = reader.visit_decisions_after(last, &filter, |record| {
+        source.visit_after(&mut end, &filter, |record| {
             outcome = write(&mut rows, &record);
             match outcome {
                 Ok(()) => ControlFlow::Continue(()),
@@ -66,21 +66,20 @@ pub(super) fn tail(reader: &AuditReader, asked: &TailArguments) -> anyhow::Resul
     }
 }
 
-/// Returns the newest `limit` decisions up to number `last`, the oldest of them
-/// first.
+/// Returns the newest `limit` decisions up to `end`, the oldest of them first.
 fn newest(
-    reader: &AuditReader,
+    source: &DecisionSource,
     filter: &DecisionFilter,
     limit: usize,
-    last: u64,
+    end: &SourceEnd,
 ) -> anyhow::Result<Vec<StoredRecord>> {
     let mut found = Vec::new();
-    reader.visit_decisions(filter, Direction::NewestFirst, |record| {
+    source.visit(filter, Direction::NewestFirst, |record| {
         if found.len() == limit {
             return ControlFlow::Break(());
         }
         // Later ones are shown by the first look.
-        if record.seq <= last {
+        if end.includes(&record) {
             found.push(record);
         }
         ControlFlow::Continue(())

@@ -26,7 +26,7 @@ pub(crate) struct VerifyArguments {
         conflicts_with_all = ["from", "until", "host", "url", "rule", "crawler", "verdict",
                               "reason", "effect", "head"]
     )]
-    bundle: Option<PathBuf>,
+    pub(super) bundle: Option<PathBuf>,
     #[command(flatten)]
     which: DecisionArguments,
     /// A public key that must have signed the heads, or a file with one a line; from
@@ -38,12 +38,12 @@ pub(crate) struct VerifyArguments {
     head: Vec<PathBuf>,
     /// One JSON object instead of sentences.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl VerifyArguments {
     /// Reads what the arguments name.
-    fn evidence(&self) -> anyhow::Result<SealEvidence> {
+    pub(super) fn evidence(&self) -> anyhow::Result<SealEvidence> {
         let mut evidence = SealEvidence::default();
         for key in &self.key {
             evidence.keys.extend(public_keys(key)?);
@@ -52,6 +52,17 @@ impl VerifyArguments {
             evidence.heads.extend(outside_heads(file)?);
         }
         Ok(evidence)
+    }
+
+    /// Returns the filter, which must be open where heads are compared.
+    pub(super) fn filter(&self, evidence: &SealEvidence) -> anyhow::Result<DecisionFilter> {
+        let filter = DecisionFilter::try_from(&self.which)?;
+        let is_compared = !evidence.keys.is_empty() || !evidence.heads.is_empty();
+        if is_compared && !filter.is_open() {
+            let text = "heads are of the whole record: --key and --head go with no filter";
+            return Err(Usage::Arguments(text.to_owned()).into());
+        }
+        Ok(filter)
     }
 }
 
@@ -65,50 +76,74 @@ pub(super) fn print_verification(
     match &asked.bundle {
         // Where a bundle is verified there is no record.
         Some(bundle) => print_bundle(bundle, &evidence.keys, form),
-        None => print_record(&open()?, asked, &evidence),
+        None => {
+            let verification = RecordVerification {
+                node: None,
+                known: Vec::new(),
+                filter: &asked.filter(&evidence)?,
+                evidence: &evidence,
+                form,
+            };
+            Ok(exit_of(&verification.print(&open()?)?))
+        }
     }
 }
 
-fn print_record(
-    reader: &AuditReader,
-    asked: &VerifyArguments,
-    evidence: &SealEvidence,
-) -> anyhow::Result<Exit> {
-    let filter = DecisionFilter::try_from(&asked.which)?;
-    let is_compared = !evidence.keys.is_empty() || !evidence.heads.is_empty();
-    if is_compared && !filter.is_open() {
-        let text = "heads are of the whole record: --key and --head go with no filter";
-        return Err(Usage::Arguments(text.to_owned()).into());
-    }
-    let form = OutputForm::from(asked.json);
-    let mut out = BufWriter::new(io::stdout().lock());
-    if form == OutputForm::Json {
-        out.write_all(b"{\"findings\":[")?;
-    }
-    let mut separator = "";
-    // A closed stdout is found out by the last line.
-    let sums = verify_with(reader, &filter, evidence, |finding| match form {
-        OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
-        OutputForm::Json => {
-            drop(write!(out, "{separator}{}", Value::from(finding)));
-            separator = ",";
+/// Verification of one record, as it is printed.
+pub(super) struct RecordVerification<'a> {
+    /// Node whose record it is, where there are several.
+    pub(super) node: Option<String>,
+    /// Mismatches that are known already.
+    pub(super) known: Vec<String>,
+    pub(super) filter: &'a DecisionFilter,
+    pub(super) evidence: &'a SealEvidence,
+    pub(super) form: OutputForm,
+}
+
+impl RecordVerification<'_> {
+    /// Verifies the record, and prints what is found and the sums.
+    pub(super) fn print(&self, reader: &AuditReader) -> anyhow::Result<Verification> {
+        let form = self.form;
+        let mut out = BufWriter::new(io::stdout().lock());
+        if form == OutputForm::Json {
+            let node = self.node.as_ref().map_or(String::new(), |node| {
+                format!("\"node\":{},", Value::from(node.as_str()))
+            });
+            write!(out, "{{{node}\"findings\":[")?;
         }
-    })?;
-    match form {
-        OutputForm::Json => {
-            let text = sums_json(&sums).to_string();
-            writeln!(out, "],{}", text.trim_start_matches('{'))?;
-        }
-        OutputForm::Columns => {
-            writeln!(out, "{}", summary(&sums))?;
-            if filter.is_open() {
-                writeln!(out, "{}", inert(&seal_summary(&sums.seals, evidence)))?;
+        let mut separator = "";
+        // A closed stdout is found out by the last line.
+        let mut report = |finding: String| match form {
+            OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
+            OutputForm::Json => {
+                drop(write!(out, "{separator}{}", Value::from(finding)));
+                separator = ",";
+            }
+        };
+        self.known.iter().cloned().for_each(&mut report);
+        let mut sums = verify_with(reader, self.filter, self.evidence, report)?;
+        sums.mismatches += self.known.len() as u64;
+        match form {
+            OutputForm::Json => {
+                let text = sums_json(&sums).to_string();
+                writeln!(out, "],{}", text.trim_start_matches('{'))?;
+            }
+            OutputForm::Columns => {
+                writeln!(out, "{}", summary(&sums))?;
+                if self.filter.is_open() {
+                    writeln!(out, "{}", inert(&seal_summary(&sums.seals, self.evidence)))?;
+                }
             }
         }
+        out.flush()?;
+        Ok(sums)
     }
-    out.flush()?;
+}
+
+/// Returns the exit code for what was found.
+pub(super) fn exit_of(sums: &Verification) -> Exit {
     // The proxy notes what it removes: a row that is missing was removed by somebody.
-    Ok(match sums.mismatches + sums.missing {
+    match sums.mismatches + sums.missing {
         0 => Exit::Done,
         _ if sums.is_outrun => {
             print_notice(
@@ -118,7 +153,7 @@ fn print_record(
             Exit::Unknown
         }
         _ => Exit::Not,
-    })
+    }
 }
 
 fn sums_json(sums: &Verification) -> Value {

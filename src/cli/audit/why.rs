@@ -13,10 +13,10 @@ use super::listing::Screen;
 use super::robots::origin_line;
 use super::rows::{FormArguments, RowForm, write_json};
 use super::sections::RobotsLine;
+use super::source::DecisionSource;
+use crate::audit::Direction;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
-use crate::audit::reader::AuditReader;
-use crate::audit::robots_history::{OriginSnapshot, robots_for};
-use crate::audit::{CheckedRecord, Direction};
+use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_for};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
 use crate::cli::output::Exit;
 use crate::clock;
@@ -48,7 +48,7 @@ pub(crate) struct WhyArguments {
 
 impl WhyArguments {
     /// Finds the decision that is asked about, if there is one.
-    fn find(&self, reader: &AuditReader) -> anyhow::Result<Option<CheckedRecord>> {
+    fn find(&self, source: &DecisionSource) -> anyhow::Result<Option<DecisionDetails>> {
         // The filter's end is not included, the time that is asked for is: it may
         // be copied from a decision.
         let behind = |at: Timestamp| at.checked_add(SignedDuration::from_micros(1));
@@ -57,20 +57,20 @@ impl WhyArguments {
             ..of_url(UrlPattern::exact(&self.url))
         };
         let mut newest = None;
-        reader.visit_decisions(&filter, Direction::NewestFirst, |record| {
+        source.visit(&filter, Direction::NewestFirst, |record| {
             if self
                 .agent
                 .as_deref()
                 .is_none_or(|agent| is_by(&record, agent))
             {
-                newest = Some(record.seq);
+                newest = Some(record);
             }
             match newest {
                 Some(_) => ControlFlow::Break(()),
                 None => ControlFlow::Continue(()),
             }
         })?;
-        Ok(newest.map_or(Ok(None), |seq| reader.record(seq))?)
+        newest.map_or(Ok(None), |record| source.explain_row(&record))
     }
 }
 
@@ -91,18 +91,18 @@ fn is_by(record: &StoredRecord, agent: &str) -> bool {
 
 /// Prints why a URL was decided as it was.
 pub(super) fn why(
-    reader: &AuditReader,
+    source: &DecisionSource,
     asked: &WhyArguments,
     settings: &Settings,
 ) -> anyhow::Result<Exit> {
-    match asked.find(reader)? {
-        Some(record) => {
-            let story = DecisionStory(DecisionDetails::of(reader, record, None)?);
+    match asked.find(source)? {
+        Some(details) => {
+            let story = DecisionStory(details);
             story.print(asked.form.form())?;
             Ok(Exit::Done)
         }
         None => {
-            let question = UnaskedUrl::of(reader, asked, settings)?;
+            let question = UnaskedUrl::of(source, asked, settings)?;
             question.print(asked)?;
             Ok(Exit::Not)
         }
@@ -192,10 +192,16 @@ struct RobotsAnswer {
 }
 
 impl UnaskedUrl {
-    fn of(reader: &AuditReader, asked: &WhyArguments, settings: &Settings) -> anyhow::Result<Self> {
+    fn of(
+        source: &DecisionSource,
+        asked: &WhyArguments,
+        settings: &Settings,
+    ) -> anyhow::Result<Self> {
         let at = asked.at.unwrap_or_else(clock::now);
         let crawler = Crawler::parse(asked.agent.as_deref().unwrap_or_default());
-        let by_robots = match robots_for(reader, &asked.url.origin, &crawler, at)? {
+        let owner = RobotsOwner::Origin(asked.url.origin.clone());
+        let reader = source.robots_at(&owner, at)?;
+        let by_robots = match robots_for(&reader, &asked.url.origin, &crawler, at)? {
             None => None,
             Some(robots) => {
                 // The configuration of now judges, as `check` does: there is no
@@ -215,7 +221,7 @@ impl UnaskedUrl {
             }
         };
         Ok(Self {
-            others: reader.count(&of_url(UrlPattern::exact(&asked.url)))?,
+            others: source.count(&of_url(UrlPattern::exact(&asked.url)))?,
             at,
             by_robots,
         })

@@ -5,6 +5,7 @@
 //! and an operator see. Everything listens on 127.0.0.1, on ports the system
 //! gives out, so tests run side by side.
 
+pub(crate) mod archive_fleet;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod clock;
@@ -21,6 +22,8 @@ pub(crate) mod origin;
 pub(crate) mod paced;
 pub(crate) mod page;
 pub(crate) mod parent;
+#[allow(dead_code, reason = "tests of shipping use the rest of it")]
+pub(crate) mod postgres;
 pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod raw_origin;

@@ -1,0 +1,231 @@
+//! Questions of pages to the archive (`audit.archive`), within the time of a page.
+//!
+//! Does not know the pages.
+
+#[cfg(feature = "postgres")]
+use std::sync::Arc;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use crate::archive::Options;
+#[cfg(feature = "postgres")]
+use crate::archive::connection::ArchiveFailure;
+use crate::archive::place::ArchivePlace;
+#[cfg(feature = "postgres")]
+use crate::archive::pool::ArchivePool;
+#[cfg(feature = "postgres")]
+use crate::archive::reader::ArchiveBounds;
+use crate::audit::Direction;
+use crate::audit::filter::DecisionFilter;
+#[cfg(feature = "postgres")]
+use crate::audit::filter::UrlPattern;
+use crate::audit::overview::OverviewFacts;
+use crate::decision::record::StoredRecord;
+use crate::explain::DecisionDetails;
+#[cfg(feature = "postgres")]
+use crate::explain::of_url;
+
+/// Longest time for an answer of the archive: that of any question of a page.
+#[cfg(feature = "postgres")]
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Asks the archive, if there is one.
+#[derive(Debug, Clone, Default)]
+pub struct ArchiveAsker {
+    #[cfg(feature = "postgres")]
+    pool: Option<Arc<ArchivePool>>,
+}
+
+/// Question for a page of decisions.
+#[derive(Debug, Clone)]
+pub(super) struct RowsQuestion {
+    pub(super) filter: DecisionFilter,
+    pub(super) direction: Direction,
+    /// Place behind which they are looked for; absent: from the beginning.
+    pub(super) behind: Option<ArchivePlace>,
+    /// Rows at most.
+    pub(super) rows: usize,
+}
+
+/// Decisions of one page.
+#[derive(Debug, Default)]
+pub(super) struct ArchiveRows {
+    pub(super) records: Vec<StoredRecord>,
+    /// Place behind which the next page looks; absent after the last.
+    pub(super) next: Option<ArchivePlace>,
+}
+
+/// Reason why the archive gave no answer.
+#[derive(Debug, Error)]
+pub(super) enum NoAnswer {
+    /// No archive is configured.
+    #[error("this proxy has no archive: audit.archive names one")]
+    NoArchive,
+    /// The archive has no such node: whoever asks has to change something.
+    #[cfg(feature = "postgres")]
+    #[error("{0}")]
+    NoNode(String),
+    /// The archive cannot be reached, is too slow, or says no.
+    #[cfg(feature = "postgres")]
+    #[error("{0}")]
+    Failed(String),
+}
+
+#[cfg(feature = "postgres")]
+impl From<ArchiveFailure> for NoAnswer {
+    fn from(error: ArchiveFailure) -> Self {
+        let cause = std::error::Error::source(&error);
+        let because = cause.map_or(String::new(), |cause| format!(": {cause}"));
+        if let ArchiveFailure::NoNode { .. } = &error {
+            return Self::NoNode(error.to_string());
+        }
+        // Another limit than that of shipping.
+        if let ArchiveFailure::Timeout(_) = &error {
+            let seconds = TIME_MAX.as_secs();
+            return Self::Failed(format!(
+                "the archive did not answer within {seconds} seconds"
+            ));
+        }
+        Self::Failed(format!("{error}{because}"))
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl ArchiveAsker {
+    /// Makes the asker of the archive of `options`. Nothing is connected yet.
+    pub fn new(options: &Options) -> Self {
+        // An archive that cannot be reached is no reason not to start.
+        let pool = ArchivePool::new(options.clone(), TIME_MAX);
+        Self {
+            pool: options.address.is_some().then(|| Arc::new(pool)),
+        }
+    }
+
+    /// Reports whether there is an archive.
+    pub(super) fn has_archive(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    fn pool(&self) -> Result<&ArchivePool, NoAnswer> {
+        self.pool.as_deref().ok_or(NoAnswer::NoArchive)
+    }
+
+    /// Reads a page of decisions.
+    pub(super) async fn rows(&self, question: &RowsQuestion) -> Result<ArchiveRows, NoAnswer> {
+        let pool = self.pool()?;
+        let found = pool.within(async {
+            let reader = pool.lend().await?;
+            let asked = reader.question(&question.filter).await?;
+            let bounds = ArchiveBounds {
+                direction: question.direction,
+                behind: question.behind,
+                rows: question.rows,
+            };
+            let page = reader.page(&asked, &bounds).await?;
+            reader.give_back();
+            Ok(page)
+        });
+        let page = found.await?;
+        Ok(ArchiveRows {
+            records: page.records,
+            next: page.next,
+        })
+    }
+
+    /// Explains the decision `seq` of `node`; `None` if there is none.
+    pub(super) async fn decision(
+        &self,
+        node: &str,
+        seq: u64,
+    ) -> Result<Option<DecisionDetails>, NoAnswer> {
+        let pool = self.pool()?;
+        let found = pool.within(async {
+            let reader = pool.lend().await?;
+            let places = reader.places_of(Some(node), seq).await?;
+            // Two records of one name: rows have their ids, so that a link names one.
+            let Some(place) = places.first() else {
+                reader.give_back();
+                return Ok(None);
+            };
+            let found = reader.decision(*place).await?;
+            let mut others = None;
+            if let Some(found) = &found
+                && let Ok(target) = found.row.record.url.parse()
+            {
+                let all = reader.question(&of_url(UrlPattern::exact(&target))).await?;
+                others = Some(reader.count(&all).await?.saturating_sub(1));
+            }
+            reader.give_back();
+            Ok(found.map(|found| (found, others)))
+        });
+        let Some((found, others)) = found.await? else {
+            return Ok(None);
+        };
+        // Deciding again takes a processor, which the proxy shares.
+        let explaining = tokio::task::spawn_blocking(move || {
+            let reader = found.copy.reader();
+            DecisionDetails::of(reader, found.row, None)
+        });
+        let explained = explaining
+            .await
+            .map_err(|error| NoAnswer::Failed(error.to_string()))?;
+        let details = explained.map_err(|error| NoAnswer::from(ArchiveFailure::from(error)))?;
+        Ok(Some(DecisionDetails { others, ..details }))
+    }
+
+    /// Gathers the facts about the decisions from `from` on.
+    pub(super) async fn overview(
+        &self,
+        from: Timestamp,
+        rows: usize,
+    ) -> Result<OverviewFacts, NoAnswer> {
+        let pool = self.pool()?;
+        let filter = DecisionFilter {
+            from: Some(from),
+            ..DecisionFilter::default()
+        };
+        let found = pool.within(async {
+            let reader = pool.lend().await?;
+            let asked = reader.question(&filter).await?;
+            let facts = reader.overview(&asked, rows).await?;
+            reader.give_back();
+            Ok(facts)
+        });
+        Ok(found.await?)
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+impl ArchiveAsker {
+    /// Makes an asker without an archive.
+    pub fn new(_: &Options) -> Self {
+        Self::default()
+    }
+
+    /// Reports that there is no archive.
+    pub(super) fn has_archive(&self) -> bool {
+        false
+    }
+
+    /// Reads a page of decisions, of which there are none.
+    pub(super) async fn rows(&self, _: &RowsQuestion) -> Result<ArchiveRows, NoAnswer> {
+        Err(NoAnswer::NoArchive)
+    }
+
+    /// Explains a decision, of which there are none.
+    pub(super) async fn decision(
+        &self,
+        _: &str,
+        _: u64,
+    ) -> Result<Option<DecisionDetails>, NoAnswer> {
+        Err(NoAnswer::NoArchive)
+    }
+
+    /// Gathers facts, of which there are none.
+    pub(super) async fn overview(&self, _: Timestamp, _: usize) -> Result<OverviewFacts, NoAnswer> {
+        Err(NoAnswer::NoArchive)
+    }
+}

@@ -1,0 +1,89 @@
+//! Session of a reader with the archive: queries that only read, each with a time limit.
+//!
+//! Does not know what is asked.
+
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
+use super::schema;
+use crate::audit::AuditError;
+
+/// Time for the answer to a query that the server has given up.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Puts together what was read, on a thread that may take its time: the proxy itself
+/// shares the others.
+pub(super) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
+) -> Result<T, ArchiveFailure> {
+    let done = spawn_blocking(work).await;
+    // A runtime that ends takes no more work.
+    Ok(done.map_err(|_| AuditError::Closed)??)
+}
+
+/// Connection by which nothing is written.
+#[derive(Debug)]
+pub(super) struct ArchiveSession {
+    connection: ArchiveConnection,
+    longest: Duration,
+}
+
+impl ArchiveSession {
+    /// Connects, to ask queries that take at most `longest` each. To be called inside a
+    /// tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]: the archive cannot be reached, or has no tables of this version.
+    pub(super) async fn open(
+        access: &ArchiveAccess,
+        longest: Duration,
+    ) -> Result<Self, ArchiveFailure> {
+        let connection = access.connect().await?;
+        schema::check(access, &connection.client).await?;
+        // The server ends a query that takes longer even if nobody waits for it any more.
+        let limits = format!(
+            "SET default_transaction_read_only = on; SET statement_timeout = {}",
+            longest.as_millis()
+        );
+        timeout(longest, connection.client.batch_execute(&limits)).await??;
+        Ok(Self {
+            connection,
+            longest,
+        })
+    }
+
+    /// Reports whether the connection has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.connection.client.is_closed()
+    }
+
+    /// Asks a query.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Query`], [`ArchiveFailure::Timeout`].
+    pub(super) async fn query(
+        &self,
+        sql: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, ArchiveFailure> {
+        let asked = self.connection.client.query(sql, values);
+        Ok(timeout(self.longest + GRACE, asked).await??)
+    }
+
+    /// Executes orders that change nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Query`], [`ArchiveFailure::Timeout`].
+    pub(super) async fn order(&self, sql: &str) -> Result<(), ArchiveFailure> {
+        let asked = self.connection.client.batch_execute(sql);
+        Ok(timeout(self.longest + GRACE, asked).await??)
+    }
+}

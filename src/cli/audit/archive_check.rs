@@ -1,0 +1,207 @@
+//! `audit --archive verify`, `fetch` and `head`: records of nodes, made again from the
+//! archive, and the heads over all of them.
+//!
+//! Does not know how a record is made again.
+
+use std::env;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::archive_source::ArchiveSource;
+use super::export::require_new;
+use super::rows::write_json;
+use super::verification::{RecordVerification, VerifyArguments, exit_of};
+use crate::archive::nodes::ArchiveNode;
+use crate::audit::filter::DecisionFilter;
+use crate::audit::head::key_name;
+use crate::audit::seal_check::SealEvidence;
+use crate::cli::output::{Exit, OutputForm, Usage, print, print_notice};
+use crate::inert::inert;
+
+/// Name of the database in a folder that is fetched.
+const DATABASE: &str = "audit.db";
+
+/// Folder that is removed when this is dropped.
+struct TemporaryFolder(PathBuf);
+
+impl TemporaryFolder {
+    fn new() -> anyhow::Result<Self> {
+        let name = format!("politesse-verify-{}", process::id());
+        let path = env::temp_dir().join(name);
+        // Made here, or not at all: somebody else's could be read by others.
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever cleans the folder of the system.
+        fs::remove_dir_all(&self.0).unwrap_or_default();
+    }
+}
+
+/// Verifies the record of each node, one after the other, and then the fleet heads.
+pub(super) fn verify(source: &ArchiveSource, asked: &VerifyArguments) -> anyhow::Result<Exit> {
+    if asked.bundle.is_some() {
+        let text = "a bundle is verified by itself: leave --archive out";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
+    let evidence = asked.evidence()?;
+    let filter = asked.filter(&evidence)?;
+    let form = OutputForm::from(asked.json);
+    let folder = TemporaryFolder::new()?;
+    let mut exit = Exit::Done;
+    for node in source.asked_nodes()? {
+        let question = NodeQuestion {
+            filter: &filter,
+            evidence: &evidence,
+            form,
+        };
+        let found = question.verify(source, &node, &folder.0.join(DATABASE));
+        // All nodes, whatever is found at one: each is a record of its own.
+        exit = exit.max(found.with_context(|| format!("node {}", node.label))?);
+    }
+    // They are about all nodes, and about all entries of each.
+    if filter.is_open() && source.is_of_all_nodes() {
+        exit = exit.max(verify_fleet_heads(source, &evidence, form)?);
+    }
+    Ok(exit)
+}
+
+/// Question about the record of one node.
+struct NodeQuestion<'a> {
+    filter: &'a DecisionFilter,
+    evidence: &'a SealEvidence,
+    form: OutputForm,
+}
+
+impl NodeQuestion<'_> {
+    fn verify(
+        &self,
+        source: &ArchiveSource,
+        node: &ArchiveNode,
+        path: &Path,
+    ) -> anyhow::Result<Exit> {
+        if self.form == OutputForm::Columns {
+            let title = format!(
+                "node {} (record {}), entries up to {} have arrived",
+                node.label, node.record, node.last
+            );
+            writeln!(io::stdout(), "{}", inert(&title))?;
+        }
+        let copied = source.copy_node(node, path)?;
+        // Heads of other nodes may be in the same file.
+        let name = key_name(&node.record);
+        let is_own = |line: &str| line.lines().next() == Some(&name);
+        let evidence = SealEvidence {
+            keys: self.evidence.keys.clone(),
+            heads: (self.evidence.heads.iter())
+                .filter(|head| is_own(head.note.text()))
+                .cloned()
+                .collect(),
+        };
+        let strays = match copied.strays {
+            0 => None,
+            strays => Some(format!(
+                "{strays} entries have numbers above {}, up to which all has arrived: nobody \
+                 shipped them",
+                copied.last
+            )),
+        };
+        let verification = RecordVerification {
+            node: Some(node.label.to_string()),
+            known: strays.into_iter().collect(),
+            filter: self.filter,
+            evidence: &evidence,
+            form: self.form,
+        };
+        Ok(exit_of(&verification.print(copied.copy.reader())?))
+    }
+}
+
+fn verify_fleet_heads(
+    source: &ArchiveSource,
+    evidence: &SealEvidence,
+    form: OutputForm,
+) -> anyhow::Result<Exit> {
+    let check = source.check_fleet_heads(evidence)?;
+    let mut out = io::stdout().lock();
+    match form {
+        OutputForm::Json => {
+            let found = json!({
+                "fleet_heads": check.heads,
+                "exported_fleet_heads": check.outside,
+                "findings": check.findings,
+            });
+            write_json(&mut out, &found)?;
+        }
+        OutputForm::Columns => {
+            writeln!(out, "heads of the fleet")?;
+            for finding in &check.findings {
+                writeln!(out, "{}", inert(finding))?;
+            }
+            let (heads, mismatches) = (check.heads, check.findings.len());
+            writeln!(out, "{heads} heads over all nodes, {mismatches} mismatches")?;
+        }
+    }
+    Ok(match check.findings.is_empty() {
+        true => Exit::Done,
+        false => Exit::Not,
+    })
+}
+
+/// Makes the record of the one node that is asked about again, in `folder`.
+pub(super) fn fetch(source: &ArchiveSource, folder: &Path) -> anyhow::Result<Exit> {
+    let nodes = source.asked_nodes()?;
+    let [node] = nodes.as_slice() else {
+        let names: Vec<_> = nodes.iter().map(|node| &*node.label).collect();
+        let text = format!(
+            "the record of one node is made: name it with --node ({})",
+            names.join(", ")
+        );
+        return Err(Usage::Arguments(text).into());
+    };
+    let path = folder.join(DATABASE);
+    // Before anything is read: a record takes minutes.
+    require_new(&path)?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("cannot create {}", folder.display()))?;
+    // Under another name until it is whole: half a record must not pass for one.
+    let part = folder.join(format!("{DATABASE}.part"));
+    let copied = source.copy_node(node, &part)?;
+    let (last, strays) = (copied.last, copied.strays);
+    copied.copy.close()?;
+    // On disk before it has its name.
+    let synced = File::open(&part).and_then(|file| file.sync_all());
+    let named = synced.and_then(|()| fs::rename(&part, &path));
+    named.with_context(|| format!("cannot write {}", path.display()))?;
+    if 0 < strays {
+        print_notice(&format!(
+            "{strays} entries have numbers above {last}, up to which all has arrived: see politesse \
+             audit --archive verify"
+        ));
+    }
+    let shown = path.display();
+    print(&format!(
+        "{shown}: entries up to {last} of the record {}\n  check it: politesse --set \
+         'audit.store=\"sqlite:{shown}\"' audit verify\n",
+        node.record
+    ))
+}
+
+/// Prints the newest head over all nodes, or that of the node that is asked about.
+pub(super) fn print_head(source: &ArchiveSource) -> anyhow::Result<Exit> {
+    if let Some(head) = source.newest_head()? {
+        return print(&head);
+    }
+    print_notice("the archive has no head yet: one is made with each head of a node that arrives");
+    Ok(Exit::Not)
+}

@@ -1,0 +1,263 @@
+//! Archive as the source of a command: its questions one after the other, each waited
+//! for.
+//!
+//! Does not know how a question is put into SQL.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::runtime::Runtime;
+
+use super::arguments::DecisionName;
+use crate::archive::connection::ArchiveFailure;
+use crate::archive::fleet_check::FleetCheck;
+use crate::archive::node_copy::NodeCopy;
+use crate::archive::nodes::ArchiveNode;
+use crate::archive::reader::{ArchiveBounds, NodeRecordsReader};
+use crate::audit::Direction;
+use crate::audit::filter::{DecisionFilter, UrlPattern};
+use crate::audit::record_copy::RecordCopy;
+use crate::audit::robots_history::RobotsOwner;
+use crate::audit::robots_versions::{RobotsVersion, counted_versions};
+use crate::audit::seal_check::SealEvidence;
+use crate::audit::stats::{StatGroup, StatQuestion};
+use crate::cli::output::Usage;
+use crate::decision::record::StoredRecord;
+use crate::explain::{DecisionDetails, of_url};
+
+/// Rows of a page: the first is shown at once, and the others are read in pages that
+/// hide the way to the archive.
+const FIRST_ROWS: usize = 64;
+const ROWS_MAX: usize = 2048;
+
+/// Archive that a command asks.
+pub(super) struct ArchiveSource {
+    runtime: Runtime,
+    reader: NodeRecordsReader,
+    /// Nodes when the command began.
+    nodes: Vec<ArchiveNode>,
+    /// Node that is asked about; absent: all.
+    node: Option<String>,
+}
+
+/// Versions of a robots.txt, and the record in memory that has their files.
+pub(super) struct RobotsCopy {
+    pub(super) copy: RecordCopy,
+    pub(super) versions: Vec<RobotsVersion>,
+}
+
+/// How far the record of each node had arrived, by the number of the node.
+pub(super) struct ArchiveEnds {
+    by_log: BTreeMap<i32, i64>,
+    by_label: BTreeMap<Arc<str>, i64>,
+}
+
+impl ArchiveEnds {
+    /// Reports whether a decision had arrived.
+    pub(super) fn include(&self, record: &StoredRecord) -> bool {
+        let label = record.node.as_ref();
+        let last = label.and_then(|label| self.by_label.get(label));
+        last.is_some_and(|last| record.seq <= last.cast_unsigned())
+    }
+}
+
+impl ArchiveSource {
+    /// Makes the source of a connected archive.
+    pub(super) fn new(
+        runtime: Runtime,
+        reader: NodeRecordsReader,
+        node: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let nodes = runtime.block_on(reader.nodes())?;
+        Ok(Self {
+            runtime,
+            reader,
+            nodes,
+            node,
+        })
+    }
+
+    /// Reports whether all nodes are asked about.
+    pub(super) fn is_of_all_nodes(&self) -> bool {
+        self.node.is_none()
+    }
+
+    /// Returns the nodes that are asked about.
+    pub(super) fn asked_nodes(&self) -> anyhow::Result<Vec<ArchiveNode>> {
+        self.wait(self.reader.named_nodes(self.node.as_deref()))
+    }
+
+    /// Makes the record of a node again in the file `path`.
+    pub(super) fn copy_node(&self, node: &ArchiveNode, path: &Path) -> anyhow::Result<NodeCopy> {
+        self.wait(self.reader.copy_node(node, path))
+    }
+
+    /// Checks the fleet heads.
+    pub(super) fn check_fleet_heads(&self, evidence: &SealEvidence) -> anyhow::Result<FleetCheck> {
+        self.wait(self.reader.check_fleet_heads(evidence))
+    }
+
+    /// Reads the newest head over all nodes, or that of the node that is asked about.
+    pub(super) fn newest_head(&self) -> anyhow::Result<Option<String>> {
+        self.wait(self.reader.newest_head(self.node.as_deref()))
+    }
+
+    fn wait<T>(
+        &self,
+        question: impl Future<Output = Result<T, ArchiveFailure>>,
+    ) -> anyhow::Result<T> {
+        self.runtime.block_on(question).map_err(|error| {
+            // The words of the caller are wrong, not the archive.
+            if let ArchiveFailure::NoNode { .. } = &error {
+                return Usage::Arguments(error.to_string()).into();
+            }
+            error.into()
+        })
+    }
+
+    /// Returns the filter with the node that is asked about.
+    fn filter(&self, filter: &DecisionFilter) -> DecisionFilter {
+        DecisionFilter {
+            node: self.node.clone(),
+            ..filter.clone()
+        }
+    }
+
+    /// Hands the decisions that meet `filter` to `visit` until it breaks.
+    pub(super) fn visit(
+        &self,
+        filter: &DecisionFilter,
+        direction: Direction,
+        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
+        let question = self.wait(self.reader.question(&self.filter(filter)))?;
+        let mut bounds = ArchiveBounds {
+            direction,
+            behind: None,
+            rows: FIRST_ROWS,
+        };
+        loop {
+            let page = self.wait(self.reader.page(&question, &bounds))?;
+            if page.records.into_iter().try_for_each(&mut visit).is_break() {
+                return Ok(());
+            }
+            bounds.behind = page.next;
+            // Whoever goes on wants many.
+            bounds.rows = ROWS_MAX;
+            if bounds.behind.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts the decisions that meet `filter`.
+    pub(super) fn count(&self, filter: &DecisionFilter) -> anyhow::Result<u64> {
+        let question = self.wait(self.reader.question(&self.filter(filter)))?;
+        self.wait(self.reader.count(&question))
+    }
+
+    /// Finds how far the record of each node has arrived.
+    pub(super) fn ends(&self) -> anyhow::Result<ArchiveEnds> {
+        let nodes = self.wait(self.reader.nodes_by_number())?;
+        let by_label = nodes.values();
+        Ok(ArchiveEnds {
+            by_label: by_label
+                .map(|node| (Arc::clone(&node.label), node.last))
+                .collect(),
+            by_log: nodes
+                .into_iter()
+                .map(|(log, node)| (log, node.last))
+                .collect(),
+        })
+    }
+
+    /// Hands the decisions behind `ends` that meet `filter` to `visit` until it breaks.
+    pub(super) fn visit_after(
+        &self,
+        ends: &mut ArchiveEnds,
+        filter: &DecisionFilter,
+        visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
+        let question = self.wait(self.reader.question(&self.filter(filter)))?;
+        let arrived = self.wait(self.reader.arrived(&question, &mut ends.by_log))?;
+        // Whoever visits them keeps its own error.
+        let _ = arrived.into_iter().try_for_each(visit);
+        Ok(())
+    }
+
+    /// Explains the decision that `name` names; `None` if there is none.
+    pub(super) fn explain(&self, name: &DecisionName) -> anyhow::Result<Option<DecisionDetails>> {
+        // A row names its node; --node is for what has none.
+        let node = name.node.as_deref().or(self.node.as_deref());
+        let places = self.wait(self.reader.places_of(node, name.seq))?;
+        let (1, Some(place)) = (places.len(), places.first()) else {
+            return match places.len() {
+                0 => Ok(None),
+                _ => Err(self.ambiguous(name.seq)?),
+            };
+        };
+        if node.is_none() {
+            // Tomorrow another node may have that number.
+            return Err(self.ambiguous(name.seq)?);
+        }
+        let Some(found) = self.wait(self.reader.decision(*place))? else {
+            return Ok(None);
+        };
+        let mut details = DecisionDetails::of(found.copy.reader(), found.row, None)?;
+        if let Ok(target) = details.record.url.parse() {
+            let all = self.count(&of_url(UrlPattern::exact(&target)))?;
+            details.others = Some(all.saturating_sub(1));
+        }
+        Ok(Some(details))
+    }
+
+    /// Makes the error that a number is that of several decisions.
+    fn ambiguous(&self, seq: u64) -> anyhow::Result<anyhow::Error> {
+        let places = self.wait(self.reader.places_of(None, seq))?;
+        let nodes = self.wait(self.reader.nodes_by_number())?;
+        let labels = places.iter().filter_map(|place| nodes.get(&place.log));
+        let names: Vec<_> = labels.map(|node| format!("{}/{seq}", node.label)).collect();
+        let text = format!(
+            "each node has numbers of its own: ask for one of {}",
+            names.join(", ")
+        );
+        Ok(Usage::Arguments(text).into())
+    }
+
+    /// Counts the decisions that are asked for by their keys.
+    pub(super) fn stats(&self, question: &StatQuestion<'_>) -> anyhow::Result<Vec<StatGroup>> {
+        let filter = self.filter(question.filter);
+        let asked = self.wait(self.reader.question(&filter))?;
+        self.wait(self.reader.stats(&asked, question.keys, question.order))
+    }
+
+    /// Returns a record in memory that has what was in force at `at`.
+    pub(super) fn robots_at(
+        &self,
+        owner: &RobotsOwner,
+        at: Timestamp,
+    ) -> anyhow::Result<RecordCopy> {
+        self.wait(self.reader.robots_at(owner, at))
+    }
+
+    /// Returns all versions of the robots.txt of `owner`.
+    pub(super) fn robots_history(&self, owner: &RobotsOwner) -> anyhow::Result<RobotsCopy> {
+        let history = self.wait(self.reader.robots_history(owner))?;
+        Ok(RobotsCopy {
+            versions: counted_versions(history.copy.reader(), owner, &history.counts)?,
+            copy: history.copy,
+        })
+    }
+
+    /// Returns the id of the record that a decision is in.
+    pub(super) fn record_id(&self, record: &StoredRecord) -> Cow<'_, str> {
+        let is_own = |node: &&ArchiveNode| Some(&node.label) == record.node.as_ref();
+        let node = self.nodes.iter().find(is_own);
+        node.map_or(Cow::Borrowed(""), |node| Cow::Borrowed(&node.record))
+    }
+}

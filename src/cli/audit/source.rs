@@ -1,0 +1,255 @@
+//! Source that a command of `audit` asks: the record of this configuration, or the
+//! archive with those of all nodes.
+//!
+//! Both give the same rows for the same filter; those of the archive name their node.
+//! Does not know how rows are shown.
+
+use std::borrow::Cow;
+use std::ops::{ControlFlow, Deref};
+
+use jiff::Timestamp;
+
+#[cfg(feature = "postgres")]
+use super::archive_source::{ArchiveEnds, ArchiveSource};
+use super::arguments::DecisionSubject;
+use super::listing::{node_layout, record_layout};
+use super::rows::RowLayout;
+use crate::audit::Direction;
+use crate::audit::filter::DecisionFilter;
+use crate::audit::filter::UrlPattern;
+use crate::audit::reader::AuditReader;
+#[cfg(feature = "postgres")]
+use crate::audit::record_copy::RecordCopy;
+use crate::audit::robots_history::RobotsOwner;
+use crate::audit::robots_versions::{RobotsVersion, robots_versions};
+use crate::audit::stats::{StatGroup, StatQuestion, stats};
+use crate::decision::record::StoredRecord;
+use crate::explain::{DecisionDetails, of_url};
+
+/// Source of decisions.
+pub(super) enum DecisionSource {
+    /// A record, with its id.
+    Record {
+        reader: Box<AuditReader>,
+        id: String,
+    },
+    /// An archive.
+    #[cfg(feature = "postgres")]
+    Archive(Box<ArchiveSource>),
+}
+
+/// Reader of a record, or of a copy of what a question needs.
+pub(super) enum SourceReader<'a> {
+    Record(&'a AuditReader),
+    #[cfg(feature = "postgres")]
+    Copy(RecordCopy),
+}
+
+impl Deref for SourceReader<'_> {
+    type Target = AuditReader;
+
+    fn deref(&self) -> &AuditReader {
+        match self {
+            Self::Record(reader) => reader,
+            #[cfg(feature = "postgres")]
+            Self::Copy(copy) => copy.reader(),
+        }
+    }
+}
+
+/// Versions of a robots.txt, and the reader of their files.
+pub(super) struct SourceHistory<'a> {
+    pub(super) reader: SourceReader<'a>,
+    pub(super) versions: Vec<RobotsVersion>,
+}
+
+/// Decisions up to which a command has shown all.
+pub(super) enum SourceEnd {
+    Record(u64),
+    #[cfg(feature = "postgres")]
+    Archive(ArchiveEnds),
+}
+
+impl SourceEnd {
+    /// Reports whether a decision is not behind it.
+    pub(super) fn includes(&self, record: &StoredRecord) -> bool {
+        match self {
+            Self::Record(last) => record.seq <= *last,
+            #[cfg(feature = "postgres")]
+            Self::Archive(ends) => ends.include(record),
+        }
+    }
+}
+
+impl DecisionSource {
+    /// Makes the source of a record.
+    pub(super) fn of_record(reader: AuditReader) -> anyhow::Result<Self> {
+        Ok(Self::Record {
+            id: reader.record_id()?,
+            reader: Box::new(reader),
+        })
+    }
+
+    /// Reports whether decisions of several nodes are read.
+    pub(super) fn has_nodes(&self) -> bool {
+        !matches!(self, Self::Record { .. })
+    }
+
+    /// Returns the layout of its decisions.
+    pub(super) fn layout(&self) -> RowLayout {
+        match self.has_nodes() {
+            true => node_layout(),
+            false => record_layout(),
+        }
+    }
+
+    /// Hands the decisions that meet `filter` to `visit` until it breaks.
+    pub(super) fn visit(
+        &self,
+        filter: &DecisionFilter,
+        direction: Direction,
+        visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Record { reader, .. } => Ok(reader.visit_decisions(filter, direction, visit)?),
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => archive.visit(filter, direction, visit),
+        }
+    }
+
+    /// Counts the decisions that meet `filter`.
+    pub(super) fn count(&self, filter: &DecisionFilter) -> anyhow::Result<u64> {
+        match self {
+            Self::Record { reader, .. } => Ok(reader.count(filter)?),
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => archive.count(filter),
+        }
+    }
+
+    /// Finds the place behind the newest decision.
+    pub(super) fn end(&self) -> anyhow::Result<SourceEnd> {
+        match self {
+            Self::Record { reader, .. } => {
+                let range = reader.seq_range()?;
+                Ok(SourceEnd::Record(range.map_or(0, |range| range.last)))
+            }
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => Ok(SourceEnd::Archive(archive.ends()?)),
+        }
+    }
+
+    /// Hands the decisions behind `end` that meet `filter` to `visit` until it breaks,
+    /// and moves `end` behind them.
+    pub(super) fn visit_after(
+        &self,
+        end: &mut SourceEnd,
+        filter: &DecisionFilter,
+        visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> anyhow::Result<()> {
+        match (self, end) {
+            (Self::Record { reader, .. }, SourceEnd::Record(last)) => {
+                *last = reader.visit_decisions_after(*last, filter, visit)?;
+            }
+            #[cfg(feature = "postgres")]
+            (Self::Archive(archive), SourceEnd::Archive(ends)) => {
+                archive.visit_after(ends, filter, visit)?;
+            }
+            // An end is one of its source.
+            #[cfg(feature = "postgres")]
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Explains the decision that `subject` names; `None` if there is none.
+    pub(super) fn explain(
+        &self,
+        subject: &DecisionSubject,
+    ) -> anyhow::Result<Option<DecisionDetails>> {
+        let target = match subject {
+            DecisionSubject::Url(target) => target,
+            DecisionSubject::Number(name) => {
+                return match self {
+                    Self::Record { reader, .. } => {
+                        let row = reader.record(name.seq)?;
+                        let details = row.map(|row| DecisionDetails::of(reader, row, None));
+                        Ok(details.transpose()?)
+                    }
+                    #[cfg(feature = "postgres")]
+                    Self::Archive(archive) => archive.explain(name),
+                };
+            }
+        };
+        let mut newest = None;
+        let filter = of_url(UrlPattern::exact(target));
+        self.visit(&filter, Direction::NewestFirst, |record| {
+            newest = Some(record);
+            ControlFlow::Break(())
+        })?;
+        newest.map_or(Ok(None), |record| self.explain_row(&record))
+    }
+
+    /// Explains a decision that was found.
+    pub(super) fn explain_row(
+        &self,
+        record: &StoredRecord,
+    ) -> anyhow::Result<Option<DecisionDetails>> {
+        self.explain(&DecisionSubject::of(record))
+    }
+
+    /// Counts the decisions that are asked for by their keys.
+    pub(super) fn stats(&self, question: &StatQuestion<'_>) -> anyhow::Result<Vec<StatGroup>> {
+        match self {
+            Self::Record { reader, .. } => {
+                let StatQuestion {
+                    filter,
+                    keys,
+                    order,
+                } = *question;
+                Ok(stats(reader, filter, keys, order)?)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => archive.stats(question),
+        }
+    }
+
+    /// Returns the reader of what was in force at `at`.
+    pub(super) fn robots_at(
+        &self,
+        owner: &RobotsOwner,
+        at: Timestamp,
+    ) -> anyhow::Result<SourceReader<'_>> {
+        match self {
+            Self::Record { reader, .. } => Ok(SourceReader::Record(reader)),
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => Ok(SourceReader::Copy(archive.robots_at(owner, at)?)),
+        }
+    }
+
+    /// Returns all versions of the robots.txt of `owner`.
+    pub(super) fn robots_history(&self, owner: &RobotsOwner) -> anyhow::Result<SourceHistory<'_>> {
+        match self {
+            Self::Record { reader, .. } => Ok(SourceHistory {
+                versions: robots_versions(reader, owner)?,
+                reader: SourceReader::Record(reader),
+            }),
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => {
+                let found = archive.robots_history(owner)?;
+                Ok(SourceHistory {
+                    reader: SourceReader::Copy(found.copy),
+                    versions: found.versions,
+                })
+            }
+        }
+    }
+
+    /// Returns the id of the record that a decision is in.
+    pub(super) fn record_id(&self, record: &StoredRecord) -> Cow<'_, str> {
+        match self {
+            Self::Record { id, .. } => Cow::Borrowed(id),
+            #[cfg(feature = "postgres")]
+            Self::Archive(archive) => archive.record_id(record),
+        }
+    }
+}

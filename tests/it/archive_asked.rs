@@ -1,0 +1,275 @@
+//! The archive asked: what `audit` tells of the records of several nodes is what it tells
+//! of each of them, together. All ours; docs/archive.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::kit::archive_fleet::{Fleet, NODES, ROBOTS, lines, sorted};
+use crate::kit::run;
+
+/// Filters, each with arguments that are the same for a record and for the archive.
+const FILTERS: [&[&str]; 18] = [
+    &[],
+    &["--host", "o.test"],
+    &["--host", "O.Test."],
+    &["--host", "nobody.test"],
+    &["--verdict", "disallow"],
+    &["--verdict", "allow", "--host", "p.test"],
+    &["--reason", "rule"],
+    &["--effect", "reported"],
+    &["--crawler", "onebot"],
+    &["--crawler", "*"],
+    &["--rule", "Disallow: /no"],
+    &["--rule", "disallow:/one", "--crawler", "OneBot"],
+    &["--rule", "/no"],
+    &["--url", "http://o.test/no/1"],
+    &["--url", "http://o.test/*"],
+    &["--url", "http://p.te*"],
+    &["--from", "1h", "--host", "o.test"],
+    &["--from", "2020-01-01", "--until", "2020-01-02"],
+];
+
+#[test]
+fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
+    run(async {
+        let fleet = Fleet::shipped().await;
+        let mut counted = 0;
+        for filter in FILTERS {
+            let list = [&["list", "--json", "--limit", "0"][..], filter].concat();
+            let mut own = Vec::new();
+            for (node, name) in NODES.into_iter().enumerate() {
+                for mut row in lines(&fleet.of_node(node, &list).await) {
+                    row["node"] = json!(name);
+                    own.push(row);
+                }
+            }
+            let rows = lines(&fleet.archive(&list).await);
+            let times: Vec<_> = rows.iter().map(|row| row["time"].to_string()).collect();
+            assert!(times.is_sorted_by(|one, next| one >= next), "{filter:?}");
+            counted += rows.len();
+            assert_eq!(sorted(rows), sorted(own.clone()), "{filter:?}");
+            // One node alone.
+            let south = [&list[..], &["--node", "south"]].concat();
+            own.retain(|row| row["node"] == "south");
+            assert_eq!(
+                sorted(lines(&fleet.archive(&south).await)),
+                sorted(own),
+                "{filter:?}"
+            );
+            // The oldest first, with what a decision rests on.
+            let export = [&["export", "--as", "jsonl"][..], filter].concat();
+            let mut own = Vec::new();
+            for (node, name) in NODES.into_iter().enumerate() {
+                for mut row in lines(&fleet.of_node(node, &export).await) {
+                    row["node"] = json!(name);
+                    own.push(row);
+                }
+            }
+            let rows = lines(&fleet.archive(&export).await);
+            assert_eq!(sorted(rows), sorted(own), "{filter:?}");
+        }
+        assert!(200 < counted, "{counted}");
+    });
+}
+
+/// Adds the sums of rows that have the same values of `keys`.
+fn added(rows: impl IntoIterator<Item = Value>, keys: &[&str]) -> Vec<Value> {
+    let mut sums: BTreeMap<String, Value> = BTreeMap::new();
+    for row in rows {
+        let values: Vec<_> = keys.iter().map(|key| row[*key].to_string()).collect();
+        match sums.entry(values.join("\n")) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(row);
+            }
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                let known = entry.get_mut().as_object_mut().unwrap();
+                for (name, value) in row.as_object().unwrap() {
+                    if !keys.contains(&name.as_str()) {
+                        let sum = known[name].as_u64().unwrap() + value.as_u64().unwrap();
+                        known[name] = json!(sum);
+                    }
+                }
+            }
+        }
+    }
+    sorted(sums.into_values().collect())
+}
+
+#[test]
+fn sums_of_the_archive_are_those_of_its_nodes() {
+    run(async {
+        let fleet = Fleet::shipped().await;
+        for keys in [
+            "host",
+            "crawler,rule",
+            "reason,hour",
+            "url",
+            "url,host,crawler",
+            "",
+        ] {
+            for filter in [FILTERS[0], FILTERS[4], FILTERS[10], FILTERS[13]] {
+                let mut stats = vec!["stats", "--json", "--limit", "0"];
+                if !keys.is_empty() {
+                    stats.extend(["--by", keys]);
+                }
+                stats.extend(filter);
+                let mut own = Vec::new();
+                for node in 0..NODES.len() {
+                    own.extend(lines(&fleet.of_node(node, &stats).await));
+                }
+                let names: Vec<_> = keys.split(',').filter(|key| !key.is_empty()).collect();
+                let rows = lines(&fleet.archive(&stats).await);
+                assert!(!rows.is_empty());
+                assert_eq!(sorted(rows), added(own, &names), "{keys} {filter:?}");
+            }
+        }
+        // By node: each node's own sums.
+        let by_node = ["stats", "--by", "node", "--json"];
+        for row in lines(&fleet.archive(&by_node).await) {
+            let node = NODES.iter().position(|name| row["node"] == *name).unwrap();
+            let own = lines(&fleet.of_node(node, &["stats", "--json"]).await);
+            let mut wanted = own[0].clone();
+            wanted["node"] = row["node"].clone();
+            assert_eq!(row, wanted);
+        }
+        let refused = fleet.of_node(0, &by_node).await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let top = lines(&fleet.archive(&["top", "rules", "--json"]).await);
+        let mut own = Vec::new();
+        for node in 0..NODES.len() {
+            own.extend(lines(
+                &fleet.of_node(node, &["top", "rules", "--json"]).await,
+            ));
+        }
+        assert_eq!(sorted(top), added(own, &["rule"]));
+    });
+}
+
+#[test]
+fn a_decision_of_the_archive_is_named_with_its_node() {
+    run(async {
+        let fleet = Fleet::shipped().await;
+        let seq = fleet.places[1].number(2).to_string();
+        let mut own = lines(&fleet.of_node(1, &["show", &seq, "--json"]).await).remove(0);
+        let name = format!("south/{seq}");
+        let mut shown = lines(&fleet.archive(&["show", &name, "--json"]).await).remove(0);
+        assert_eq!(shown["node"], "south");
+        // Others at all nodes, not at this one alone.
+        assert!(
+            own["others"].as_u64() < shown["others"].as_u64(),
+            "{own} {shown}"
+        );
+        own["node"] = json!("south");
+        own["others"] = Value::Null;
+        shown["others"] = Value::Null;
+        assert_eq!(shown, own);
+        assert_eq!(shown["decided_again"], "same");
+        assert_eq!(shown["as_written"], true);
+        let by_option = fleet
+            .archive(&["--node", "south", "show", &seq, "--json"])
+            .await;
+        assert_eq!(lines(&by_option)[0]["node"], "south");
+        // A number alone says nothing among nodes.
+        let alone = fleet.archive(&["show", &seq]).await;
+        assert_eq!(alone.code, Some(2));
+        assert!(alone.stderr.contains(&name), "{alone:?}");
+        let missing = fleet.archive(&["show", "south/999999"]).await;
+        assert_eq!(missing.code, Some(1), "{missing:?}");
+        let nobody = fleet.archive(&["show", "east/1"]).await;
+        assert_eq!(nobody.code, Some(2), "{nobody:?}");
+        assert!(nobody.stderr.contains("north, south, west"), "{nobody:?}");
+        let of_record = fleet.of_node(0, &["show", "south/1"]).await;
+        assert_eq!(of_record.code, Some(2), "{of_record:?}");
+        let story = fleet.archive(&["show", "http://o.test/no/1"]).await;
+        assert_eq!(story.code, Some(0), "{story:?}");
+        assert!(story.stdout.contains("of node west"), "{story:?}");
+        // What the rule of the newest decision says, with the lines around it.
+        let why = ["why", "http://o.test/no/1", "--json"];
+        let answer = lines(&fleet.archive(&why).await).remove(0);
+        assert_eq!(answer["node"], "west");
+        assert_eq!(answer["lines"][1]["text"], "Disallow: /no");
+        // Of a URL that nobody asked for, by the robots.txt of the archive.
+        let unasked = fleet
+            .archive(&["why", "http://o.test/no/more", "--json"])
+            .await;
+        assert_eq!(unasked.code, Some(1), "{unasked:?}");
+        let answer = unasked.json_lines().remove(0);
+        assert_eq!(answer["check"]["verdict"], "disallow", "{answer}");
+    });
+}
+
+#[test]
+fn the_robots_txt_of_the_archive_is_that_of_its_nodes() {
+    run(async {
+        let fleet = Fleet::shipped().await;
+        let file = fleet.archive(&["robots", "o.test"]).await;
+        assert_eq!(file.code, Some(0), "{file:?}");
+        assert_eq!(file.stdout.as_bytes(), ROBOTS);
+        let early = ["robots", "o.test", "--at", "2020-01-01"];
+        let early = fleet.archive(&early).await;
+        assert_eq!(early.code, Some(1), "{early:?}");
+        assert!(
+            early.stderr.contains("the first was fetched at"),
+            "{early:?}"
+        );
+        let history = ["robots", "o.test", "--history", "--json"];
+        let versions = lines(&fleet.archive(&history).await);
+        let (mut own, mut own_versions) = (Vec::new(), Vec::new());
+        for node in 0..NODES.len() {
+            for version in lines(&fleet.of_node(node, &history).await) {
+                own.extend(version["decided"].as_array().unwrap().clone());
+                own_versions.push(version);
+            }
+        }
+        let fetches = |versions: &[Value]| -> u64 {
+            let fetches = versions.iter().map(|version| version["fetches"].as_u64());
+            fetches.map(Option::unwrap).sum()
+        };
+        assert_eq!(fetches(&versions), fetches(&own_versions));
+        // All nodes were told the same, which is one version for each crawler.
+        let kinds = |versions: &[Value]| -> BTreeSet<String> {
+            let kind =
+                |version: &Value| version["token"].to_string() + &version["sha256"].to_string();
+            versions.iter().map(kind).collect()
+        };
+        assert_eq!(
+            versions.len(),
+            kinds(&versions).len(),
+            "{versions:?} {own_versions:?}"
+        );
+        assert_eq!(kinds(&versions), kinds(&own_versions));
+        let keys = ["verdict", "reason", "effect", "line", "rule"];
+        let decided = versions
+            .iter()
+            .flat_map(|version| version["decided"].as_array().unwrap());
+        assert_eq!(added(decided.cloned(), &keys), added(own, &keys));
+    });
+}
+
+#[test]
+fn what_an_archive_cannot_answer_is_said_with_what_to_do_instead() {
+    run(async {
+        let fleet = Fleet::shipped().await;
+        for command in [
+            &["speed"][..],
+            &["replay"],
+            &["bundle", "-o", "x.zip"],
+            &["report", "-o", "x.html"],
+        ] {
+            let told = fleet.archive(command).await;
+            assert_eq!(told.code, Some(2), "{told:?}");
+            assert!(told.stderr.contains("fetch -o FOLDER"), "{told:?}");
+        }
+        let told = fleet.of_node(0, &["list", "--node", "south"]).await;
+        assert_eq!(told.code, Some(2), "{told:?}");
+        let away = [
+            "audit",
+            "--archive=postgres://127.0.0.1:1/x?sslmode=disable",
+            "list",
+        ];
+        let told = fleet.places[0].run(&away).await;
+        assert_eq!(told.code, Some(1), "{told:?}");
+        assert!(told.stderr.contains("cannot be reached"), "{told:?}");
+    });
+}

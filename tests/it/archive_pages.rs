@@ -1,0 +1,210 @@
+//! The dashboard and its API about all nodes, as the archive has them. All ours;
+//! docs/archive.md.
+
+use std::time::Duration;
+
+use politesse::clock;
+use serde_json::Value;
+
+use crate::dashboard::Browser;
+use crate::kit::archive_fleet::{Fleet, NODES, lines, sorted};
+use crate::kit::proxy::{Config, Place};
+use crate::kit::run;
+
+/// Longest time after which a page says that the archive does not answer: its limit, and
+/// what a busy machine adds.
+const ANSWER: Duration = Duration::from_secs(9);
+
+/// Begins a session at the first node.
+async fn browser(fleet: &mut Fleet) -> Browser {
+    Browser::idle(fleet.places.remove(0)).await
+}
+
+/// Reads all pages of decisions that a query chooses.
+async fn all_pages(browser: &Browser, query: &str) -> Vec<Value> {
+    let mut rows = Vec::new();
+    let mut before = String::new();
+    loop {
+        let path = format!("/api/v1/decisions?of=archive&limit=7{query}{before}");
+        let page = browser.json(&path).await;
+        rows.extend(page["decisions"].as_array().unwrap().clone());
+        assert_eq!(page["cut"], false);
+        let Some(next) = page["next"].as_str() else {
+            return rows;
+        };
+        before = format!("&before={next}");
+    }
+}
+
+#[test]
+fn pages_of_all_nodes_show_what_the_archive_has() {
+    run(async {
+        let mut fleet = Fleet::shipped().await;
+        let list = ["list", "--json", "--limit", "0"];
+        let all = lines(&fleet.archive(&list).await);
+        let south = lines(
+            &fleet
+                .archive(&[&list[..], &["--node", "south"]].concat())
+                .await,
+        );
+        let seq = south[0]["seq"].to_string();
+        let browser = browser(&mut fleet).await;
+        // A page at a time, each decision once, in one order.
+        assert_eq!(all_pages(&browser, "").await, all);
+        let of_south = all_pages(&browser, "&node=south").await;
+        assert_eq!(sorted(of_south), sorted(south.clone()));
+        // Pages for people have the switch, and the node in each row and link.
+        let page = browser
+            .get("/decisions?of=archive&verdict=disallow")
+            .await
+            .text();
+        for wanted in [
+            "all nodes (archive)",
+            "/decisions?of=archive&amp;verdict=disallow\" aria-current=\"true\"",
+            "?of=archive&amp;node=south",
+            "name=\"of\" value=\"archive\"",
+            "/decisions/export?of=archive&amp;verdict=disallow&amp;form=csv",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+        assert!(!page.contains("data-live"), "{page}");
+        let own = browser.get("/decisions").await.text();
+        assert!(
+            own.contains("all nodes (archive)") && !own.contains("node=south"),
+            "{own}"
+        );
+        // One decision, with links that stay in the archive.
+        let path = format!("/decisions/{seq}?of=archive&node=south");
+        let story = browser.json(&format!("/api/v1{path}")).await;
+        assert_eq!(story["node"], "south");
+        assert_eq!(story["decided_again"], "same");
+        assert_eq!(story["url"], south[0]["url"]);
+        let page = browser.get(&path).await.text();
+        assert!(page.contains("of node south"), "{page}");
+        assert!(page.contains("/decisions?of=archive&amp;url="), "{page}");
+        // Its number alone is that of another node.
+        let alone = browser.get(&format!("/decisions/{seq}?of=archive")).await;
+        assert_eq!(alone.status(), 404);
+        let nobody = browser.get("/api/v1/decisions?of=archive&node=east").await;
+        assert_eq!(nobody.status(), 404, "{}", nobody.text());
+        for (path, status) in [
+            ("/api/v1/decisions?of=everything", 400),
+            ("/api/v1/decisions?node=south", 400),
+            ("/api/v1/decisions?of=archive&before=17", 400),
+        ] {
+            assert_eq!(browser.get(path).await.status(), status, "{path}");
+        }
+        // A file with all of them, the oldest first.
+        let csv = browser
+            .get("/decisions/export?of=archive&form=csv&node=west")
+            .await;
+        let west = all.iter().filter(|row| row["node"] == "west").count();
+        assert!(csv.text().starts_with("node,seq,time,"), "{}", csv.text());
+        assert_eq!(csv.text().lines().count(), 1 + west);
+        let jsonl = browser
+            .get("/decisions/export?of=archive&form=jsonl")
+            .await
+            .text();
+        assert_eq!(jsonl.lines().count(), all.len());
+    });
+}
+
+#[test]
+fn the_overview_of_all_nodes_has_the_sums_of_each() {
+    run(async {
+        let mut fleet = Fleet::shipped().await;
+        let stats = lines(&fleet.archive(&["stats", "--json"]).await).remove(0);
+        let hosts = ["stats", "--by", "host", "--json"];
+        let hosts = lines(&fleet.archive(&hosts).await);
+        let browser = browser(&mut fleet).await;
+        let overview = browser.json("/api/v1/overview?of=archive").await;
+        for name in [
+            "requests", "refusals", "reported", "later", "bytes", "errors",
+        ] {
+            assert_eq!(overview["sums"][name], stats[name], "{name}");
+        }
+        for host in overview["hosts"].as_array().unwrap() {
+            let own = hosts
+                .iter()
+                .find(|row| row["host"] == host["name"])
+                .unwrap();
+            assert_eq!(host["refusals"], own["refusals"]);
+        }
+        let own = browser.json("/api/v1/overview").await;
+        assert!(own["sums"]["requests"].as_u64() < stats["requests"].as_u64());
+        let names = |page: &Value, list: &str| page[list].as_array().unwrap().len();
+        assert!(names(&own, "rules") <= names(&overview, "rules"));
+        assert!(0 < names(&overview, "crawlers"));
+        let page = browser.get("/?of=archive&hours=1").await.text();
+        assert!(page.contains("/?of=archive&amp;hours=24"), "{page}");
+        assert!(page.contains("/decisions?of=archive&amp;from="), "{page}");
+        assert_eq!(NODES.len(), 1 + fleet.places.len());
+    });
+}
+
+#[test]
+fn a_page_says_in_time_that_the_archive_does_not_answer() {
+    run(async {
+        let mut fleet = Fleet::shipped().await;
+        let browser = browser(&mut fleet).await;
+        browser.json("/api/v1/decisions?of=archive").await;
+        for state in ["stands still", "is gone"] {
+            match state {
+                "stands still" => fleet.postgres.signal("STOP"),
+                _ => fleet.postgres.kill(),
+            }
+            for path in [
+                "/decisions?of=archive",
+                "/?of=archive",
+                "/decisions/3?of=archive&node=west",
+            ] {
+                let since = clock::instant();
+                let page = browser.get(path).await;
+                assert_eq!(page.status(), 503, "{state} {path}: {}", page.text());
+                assert!(
+                    clock::instant().duration_since(since) < ANSWER,
+                    "{state} {path}: {:?}",
+                    clock::instant().duration_since(since)
+                );
+                assert!(page.text().contains("of this node"), "{}", page.text());
+                let api = browser
+                    .get(&format!("/api/v1{}", path.replace("/?", "/overview?")))
+                    .await;
+                assert_eq!(api.status(), 503, "{state} {path}: {}", api.text());
+            }
+            // The pages of the node do not depend on it.
+            let since = clock::instant();
+            assert_eq!(browser.get("/decisions").await.status(), 200);
+            assert_eq!(browser.get("/").await.status(), 200);
+            assert!(
+                clock::instant().duration_since(since) < ANSWER,
+                "{:?}",
+                clock::instant().duration_since(since)
+            );
+            if state == "stands still" {
+                fleet.postgres.signal("CONT");
+            }
+        }
+        fleet.postgres.restart().await;
+        let rows = browser.json("/api/v1/decisions?of=archive").await;
+        assert!(!rows["decisions"].as_array().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn without_an_archive_there_is_no_switch_and_nothing_to_ask() {
+    run(async {
+        let browser = Browser::idle(Place::with(&Config::default())).await;
+        for path in [
+            "/decisions?of=archive",
+            "/?of=archive",
+            "/api/v1/overview?of=archive",
+        ] {
+            let page = browser.get(path).await;
+            assert_eq!(page.status(), 404, "{path}: {}", page.text());
+            assert!(page.text().contains("audit.archive"), "{}", page.text());
+        }
+        let page = browser.get("/decisions").await.text();
+        assert!(!page.contains("all nodes"), "{page}");
+    });
+}

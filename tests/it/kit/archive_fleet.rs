@@ -1,0 +1,90 @@
+//! Records of three nodes that were shipped to one archive.
+
+use serde_json::Value;
+
+use super::client::get_as;
+use super::origin::{Origin, Script};
+use super::page::{Length, Page};
+use super::postgres::Postgres;
+use super::program::Outcome;
+use super::proxy::{Config, Place, resolve};
+
+/// Names of the nodes.
+pub(crate) const NODES: [&str; 3] = ["north", "south", "west"];
+
+/// Rules with bytes that no text of PostgreSQL may have.
+pub(crate) const ROBOTS: &[u8] =
+    b"User-agent: *\nDisallow: /no\nDisallow: /z\0ro\nUser-agent: OneBot\nDisallow: /one\n";
+
+async fn origin() -> Origin {
+    Script::robots_page(Page::typed("text/plain", ROBOTS))
+        .page("/long", Page::stream(1000, Length::Announced))
+        .page("/noindex", Page::html("x").field("X-Robots-Tag", "noindex"))
+        .start()
+        .await
+}
+
+/// Records of three nodes, and the archive that they were shipped to.
+pub(crate) struct Fleet {
+    pub(crate) postgres: Postgres,
+    pub(crate) places: Vec<Place>,
+}
+
+impl Fleet {
+    /// Has each node record decisions of all kinds, and ships them.
+    pub(crate) async fn shipped() -> Self {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let mut places = Vec::new();
+        for (number, name) in NODES.into_iter().enumerate() {
+            let mode = if number == 1 { "report" } else { "enforce" };
+            let config: Config = resolve("o.test", origin.address())
+                .resolve("p.test", origin.address())
+                .set(&format!("fleet.node = \"{name}\""))
+                .set(&format!("enforcement.mode = \"{mode}\""))
+                .set(&format!("audit.archive = \"{}\"", postgres.url()))
+                .set("audit.seal_entries = 4");
+            let proxy = config.start().await;
+            for at in 0..12 {
+                let host = ["o.test", "p.test"][(at + number) % 2];
+                let path = ["no", "yes", "one", "z%00ro", "noindex", "long"][at % 6];
+                let agent = ["OneBot/1.0", "TwoBot", ""][(at + number) % 3];
+                get_as(&proxy, agent, &format!("http://{host}/{path}/{at}")).await;
+                get_as(&proxy, agent, "http://o.test/no/1").await;
+            }
+            get_as(&proxy, "OneBot", "http://127.0.0.2/denied").await;
+            places.push(proxy.stop().await);
+        }
+        let fleet = Self { postgres, places };
+        for place in &fleet.places {
+            place.run(&["audit", "ship", "--once"]).await;
+        }
+        fleet
+    }
+
+    /// Runs `audit` on the record of a node.
+    pub(crate) async fn of_node(&self, node: usize, arguments: &[&str]) -> Outcome {
+        self.places[node]
+            .run(&[&["audit"][..], arguments].concat())
+            .await
+    }
+
+    /// Runs `audit --archive`, by the configuration of any node.
+    pub(crate) async fn archive(&self, arguments: &[&str]) -> Outcome {
+        let command = ["audit", "--archive"];
+        self.places[0].run(&[&command, arguments].concat()).await
+    }
+}
+
+/// Returns the lines of a command that must succeed.
+pub(crate) fn lines(outcome: &Outcome) -> Vec<Value> {
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.json_lines()
+}
+
+/// Orders rows by their text, which is all that a list of several nodes has in common
+/// with those of each.
+pub(crate) fn sorted(mut rows: Vec<Value>) -> Vec<Value> {
+    rows.sort_by_key(Value::to_string);
+    rows
+}

@@ -1,0 +1,329 @@
+//! PostgreSQL as Debian has it: on a port of its own, with a database of its own in a
+//! temporary folder, ended with the test.
+//!
+//! It refuses to run as root, so there it runs as Debian's user `postgres`. The role
+//! `politesse` has the database `politesse` and needs no password; any other role but
+//! the superuser's needs one. Connections may speak TLS, with a certificate of
+//! [`TestCa`] for `localhost`.
+
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use super::certificates::TestCa;
+use super::redis::free_addresses;
+use super::until;
+
+/// Role and database of the tests.
+const ROLE: &str = "politesse";
+
+/// Longest time for an orderly end, before it is killed.
+const END: Duration = Duration::from_secs(5);
+
+/// Time between two looks whether it has ended.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Who may connect. The superuser is the test itself.
+const ACCESS: &str = "
+host all postgres,politesse 127.0.0.1/32 trust
+host all all 127.0.0.1/32 scram-sha-256
+";
+
+/// A running PostgreSQL.
+pub(crate) struct Postgres {
+    folder: TempDir,
+    address: SocketAddr,
+    settings: Vec<String>,
+    process: Child,
+}
+
+impl Postgres {
+    /// Starts one that writes nothing through to the disk.
+    pub(crate) async fn start() -> Self {
+        Self::with(&["fsync=off"]).await
+    }
+
+    /// Starts one with `settings` beside those that all have.
+    pub(crate) async fn with(settings: &[&str]) -> Self {
+        let [address] = free_addresses();
+        let folder = TempDir::with_prefix("politesse-postgres-").unwrap();
+        let data = folder.path().join("data");
+        copy(template().await, &data);
+        let [certificate, key] = TestCa::get().pair(&["localhost"]);
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            write_own(&data.join(name), &text);
+        }
+        give_away(folder.path());
+        let settings: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
+        let process = spawn(&data, address, &settings);
+        let postgres = Self {
+            folder,
+            address,
+            settings,
+            process,
+        };
+        postgres.answers().await;
+        postgres
+    }
+
+    /// Returns the address of its database as `audit.archive` has it, without TLS.
+    pub(crate) fn url(&self) -> String {
+        self.url_of(ROLE)
+    }
+
+    /// Returns the address of another database.
+    pub(crate) fn url_of(&self, database: &str) -> String {
+        format!("postgres://{}/{database}?sslmode=disable", self.address)
+    }
+
+    /// Returns the address of its database with TLS.
+    pub(crate) fn tls_url(&self) -> String {
+        format!("postgres://localhost:{}/{ROLE}", self.address.port())
+    }
+
+    /// Does what `sql` says, as the superuser. Returns the lines of the answer: columns
+    /// with `|` between them.
+    pub(crate) async fn sql(&self, sql: &str) -> Vec<String> {
+        match self.try_sql(sql).await {
+            Ok(lines) => lines,
+            Err(error) => panic!("{sql}: {error}"),
+        }
+    }
+
+    /// Does what [`Postgres::sql`] does, where it may fail.
+    pub(crate) async fn try_sql(&self, sql: &str) -> Result<Vec<String>, String> {
+        let mut psql = tokio::process::Command::new(program("psql"));
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres"])
+            .args(["-h", "127.0.0.1", "-p", &self.address.port().to_string()])
+            .args(["-d", ROLE, "-c", sql])
+            .env("PGCONNECT_TIMEOUT", "5")
+            .kill_on_drop(true);
+        let output = psql.output().await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout).lines().map(str::to_owned).collect()),
+            false => Err(text(&output.stderr)),
+        }
+    }
+
+    /// Returns the number that is the answer to `sql`.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        self.sql(sql).await.concat().parse().unwrap()
+    }
+
+    /// Ends it and the processes of its connections at once (SIGKILL).
+    pub(crate) fn kill(&mut self) {
+        // One that stands still starts no further process.
+        signal("STOP", &[self.process.id()]);
+        let children = children(self.process.id());
+        signal("KILL", &[&[self.process.id()][..], &children].concat());
+        self.process.wait().unwrap();
+    }
+
+    /// Starts it again after [`Postgres::kill`], at the same address.
+    pub(crate) async fn restart(&mut self) {
+        let data = self.folder.path().join("data");
+        self.process = spawn(&data, self.address, &self.settings);
+        self.answers().await;
+    }
+
+    /// Has all of it stand still (`STOP`), or go on (`CONT`).
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.id();
+        signal(name, &[&[id][..], &children(id)].concat());
+    }
+
+    /// Ends all connections of the role `politesse`. Returns how many there were.
+    pub(crate) async fn cut(&self) -> i64 {
+        let cut = format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE usename = '{ROLE}'"
+        );
+        self.number(&cut).await
+    }
+
+    async fn answers(&self) {
+        until("PostgreSQL", async || self.try_sql("SELECT 1").await.ok()).await;
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        // Its processes end by themselves then, and leave no shared memory behind.
+        self.signal("CONT");
+        signal("QUIT", &[self.process.id()]);
+        for _ in 0..END.as_millis() / STEP.as_millis() {
+            if matches!(self.process.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(STEP);
+        }
+        self.kill();
+    }
+}
+
+/// User that a server runs as where the tests run as root.
+struct ServerUser {
+    uid: u32,
+    gid: u32,
+}
+
+impl ServerUser {
+    fn find() -> Option<Self> {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            return None;
+        }
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        let line = users.lines().find(|line| line.starts_with("postgres:"));
+        let fields: Vec<_> = line.expect("no user postgres").split(':').collect();
+        Some(Self {
+            uid: fields[2].parse().unwrap(),
+            gid: fields[3].parse().unwrap(),
+        })
+    }
+}
+
+/// Returns a program of the newest PostgreSQL that is installed.
+fn program(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let numbers = versions.filter_map(|entry| {
+        let name = entry.ok()?.file_name();
+        name.to_str()?.parse::<u32>().ok()
+    });
+    let newest = numbers.max();
+    let newest = newest.expect("PostgreSQL is missing; tests/run installs it");
+    PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin/{name}"))
+}
+
+/// Returns a program that is run as the user of the server.
+fn as_server(name: &str) -> Command {
+    let mut command = Command::new(program(name));
+    command
+        .current_dir("/")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    if let Some(user) = ServerUser::find() {
+        command.uid(user.uid).gid(user.gid);
+    }
+    command
+}
+
+/// Returns a folder of data as it is at the start of each test, which takes a second to
+/// make.
+async fn template() -> &'static Path {
+    static TEMPLATE: OnceCell<PathBuf> = OnceCell::const_new();
+    TEMPLATE.get_or_init(async || make_template()).await
+}
+
+fn make_template() -> PathBuf {
+    let uid = fs::metadata("/proc/self").unwrap().uid();
+    let version = program("postgres").display().to_string().replace('/', "-");
+    let kept = format!("{}/{version}-{uid}", env!("CARGO_TARGET_TMPDIR"));
+    let kept = PathBuf::from(kept);
+    if kept.exists() {
+        return kept;
+    }
+    // The server's user may not reach the folder of the build.
+    let folder = TempDir::with_prefix("politesse-postgres-").unwrap();
+    let data = folder.path().join("data");
+    give_away(folder.path());
+    let made = as_server("initdb")
+        .args(["--no-sync", "--auth=trust", "-U", "postgres"])
+        .args(["--encoding=UTF8", "--locale=C", "--wal-segsize=1", "-D"])
+        .arg(&data)
+        .status();
+    assert!(made.unwrap().success(), "initdb failed");
+    let mut single = as_server("postgres");
+    single
+        .args(["--single", "-F", "-D"])
+        .arg(&data)
+        .arg("postgres");
+    let mut single = single.stdin(Stdio::piped()).spawn().unwrap();
+    let orders = format!("CREATE ROLE {ROLE} LOGIN;\nCREATE DATABASE {ROLE} OWNER {ROLE};\n");
+    let mut input = single.stdin.take().unwrap();
+    input.write_all(orders.as_bytes()).unwrap();
+    drop(input);
+    assert!(single.wait().unwrap().success(), "no role was made");
+    write_own(&data.join("pg_hba.conf"), ACCESS);
+    // Another process of tests may do the same: only what is whole has the name.
+    let copied = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    copy(&data, &copied.path().join("data"));
+    let renamed = fs::rename(copied.path().join("data"), &kept);
+    assert!(renamed.is_ok() || kept.exists(), "{renamed:?}");
+    kept
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(
+        copied.unwrap().success(),
+        "{} was not copied",
+        from.display()
+    );
+}
+
+/// Writes a file that only the server's user may read.
+fn write_own(file: &Path, text: &str) {
+    fs::write(file, text).unwrap();
+    fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+    give_away(file);
+}
+
+fn give_away(path: &Path) {
+    if let Some(user) = ServerUser::find() {
+        chown(path, Some(user.uid), Some(user.gid)).unwrap();
+    }
+}
+
+fn spawn(data: &Path, address: SocketAddr, settings: &[String]) -> Child {
+    let common = [
+        "listen_addresses=127.0.0.1",
+        "unix_socket_directories=",
+        "ssl=on",
+        "shared_buffers=32MB",
+    ];
+    let settings = common
+        .into_iter()
+        .chain(settings.iter().map(String::as_str));
+    as_server("postgres")
+        .arg("-D")
+        .arg(data)
+        .args(["-p", &address.port().to_string()])
+        .args(settings.flat_map(|setting| ["-c", setting]))
+        .spawn()
+        .unwrap()
+}
+
+/// Returns the processes that `id` has started.
+fn children(id: u32) -> Vec<u32> {
+    let list = format!("/proc/{id}/task/{id}/children");
+    let list = fs::read_to_string(list).unwrap_or_default();
+    list.split_whitespace()
+        .map(|id| id.parse().unwrap())
+        .collect()
+}
+
+fn signal(name: &str, ids: &[u32]) {
+    let mut arguments = format!("-{name}");
+    for id in ids {
+        write!(arguments, " {id}").unwrap();
+    }
+    // One of them may have ended meanwhile.
+    let _ = Command::new("kill")
+        .args(arguments.split(' '))
+        .stderr(Stdio::null())
+        .status();
+}

@@ -22,6 +22,9 @@ cargo test --locked --test it soak -- --ignored --nocapture
 echo '== A fleet of eight, with nodes and stores that are killed'
 cargo test --locked --test it fleet -- --ignored --nocapture
 
+echo '== Three nodes and their archive, killed twenty times'
+cargo test --locked --test it archive_kill -- --ignored --nocapture
+
 echo '== Clients that wait for long' # in the environment that tests/run makes
 cargo test --locked --test it pace_clients -- --ignored --nocapture
 

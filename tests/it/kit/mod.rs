@@ -6,6 +6,7 @@
 //! gives out, so tests run side by side.
 
 pub(crate) mod archive_fleet;
+pub(crate) mod archived;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod clock;
@@ -22,7 +23,6 @@ pub(crate) mod origin;
 pub(crate) mod paced;
 pub(crate) mod page;
 pub(crate) mod parent;
-#[allow(dead_code, reason = "tests of shipping use the rest of it")]
 pub(crate) mod postgres;
 pub(crate) mod program;
 pub(crate) mod proxy;

@@ -1,0 +1,344 @@
+//! The archive, a real PostgreSQL: what a node has recorded is there, once, and follows
+//! what is redacted and removed. All ours; docs/archive.md. What befalls the archive and
+//! the shippers is in `archive_faults.rs`.
+
+use std::time::Duration;
+
+use politesse::clock;
+
+use crate::kit::archived::{ArchivedNode, shipping};
+use crate::kit::client::{Crawler, get, get_as};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::{asking_for_less, assert_later, metric};
+use crate::kit::page::{Length, Page};
+use crate::kit::postgres::Postgres;
+use crate::kit::program::Outcome;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::redis::free_addresses;
+use crate::kit::{run, run_within, until};
+
+/// Longest time of a test that fills a part of the record.
+const MINUTES: Duration = Duration::from_secs(180);
+
+/// Requests whose entries take up more than a part of 8,192 numbers.
+const REQUESTS: usize = 4200;
+
+/// Part of a path that is nowhere else.
+const SECRET: &str = "secret-of-somebody";
+
+/// Rules with bytes that no text of PostgreSQL may have.
+const ROBOTS: &[u8] = b"User-agent: *\nDisallow: /no\nDisallow: /z\0ro\nDisallow: /\xff\n";
+
+async fn origin() -> Origin {
+    Script::robots_page(Page::typed("text/plain", ROBOTS))
+        .page("/less", asking_for_less(429, Some("3600")))
+        .page("/long", Page::stream(100_000, Length::Announced))
+        .page("/noindex", Page::html("x").field("X-Robots-Tag", "noindex"))
+        .start()
+        .await
+}
+
+fn config(origin: &Origin) -> Config {
+    resolve("o.test", origin.address())
+        .resolve("p.test", origin.address())
+        .set("fleet.node = \"north\"")
+        .set("pace.backoff = {}")
+        .set("audit.seal_entries = 4")
+}
+
+async fn done(place: &Place, arguments: &[&str]) -> Outcome {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+    outcome
+}
+
+/// Has the proxy record decisions of all kinds, with their endings, and events.
+async fn crawl(proxy: &Proxy) {
+    for (url, status) in [
+        ("http://o.test/open?a=1", 200),
+        ("http://o.test/noindex", 200),
+        ("http://o.test/no", 403),
+        ("http://o.test/a/../no", 403),
+        ("http://o.test/z%00ro", 403),
+        ("http://o.test/%FF", 403),
+        ("http://127.0.0.2/denied", 403),
+        ("http://p.test/open", 200),
+    ] {
+        let reply = get_as(proxy, "ExampleBot/1.0", url).await;
+        assert_eq!(reply.status(), status, "{url}: {}", reply.text());
+    }
+    // Nobody listens there.
+    let reply = get(proxy, "http://gone.test/x").await;
+    assert_eq!(reply.status(), 403, "{}", reply.text());
+    // One that hangs up before the end of the page.
+    let mut abrupt = Crawler::abrupt(proxy).await;
+    let request = b"GET http://o.test/long HTTP/1.1\r\nHost: o.test\r\n\r\n";
+    abrupt.send(request).await;
+    abrupt.peek(100).await;
+    drop(abrupt);
+    // A host that asks for less is left alone, which is an event.
+    assert_eq!(get(proxy, "http://o.test/less").await.status(), 429);
+    assert_later(&get(proxy, "http://o.test/later").await, "backoff");
+}
+
+// Ours.
+#[test]
+fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
+    run(async {
+        let origin = origin().await;
+        let [gone] = free_addresses();
+        let config = config(&origin).resolve("gone.test", gone);
+        let proxy = config.set("audit.durability = \"queue\"").start().await;
+        crawl(&proxy).await;
+        // Numbers are lost, which is noted.
+        let proxy = proxy.kill().await.start().await;
+        crawl(&proxy).await;
+        let place = proxy.stop().await;
+        let postgres = Postgres::start().await;
+        let url = postgres.url();
+        let ship = ["audit", "ship", "--once", "--to", &url];
+        let said = done(&place, &ship).await.stdout;
+        assert!(said.starts_with("shipped: "), "{said}");
+        let node = ArchivedNode::of(&postgres, &place).await;
+        node.assert_whole().await;
+        // Each kind is among them, so that none is whole for want of any.
+        for (table, condition) in [
+            ("decision", "reading IS NOT NULL"),
+            ("decision", "snapshot IS NULL"),
+            ("ending", "directives IS NOT NULL"),
+            ("ending", "error IS NOT NULL"),
+            ("event", "kind = 'started'"),
+            ("event", "host = 'o.test'"),
+            ("lost_range", "true"),
+            ("seal", "true"),
+        ] {
+            let count = format!("SELECT count(*) FROM {table} WHERE {condition}");
+            assert_ne!(postgres.number(&count).await, 0, "{table}: {condition}");
+        }
+        assert_eq!(postgres.sql("SELECT name FROM node").await, ["north"]);
+        let again = done(&place, &ship).await.stdout;
+        assert_eq!(again, "all entries have arrived already\n");
+        node.assert_whole().await;
+        // The view for people has a line for each decision.
+        let view = postgres.number("SELECT count(*) FROM audit_log").await;
+        assert_eq!(view, postgres.number("SELECT count(*) FROM decision").await);
+        let urls =
+            "SELECT url FROM audit_log WHERE verdict = 'disallow' AND rule = 'Disallow: /no'";
+        assert!(
+            postgres
+                .sql(urls)
+                .await
+                .contains(&"http://o.test/no".to_owned())
+        );
+    });
+}
+
+// Ours.
+#[test]
+fn a_proxy_ships_by_itself() {
+    run(async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let config = shipping(config(&origin), &postgres.url());
+        let proxy = config.start().await;
+        for path in ["/no", "/a", "/b"] {
+            get(&proxy, &format!("http://o.test{path}")).await;
+        }
+        let node = ArchivedNode::of(&postgres, proxy.place()).await;
+        node.arrival().await;
+        until("metrics that say so", async || {
+            let lag = metric(&proxy, "politesse_archive_lag_entries").await;
+            let arrived = metric(&proxy, "politesse_archive_shipped_total").await;
+            (lag == 0.0 && arrived == node.last().await as f64).then_some(())
+        })
+        .await;
+        assert_eq!(metric(&proxy, "politesse_archive_lag_seconds").await, 0.0);
+        assert_eq!(metric(&proxy, "politesse_archive_errors_total").await, 0.0);
+        // Partitions are made by month of the decisions.
+        let month = clock::now().strftime("decision_%Y_%m").to_string();
+        let count = format!("SELECT count(*) FROM {month}");
+        assert_eq!(postgres.number(&count).await, 3);
+        get(&proxy, "http://o.test/c").await;
+        // A stop ships what came last, its own event as well.
+        let place = proxy.stop().await;
+        let node = ArchivedNode::of(&postgres, &place).await;
+        node.assert_whole().await;
+        assert_eq!(
+            postgres
+                .number("SELECT count(*) FROM event WHERE kind = 'stopped'")
+                .await,
+            1
+        );
+    });
+}
+
+// Ours.
+#[test]
+fn three_nodes_ship_into_one_archive() {
+    run(async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let mut nodes = Vec::new();
+        for name in ["north", "south", "west"] {
+            let node = config(&origin).set(&format!("fleet.node = \"{name}\""));
+            nodes.push(shipping(node, &postgres.url()).start().await);
+        }
+        for number in 0..60 {
+            let path = if number % 3 == 0 { "no" } else { "open" };
+            let url = format!("http://o.test/{path}/{number}");
+            get_as(&nodes[number % 3], &format!("Bot{}/1", number % 7), &url).await;
+            get_as(&nodes[number / 20], &format!("Bot{}/1", number % 5), &url).await;
+        }
+        for node in nodes {
+            let place = node.stop().await;
+            ArchivedNode::of(&postgres, &place)
+                .await
+                .assert_whole()
+                .await;
+        }
+        let names = postgres.sql("SELECT name FROM node ORDER BY name").await;
+        assert_eq!(names, ["north", "south", "west"]);
+        // What all refer to is there once.
+        let files = "SELECT count(*) FROM body";
+        assert_eq!(postgres.number(files).await, 1);
+        assert_eq!(postgres.number("SELECT count(*) FROM decision").await, 120);
+        // One head stands for the newest heads of all.
+        let members = "SELECT members FROM fleet_head ORDER BY n DESC LIMIT 1";
+        assert_eq!(postgres.sql(members).await.len(), 3 + 1);
+    });
+}
+
+/// Returns the tables and views of the archive in which a row has `text`.
+async fn tables_with(postgres: &Postgres, text: &str) -> Vec<String> {
+    let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'";
+    let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut found = Vec::new();
+    for table in postgres.sql(tables).await {
+        let sql = format!(
+            "SELECT count(*) FROM {table} AS t WHERE t::text LIKE '%{text}%' OR t::text LIKE '%{hex}%'"
+        );
+        if postgres.number(&sql).await != 0 {
+            found.push(table);
+        }
+    }
+    found
+}
+
+// Ours: docs/record.md, of what is redacted.
+#[test]
+fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
+    run(async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let proxy = shipping(config(&origin), &postgres.url()).start().await;
+        let mut somebody = Crawler::from(&proxy, 77).await;
+        for path in ["no", "open"] {
+            let url = format!("http://o.test/{path}/{SECRET}?a=1");
+            somebody.get(&url, "o.test").await;
+            get(&proxy, &format!("http://o.test/{path}")).await;
+        }
+        let node = ArchivedNode::of(&postgres, proxy.place()).await;
+        node.arrival().await;
+        assert!(!tables_with(&postgres, SECRET).await.is_empty());
+        assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
+        let admin = format!("admin.listen=\"{}\"", proxy.admin());
+        let redact = [
+            "audit",
+            "redact",
+            "--client",
+            "127.0.0.77",
+            "--why",
+            "asked for",
+        ];
+        let redact = [&redact[..], &["--yes", "--set", &admin]].concat();
+        let said = done(proxy.place(), &redact).await.stdout;
+        assert_eq!(said, "decisions redacted: 2\n");
+        node.arrival().await;
+        for text in [SECRET, "127.0.0.77"] {
+            assert_eq!(tables_with(&postgres, text).await, [""; 0], "{text}");
+        }
+        // Entries go on, of the same client as well.
+        somebody.get("http://o.test/no/more", "o.test").await;
+        let place = proxy.stop().await;
+        let node = ArchivedNode::of(&postgres, &place).await;
+        node.assert_whole().await;
+        assert_eq!(
+            postgres
+                .number("SELECT count(*) FROM decision WHERE client = 0")
+                .await,
+            2
+        );
+        assert!(!tables_with(&postgres, "127.0.0.77").await.is_empty());
+    });
+}
+
+/// Asks for pages that are refused, until the record has more than a part.
+async fn fill_part(proxy: &Proxy) {
+    let mut crawler = Crawler::plain(proxy).await;
+    for page in 0..REQUESTS {
+        let url = format!("http://o.test/no/{page}");
+        assert_eq!(crawler.get(&url, "o.test").await.status(), 403);
+    }
+}
+
+/// Returns the lowest number of a decision that the record still has.
+fn first_decision(place: &Place) -> i64 {
+    let sql = "SELECT min(seq) FROM decision";
+    place
+        .database()
+        .query_row(sql, [], |row| row.get(0))
+        .unwrap()
+}
+
+/// Asks the proxy that runs to remove what is older than a second.
+async fn prune(proxy: &Proxy) -> String {
+    let admin = format!("admin.listen=\"{}\"", proxy.admin());
+    let arguments = ["audit", "prune", "--before", "1s", "--yes", "--set", &admin];
+    done(proxy.place(), &arguments).await.stdout
+}
+
+// Ours: a node deletes only what has arrived.
+#[test]
+fn nothing_is_removed_on_the_node_before_it_has_arrived() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let mut postgres = Postgres::start().await;
+        let config = || {
+            let config = config(&origin).set("audit.durability = \"queue\"");
+            shipping(config, &postgres.url())
+        };
+        let (config, aging) = (config(), config().set("audit.retention = \"1s\""));
+        postgres.kill();
+        let proxy = config.start().await;
+        fill_part(&proxy).await;
+        let first = first_decision(proxy.place());
+        // All of it is to be older than a second.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let said = prune(&proxy).await;
+        assert!(said.contains("audit.archive"), "{said}");
+        let place = proxy.stop().await;
+        place.configure(&aging);
+        let proxy = place.start().await;
+        until("a line about entries that stay", async || {
+            let text = "stay until they have arrived in the archive";
+            proxy.log().contains(text).then_some(())
+        })
+        .await;
+        assert_eq!(first_decision(proxy.place()), first);
+        postgres.restart().await;
+        let node = ArchivedNode::of(&postgres, proxy.place()).await;
+        node.arrival().await;
+        until("removal", async || {
+            prune(&proxy).await;
+            (8192 < first_decision(proxy.place())).then_some(())
+        })
+        .await;
+        let place = proxy.stop().await;
+        done(&place, &["audit", "verify"]).await;
+        // They are in the archive, which has a retention of its own.
+        let decisions = postgres.number("SELECT count(*) FROM decision").await;
+        assert_eq!(decisions, REQUESTS as i64);
+        let node = ArchivedNode::of(&postgres, &place).await;
+        assert_eq!(node.last().await, node.record_last());
+    });
+}

@@ -1,0 +1,316 @@
+//! What befalls the archive, the way to it and the shippers: no entry is lost, none is
+//! there twice, and the proxy goes on. All ours; docs/archive.md.
+
+use std::fs::{self, Permissions};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::kit::archived::{ArchivedNode, shipping};
+use crate::kit::client::{Crawler, get};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::metric;
+use crate::kit::postgres::Postgres;
+use crate::kit::program::politesse;
+use crate::kit::proxy::{Config, Place, resolve};
+use crate::kit::redis::free_addresses;
+use crate::kit::{run, run_within, until};
+
+const MINUTES: Duration = Duration::from_secs(180);
+
+async fn origin() -> Origin {
+    Script::robots("User-agent: *\nDisallow: /no\n")
+        .start()
+        .await
+}
+
+fn config(origin: &Origin) -> Config {
+    resolve("o.test", origin.address())
+        .set("audit.durability = \"queue\"")
+        .set("audit.seal_entries = 500")
+}
+
+/// Asks for so many pages, of which every second is refused.
+async fn crawl(proxy: SocketAddr, count: usize) {
+    let mut crawler = Crawler::to(proxy).await;
+    for page in 0..count {
+        let folder = ["no", "open"][page % 2];
+        let url = format!("http://o.test/{folder}/{page}");
+        crawler.get(&url, "o.test").await;
+    }
+}
+
+/// Returns the record of a proxy that has stopped, of `count` requests.
+async fn recorded(origin: &Origin, count: usize) -> Place {
+    let proxy = config(origin).start().await;
+    crawl(proxy.address(), count).await;
+    proxy.stop().await
+}
+
+/// Ships all that the record has.
+async fn ship_once(place: &Place, postgres: &Postgres) {
+    let url = postgres.url();
+    let outcome = place.run(&["audit", "ship", "--once", "--to", &url]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+// Ours.
+#[test]
+fn an_archive_that_is_killed_again_and_again_has_every_entry_once() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let mut postgres = Postgres::start().await;
+        let proxy = shipping(config(&origin), &postgres.url()).start().await;
+        for kill in 1..4 {
+            let crawling = tokio::spawn(crawl(proxy.address(), 600));
+            sleep(Duration::from_millis(300 * kill)).await;
+            postgres.kill();
+            crawling.await.unwrap();
+            assert_eq!(get(&proxy, "http://o.test/no").await.status(), 403);
+            until("a failure", async || {
+                let failures = metric(&proxy, "politesse_archive_errors_total").await;
+                (0.0 < failures).then_some(())
+            })
+            .await;
+            postgres.restart().await;
+            ArchivedNode::of(&postgres, proxy.place())
+                .await
+                .arrival()
+                .await;
+        }
+        // Each trouble is told once, and that it is over.
+        let log = proxy.log();
+        assert!(log.contains("are shipped to the archive again"), "{log}");
+        let place = proxy.stop().await;
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+    });
+}
+
+// Ours.
+#[test]
+fn connections_that_are_cut_lose_nothing_and_write_nothing_twice() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let place = recorded(&origin, 6000).await;
+        let postgres = Postgres::start().await;
+        let mut cuts = 0;
+        loop {
+            let url = postgres.url();
+            let mut ship = politesse(place.folder());
+            ship.args(["audit", "ship", "--once", "--to", &url]);
+            let mut ship = ship
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            // Sooner or later, up to a time that one window takes.
+            sleep(Duration::from_millis(60 + 37 * cuts % 300)).await;
+            let has_cut = postgres.cut().await != 0;
+            if ship.wait().await.unwrap().success() {
+                break;
+            }
+            assert!(has_cut);
+            cuts += 1;
+        }
+        println!("{cuts} connections were cut");
+        assert_ne!(cuts, 0);
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_shipper_that_is_killed_loses_nothing_and_writes_nothing_twice() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let place = recorded(&origin, 6000).await;
+        let postgres = Postgres::start().await;
+        let mut time = Duration::from_millis(50);
+        loop {
+            let url = postgres.url();
+            let mut ship = politesse(place.folder());
+            ship.args(["audit", "ship", "--once", "--to", &url]);
+            let mut ship = ship.stdout(Stdio::null()).spawn().unwrap();
+            if let Ok(ended) = timeout(time, ship.wait()).await {
+                assert!(ended.unwrap().success());
+                break;
+            }
+            ship.kill().await.unwrap();
+            time += Duration::from_millis(40);
+        }
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+    });
+}
+
+// Ours: the proxy ships, and two commands do.
+#[test]
+fn shippers_of_one_record_write_no_entry_twice() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let place = recorded(&origin, 5000).await;
+        let postgres = Postgres::start().await;
+        place.configure(&shipping(config(&origin), &postgres.url()));
+        let proxy = place.start().await;
+        let (first, second, ()) = tokio::join!(
+            proxy.place().run(&["audit", "ship", "--once"]),
+            proxy.place().run(&["audit", "ship", "--once"]),
+            crawl(proxy.address(), 500),
+        );
+        assert_eq!(
+            (first.code, second.code),
+            (Some(0), Some(0)),
+            "{first:?} {second:?}"
+        );
+        let place = proxy.stop().await;
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+    });
+}
+
+/// Fault of the archive, or of what the node is told about it.
+struct Fault {
+    /// Lines of the configuration.
+    lines: Vec<String>,
+    /// Text that the user reads.
+    said: &'static str,
+    /// Key that the user may change.
+    key: &'static str,
+}
+
+impl Fault {
+    fn new(lines: &[&str], said: &'static str, key: &'static str) -> Self {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        Self { lines, said, key }
+    }
+
+    fn config(&self, origin: &Origin) -> Config {
+        let config = config(origin).set("audit.archive_timeout = \"2s\"");
+        self.lines
+            .iter()
+            .fold(config, |config, line| config.set(line))
+    }
+
+    /// Holds that the command says what is wrong, and that the proxy serves all the
+    /// same, and logs it.
+    async fn assert_told(&self, origin: &Origin) {
+        let place = Place::with(&self.config(origin));
+        for (name, text) in [("wrong", "writer:wrong\n"), ("reader", "reader:secret\n")] {
+            fs::write(place.path(name), text).unwrap();
+            fs::set_permissions(place.path(name), Permissions::from_mode(0o600)).unwrap();
+        }
+        let proxy = place.start().await;
+        let reply = get(&proxy, "http://o.test/open").await;
+        assert_eq!(reply.status(), 200, "{}", reply.text());
+        let is_told = |text: &str| text.contains(self.said) && text.contains(self.key);
+        until(self.said, async || is_told(&proxy.log()).then_some(())).await;
+        let place = proxy.stop().await;
+        let outcome = place.run(&["audit", "ship", "--once"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(is_told(&outcome.stderr), "{outcome:?}");
+        assert!(!outcome.stderr.contains("secret"), "{outcome:?}");
+    }
+}
+
+// Ours: who reads it can do something about it.
+#[test]
+fn a_fault_of_the_archive_is_told_with_the_key_to_change_and_stops_no_request() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let mut postgres = Postgres::start().await;
+        postgres
+            .sql("CREATE ROLE writer LOGIN PASSWORD 'secret'; CREATE ROLE reader LOGIN PASSWORD 'secret'")
+            .await;
+        postgres.sql("CREATE DATABASE other").await;
+        let archive = |url: String| format!("audit.archive = \"{url}\"");
+        let own = archive(postgres.url());
+        let place = recorded(&origin, 2).await;
+        ship_once(&place, &postgres).await;
+        postgres
+            .sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+            .await;
+        let [nobody] = free_addresses();
+        let faults = [
+            Fault::new(
+                &[&own, "audit.archive_auth = \"wrong\""],
+                "refuses the name or the password",
+                "audit.archive_auth",
+            ),
+            Fault::new(
+                &[&own, "audit.archive_auth = \"reader\""],
+                "may not write",
+                "audit.archive_auth",
+            ),
+            Fault::new(
+                &[&archive(postgres.url_of("other"))],
+                "may not",
+                "audit.archive_auth",
+            ),
+            Fault::new(
+                &[&archive(postgres.url_of("nowhere"))],
+                "no such database",
+                "audit.archive",
+            ),
+            Fault::new(
+                &[&archive(postgres.tls_url())],
+                "certificate",
+                "audit.archive_ca",
+            ),
+            Fault::new(
+                &[&archive(format!("postgres://{nobody}/a?sslmode=disable"))],
+                "cannot be reached",
+                "audit.archive",
+            ),
+        ];
+        for fault in faults {
+            fault.assert_told(&origin).await;
+        }
+        postgres.sql("UPDATE archive SET version = 99").await;
+        let version = Fault::new(&[&own], "version 99", "audit.archive");
+        version.assert_told(&origin).await;
+        postgres.signal("STOP");
+        let silence = Fault::new(&[&own], "no answer", "audit.archive_timeout");
+        silence.assert_told(&origin).await;
+        postgres.kill();
+    });
+}
+
+// Ours.
+#[test]
+fn an_archive_is_reached_over_tls_and_with_a_password() {
+    run(async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        postgres
+            .sql("CREATE ROLE writer LOGIN PASSWORD 'secret'; CREATE DATABASE own OWNER writer")
+            .await;
+        let url = postgres.tls_url().replace("/politesse", "/own");
+        let config = shipping(config(&origin), &url)
+            .set("audit.archive_ca = \"roots.pem\"")
+            .set("audit.archive_auth = \"auth\"");
+        let place = Place::with(&config);
+        fs::write(place.path("auth"), "writer:secret\n").unwrap();
+        fs::set_permissions(place.path("auth"), Permissions::from_mode(0o600)).unwrap();
+        let proxy = place.start().await;
+        crawl(proxy.address(), 2).await;
+        let place = proxy.stop().await;
+        let outcome = place.run(&["audit", "ship", "--once"]).await;
+        assert_eq!(
+            outcome.stdout, "all entries have arrived already\n",
+            "{outcome:?}"
+        );
+    });
+}

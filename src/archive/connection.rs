@@ -48,13 +48,15 @@ pub enum ArchiveFailure {
     #[error("audit.archive_ca cannot be used")]
     Roots(#[source] UpstreamSetupError),
     /// The server cannot be reached.
-    #[error("the archive {0} cannot be reached")]
+    #[error("the archive {0} of audit.archive cannot be reached")]
     Unreached(ArchiveAddress, #[source] io::Error),
     /// The server lets nobody in with these credentials.
     #[error("the archive {0} refuses the name or the password of audit.archive_auth")]
     Refused(ArchiveAddress, #[source] tokio_postgres::Error),
     /// There is no such database.
-    #[error("the archive {0} has no such database: make it with `createdb`")]
+    #[error(
+        "the archive {0} has no such database: make it with `createdb`, or name another in audit.archive"
+    )]
     NoDatabase(ArchiveAddress, #[source] tokio_postgres::Error),
     /// No connection was made.
     #[error(
@@ -69,7 +71,7 @@ pub enum ArchiveFailure {
     Empty(ArchiveAddress),
     /// The tables are of another version of this program.
     #[error(
-        "the archive {address} has version {found} of its tables, and this program knows {known}"
+        "the archive {address} has version {found} of its tables, and this program knows {known}: name another database in audit.archive"
     )]
     Version {
         /// Address of the archive.

@@ -12,7 +12,10 @@ const TABLES: &str = include_str!("schema.sql");
 /// Lock under which tables are made: any number that no other program uses.
 const SCHEMA_LOCK: i64 = 0x706f_6c69_7465;
 
-const FIND_TABLES: &str = "SELECT to_regclass('archive') IS NOT NULL";
+// Not `to_regclass`: within a transaction that remembers for longer that there was none,
+// also behind the lock that another node has made them under.
+const FIND_TABLES: &str = "SELECT EXISTS (SELECT FROM pg_class
+  WHERE relname = 'archive' AND relkind = 'r' AND pg_table_is_visible(oid))";
 
 /// Makes the tables if there are none.
 ///

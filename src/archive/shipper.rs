@@ -133,11 +133,11 @@ impl Shipper {
             let limit = self.connector.timeout;
             let step = timeout(limit, self.ship_window(link)).await?;
             match step {
-                Ok((link, 0)) => {
+                Ok((link, None)) => {
                     self.link = Some(link);
                     return Ok(shipped);
                 }
-                Ok((link, numbers)) => {
+                Ok((link, Some(numbers))) => {
                     self.link = Some(link);
                     shipped += numbers;
                 }
@@ -175,11 +175,12 @@ impl Shipper {
         })
     }
 
-    /// Ships the next window. Returns how many numbers it had.
+    /// Ships the next window. Returns how many numbers it had; `None` if there is nothing
+    /// to ship. One with heads alone has none.
     async fn ship_window(
         &mut self,
         link: ShippingLink,
-    ) -> Result<(ShippingLink, u64), ArchiveFailure> {
+    ) -> Result<(ShippingLink, Option<u64>), ArchiveFailure> {
         let ShippingLink {
             mut connection,
             reader,
@@ -200,21 +201,19 @@ impl Shipper {
                 id: unsound.id,
             });
         }
-        let mut numbers = 0;
+        let mut numbers = None;
         if !window.is_empty(position) {
             let has_heads = window
                 .rows
                 .get(SEAL_ENTRIES.name)
                 .is_some_and(|rows| !rows.is_empty());
-            // An entry more or none: a window of heads alone is one step, too.
-            numbers = u64::try_from(window.last - position.last)
-                .unwrap_or_default()
-                .max(1);
+            let count = u64::try_from(window.last - position.last).unwrap_or_default();
             let client = &mut connection.client;
             let shipped = node.ship(client, window).await;
             shipped.map_err(|error| self.connector.explained(error))?;
             (self.arrival.0)(node.position.last);
-            self.metrics.archive_shipped.inc_by(numbers);
+            self.metrics.archive_shipped.inc_by(count);
+            numbers = Some(count);
             if let Some(signer) = signer.as_ref().filter(|_| has_heads) {
                 fleet_head::make(client, signer).await?;
             }

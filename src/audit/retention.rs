@@ -42,6 +42,9 @@ const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
 /// Time to the next search after a step that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
+/// Time to the next search while entries stay until they have arrived in the archive.
+const ARRIVED_AFTER: Duration = Duration::from_secs(10);
+
 /// Time to the next step if nothing is to be written meanwhile.
 const STEP_EVERY: Duration = Duration::from_millis(5);
 
@@ -216,6 +219,11 @@ impl Retention {
     pub(super) fn search_now(&mut self) {
         self.search_at = clock::instant();
         self.retry_at = None;
+    }
+
+    /// Has the next search be due soon: what is old enough has not arrived in the archive.
+    pub(super) fn wait_for_arrival(&mut self) {
+        self.search_at = clock::instant() + ARRIVED_AFTER;
     }
 
     /// Takes the order of which a part was done, if it is to be looked at for more.

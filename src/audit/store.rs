@@ -96,6 +96,8 @@ pub(super) struct AuditStore {
     ballast: Ballast,
     /// Number up to which entries may be removed, as far as the archive is concerned.
     arrived: ArrivedNumber,
+    /// Whether entries that are old enough stay until they have arrived there.
+    pub(super) is_held_back: bool,
     /// Locked for as long as the store is open.
     pub(super) folder: LockedFolder,
 }
@@ -163,6 +165,7 @@ impl AuditStore {
             unsynced_since: None,
             ballast: Ballast::new(folder.path()),
             arrived: ArrivedNumber::new(options.waits_for_archive),
+            is_held_back: false,
             folder,
         };
         // What a crash has left in the WAL is moved now, so that the marker
@@ -468,7 +471,8 @@ impl AuditStore {
         let pruned = PrunedEnd::read(&self.connection)?;
         let due = pruned.due(&self.connection, before)?;
         let arrived = self.arrived.last_of_parts();
-        if arrived < due {
+        let was_held_back = std::mem::replace(&mut self.is_held_back, arrived < due);
+        if self.is_held_back && !was_held_back {
             tracing::warn!(
                 last = due,
                 arrived,

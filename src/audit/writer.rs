@@ -234,6 +234,9 @@ impl AuditWriter {
             Err(error) if self.makes_room_for(&error) => self.store.begin_to_prune(before)?,
             begun => begun?,
         };
+        if self.store.is_held_back {
+            self.retention.wait_for_arrival();
+        }
         let end = self.store.pruned_end()?;
         if pruned.first <= pruned.last {
             self.record_pruned(json!({

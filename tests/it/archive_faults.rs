@@ -295,8 +295,9 @@ fn an_archive_is_reached_over_tls_and_with_a_password() {
         let origin = origin().await;
         let postgres = Postgres::start().await;
         postgres
-            .sql("CREATE ROLE writer LOGIN PASSWORD 'secret'; CREATE DATABASE own OWNER writer")
+            .sql("CREATE ROLE writer LOGIN PASSWORD 'secret'")
             .await;
+        postgres.sql("CREATE DATABASE own OWNER writer").await;
         let url = postgres.tls_url().replace("/politesse", "/own");
         let config = shipping(config(&origin), &url)
             .set("audit.archive_ca = \"roots.pem\"")
@@ -308,9 +309,7 @@ fn an_archive_is_reached_over_tls_and_with_a_password() {
         crawl(proxy.address(), 2).await;
         let place = proxy.stop().await;
         let outcome = place.run(&["audit", "ship", "--once"]).await;
-        assert_eq!(
-            outcome.stdout, "all entries have arrived already\n",
-            "{outcome:?}"
-        );
+        let said = format!("all entries have arrived in {url} already\n");
+        assert_eq!(outcome.stdout, said, "{outcome:?}");
     });
 }

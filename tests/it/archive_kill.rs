@@ -109,10 +109,13 @@ async fn kill_again_and_again(count: usize) {
         // All come in turn: the first of the list is killed, and is the last then.
         nodes.push(LoadedNode::start(place, format!("again-{kill}")).await);
     }
-    let mut seen: HashSet<String> = origin.targets().into_iter().collect();
+    let mut places = Vec::new();
     for node in nodes {
-        let place = node.kill().await;
-        seen.extend(origin.targets());
+        places.push(node.kill().await);
+    }
+    let mut seen: HashSet<String> = origin.targets().into_iter().collect();
+    assert!(count * PAGES < seen.len(), "{}", seen.len());
+    for place in places {
         assert_on_record(&postgres, place, &mut seen).await;
     }
     assert_eq!(seen, HashSet::new(), "requests without a record");

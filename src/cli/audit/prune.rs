@@ -8,14 +8,22 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
 use super::arguments::time;
+#[cfg(feature = "postgres")]
+use crate::archive::ArrivalListener;
+#[cfg(feature = "postgres")]
+use crate::archive::connection::ArchiveAccess;
+#[cfg(feature = "postgres")]
+use crate::archive::shipper::Shipper;
 use crate::audit::reader::AuditReader;
-use crate::audit::{AuditError, AuditLog, Options, PrunedNumbers};
+use crate::audit::{AuditError, AuditLog, PrunedNumbers};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, print};
 use crate::cli::process::runtime;
 use crate::clock;
 use crate::config::Settings;
 use crate::metrics::Metrics;
+#[cfg(feature = "postgres")]
+use crate::serve::archive::shipped_record;
 
 /// Arguments of `audit prune`.
 #[derive(Debug, Args)]
@@ -44,9 +52,13 @@ pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Resu
     };
     let PrunedNumbers { first, last } = numbers;
     if last < first {
-        return print(
-            "there is nothing to remove: entries go by parts of 8,192, each when all of it is older\n",
-        );
+        let waits = match settings.audit.waits_for_archive {
+            true => ", and all of it has arrived in the archive (audit.archive)",
+            false => "",
+        };
+        return print(&format!(
+            "there is nothing to remove: entries go by parts of 8,192, each when all of it is older{waits}\n"
+        ));
     }
     print(&match asked.yes {
         true => format!("entries {first} to {last} are removed\n"),
@@ -56,20 +68,25 @@ pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Resu
 
 /// Removes the entries, by the proxy that runs or in its place.
 fn removed(before: Timestamp, settings: &Settings) -> anyhow::Result<PrunedNumbers> {
-    let stopped = runtime()?.block_on(prune_stopped(&settings.audit, before));
+    let stopped = runtime()?.block_on(prune_stopped(settings, before));
     match stopped {
-        Err(AuditError::Locked(_)) => prune_running(settings, before),
-        stopped => Ok(stopped?),
+        Err(error) if matches!(error.downcast_ref(), Some(AuditError::Locked(_))) => {
+            prune_running(settings, before)
+        }
+        stopped => stopped,
     }
 }
 
 /// Removes entries of a record to which no proxy writes, all of them before it
 /// returns.
-async fn prune_stopped(options: &Options, before: Timestamp) -> Result<PrunedNumbers, AuditError> {
+async fn prune_stopped(settings: &Settings, before: Timestamp) -> anyhow::Result<PrunedNumbers> {
     let tracker = TaskTracker::new();
-    let log = AuditLog::open(options, Arc::new(Metrics::default()), &tracker)?;
+    let log = AuditLog::open(&settings.audit, Arc::new(Metrics::default()), &tracker)?;
+    let log = Arc::new(log);
     // Closed in any case: else the lock would last as long as this process.
     let removal = async {
+        #[cfg(feature = "postgres")]
+        ship_first(settings, &log).await?;
         let numbers = log.prune(before, "command".to_owned()).await?;
         log.settled().await?;
         Ok(numbers)
@@ -79,6 +96,21 @@ async fn prune_stopped(options: &Options, before: Timestamp) -> Result<PrunedNum
     tracker.close();
     tracker.wait().await;
     pruned
+}
+
+/// Ships what has not arrived in the archive, without which it could not be removed.
+#[cfg(feature = "postgres")]
+async fn ship_first(settings: &Settings, log: &Arc<AuditLog>) -> anyhow::Result<()> {
+    if settings.archive.address.is_none() {
+        return Ok(());
+    }
+    let access = ArchiveAccess::new(&settings.archive)?;
+    let log = Arc::clone(log);
+    let arrival = ArrivalListener(Box::new(move |number| log.set_arrived(number)));
+    let record = shipped_record(settings)?;
+    let mut shipper = Shipper::new(access, record, arrival, Arc::new(Metrics::default()));
+    shipper.ship_pending().await?;
+    Ok(())
 }
 
 /// Has the proxy that runs remove entries, which goes on after this returns.

@@ -13,7 +13,13 @@ local opens, lease = tonumber(ARGV[5]), tonumber(ARGV[6])
 local known = redis.call('HMGET', KEYS[1], 'generation', 'holder', 'number', 'until', 'wanted',
     'started', 'ended', 'robots', 'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed')
 local holder, ends = known[2], tonumber(known[4] or '0')
-local is_wanted = now < tonumber(known[5] or '0') and 1 or 0
+-- A clock that was set back must not keep the host for longer than a lease.
+if ends > now + lease then
+    ends = now + lease
+    redis.call('HSET', KEYS[1], 'until', text(ends))
+end
+local wanted = tonumber(known[5] or '0')
+local is_wanted = now < wanted and wanted <= now + 250000 and 1 or 0
 
 local function remember(longest)
     local left = math.max(redis.call('PTTL', KEYS[1]), 0)

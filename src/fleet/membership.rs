@@ -55,6 +55,8 @@ pub struct Beat {
     pub live: u32,
     /// Nodes that come before this one in the order of names.
     pub place: u32,
+    /// Number of the list of names: the time at which the store changed it last.
+    pub list: String,
     /// Names of all nodes, heard of or not, until they are forgotten.
     pub names: Vec<String>,
 }
@@ -66,6 +68,9 @@ pub struct Membership {
     /// Latest answer of the store, and when it was asked for.
     latest: Option<Beat>,
     asked_at: Duration,
+    /// Time of the first question that was asked in vain since the leases ended; before
+    /// that, of any that was.
+    unheard_at: Option<Duration>,
     /// Whether the node may have asked hosts without a lease since then.
     is_away: bool,
 }
@@ -78,6 +83,7 @@ impl Membership {
             rules,
             latest: None,
             asked_at: Duration::ZERO,
+            unheard_at: None,
             is_away: false,
         }
     }
@@ -86,13 +92,41 @@ impl Membership {
     pub fn take(&mut self, beat: Beat, asked_at: Duration) {
         self.latest = Some(beat);
         self.asked_at = asked_at;
+        self.unheard_at = None;
         self.is_away = false;
+    }
+
+    /// Takes note that a question was not answered that was asked at `asked_at`.
+    pub fn miss(&mut self, asked_at: Duration) {
+        if !self.has_asked_in_vain() {
+            self.unheard_at = Some(asked_at);
+        }
+    }
+
+    /// Returns whether a question was asked in vain since the leases ended. A node that
+    /// stood still meanwhile does not know yet whether it is alone.
+    fn has_asked_in_vain(&self) -> bool {
+        self.unheard_at.is_some_and(|at| self.ends_at() <= at)
     }
 
     /// Returns the latest answer.
     #[must_use]
     pub fn latest(&self) -> Option<&Beat> {
         self.latest.as_ref()
+    }
+
+    /// Returns how long ago the question was asked that was answered last; a whole
+    /// lease at most, and where none was.
+    ///
+    /// The store counts a node as heard of from there on, and not from a question of
+    /// which nobody knows whether its answer came: a node that gets no answers goes on
+    /// alone, and the others must leave room for it.
+    #[must_use]
+    pub fn heard_before(&self, now: Duration) -> Duration {
+        match self.latest {
+            Some(_) => now.saturating_sub(self.asked_at).min(self.rules.lease),
+            None => self.rules.lease,
+        }
     }
 
     /// Returns whether the node may have asked hosts without a lease since the
@@ -121,7 +155,7 @@ impl Membership {
                 ..closed
             },
             OnLoss::Closed => closed,
-            OnLoss::Degrade if now < ends => FleetPart {
+            OnLoss::Degrade if now < ends || !self.has_asked_in_vain() => FleetPart {
                 mode: FleetMode::Leased,
                 share: FleetShare {
                     nodes,
@@ -130,12 +164,13 @@ impl Membership {
             },
             OnLoss::Degrade => {
                 self.is_away = true;
-                // Others may have renewed a lease until just before they asked in
-                // vain themselves.
+                // One question may be lost, so another one is asked before anything starts.
+                // By then no other node holds a lease that it renewed until just before it
+                // asked in vain itself.
                 let later = self.rules.beat().saturating_add(self.rules.timeout);
                 FleetPart {
                     mode: FleetMode::Alone(AloneSince {
-                        from: ends.saturating_add(later),
+                        from: self.unheard_at.unwrap_or(ends).saturating_add(later),
                         place: latest.place,
                     }),
                     share: FleetShare { nodes, sharing: 1 },
@@ -144,9 +179,59 @@ impl Membership {
         }
     }
 
-    /// Returns when the part changes at the latest, if no answer comes.
+    /// Returns when a part with leases ends: nothing starts from then on.
     #[must_use]
     pub fn ends_at(&self) -> Duration {
         self.asked_at.saturating_add(self.rules.lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn member() -> Membership {
+        let mut membership = Membership::new(FleetRules {
+            lease: 2 * SECOND,
+            timeout: SECOND / 5,
+            on_loss: OnLoss::Degrade,
+        });
+        let beat = Beat {
+            generation: 1,
+            opens_us: 0,
+            live: 2,
+            place: 0,
+            list: "1".to_owned(),
+            names: vec!["a".to_owned(), "b".to_owned()],
+        };
+        membership.take(beat, 10 * SECOND);
+        membership
+    }
+
+    // Ours: a process that stood still for a minute, beside a store that is there.
+    #[test]
+    fn a_node_is_not_alone_before_it_has_asked_in_vain() {
+        let mut membership = member();
+        let later = 70 * SECOND;
+        assert_eq!(membership.part(later).mode, FleetMode::Leased);
+        assert!(membership.ends_at() < later);
+        membership.miss(11 * SECOND);
+        assert_eq!(membership.part(later).mode, FleetMode::Leased);
+        membership.miss(later);
+        let part = membership.part(later);
+        assert!(matches!(part.mode, FleetMode::Alone(_)));
+        assert!(membership.is_away());
+    }
+
+    // Ours: a node that is heard, and does not hear.
+    #[test]
+    fn a_node_counts_from_the_question_that_was_answered() {
+        let membership = member();
+        assert_eq!(membership.heard_before(11 * SECOND), SECOND);
+        assert_eq!(membership.heard_before(70 * SECOND), 2 * SECOND);
+        let unheard = Membership::new(membership.rules);
+        assert_eq!(unheard.heard_before(SECOND), 2 * SECOND);
     }
 }

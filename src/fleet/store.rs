@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::pace::Scheduler;
 use crate::pace::fleet_part::{FleetMode, FleetPart, HostHistory};
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
+use crate::throttle::REPEATING;
 use crate::upstream::parent::UserPassword;
 
 /// Largest number of nodes that a heartbeat names. A store that has lost its data
@@ -155,7 +156,14 @@ impl LeaseStore for RedisStore {
             self.metrics.fleet_calls.inc();
             self.call(&call).await.map_err(|error| {
                 self.metrics.fleet_call_errors.inc();
-                tracing::debug!(host = %call.host, %error, "the store of the fleet did not answer");
+                // The heartbeat reports a store that does not answer. What it says about one
+                // host nobody else would know.
+                if let StoreError::Redis(error) = &error {
+                    tracing::warn!(
+                        target: REPEATING, host = %call.host, %error,
+                        "the store of the fleet gave no lease"
+                    );
+                }
                 StoreLost
             })
         })
@@ -220,17 +228,26 @@ fn lease_answer(words: &[String], length: Duration) -> Result<LeaseAnswer, Store
     }
 }
 
-/// Reads the answer of `beat.lua`.
-fn beat_answer(words: &[String]) -> Result<Beat, StoreError> {
+/// Reads the answer of `beat.lua` to `node`. The names are missing from it where they are
+/// those of the latest answer.
+fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Beat, StoreError> {
     let broken = || StoreError::Answer(words.join(" "));
-    let [generation, opens, live, place, names @ ..] = words else {
+    let [generation, opens, live, list, told @ ..] = words else {
         return Err(broken());
     };
+    let same = latest.filter(|latest| latest.list == *list);
+    let names = match (told, same) {
+        ([], Some(latest)) => &latest.names,
+        ([], None) => return Err(broken()),
+        (names, _) => names,
+    };
+    let before = names.iter().filter(|name| name.as_str() < node);
     Ok(Beat {
         generation: generation.parse().map_err(|_| broken())?,
         opens_us: opens.parse().map_err(|_| broken())?,
         live: live.parse().map_err(|_| broken())?,
-        place: place.parse().map_err(|_| broken())?,
+        place: u32::try_from(before.count()).unwrap_or(u32::MAX),
+        list: list.clone(),
         names: names.to_vec(),
     })
 }
@@ -305,7 +322,7 @@ impl FleetTask {
             self.beat(&scheduler).await;
             // A heartbeat without an answer counts, too: leases may have expired.
             let part = self.membership.part(scheduler.uptime());
-            scheduler.set_fleet_part(part);
+            scheduler.set_fleet_part(part, self.membership.ends_at());
             self.show(part);
             if self.mode != Some(part.mode) {
                 self.mode = Some(part.mode);
@@ -326,10 +343,11 @@ impl FleetTask {
         };
         let mut connection = link.connection.clone();
         let (options, mut orders) = (&store.options, redis::pipe());
-        for (order, key) in [("ZREM", options.nodes_key()), ("HDEL", options.notes_key())] {
-            orders.cmd(order).arg(key).arg(&options.node);
-        }
-        let gone = orders.query_async::<(u32, u32)>(&mut connection);
+        orders.zrem(options.nodes_key(), &options.node);
+        orders.hdel(options.notes_key(), &options.node);
+        // Without a number the list of nodes gets another one, and is told to all.
+        orders.hdel(fleet_key(options), "list");
+        let gone = orders.query_async::<(u32, u32, u32)>(&mut connection);
         if !matches!(timeout(store.options.rules.timeout, gone).await, Ok(Ok(_))) {
             tracing::warn!("the store of the fleet was not told that this node stops");
         }
@@ -348,16 +366,16 @@ impl FleetTask {
 
     /// Sends a heartbeat, over a new connection if there is none.
     async fn beat(&mut self, scheduler: &Scheduler) {
+        let asked_at = scheduler.uptime();
         let known = self.store.link.load_full();
         let link = match known.as_deref() {
             Some(link) => Some(link.clone()),
             None => self.connect().await,
         };
         let Some(mut link) = link else {
-            return;
+            return self.membership.miss(asked_at);
         };
-        let asked_at = scheduler.uptime();
-        match self.ask(&mut link).await {
+        match self.ask(&mut link, asked_at).await {
             Ok(beat) => {
                 link.beat = Some(beat.clone());
                 self.run = Some(link.run.clone());
@@ -368,16 +386,21 @@ impl FleetTask {
                 tracing::warn!(%error, "the store of the fleet did not answer");
                 self.store.metrics.fleet_call_errors.inc();
                 self.store.link.store(None);
+                self.membership.miss(asked_at);
             }
         }
     }
 
     /// Runs `beat.lua` over `link`.
-    async fn ask(&self, link: &mut StoreLink) -> Result<Beat, StoreError> {
+    async fn ask(&self, link: &mut StoreLink, now: Duration) -> Result<Beat, StoreError> {
         let options = &self.store.options;
         let latest = self.membership.latest();
         let generation = latest.map_or(0, |latest| latest.generation);
-        let mut invocation = self.script.key(format!("{}:{{fleet}}", options.name));
+        // Another server, or the same one started again: it may have lost the latest
+        // nodes, so the heartbeat names them.
+        let is_new = self.run.as_ref() != Some(&link.run);
+        let list = latest.filter(|_| !is_new);
+        let mut invocation = self.script.key(fleet_key(options));
         invocation
             .key(options.nodes_key())
             .arg(&options.node)
@@ -385,10 +408,9 @@ impl FleetTask {
             .arg(u8::from(self.membership.is_away()))
             .arg(generation)
             .arg(micros(options.rules.lease))
-            .arg(micros(options.forget));
-        // Another server, or the same one started again: it may have lost the latest
-        // nodes, so the heartbeat names them.
-        let is_new = self.run.as_ref() != Some(&link.run);
+            .arg(micros(options.forget))
+            .arg(micros(self.membership.heard_before(now)))
+            .arg(list.map_or("", |latest| &latest.list));
         let told = latest.filter(|_| is_new);
         let names = told.into_iter().flat_map(|latest| &latest.names);
         for name in names.take(NODES_MAX) {
@@ -404,7 +426,7 @@ impl FleetTask {
             .metrics
             .fleet_store_seconds
             .observe(took.as_secs_f64());
-        beat_answer(&words).and_then(|beat| {
+        beat_answer(&words, &options.node, list).and_then(|beat| {
             // A replica that became primary without the latest data. Leases given by
             // it could be held by two nodes.
             let is_older = beat.generation < generation;
@@ -465,7 +487,7 @@ impl FleetTask {
         }
         let run: String = facts.get("run_id").ok_or(StoreError::Nameless)?;
         let mut order = redis::cmd("HGET");
-        order.arg(format!("{}:{{fleet}}", self.store.options.name));
+        order.arg(fleet_key(&self.store.options));
         order.arg("generation");
         let generation: Option<u64> = order.query_async(&mut connection).await?;
         let link = StoreLink {
@@ -476,6 +498,10 @@ impl FleetTask {
         };
         Ok((generation.unwrap_or(0), link))
     }
+}
+
+fn fleet_key(options: &Options) -> String {
+    format!("{}:{{fleet}}", options.name)
 }
 
 fn client(

@@ -3,7 +3,8 @@
 //!
 //! Does not know any queue.
 
-use std::sync::atomic::AtomicBool;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use super::back_off::{
     BackOff, BackOffChange, BackOffEvent, BackOffListener, ReleaseOrder, SavedUrl, UrlBackOff,
 };
 use super::ceilings::Ceilings;
-use super::fleet_part::FleetPart;
-use super::lease::LeaseStore;
+use super::fleet_part::{FleetMode, FleetPart, FleetShare};
+use super::lease::{LeaseStore, LeaseTime};
 use super::options::Options;
 use super::schedule::Uptime;
 use crate::clock;
@@ -43,9 +44,20 @@ pub(super) struct Now {
     pub(super) active: Guard<Arc<ActivePace>>,
     /// Part that this node plays in a fleet, if it is in one.
     pub(super) fleet: Option<FleetPart>,
+    /// Whether `fleet` is not what holds any more: the process stood still for so long
+    /// that it may have lost its leases, and has not asked the store since.
+    pub(super) is_fleet_outdated: bool,
 }
 
 impl Now {
+    /// Returns the time on both clocks.
+    pub(super) fn time(&self) -> LeaseTime {
+        LeaseTime {
+            uptime: self.uptime,
+            wall: self.wall,
+        }
+    }
+
     /// Returns the end of a delay that lasts until `until`.
     ///
     /// [`Uptime::MAX`] stands for no known time: the request waits for another
@@ -66,6 +78,7 @@ pub(super) struct PaceContext {
     pub(super) epoch: Instant,
     pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: Tasks,
+    pub(super) host_tasks: HostTasks,
     pub(super) listener: OnceLock<BackOffListener>,
     /// Whether a stop is near, and leases are given back where nothing waits.
     pub(super) is_draining: AtomicBool,
@@ -80,6 +93,43 @@ pub(super) struct PaceContext {
 pub(super) struct PaceFleet {
     pub(super) store: Arc<dyn LeaseStore>,
     pub(super) part: ArcSwap<FleetPart>,
+    /// Time until which `part` holds if the store is not heard of, in microseconds of
+    /// [`Uptime`]. Not in `part`: it changes with each answer, of which hosts need
+    /// know nothing.
+    valid_until: AtomicU64,
+}
+
+impl PaceFleet {
+    /// Makes the fleet of a node that has not reached its store yet.
+    pub(super) fn new(store: Arc<dyn LeaseStore>) -> Self {
+        let part = FleetPart {
+            mode: FleetMode::Closed,
+            share: FleetShare::WHOLE,
+        };
+        Self {
+            store,
+            part: ArcSwap::from_pointee(part),
+            valid_until: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the part that holds until `valid_until`. Returns whether hosts have to be
+    /// looked at again at `now`.
+    pub(super) fn set_part(&self, part: FleetPart, valid_until: Uptime, now: Uptime) -> bool {
+        let was_outdated = self.is_outdated(now);
+        let until = u64::try_from(valid_until.as_micros()).unwrap_or(u64::MAX);
+        self.valid_until.store(until, Ordering::Relaxed);
+        let is_new = **self.part.load() != part;
+        if is_new {
+            self.part.store(Arc::new(part));
+        }
+        is_new || was_outdated
+    }
+
+    fn is_outdated(&self, now: Uptime) -> bool {
+        let until = Duration::from_micros(self.valid_until.load(Ordering::Relaxed));
+        self.part.load().mode == FleetMode::Leased && until <= now
+    }
 }
 
 impl PaceContext {
@@ -93,6 +143,7 @@ impl PaceContext {
             active: ArcSwap::from_pointee(active),
             epoch: clock::instant(),
             metrics,
+            host_tasks: HostTasks::new(tasks.clone()),
             tasks,
             listener: OnceLock::new(),
             is_draining: AtomicBool::new(false),
@@ -121,11 +172,13 @@ impl PaceContext {
     }
 
     pub(super) fn now(&self) -> Now {
+        let (uptime, fleet) = (self.uptime(), self.fleet.get());
         Now {
-            uptime: self.uptime(),
+            uptime,
             wall: clock::now(),
             active: self.active.load(),
-            fleet: self.fleet.get().map(|fleet| **fleet.part.load()),
+            fleet: fleet.map(|fleet| **fleet.part.load()),
+            is_fleet_outdated: fleet.is_some_and(|fleet| fleet.is_outdated(uptime)),
         }
     }
 
@@ -197,4 +250,30 @@ pub(super) enum BackOffReport {
     Left,
     /// An operator ended it.
     Released(ReleaseOrder),
+}
+
+/// Tasks that look after hosts: those that grant turns, and those that keep leases. In
+/// tests, all of one simulated process can stand still.
+#[derive(Debug)]
+pub(super) struct HostTasks {
+    tasks: Tasks,
+    #[cfg(test)]
+    pub(super) gate: OnceLock<super::tests::gate::Gate>,
+}
+
+impl HostTasks {
+    pub(super) fn new(tasks: Tasks) -> Self {
+        Self {
+            tasks,
+            #[cfg(test)]
+            gate: OnceLock::new(),
+        }
+    }
+
+    /// Spawns a task of a host.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(test)]
+        let task = self.gate.get().cloned().unwrap_or_default().hold(task);
+        self.tasks.0.spawn(task);
+    }
 }

@@ -210,10 +210,12 @@ impl HostState {
             let started = claim.start(uptime, waiter.driver.as_ref());
             started.map_err(|until| Delay::of_crawler(Reason::Ceiling, now.end_at(until)))?;
         }
-        if let Some(lease) = &mut self.lease {
-            lease.use_up();
-        }
+        let is_leased = now
+            .fleet
+            .is_some_and(|fleet| fleet.mode == FleetMode::Leased);
+        let lease = self.lease.as_mut().filter(|_| is_leased);
         Ok(Grant {
+            tenure: lease.map(|lease| lease.use_up()),
             start: self.schedule.start(kind, &limits, uptime)?,
             client: waiter
                 .place
@@ -235,8 +237,10 @@ impl HostState {
 
     /// Returns the delay of a request that may not start without the host's lease.
     fn delay_of_lease(&mut self, now: &Now) -> Option<Delay> {
-        let is_leased = now.fleet?.mode == FleetMode::Leased;
-        let may_start = !is_leased || self.lease.as_mut()?.may_start(now.uptime);
+        if now.fleet?.mode != FleetMode::Leased {
+            return None;
+        }
+        let may_start = self.lease.as_mut()?.may_start(now.time()) && !now.is_fleet_outdated;
         let end = DelayEnd::OnEvent(LEASE_CHECK);
         (!may_start).then(|| Delay::of_host(Reason::Ceiling, end).explained(ELSEWHERE))
     }
@@ -405,6 +409,18 @@ impl HostState {
         if let Some((delay, _)) = records.delay(now.wall) {
             self.schedule.set_robots_delay(delay);
         }
+    }
+
+    /// Returns whether the lease holds still in which a request was started.
+    pub(super) fn holds(&self, grant: &Grant, now: &Now) -> bool {
+        let Some(number) = grant.tenure else {
+            return now
+                .fleet
+                .is_none_or(|fleet| fleet.mode != FleetMode::Leased);
+        };
+        let lease = self.lease.as_deref();
+        let has_lease = lease.is_some_and(|lease| lease.holds(number, now.time()));
+        has_lease && !now.is_fleet_outdated
     }
 
     /// Takes back a start of which nothing was sent. If it ended a back-off,

@@ -5,10 +5,11 @@
 //! host was asked last ([`HostHistory`]). Where others want the host, the holder
 //! hands the lease on after a while.
 //!
-//! Time is that of the node's monotonic clock. A call takes time, and nobody knows
-//! when within it the store acted: a lease counts from when it was asked for, and
-//! ages from when they came. Does not know which requests wait, nor how the store
-//! is reached.
+//! Time is that of the node's monotonic clock; a lease also ends by the wall clock,
+//! since the other one stands still while a machine sleeps. A call takes time, and
+//! nobody knows when within it the store acted: a lease counts from when it was asked
+//! for, and ages from when they came. Does not know which requests wait, nor how the
+//! store is reached.
 
 use std::fmt;
 use std::future::Future;
@@ -16,11 +17,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use thiserror::Error;
 use tokio::sync::Notify;
 
 use super::fleet_part::HostHistory;
 use super::schedule::Uptime;
+use crate::clock;
 use politesse_robots::origin::Host;
 
 /// Part of a lease after which its holder renews it or hands it on.
@@ -119,6 +122,15 @@ pub(super) struct HostNeeds {
     pub(super) is_draining: bool,
     /// Whether the process stops.
     pub(super) is_closing: bool,
+    /// Whether the node has to ask the store who is there before it takes a lease.
+    pub(super) is_fleet_outdated: bool,
+}
+
+/// Time on both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeaseTime {
+    pub(super) uptime: Uptime,
+    pub(super) wall: Timestamp,
 }
 
 /// Whether the lease is held.
@@ -134,6 +146,9 @@ enum Hold {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tenure {
     until: Uptime,
+    /// Time at which the lease was asked for, and for how long it holds from then.
+    asked_at: LeaseTime,
+    length: Duration,
     /// Time from which it is renewed or handed on.
     look_at: Uptime,
     /// Whether another node wants it.
@@ -145,6 +160,12 @@ struct Tenure {
 }
 
 impl Tenure {
+    /// Returns whether the lease still holds.
+    fn lasts(&self, now: LeaseTime) -> bool {
+        let by_wall = clock::passed(self.asked_at.wall, now.wall);
+        now.uptime < self.until && by_wall < self.length
+    }
+
     /// Returns whether the lease is to be given back now.
     fn ends(&mut self, needs: &HostNeeds, now: Uptime) -> bool {
         let is_due = self.look_at <= now;
@@ -197,20 +218,28 @@ impl HostLease {
     }
 
     /// Returns whether a request may start; if not, the lease will be asked for.
-    pub(super) fn may_start(&mut self, now: Uptime) -> bool {
+    pub(super) fn may_start(&mut self, now: LeaseTime) -> bool {
         let may_start = match &self.hold {
             Hold::Not(_) => false,
-            Hold::Held(tenure) => now < tenure.until && !tenure.is_leaving,
+            Hold::Held(tenure) => tenure.lasts(now) && !tenure.is_leaving,
         };
         self.is_missed |= !may_start;
         may_start
     }
 
-    /// Notes that a request was started.
-    pub(super) fn use_up(&mut self) {
+    /// Returns whether a request that was started in the tenure of this number may
+    /// still be sent.
+    pub(super) fn holds(&self, number: u32, now: LeaseTime) -> bool {
+        let lasts = matches!(&self.hold, Hold::Held(tenure) if tenure.lasts(now));
+        lasts && self.number == number
+    }
+
+    /// Notes that a request was started. Returns the number of the tenure.
+    pub(super) fn use_up(&mut self) -> u32 {
         if let Hold::Held(tenure) = &mut self.hold {
             tenure.is_used = true;
         }
+        self.number
     }
 
     /// Notes that a request ended.
@@ -266,9 +295,10 @@ impl HostLease {
     }
 
     /// Returns the next step.
-    pub(super) fn step(&mut self, needs: &HostNeeds, now: Uptime) -> LeaseStep {
+    pub(super) fn step(&mut self, needs: &HostNeeds, time: LeaseTime) -> LeaseStep {
+        let now = time.uptime;
         match &mut self.hold {
-            Hold::Held(tenure) if now < tenure.until => {
+            Hold::Held(tenure) if tenure.lasts(time) => {
                 if !tenure.ends(needs, now) {
                     let order = match self.is_freed {
                         true => LeaseOrder::EndBackOff,
@@ -298,6 +328,10 @@ impl HostLease {
             Hold::Not(_) if self.is_untold && needs.in_flight == 0 => {
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
+            // The number of its generation is old, and so is its share of the host.
+            Hold::Not(_) if self.is_missed && needs.is_fleet_outdated => {
+                LeaseStep::Wait(now.saturating_add(ASK_AGAIN.1))
+            }
             Hold::Not(_) if self.is_missed && (needs.is_waiting || !self.is_asked) => {
                 self.is_asked = true;
                 self.number = self.number.wrapping_add(1);
@@ -315,7 +349,7 @@ impl HostLease {
     pub(super) fn take(
         &mut self,
         answer: Result<LeaseAnswer, StoreLost>,
-        asked_at: Uptime,
+        asked_at: LeaseTime,
         now: Uptime,
     ) -> Option<HostHistory> {
         match answer {
@@ -328,9 +362,12 @@ impl HostLease {
                     Hold::Held(tenure) => tenure,
                     Hold::Not(_) => Tenure::default(),
                 };
+                let used = length - length / UNUSED_PARTS;
                 self.hold = Hold::Held(Tenure {
-                    until: asked_at.saturating_add(length - length / UNUSED_PARTS),
-                    look_at: asked_at.saturating_add(length / PARTS),
+                    until: asked_at.uptime.saturating_add(used),
+                    asked_at,
+                    length: used,
+                    look_at: asked_at.uptime.saturating_add(length / PARTS),
                     is_wanted,
                     ..before
                 });

@@ -51,7 +51,7 @@ pub mod policy;
 pub mod host_pattern;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 pub use self::scheduler::Scheduler;

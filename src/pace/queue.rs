@@ -193,7 +193,7 @@ impl HostQueue {
         }
         if !is_driven {
             let drive = Arc::clone(&self).drive(driver);
-            self.context.tasks.0.spawn(drive);
+            self.context.host_tasks.spawn(drive);
         }
         Some(Ticket {
             queue: self,
@@ -361,7 +361,7 @@ impl HostQueue {
             let keeper = Arc::clone(&lease.keeper);
             let host = lease.host.clone();
             let keep = Arc::clone(self).keep_lease(host, keeper);
-            self.context.tasks.0.spawn(keep);
+            self.context.host_tasks.spawn(keep);
         }
     }
 
@@ -372,7 +372,7 @@ impl HostQueue {
             return;
         };
         loop {
-            let asked_at = self.context.uptime();
+            let asked_at = self.context.now().time();
             let call = match self.lease_step() {
                 LeaseStep::Rest => return,
                 LeaseStep::Wait(until) => {
@@ -415,6 +415,7 @@ impl HostQueue {
             history: state.host.history(&now),
             is_draining: self.context.is_draining.load(Ordering::Relaxed),
             is_closing: self.context.is_closed.load(Ordering::SeqCst),
+            is_fleet_outdated: now.is_fleet_outdated,
         };
         let Some(lease) = &mut state.host.lease else {
             return LeaseStep::Rest;
@@ -425,7 +426,7 @@ impl HostQueue {
         {
             lease.forget();
         }
-        let step = lease.step(&needs, now.uptime);
+        let step = lease.step(&needs, now.time());
         lease.is_kept = step != LeaseStep::Rest;
         step
     }

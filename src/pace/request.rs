@@ -164,6 +164,9 @@ pub(super) struct Grant {
     pub(super) client: Option<Arc<Client>>,
     /// Claim on the ceilings, which counts the request in until it is dropped.
     pub(super) ceilings: Option<CeilingClaim>,
+    /// Number of the lease in which the request was started; `None` outside a fleet, and
+    /// where the node is alone.
+    pub(super) tenure: Option<u32>,
     /// Time of the start.
     pub(super) at: Uptime,
     /// Least time until the next start at the host.

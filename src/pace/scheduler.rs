@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff, UrlBackOff};
 use super::context::{BackOffReport, Now, PaceContext, PaceFleet};
-use super::fleet_part::{FleetMode, FleetPart, FleetShare};
+use super::fleet_part::FleetPart;
 use super::host::HostState;
 use super::host_map::HostMap;
 use super::host_pace::HostPace;
@@ -82,24 +81,18 @@ impl Scheduler {
     /// Joins a fleet, whose store keeps the leases of hosts. Only the first call
     /// counts. Until [`Scheduler::set_fleet_part`] nothing starts.
     pub fn join_fleet(&self, store: Arc<dyn LeaseStore>) {
-        let part = FleetPart {
-            mode: FleetMode::Closed,
-            share: FleetShare::WHOLE,
-        };
-        let _ = self.context.fleet.set(PaceFleet {
-            store,
-            part: ArcSwap::from_pointee(part),
-        });
+        let _ = self.context.fleet.set(PaceFleet::new(store));
     }
 
     /// Sets the part that this node plays in its fleet, also for requests that wait.
-    pub fn set_fleet_part(&self, part: FleetPart) {
+    /// A leased one holds until `valid_until` ([`Scheduler::uptime`]) if no other is
+    /// set: nothing starts after that.
+    pub fn set_fleet_part(&self, part: FleetPart, valid_until: Duration) {
         let Some(fleet) = self.context.fleet.get() else {
             return;
         };
-        // Four times a second at most, and of all hosts only when something changed.
-        if **fleet.part.load() != part {
-            fleet.part.store(Arc::new(part));
+        // Twice a second, and all hosts are woken only when something changed.
+        if fleet.set_part(part, valid_until, self.uptime()) {
             self.hosts.for_each(|_, queue| queue.wake());
         }
     }

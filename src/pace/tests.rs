@@ -8,9 +8,13 @@ mod estimates;
 
 mod fair;
 
+pub(crate) mod gate;
+
 mod kit;
 
 mod learned;
+
+mod leased;
 
 mod limits;
 

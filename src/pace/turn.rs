@@ -97,6 +97,19 @@ impl Turn {
         }
     }
 
+    /// Returns whether the request may still be sent. A node of a fleet that stood still
+    /// since the turn was granted may have lost the lease of the host, and one that was
+    /// alone then may need a lease now. So this is asked just before the request is
+    /// handed to a connection.
+    pub fn holds(&self) -> bool {
+        // Without a call of any clock where there is no fleet.
+        if self.queue.context.fleet.get().is_none() {
+            return true;
+        }
+        let now = self.queue.context.now();
+        self.queue.with_host(|host| host.holds(&self.grant, &now))
+    }
+
     /// Marks the request as sent: from here on the host may have seen something.
     pub fn mark_sent(&self) {
         // A status is never taken back.

@@ -188,6 +188,10 @@ impl HostTurns for CountedTurns<'_, '_> {
         self.turns.pause()
     }
 
+    fn holds(&self) -> bool {
+        self.turns.holds()
+    }
+
     fn again(&mut self) -> impl Future<Output = bool> + Send {
         self.turns.again()
     }
@@ -205,6 +209,10 @@ impl HostTurns for RequestTurns<'_> {
 
     fn pause(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
+    }
+
+    fn holds(&self) -> bool {
+        self.turn.as_ref().is_none_or(Turn::holds)
     }
 
     async fn again(&mut self) -> bool {

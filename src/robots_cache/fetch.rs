@@ -95,6 +95,10 @@ impl HostTurns for FetchTurn {
         self.turn.as_ref().map_or(Duration::ZERO, Turn::pause)
     }
 
+    fn holds(&self) -> bool {
+        self.turn.as_ref().is_none_or(Turn::holds)
+    }
+
     async fn again(&mut self) -> bool {
         // The turn that failed ends first: its pause counts from here.
         self.turn = None;
@@ -154,7 +158,7 @@ impl From<UpstreamError> for Cause {
             UpstreamError::NoConnection(cause) => Self::NoConnection(cause),
             UpstreamError::Prohibited(_) => Self::NoConnection(NoConnection::Prohibited),
             UpstreamError::Target => Self::RedirectTarget,
-            UpstreamError::FirstByteTimeout => Self::Timeout,
+            UpstreamError::FirstByteTimeout | UpstreamError::TurnLost => Self::Timeout,
             UpstreamError::Incomplete(_)
             | UpstreamError::Protocol(_)
             | UpstreamError::AmbiguousFraming

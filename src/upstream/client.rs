@@ -94,6 +94,12 @@ pub trait HostTurns: Send {
     /// Returns the pause that the host wants before the next turn, at least.
     fn pause(&self) -> Duration;
 
+    /// Returns whether the turn is still one. It is not where the process stood still,
+    /// and another node of its fleet may have the host by now.
+    fn holds(&self) -> bool {
+        true
+    }
+
     /// Ends this turn and waits for another; false if there is none. Without one
     /// a request is not sent again, since the host would see it twice in one
     /// turn.
@@ -224,14 +230,16 @@ impl Upstream {
         body: Upload,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        let origin = &message.target.origin;
-        let idle = self.reusable(origin, turns.pause()).await;
+        let idle = self.reusable(&message.target.origin, turns.pause()).await;
         // The origin may have closed a reused connection during our write.
         let is_reused = idle.is_some();
-        let connection = match idle {
+        let mut connection = match idle {
             Some(connection) => connection,
             None => self.connect(message, turns.client().cloned()).await?,
         };
+        if !turns.holds() {
+            connection = Box::pin(self.connect_in_turn(message, turns)).await?;
+        }
         self.count_sent(message, turns);
         let failed = match self.exchange(connection, message, body).await {
             Ok(response) => return Ok(response),
@@ -247,9 +255,28 @@ impl Upstream {
         // does not break for its age.
         self.metrics.upstream_retries.inc();
         let connection = self.connect(message, turns.client().cloned()).await?;
+        if !turns.holds() {
+            return Err(UpstreamError::TurnLost);
+        }
         self.count_sent(message, turns);
         let sent = Box::pin(self.exchange(connection, message, body)).await;
         sent.map_err(|failed| failed.error)
+    }
+
+    /// Waits for another turn in place of one that was lost, and connects.
+    async fn connect_in_turn(
+        &self,
+        message: &RequestMessage<'_>,
+        turns: &mut impl HostTurns,
+    ) -> Result<Connection, UpstreamError> {
+        if !turns.again().await {
+            return Err(UpstreamError::TurnLost);
+        }
+        let connection = self.connect(message, turns.client().cloned()).await?;
+        turns
+            .holds()
+            .then_some(connection)
+            .ok_or(UpstreamError::TurnLost)
     }
 
     /// Counts a request that is about to be handed to a connection.

@@ -10,6 +10,10 @@ use crate::decision::access::NoConnection;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
+    /// The turn at the host was lost to another node of the fleet before anything was
+    /// sent, since this process stood still, and no other came in time.
+    #[error("the host was handed to another node of the fleet")]
+    TurnLost,
     /// The origin may not be dialled.
     #[error("the destination is prohibited: {0}")]
     Prohibited(Denial),
@@ -52,6 +56,7 @@ impl UpstreamError {
     /// Returns the error type of RFC 9209, section 2.3.
     pub fn as_str(&self) -> &'static str {
         match self {
+            Self::TurnLost => "proxy_internal_error",
             Self::Prohibited(_) => NoConnection::Prohibited.as_str(),
             Self::NoConnection(cause) => cause.as_str(),
             Self::FirstByteTimeout => "http_response_timeout",

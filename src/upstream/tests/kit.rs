@@ -215,6 +215,8 @@ pub(super) struct Paced {
     pub(super) pause: Duration,
     /// Number of times that it may still be asked.
     pub(super) left: usize,
+    /// Turns that are lost before anything is sent.
+    pub(super) lost: usize,
 }
 
 impl Paced {
@@ -223,6 +225,7 @@ impl Paced {
         Self {
             pause: Duration::ZERO,
             left: usize::MAX,
+            lost: 0,
         }
     }
 }
@@ -236,7 +239,12 @@ impl HostTurns for Paced {
         self.pause
     }
 
+    fn holds(&self) -> bool {
+        self.lost == 0
+    }
+
     async fn again(&mut self) -> bool {
+        self.lost = self.lost.saturating_sub(1);
         let may = 0 < self.left;
         self.left = self.left.saturating_sub(1);
         may

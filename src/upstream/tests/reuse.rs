@@ -64,6 +64,29 @@ async fn at_pace(setup: &Setup, mut starts: Paced) -> bool {
     }
 }
 
+fn at(pause: Duration, left: usize) -> Paced {
+    Paced {
+        pause,
+        left,
+        lost: 0,
+    }
+}
+
+// Ours: a process that stood still may find its host in the hands of another node.
+#[tokio::test]
+async fn nothing_is_sent_in_a_turn_that_was_lost() {
+    for (left, lost, seen) in [(1, 1, 1), (0, 1, 0), (2, 2, 0)] {
+        let origin = RawOrigin::start(&[&[OK]]).await;
+        let setup = setup(&origin);
+        let turns = Paced {
+            lost,
+            ..at(Duration::ZERO, left)
+        };
+        assert_eq!(at_pace(&setup, turns).await, seen == 1);
+        assert_eq!(origin.requests().len(), seen);
+    }
+}
+
 // Ours: no two starts closer than the delay. What is sent again is a start of
 // its own.
 #[tokio::test]
@@ -72,8 +95,8 @@ async fn nothing_is_sent_again_without_another_start() {
         let origin = RawOrigin::start(&[&[OK, Step::Close], &[OK]]).await;
         let setup = setup(&origin);
         let pause = Duration::from_secs(1);
-        assert!(at_pace(&setup, Paced { pause, left }).await);
-        assert_eq!(at_pace(&setup, Paced { pause, left }).await, answered);
+        assert!(at_pace(&setup, at(pause, left)).await);
+        assert_eq!(at_pace(&setup, at(pause, left)).await, answered);
         assert_eq!(origin.requests().len(), seen);
         assert_eq!(setup.metrics.upstream_retries.get(), left as u64);
     }
@@ -86,7 +109,7 @@ async fn behind_a_long_pause_no_connection_is_used_again() {
     let setup = setup(&origin);
     let pause = Duration::from_millis(1001);
     for count in 1..4 {
-        assert!(at_pace(&setup, Paced { pause, left: 0 }).await);
+        assert!(at_pace(&setup, at(pause, 0)).await);
         assert_eq!(
             (origin.requests().len(), origin.connections()),
             (count, count)

@@ -1,0 +1,300 @@
+//! Simulated store: what the scripts `beat.lua` and `lease.lua` do, for one host.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::chance::Chance;
+use crate::clock;
+use crate::fleet::membership::Beat;
+use crate::pace::fleet_part::HostHistory;
+use crate::pace::lease::{LeaseAnswer, LeaseOrder};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+const FORGET: Duration = Duration::from_secs(600);
+
+/// Longest time for which a copy of the store is behind it.
+const COPY_LAG: i64 = 2_000_000;
+
+/// What the store keeps of the host.
+#[derive(Clone, Debug, Default)]
+struct HostEntry {
+    generation: u64,
+    holder: Option<(usize, u32, u32)>,
+    until: i64,
+    wanted: i64,
+    started: Option<i64>,
+    ended: Option<i64>,
+    robots: Option<i64>,
+    adaptive: Duration,
+    delay: Duration,
+    remembered: Duration,
+}
+
+/// What the store keeps.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    generation: u64,
+    born: i64,
+    run: u32,
+    /// Time at which a node was heard of, by its number.
+    nodes: Arc<BTreeMap<usize, i64>>,
+    host: HostEntry,
+}
+
+/// Store, for all nodes.
+#[derive(Debug)]
+pub(super) struct Store {
+    memory: Memory,
+    /// Memory of before, by time.
+    earlier: VecDeque<(i64, Memory)>,
+    /// Number of the process of the store.
+    pub(super) run: u32,
+    is_stopped: bool,
+    /// Wakes the calls that wait for a store that stands still.
+    pub(super) goes_on: Arc<Notify>,
+    /// Nodes whose calls do not come.
+    pub(super) cut_off: BTreeSet<usize>,
+    /// Nodes that get no answers to the calls that come.
+    pub(super) deaf: BTreeSet<usize>,
+    pub(super) chance: Chance,
+    /// Whether some calls come when nobody waits for them any more.
+    pub(super) has_late_calls: bool,
+    pub(super) began: Instant,
+    /// How much faster the clock of the store is, in millionths.
+    drift: i64,
+    /// How far its clock has jumped, in microseconds.
+    pub(super) jumped: i64,
+}
+
+/// Node that calls: its number, and that of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) node: usize,
+    pub(super) process: u32,
+}
+
+/// Question who is there.
+#[derive(Clone, Debug)]
+pub(super) struct BeatQuestion {
+    pub(super) is_away: bool,
+    /// Time since the question that was answered last.
+    pub(super) heard_before: Duration,
+    /// Latest answer, with the process of the store that gave it.
+    pub(super) known: Option<(u32, Beat)>,
+}
+
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap()
+}
+
+/// Returns the time from `then` to `now`.
+fn age(now: i64, then: i64) -> Duration {
+    Duration::from_micros(u64::try_from(now - then).unwrap_or(0))
+}
+
+impl Store {
+    pub(super) fn new(mut chance: Chance) -> Self {
+        // 500 in a million: as fast as a clock is slewed at most.
+        let drift = i64::try_from(chance.below(1001)).unwrap() - 500;
+        Self {
+            memory: Memory::default(),
+            earlier: VecDeque::new(),
+            run: 1,
+            is_stopped: false,
+            goes_on: Arc::default(),
+            cut_off: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            chance,
+            has_late_calls: false,
+            began: clock::instant(),
+            drift,
+            jumped: 0,
+        }
+    }
+
+    fn now(&self) -> i64 {
+        // Any time but 0, which stands for "never" in some fields.
+        let passed = micros(clock::instant().duration_since(self.began));
+        1_000_000_000_000 + passed + passed * self.drift / 1_000_000 + self.jumped
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Lets the store go on, with all that it knew and all that waits to be read.
+    pub(super) fn go_on(&mut self) {
+        self.is_stopped = false;
+        self.goes_on.notify_waiters();
+    }
+
+    /// Puts another process in the place of the store, which has lost what was written
+    /// in the time of `lost`, and the calls that waited.
+    pub(super) fn fail_over(&mut self, lost: Duration) {
+        let since = self.now() - micros(lost);
+        let kept = self.earlier.iter().rev().find(|(at, _)| *at <= since);
+        if let Some((_, memory)) = kept.cloned() {
+            self.memory = memory;
+        }
+        self.run += 1;
+        self.go_on();
+    }
+
+    /// Does what `beat.lua` does.
+    pub(super) fn beat(&mut self, caller: Caller, question: &BeatQuestion) -> Beat {
+        let (now, run, node) = (self.now(), self.run, caller.node);
+        let known = question.known.as_ref();
+        let memory = &mut self.memory;
+        let is_old = memory.born + micros(LEASE) <= now;
+        let is_other = memory.run != run || now < memory.born;
+        if is_other || question.is_away && is_old {
+            let known = known.map_or(0, |(_, known)| known.generation);
+            memory.generation = memory.generation.max(known) + 1;
+            (memory.born, memory.run) = (now, run);
+        }
+        let nodes = Arc::make_mut(&mut memory.nodes);
+        // They were heard of before the clock was set back.
+        for at in nodes.values_mut().filter(|at| now < **at) {
+            *at = now - micros(LEASE);
+        }
+        nodes.retain(|_, at| now - micros(FORGET) < *at);
+        let told = known.filter(|(other, _)| *other != run);
+        for name in told.into_iter().flat_map(|(_, known)| &known.names) {
+            nodes.entry(number(name)).or_insert(now - micros(LEASE));
+        }
+        nodes.insert(node, now - micros(question.heard_before));
+        let live = nodes.values().filter(|at| now - micros(LEASE) < **at);
+        Beat {
+            generation: memory.generation,
+            opens_us: u64::try_from(memory.born + micros(LEASE)).unwrap(),
+            live: live.count() as u32,
+            place: nodes.keys().filter(|other| **other < node).count() as u32,
+            list: String::new(),
+            names: nodes.keys().map(|node| format!("{node:03}")).collect(),
+        }
+    }
+
+    /// Does what `lease.lua` does.
+    pub(super) fn lease(&mut self, call: &HostCall) -> LeaseAnswer {
+        let now = self.now();
+        // A fail-over goes back to one of these: copies are made behind the answers.
+        self.earlier.push_back((now, self.memory.clone()));
+        while self
+            .earlier
+            .front()
+            .is_some_and(|(at, _)| *at < now - COPY_LAG)
+        {
+            self.earlier.pop_front();
+        }
+        let entry = &mut self.memory.host;
+        let is_holder = entry.holder == Some((call.caller.node, call.caller.process, call.number));
+        match call.order {
+            LeaseOrder::EndBackOff => LeaseAnswer::Freed,
+            LeaseOrder::Claim => entry.claim(call, now),
+            LeaseOrder::Renew(_) if !is_holder => LeaseAnswer::Refused(Duration::ZERO),
+            LeaseOrder::Renew(history) => {
+                entry.note(&history, is_holder, now);
+                entry.generation = call.beat.generation;
+                entry.until = now + micros(LEASE);
+                entry.held(now, None)
+            }
+            LeaseOrder::Release(history) => {
+                entry.note(&history, is_holder, now);
+                if is_holder {
+                    entry.holder = None;
+                }
+                LeaseAnswer::Noted
+            }
+        }
+    }
+}
+
+/// Call about the lease of the host.
+#[derive(Clone, Debug)]
+pub(super) struct HostCall {
+    pub(super) caller: Caller,
+    /// Latest answer who is there, to which the call refers.
+    pub(super) beat: Beat,
+    pub(super) number: u32,
+    pub(super) order: LeaseOrder,
+}
+
+fn number(name: &str) -> usize {
+    name.parse().unwrap()
+}
+
+impl HostEntry {
+    fn claim(&mut self, call: &HostCall, now: i64) -> LeaseAnswer {
+        let is_other =
+            |(node, process, _)| (node, process) != (call.caller.node, call.caller.process);
+        let is_others = self.holder.is_some_and(is_other);
+        // A clock that was set back must not keep the host for longer.
+        self.until = self.until.min(now + micros(LEASE));
+        if is_others && now < self.until {
+            self.wanted = now + 250_000;
+            return LeaseAnswer::Refused(age(self.until, now));
+        }
+        let opens = i64::try_from(call.beat.opens_us).unwrap();
+        let is_another = self.generation != call.beat.generation;
+        if is_another && now < opens {
+            return LeaseAnswer::Refused(age(opens, now));
+        }
+        let mut latest = if is_others { self.until } else { 0 };
+        if is_another {
+            latest = latest.max(opens);
+        }
+        // Somebody may have asked the host until then, and told nobody.
+        if 0 < latest {
+            self.ended = self.ended.max(Some(latest));
+            self.started = self.started.map(|started| started.max(latest));
+        }
+        self.generation = call.beat.generation;
+        self.holder = Some((call.caller.node, call.caller.process, call.number));
+        self.until = now + micros(LEASE);
+        let since = |at: Option<i64>| at.map(|at| age(now, at));
+        let history = HostHistory {
+            started: since(self.started),
+            ended: since(self.ended),
+            robots: since(self.robots),
+            adaptive: self.adaptive,
+            robots_delay: self.delay,
+            remembered: self.remembered,
+            ..HostHistory::default()
+        };
+        self.held(now, Some(history))
+    }
+
+    fn held(&self, now: i64, history: Option<HostHistory>) -> LeaseAnswer {
+        LeaseAnswer::Held {
+            length: LEASE,
+            is_wanted: (now..now + 250_000).contains(&self.wanted),
+            history,
+        }
+    }
+
+    fn note(&mut self, history: &HostHistory, is_holder: bool, now: i64) {
+        let at = |age: Option<Duration>, before: Option<i64>| match age {
+            None => before,
+            Some(age) if is_holder => Some(now - micros(age)),
+            Some(age) => before.max(Some(now - micros(age))),
+        };
+        self.started = at(history.started, self.started);
+        self.ended = at(history.ended, self.ended);
+        self.robots = at(history.robots, self.robots);
+        if is_holder {
+            self.adaptive = Duration::ZERO;
+            self.delay = Duration::ZERO;
+        }
+        self.adaptive = self.adaptive.max(history.adaptive);
+        self.delay = self.delay.max(history.robots_delay);
+        self.remembered = self.remembered.max(history.remembered);
+    }
+}

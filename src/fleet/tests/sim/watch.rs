@@ -1,0 +1,111 @@
+//! Laws that every start of a simulated fleet is held against, when it is made.
+
+use std::time::Duration;
+
+/// Time after the last trouble in which traces of it may still be seen: a node comes
+/// back within a beat, and the generation that begins then opens after a lease.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// Start of a request at the origin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) at: Duration,
+    pub(crate) node: usize,
+    /// Whether the node held no lease, since it could not reach the store.
+    pub(crate) is_alone: bool,
+}
+
+/// Watch over the starts of a fleet.
+#[derive(Debug)]
+pub(super) struct Watch {
+    pub(super) starts: Vec<Start>,
+    /// Law that was broken first.
+    pub(super) broken: Option<String>,
+    nodes: usize,
+    /// Shortest time between two starts.
+    delay: Duration,
+    latest_leased: Option<Start>,
+    /// Time at which the next start would be due, at one in a delay.
+    due: Duration,
+    /// Whether some node may not reach the store, or may have ended without a word,
+    /// while another reaches it.
+    pub(super) is_parted: bool,
+    settled_at: Duration,
+}
+
+impl Watch {
+    pub(super) fn new(nodes: usize, delay: Duration) -> Self {
+        Self {
+            starts: Vec::new(),
+            broken: None,
+            nodes,
+            // Clocks of two nodes and of the store may differ in speed, and that of the
+            // store may have jumped.
+            delay: delay - delay / 100 - Duration::from_millis(1),
+            latest_leased: None,
+            due: Duration::ZERO,
+            is_parted: false,
+            settled_at: Duration::ZERO,
+        }
+    }
+
+    /// Notes whether some nodes are in another state than others.
+    pub(super) fn part(&mut self, is_parted: bool, now: Duration) {
+        if is_parted || self.is_parted {
+            self.settled_at = now + SETTLED;
+        }
+        self.is_parted = is_parted;
+    }
+
+    /// Notes a start, and holds it against the laws.
+    pub(super) fn start(&mut self, start: Start) {
+        self.hold_leases_apart(start);
+        self.hold_all_apart(start);
+        self.hold_mean_rate(start);
+        self.starts.push(start);
+    }
+
+    /// Whatever happens: leases keep the delay.
+    fn hold_leases_apart(&mut self, start: Start) {
+        if start.is_alone {
+            return;
+        }
+        if let Some(latest) = self.latest_leased.replace(start) {
+            self.hold(start.at - latest.at, "two leases", [latest, start]);
+        }
+    }
+
+    /// Where all nodes lose the store together, also the first with a lease and the
+    /// last without one keep it.
+    fn hold_all_apart(&mut self, start: Start) {
+        let is_settled = !self.is_parted && self.settled_at <= start.at;
+        let latest = self.starts.last().copied();
+        if let Some(latest) =
+            latest.filter(|latest| is_settled && latest.is_alone != start.is_alone)
+        {
+            self.hold(start.at - latest.at, "loss and return", [latest, start]);
+        }
+    }
+
+    /// One start in a delay in the mean, over any time. Each node that is alone may
+    /// have one of its own more at either end of it, and some more come before a node is
+    /// missed.
+    fn hold_mean_rate(&mut self, start: Start) {
+        self.due = self.due.max(start.at) + self.delay;
+        let nodes = u32::try_from(self.nodes).unwrap();
+        if start.at + self.delay * (nodes + 4) < self.due {
+            let ahead = self.due - start.at;
+            self.break_law(format!("{start:?} is {ahead:?} before it is due"));
+        }
+    }
+
+    fn hold(&mut self, gap: Duration, law: &str, pair: [Start; 2]) {
+        if gap < self.delay {
+            self.break_law(format!("{law}: {pair:?} are {gap:?} apart"));
+        }
+    }
+
+    fn break_law(&mut self, how: String) {
+        self.broken.get_or_insert(how);
+    }
+}

@@ -1,0 +1,104 @@
+//! Turns of a node in a fleet: those that it may no longer use.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tokio::time::advance;
+
+use super::kit::{Get, Origin, profile, seconds, settle};
+use crate::clock::tests::set_wall_by;
+use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare, HostHistory};
+use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore};
+use crate::pace::policy::Profile;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+/// Store that gives every lease at once.
+#[derive(Debug)]
+struct Generous;
+
+impl LeaseStore for Generous {
+    fn lease<'a>(&'a self, call: LeaseCall<'a>) -> LeaseFuture<'a> {
+        let answer = match call.order {
+            LeaseOrder::Claim | LeaseOrder::Renew(_) => LeaseAnswer::Held {
+                length: LEASE,
+                is_wanted: false,
+                history: Some(HostHistory::default()),
+            },
+            LeaseOrder::Release(_) => LeaseAnswer::Noted,
+            LeaseOrder::EndBackOff => LeaseAnswer::Freed,
+        };
+        Box::pin(async move { Ok(answer) })
+    }
+}
+
+fn set_mode(origin: &Origin, mode: FleetMode) {
+    let part = FleetPart {
+        mode,
+        share: FleetShare::WHOLE,
+    };
+    let valid_until = origin.scheduler.uptime() + seconds(3600);
+    origin.scheduler.set_fleet_part(part, valid_until);
+}
+
+fn in_a_fleet(mode: FleetMode) -> Origin {
+    let origin = Origin::new(profile(Profile::Owned));
+    origin.scheduler.join_fleet(std::sync::Arc::new(Generous));
+    set_mode(&origin, mode);
+    origin
+}
+
+// Ours: a process that stood still (SIGSTOP) with a turn in hand. Timers have ended
+// meanwhile, and nothing has renewed the lease.
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_lost_with_the_lease_that_it_was_granted_in() {
+    let origin = in_a_fleet(FleetMode::Leased);
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    assert!(turn.holds());
+    advance(LEASE).await;
+    assert!(!turn.holds());
+    // Another lease is no reason to send what was to be sent in the one before.
+    let another = origin.turn(Get::by("b", None)).await.unwrap();
+    assert!(another.holds() && !turn.holds());
+    drop((turn, another));
+}
+
+// Ours: a machine that slept, whose monotonic clock stood still.
+#[tokio::test(start_paused = true)]
+async fn a_lease_ends_by_the_wall_clock_too() {
+    let origin = in_a_fleet(FleetMode::Leased);
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    set_wall_by(SignedDuration::from_hours(-1));
+    assert!(turn.holds());
+    set_wall_by(SignedDuration::from_hours(2));
+    assert!(!turn.holds());
+    drop(turn);
+}
+
+// Ours: the number of its generation and its share are old until the store is asked.
+#[tokio::test(start_paused = true)]
+async fn nothing_starts_before_a_node_that_stood_still_has_asked_the_store() {
+    let origin = in_a_fleet(FleetMode::Leased);
+    advance(seconds(3600)).await;
+    let waits = tokio::spawn(origin.turn(Get::by("a", None)));
+    advance(seconds(60)).await;
+    settle().await;
+    assert!(!waits.is_finished());
+    set_mode(&origin, FleetMode::Leased);
+    assert!(waits.await.unwrap().unwrap().holds());
+}
+
+// Ours: once it has reached the store again, a node needs a lease for what it sends.
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_a_node_that_was_alone_is_lost_when_it_is_back() {
+    let alone = AloneSince {
+        from: Duration::ZERO,
+        place: 0,
+    };
+    let origin = in_a_fleet(FleetMode::Alone(alone));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    assert!(turn.holds());
+    set_mode(&origin, FleetMode::Leased);
+    assert!(!turn.holds());
+    drop(turn);
+}

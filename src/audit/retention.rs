@@ -43,7 +43,7 @@ const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Time to the next search while entries stay until they have arrived in the archive.
-const ARRIVED_AFTER: Duration = Duration::from_secs(10);
+const ARRIVED_AFTER: Duration = Duration::from_secs(5);
 
 /// Time to the next step if nothing is to be written meanwhile.
 const STEP_EVERY: Duration = Duration::from_millis(5);

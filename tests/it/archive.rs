@@ -12,7 +12,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{asking_for_less, assert_later, metric};
 use crate::kit::page::{Length, Page};
 use crate::kit::postgres::Postgres;
-use crate::kit::program::Outcome;
+use crate::kit::program::{Outcome, ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::redis::free_addresses;
 use crate::kit::{run, run_within, until};
@@ -325,6 +325,8 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
         .await;
         assert_eq!(first_decision(proxy.place()), first);
         postgres.restart().await;
+        let node = ArchivedNode::of(&postgres, proxy.place()).await;
+        node.arrival().await;
         until("removal", async || {
             (8192 < first_decision(proxy.place())).then_some(())
         })
@@ -351,9 +353,14 @@ fn a_command_ships_before_it_removes_entries() {
         let place = proxy.stop().await;
         let postgres = Postgres::start().await;
         place.configure(&shipping(config, &postgres.url()));
-        let prune = ["audit", "prune", "--before", "1s", "--yes"];
-        let said = done(&place, &prune).await.stdout;
-        assert_eq!(said, "entries 1 to 8192 are removed\n");
+        let mut prune = politesse(place.folder());
+        prune.args(["audit", "prune", "--before", "1s", "--yes"]);
+        // It ships three windows, and removes a part, at its leisure.
+        let outcome = ended(prune, b"").await;
+        assert_eq!(
+            outcome.stdout, "entries 1 to 8192 are removed\n",
+            "{outcome:?}"
+        );
         assert!(8192 < first_decision(&place));
         let decisions = postgres.number("SELECT count(*) FROM decision").await;
         assert_eq!(decisions, REQUESTS as i64);

@@ -24,13 +24,14 @@ end
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. text(now), '+inf')) do
     redis.call('ZADD', KEYS[2], text(now - lease), name)
 end
-local changed = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[6])))
+-- Nobody knows whether the answer to this question comes: the others must leave room
+-- for a node from when it has had none for a lease. Before anything is removed: a store
+-- that is full refuses only what is written first, and is to refuse this.
+local changed = redis.call('ZADD', KEYS[2], text(now - tonumber(ARGV[7])), ARGV[1])
+changed = changed + redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[6])))
 for index = 9, #ARGV do
     changed = changed + redis.call('ZADD', KEYS[2], 'NX', text(now - lease), ARGV[index])
 end
--- Nobody knows whether the answer to this question comes: the others must leave room
--- for a node from when it has had none for a lease.
-changed = changed + redis.call('ZADD', KEYS[2], text(now - tonumber(ARGV[7])), ARGV[1])
 if changed > 0 or not list then
     list = text(now)
     redis.call('HSET', KEYS[1], 'list', list)

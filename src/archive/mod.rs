@@ -3,7 +3,7 @@
 //!
 //! Each node goes on writing its own record, on which all it does rests. A task of its
 //! own reads that record as any reader does, and ships what is new ([`shipper`]): one
-//! transaction for each window of entries ([`shipment`]), so that a break at any moment
+//! transaction for each window of entries (`shipment`), so that a break at any moment
 //! leaves nothing half or twice. Nothing is ever read back that a decision rests on.
 //!
 //! What passes through: an [`EntryWindow`](crate::audit::entry_window::EntryWindow), as

@@ -148,7 +148,7 @@ impl DecisionFilter {
     }
 
     /// Reports whether `ruling` meets all conditions about it, as the conditions in
-    /// SQL and [`DecisionFilter::admits`] have them.
+    /// SQL and `DecisionFilter::admits` have them.
     pub fn admits_ruling(&self, ruling: &StoredRuling) -> bool {
         let token = ruling.crawler.as_deref().unwrap_or("*");
         let is_word = |wanted: &Option<String>, word: &str| {

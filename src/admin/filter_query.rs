@@ -55,7 +55,7 @@ pub(super) enum RecordScope {
     /// The record of this node.
     #[default]
     Node,
-    /// Those of all nodes, as the archive has them.
+    /// The records of all nodes, as the archive has them.
     Archive,
 }
 

@@ -46,7 +46,7 @@ type StoredNotes = (HashMap<String, Vec<u8>>, Vec<(String, f64)>, (u64, u64));
 pub struct NodeNotes {
     /// Store that they are in.
     pub store: Arc<RedisStore>,
-    /// What is said of this node, and what was read of the others.
+    /// Notes of this node to be written, and those of the others that were read.
     pub board: Arc<FleetBoard>,
     /// Time at which this process began.
     pub started: Timestamp,

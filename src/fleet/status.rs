@@ -61,7 +61,7 @@ pub struct NodeNote {
     pub is_draining: bool,
     /// Hosts whose lease it holds.
     pub hosts: u64,
-    /// What it should have as the others do.
+    /// Digests of the configuration that all nodes should have alike.
     pub configuration: ConfigurationDigests,
 }
 
@@ -97,11 +97,11 @@ struct NodesSeen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It was heard of within a lease.
+    /// Heard of within a lease.
     Live,
-    /// It was, and is about to stop.
+    /// Heard of within a lease, and about to stop (`proxy.drain_time`).
     Draining,
-    /// It was not.
+    /// Not heard of within a lease.
     Missing,
 }
 

@@ -26,9 +26,9 @@ use super::schema::{self, open_error};
 use super::sequence::Sequence;
 use crate::clock;
 
-/// Numbers that may have been told since the marker was written. It is written at
-/// each checkpoint, after 2,000 frames of the WAL as a rule, which hold less than a
-/// hundred thousand entries.
+/// Numbers that may have been told since the marker was written, or since a backup of
+/// another machine was made. The marker is written at each checkpoint, after 2,000 frames
+/// of the WAL as a rule, which hold less than a hundred thousand entries.
 const UNKNOWN_NUMBERS: i64 = 1 << 20;
 
 /// Backup that was made.
@@ -130,6 +130,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let Some(id) = read_id(&backup)? else {
         return Err(refuse("it is no backup of a record".to_owned()));
     };
+    let backup_last = Sequence::read(&backup)?.unwrap_or_default().last;
     drop(backup);
     let folder = LockedFolder::lock(path)?;
     folder.check_permissions()?;
@@ -154,7 +155,8 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
                 folder.database.display()
             )));
         }
-        None => 0,
+        // The machine that the backup is of may have given numbers since.
+        None => backup_last.saturating_add(UNKNOWN_NUMBERS),
     };
     set_aside(&folder.database, clock::now())?;
     put_in_place(file, &folder.database)?;

@@ -151,9 +151,10 @@ metrics! {
     archive_shipped: Counter;
     /// Failures to ship to the archive, after each of which it is tried again.
     archive_errors: Counter;
-    /// Entries of the record that have not arrived in the archive.
+    /// Entries of the record that are not known to have arrived in the archive. After a
+    /// start that is all of them, until the archive has answered.
     archive_lag_entries: Gauge;
-    /// Age in seconds of the newest entry that is being shipped; 0 if all have arrived.
+    /// Age in seconds of the oldest entry among those; 0 if there are none.
     archive_lag_seconds: Gauge;
     /// Calls to the store of the fleet (`fleet.store`) about leases of hosts.
     fleet_calls: Counter;

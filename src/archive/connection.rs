@@ -90,6 +90,14 @@ pub enum ArchiveFailure {
     /// Another process ships the same record, and was faster.
     #[error("another process ships this record")]
     Overtaken,
+    /// The archive has an entry of this record that the record does not have.
+    #[error(
+        "the archive has another entry {seq} of this record: a copy of its folder is in use elsewhere, or an older copy was put in its place. Stop this proxy, move the folder of audit.store away, and start it again: a new record begins"
+    )]
+    Forked {
+        /// Number of the entry.
+        seq: i64,
+    },
     /// A dictionary value of the record, to which an entry refers, is not as it was
     /// written.
     #[error(

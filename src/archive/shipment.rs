@@ -17,6 +17,7 @@ use super::columns::{Cell, column_types, in_common_order};
 use super::connection::{ArchiveAccess, ArchiveFailure};
 use super::month::Month;
 use super::redaction;
+use crate::audit::copy_end::{CopiedEntry, CopyEnd};
 use crate::audit::entry_window::{
     CopyPosition, DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, EntryWindow, KnownValues,
     NewFile, NewValue, RecordDescription, RecordTable, RemovedEntries, ValueTable, value_tables,
@@ -37,7 +38,17 @@ const ENDING_TIME: usize = 2;
 const ADD_NODE: &str = "
 INSERT INTO node (id, name, begun_us, before, before_last, digest, last, shipped_at)
 VALUES ($1, $2, $3, $4, $5, $6, 0, now())
-ON CONFLICT (id) DO UPDATE SET name = excluded.name";
+ON CONFLICT (id) DO NOTHING";
+
+const NAME_NODE: &str = "UPDATE node SET name = $2 WHERE log = $1 AND name <> $2";
+
+/// Newest decision or event of a node.
+const NEWEST_ENTRY: &str = "
+SELECT seq, leaf FROM (
+  (SELECT seq, leaf FROM decision WHERE log = $1 AND seq <= $2 ORDER BY seq DESC LIMIT 1)
+  UNION ALL
+  (SELECT seq, leaf FROM event WHERE log = $1 AND seq <= $2 ORDER BY seq DESC LIMIT 1)
+) AS newest ORDER BY seq DESC LIMIT 1";
 
 const FIND_NODE: &str = "
 SELECT n.log, n.last, (SELECT removals FROM archive),
@@ -75,7 +86,8 @@ pub(super) struct ShippedNode {
 }
 
 impl ShippedNode {
-    /// Finds the node of a record, or adds it under `name`.
+    /// Finds the node of a record, or adds it under `name`. One that is there keeps its
+    /// name until [`ShippedNode::set_name`].
     ///
     /// # Errors
     ///
@@ -108,6 +120,33 @@ impl ShippedNode {
             known: Arc::default(),
             months: HashSet::new(),
         })
+    }
+
+    /// Reads the end of what has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Query`].
+    pub(super) async fn end(&self, client: &Client) -> Result<CopyEnd, ArchiveFailure> {
+        let last = self.position.last;
+        let newest = client.query_opt(NEWEST_ENTRY, &[&self.log, &last]).await?;
+        Ok(CopyEnd {
+            last,
+            newest: newest.map(|row| CopiedEntry {
+                seq: row.get(0),
+                leaf: row.get(1),
+            }),
+        })
+    }
+
+    /// Gives the node its name of today.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Query`].
+    pub(super) async fn set_name(&self, client: &Client, name: &str) -> Result<(), ArchiveFailure> {
+        client.execute(NAME_NODE, &[&self.log, &name]).await?;
+        Ok(())
     }
 
     /// Ships a window that was read behind the position.

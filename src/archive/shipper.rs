@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
 use super::shipment::ShippedNode;
 use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
-use crate::audit::entry_window::{EntryWindow, SEAL_ENTRIES};
+use crate::audit::copy_end::MissingEntries;
+use crate::audit::entry_window::SEAL_ENTRIES;
 use crate::audit::head::key_name;
 use crate::audit::note::NoteSigner;
 use crate::audit::reader::AuditReader;
@@ -40,6 +41,8 @@ pub struct Shipper {
     arrival: ArrivalListener,
     metrics: Arc<Metrics>,
     link: Option<ShippingLink>,
+    /// Number up to which all entries are known to have arrived.
+    arrived: i64,
     /// Text of the failure that was logged last; none while all is well.
     trouble: Option<String>,
 }
@@ -69,6 +72,7 @@ impl Shipper {
             arrival,
             metrics,
             link: None,
+            arrived: 0,
             trouble: None,
         }
     }
@@ -92,6 +96,9 @@ impl Shipper {
                     pause / 2
                 }
             };
+            if shipped.is_err() {
+                self.show_lag_of_failure().await;
+            }
             self.report(shipped.err());
             tokio::select! {
                 () = sleep(wait) => {}
@@ -148,6 +155,12 @@ impl Shipper {
         }
     }
 
+    /// Connects, and finds out how much of the record has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]; [`ArchiveFailure::Forked`] if what has arrived is of another
+    /// copy of the record. Nothing may be shipped behind that, and nothing removed here.
     async fn connect(&mut self) -> Result<ShippingLink, ArchiveFailure> {
         let (path, key) = (self.record.path.clone(), self.record.seal_key.clone());
         let opened = spawn_blocking(move || {
@@ -166,13 +179,29 @@ impl Shipper {
         let client = &mut connection.client;
         schema::make(&self.connector, client).await?;
         let node = ShippedNode::find(&self.connector, client, &record, &self.record.node).await?;
-        (self.arrival.0)(node.position.last);
+        let end = node.end(client).await?;
+        let compared = spawn_blocking(move || {
+            let strange = reader.strange_entry(&end);
+            (reader, strange)
+        });
+        let (reader, strange) = joined(compared.await);
+        if let Some(seq) = strange? {
+            return Err(ArchiveFailure::Forked { seq });
+        }
+        node.set_name(client, &self.record.node).await?;
+        self.note_arrival(node.position.last);
         Ok(ShippingLink {
             connection,
             reader,
             node,
             signer,
         })
+    }
+
+    /// Takes in that all entries up to `number` have arrived.
+    fn note_arrival(&mut self, number: i64) {
+        self.arrived = number;
+        (self.arrival.0)(number);
     }
 
     /// Ships the next window. Returns how many numbers it had; `None` if there is nothing
@@ -190,11 +219,13 @@ impl Shipper {
         let (position, known) = (node.position, Arc::clone(&node.known));
         let read = spawn_blocking(move || {
             let window = reader.window(position, &known);
-            (reader, window)
+            let missing = reader.missing_entries(position.last);
+            (reader, window, missing)
         });
-        let (reader, window) = joined(read.await);
+        let (reader, window, missing) = joined(read.await);
         let window = window?;
-        self.show_lag(&window, position.last);
+        // As of before the window: what is being shipped has not arrived.
+        self.show_lag(missing?);
         if let Some(unsound) = window.unsound {
             return Err(ArchiveFailure::Unsound {
                 dictionary: unsound.dictionary,
@@ -211,7 +242,7 @@ impl Shipper {
             let client = &mut connection.client;
             let shipped = node.ship(client, window).await;
             shipped.map_err(|error| self.connector.explained(error))?;
-            (self.arrival.0)(node.position.last);
+            self.note_arrival(node.position.last);
             self.metrics.archive_shipped.inc_by(count);
             numbers = Some(count);
             if let Some(signer) = signer.as_ref().filter(|_| has_heads) {
@@ -227,15 +258,24 @@ impl Shipper {
         Ok((link, numbers))
     }
 
-    fn show_lag(&self, window: &EntryWindow, arrived: i64) {
-        let entries = window.record_last - arrived;
-        // As of before the window: what is being shipped has not arrived.
-        self.metrics.archive_lag_entries.set(entries);
-        let age = window.newest_us.map_or(0, |newest| {
-            (clock::now().as_microsecond() - newest) / 1_000_000
-        });
-        let seconds = if entries == 0 { 0 } else { age.max(0) };
-        self.metrics.archive_lag_seconds.set(seconds);
+    fn show_lag(&self, missing: MissingEntries) {
+        self.metrics.archive_lag_entries.set(missing.count);
+        let now_us = clock::now().as_microsecond();
+        let age = missing.oldest_us.map_or(0, |oldest| now_us - oldest);
+        self.metrics
+            .archive_lag_seconds
+            .set((age / 1_000_000).max(0));
+    }
+
+    /// Shows how much has not arrived while nothing can be shipped: that is when it
+    /// grows.
+    async fn show_lag_of_failure(&mut self) {
+        let (path, arrived) = (self.record.path.clone(), self.arrived);
+        let read = spawn_blocking(move || AuditReader::open(&path)?.missing_entries(arrived));
+        // A record that cannot be read is the failure that is reported.
+        if let Ok(missing) = joined(read.await) {
+            self.show_lag(missing);
+        }
     }
 
     /// Logs a failure once for each reason, and that all is well again.

@@ -19,6 +19,7 @@ mod annotate_record;
 mod archive;
 mod archive_asked;
 mod archive_faults;
+mod archive_forked;
 mod archive_kill;
 mod archive_pages;
 mod archive_verified;

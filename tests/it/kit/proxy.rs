@@ -105,6 +105,22 @@ impl Place {
         self.folder.path().join(name)
     }
 
+    /// Removes the record, as somebody does who begins another one.
+    pub(crate) fn remove_record(&self) {
+        for name in ["audit.db", "audit.db-wal", "audit.db-shm", "record"] {
+            let _ = std::fs::remove_file(self.path(name));
+        }
+    }
+
+    /// Copies the folder as it is, as somebody does who clones a machine.
+    pub(crate) fn copied(&self) -> Self {
+        let place = Self::with(&Config::default());
+        let mut copy = std::process::Command::new("cp");
+        copy.arg("-a").arg(self.path(".")).arg(place.folder());
+        assert!(copy.status().unwrap().success());
+        place
+    }
+
     /// Runs a subcommand in this folder, with its configuration.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Outcome {
         run_in(self.folder.path(), arguments).await

@@ -1,0 +1,100 @@
+//! End of a copy of the record elsewhere, compared with the record: whether the copy is
+//! one of this record as it is.
+//!
+//! A folder that was copied to another machine, or put back from an older copy, has the
+//! id and the numbers of the record that it was, and goes on with entries of its own.
+//! Does not know where the copy is.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::error::AuditError;
+use super::pruned::PrunedEnd;
+use super::reader::AuditReader;
+
+/// Leaf of a decision or an event by its number. Endings are not indexed by theirs.
+const LEAF: &str = "
+SELECT leaf FROM decision WHERE seq = ?1 UNION ALL SELECT leaf FROM event WHERE seq = ?1";
+
+const IS_LOST: &str = "SELECT EXISTS (SELECT 1 FROM lost_range WHERE first <= ?1 AND ?1 <= last)";
+
+/// Oldest time of a decision or an event behind a number.
+const NEXT_TIME: &str = "
+SELECT min(time_us) FROM (
+  SELECT * FROM (SELECT time_us FROM decision WHERE ?1 < seq ORDER BY seq LIMIT 1)
+  UNION ALL
+  SELECT * FROM (SELECT time_us FROM event WHERE ?1 < seq ORDER BY seq LIMIT 1))";
+
+/// End of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyEnd {
+    /// Number up to which the copy has all entries.
+    pub last: i64,
+    /// Its newest decision or event, if it has one.
+    pub newest: Option<CopiedEntry>,
+}
+
+/// Decision or event of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopiedEntry {
+    /// Number.
+    pub seq: i64,
+    /// Hash in the tree of the record.
+    pub leaf: Vec<u8>,
+}
+
+/// Entries that a copy does not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MissingEntries {
+    /// Numbers behind the end of the copy.
+    pub count: i64,
+    /// Time of the oldest of them.
+    pub oldest_us: Option<i64>,
+}
+
+impl AuditReader {
+    /// Compares the end of a copy with the record. Returns the number of an entry that
+    /// the copy has and the record does not; `None` if the record goes on from there.
+    ///
+    /// Entries that the record had, and that were removed by age or noted as lost, may be
+    /// in the copy.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn strange_entry(&self, end: &CopyEnd) -> Result<Option<i64>, AuditError> {
+        if self.last_number()? < end.last {
+            return Ok(Some(end.last));
+        }
+        let Some(CopiedEntry { seq, leaf }) = &end.newest else {
+            return Ok(None);
+        };
+        let own: Option<Vec<u8>> = self
+            .connection
+            .query_row(LEAF, [seq], |row| row.get(0))
+            .optional()?;
+        let is_same = match own {
+            Some(own) => own == *leaf,
+            None => {
+                let is_removed = *seq <= PrunedEnd::read(&self.connection)?.last;
+                let is_lost = || self.connection.query_row(IS_LOST, [seq], |row| row.get(0));
+                is_removed || is_lost()?
+            }
+        };
+        Ok((!is_same).then_some(*seq))
+    }
+
+    /// Looks how much a copy lacks that has all entries up to `last`.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn missing_entries(&self, last: i64) -> Result<MissingEntries, AuditError> {
+        let oldest = self
+            .connection
+            .query_row(NEXT_TIME, params![last], |row| row.get(0));
+        Ok(MissingEntries {
+            count: (self.last_number()? - last).max(0),
+            oldest_us: oldest?,
+        })
+    }
+}

@@ -161,7 +161,8 @@ metrics! {
     /// Calls to the store of the fleet that failed, of all kinds.
     fleet_call_errors: Counter;
     /// Robots.txt files looked for in the store of the fleet (`fleet.key`): `found`,
-    /// `absent`, `unverified`, `failed`; and `shared` there by this node.
+    /// `absent`, `unverified`; `elsewhere` where another node was fetching it, `late` and
+    /// asked again, `failed`; and `shared` there by this node.
     fleet_robots: Family<ResultLabel, Counter>;
     /// 1 as long as the store of the fleet cannot be reached (`fleet.on_loss`), else 0.
     fleet_degraded: Gauge;

@@ -1,16 +1,17 @@
 //! Store of the robots.txt files that the nodes of a fleet fetch for each other.
 //!
 //! The node whose turn it is at a host fetches its robots.txt, and the others find it
-//! here. Files are kept by their digest, once for all origins that have the same. What
-//! cannot be read, or is not from this fleet ([`FleetKey`]), is fetched anew. Each
-//! command has one key, as clusters want it.
+//! here; `claim.lua` keeps two nodes from one fetch. Files are kept by their digest, once
+//! for all origins that have the same. What cannot be read, or is not from this fleet
+//! ([`FleetKey`]), is fetched anew. Each command has one key, as clusters want it.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{FromRedisValue, Pipeline, RedisError};
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, Pipeline, RedisError, Script};
 use thiserror::Error;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
@@ -22,7 +23,10 @@ use crate::clock::{self, passed};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
 use crate::robots_cache::options::LIFETIME_MAX;
-use crate::robots_cache::store::{SnapshotStore, StoreFuture};
+use crate::robots_cache::shared_answers::{
+    ClaimAnswer, ClaimCall, SharedStore, SharedStoreError, SharedStoreTimes,
+};
+use crate::robots_cache::store::StoreFuture;
 use crate::throttle::REPEATING;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
@@ -39,6 +43,10 @@ const CHANGES_READ: usize = 256;
 /// Seconds for which a file is kept: longer than any answer that names it.
 const BODY_SECONDS: u64 = LIFETIME_MAX.as_secs() + 60;
 
+/// Leases for which a claim holds. A node without an answer for one lease takes the store
+/// to be lost, so none that has the store loses a claim while it fetches.
+const CLAIM_LEASES: u32 = 4;
+
 /// Place before all changes.
 const BEGINNING: &str = "0-0";
 
@@ -52,6 +60,7 @@ pub struct RobotsStore {
     key: FleetKey,
     /// Longest file that is taken (`robots.max_bytes`).
     max_bytes: usize,
+    claim: Script,
 }
 
 /// Reason why an answer was neither found nor missing.
@@ -67,6 +76,18 @@ enum ExchangeError {
     Unverified,
 }
 
+impl ExchangeError {
+    /// Returns whether another attempt may have an answer: not where the store has said
+    /// no.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreached | Self::Timeout(_) => true,
+            Self::Redis(error) => error.code().is_none(),
+            Self::Unverified => false,
+        }
+    }
+}
+
 impl RobotsStore {
     /// Makes the store of a fleet whose nodes have `key`.
     #[must_use]
@@ -75,6 +96,7 @@ impl RobotsStore {
             store,
             key,
             max_bytes,
+            claim: Script::new(include_str!("claim.lua")),
         }
     }
 
@@ -91,16 +113,17 @@ impl RobotsStore {
         robots.get_or_create(&ResultLabel { result }).inc();
     }
 
+    fn link(&self) -> Result<MultiplexedConnection, ExchangeError> {
+        let link = self.store.link.load_full();
+        // Clones share the socket: no file waits for another.
+        link.map(|link| link.connection.clone())
+            .ok_or(ExchangeError::Unreached)
+    }
+
     /// Gives orders to the store, and waits for the answers up to `fleet.timeout`.
     async fn ask<T: FromRedisValue>(&self, orders: &Pipeline) -> Result<T, ExchangeError> {
-        let link = self
-            .store
-            .link
-            .load_full()
-            .ok_or(ExchangeError::Unreached)?;
         let limit = self.store.options.rules.timeout;
-        // Clones share the socket: no file waits for another.
-        let mut connection = link.connection.clone();
+        let mut connection = self.link()?;
         Ok(timeout(limit, orders.query_async(&mut connection)).await??)
     }
 
@@ -166,7 +189,11 @@ impl RobotsStore {
         let (before,) = self.ask::<(Option<Vec<u8>>,)>(&orders).await?;
         if let Some(before) = before {
             let before = self.key.open(&name, &before);
-            if before.is_none_or(|before| !before.says_the_same(&answer)) {
+            // One that is already there is of an attempt whose answer was late, so that
+            // nobody knows what was there before.
+            let is_change =
+                |before: SharedAnswer| before == answer || !before.says_the_same(&answer);
+            if before.is_none_or(is_change) {
                 self.announce(&snapshot.key).await?;
             }
         }
@@ -247,16 +274,58 @@ fn changed_key(fields: &[String]) -> Option<CacheKey> {
     })
 }
 
-impl SnapshotStore for RobotsStore {
+impl RobotsStore {
+    /// Carries out a claim, or gives it back where `lasts` is zero.
+    async fn call(&self, call: ClaimCall<'_>, lasts: Duration) -> Result<bool, ExchangeError> {
+        let name = self.name("fetch", &key_text(call.key));
+        let mut invocation = self.claim.key(name);
+        invocation
+            .arg(&self.store.process)
+            .arg(call.number)
+            .arg(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let mut connection = self.link()?;
+        let limit = self.store.options.rules.timeout;
+        Ok(timeout(limit, invocation.invoke_async(&mut connection)).await??)
+    }
+
+    /// Counts an error, and says whether it is worth asking again.
+    fn trouble(&self, error: &ExchangeError, key: &CacheKey) -> SharedStoreError {
+        let origin = &key.origin;
+        tracing::debug!(%origin, %error, "the store of the fleet gave no answer about a robots.txt");
+        if error.may_pass() && self.store.is_joined() {
+            self.count("late");
+            return SharedStoreError::Late;
+        }
+        self.count("failed");
+        SharedStoreError::Lost
+    }
+}
+
+impl SharedStore for RobotsStore {
+    fn times(&self) -> SharedStoreTimes {
+        let lease = self.store.options.rules.lease;
+        SharedStoreTimes {
+            claim: lease.saturating_mul(CLAIM_LEASES),
+            // As long as the heartbeat goes on without an answer.
+            patience: lease,
+        }
+    }
+
     fn load<'a>(
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
-    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
+    ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, SharedStoreError>> {
         Box::pin(async move {
-            let (result, snapshot) = match self.find(key, dialect).await {
-                Ok(Some(snapshot)) => ("found", Some(snapshot)),
-                Ok(None) => ("absent", None),
+            match self.find(key, dialect).await {
+                Ok(snapshot) => {
+                    self.count(if snapshot.is_some() {
+                        "found"
+                    } else {
+                        "absent"
+                    });
+                    Ok(snapshot)
+                }
                 Err(ExchangeError::Unverified) => {
                     tracing::warn!(
                         target: REPEATING,
@@ -264,29 +333,46 @@ impl SnapshotStore for RobotsStore {
                         "a robots.txt in the store of the fleet was not made with its key (fleet.key): \
                          it is not used"
                     );
-                    ("unverified", None)
+                    self.count("unverified");
+                    Ok(None)
                 }
-                Err(error) => {
-                    tracing::debug!(origin = %key.origin, %error, "a shared robots.txt cannot be read");
-                    ("failed", None)
-                }
-            };
-            self.count(result);
-            snapshot
+                Err(error) => Err(self.trouble(&error, key)),
+            }
         })
     }
 
-    fn save(&self, stored: StoredSnapshot) -> StoreFuture<'_, ()> {
+    fn save(&self, answer: StoredSnapshot) -> StoreFuture<'_, Result<(), SharedStoreError>> {
         Box::pin(async move {
-            match self.share(&stored).await {
-                Ok(true) => self.count("shared"),
-                Ok(false) => {}
-                Err(error) => {
-                    let origin = &stored.snapshot.key.origin;
-                    tracing::debug!(%origin, %error, "a robots.txt cannot be shared");
-                    self.count("failed");
-                }
+            let shared = self.share(&answer).await;
+            if shared.map_err(|error| self.trouble(&error, &answer.snapshot.key))? {
+                self.count("shared");
             }
+            Ok(())
+        })
+    }
+
+    fn claim<'a>(
+        &'a self,
+        call: ClaimCall<'a>,
+    ) -> StoreFuture<'a, Result<ClaimAnswer, SharedStoreError>> {
+        Box::pin(async move {
+            match self.call(call, self.times().claim).await {
+                Ok(true) => Ok(ClaimAnswer::Take),
+                Ok(false) => {
+                    self.count("elsewhere");
+                    Ok(ClaimAnswer::Refuse)
+                }
+                Err(error) => Err(self.trouble(&error, call.key)),
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, call: ClaimCall<'a>) -> StoreFuture<'a, Result<(), SharedStoreError>> {
+        Box::pin(async move {
+            let released = self.call(call, Duration::ZERO).await;
+            released
+                .map(drop)
+                .map_err(|error| self.trouble(&error, call.key))
         })
     }
 }

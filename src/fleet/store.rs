@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -78,10 +78,12 @@ pub struct RedisStore {
     pub options: Options,
     /// Name of this process as a holder of leases: the node's name and a random
     /// number. A node that starts again is another holder.
-    process: String,
+    pub(super) process: String,
     /// Connection for leases. Absent until a heartbeat was answered over it.
     pub(super) link: ArcSwapOption<StoreLink>,
     script: Script,
+    /// Whether this node takes the store to be there, answers or not.
+    is_joined: AtomicBool,
     /// Microseconds that the latest answer to the heartbeat took.
     latency_us: AtomicU64,
     pub(super) metrics: Arc<Metrics>,
@@ -97,9 +99,16 @@ impl RedisStore {
             options,
             link: ArcSwapOption::empty(),
             script: Script::new(include_str!("lease.lua")),
+            is_joined: AtomicBool::new(false),
             latency_us: AtomicU64::new(0),
             metrics,
         }
+    }
+
+    /// Returns whether this node takes the store to be there: it had an answer to a
+    /// heartbeat within a lease.
+    pub(super) fn is_joined(&self) -> bool {
+        self.is_joined.load(Ordering::Relaxed)
     }
 
     /// Returns the state of the server that takes orders; `None` while none does.
@@ -353,12 +362,11 @@ impl FleetTask {
         }
     }
 
-    /// Sets the metrics of the fleet.
+    /// Shows whether the fleet is joined, also in metrics.
     fn show(&self, part: FleetPart) {
-        let metrics = &self.store.metrics;
-        metrics
-            .fleet_degraded
-            .set((part.mode != FleetMode::Leased).into());
+        let (metrics, is_joined) = (&self.store.metrics, part.mode == FleetMode::Leased);
+        self.store.is_joined.store(is_joined, Ordering::Relaxed);
+        metrics.fleet_degraded.set((!is_joined).into());
         metrics.fleet_nodes.set(part.share.nodes.into());
         let live = self.membership.latest().map_or(0, |latest| latest.live);
         metrics.fleet_live_nodes.set(live.into());

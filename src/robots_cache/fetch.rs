@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::time::timeout;
 
+use super::shared_answers::FetchClaim;
 use crate::clients::client::Client;
 use crate::decision::access::{Cause, NoConnection, StatusMeaning, status_meaning};
 use crate::decision::decide::RobotsPermit;
@@ -36,6 +37,30 @@ const CODED_BYTES_MAX: usize = 512 * 1024;
 const UNREAD_BYTES_MAX: u64 = 64 * 1024;
 const UNREAD_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// Request for a robots.txt, or for what one redirects to.
+#[derive(Debug)]
+pub struct RobotsRequest<'a> {
+    /// Leave for its URL.
+    pub permit: RobotsPermit,
+    /// Client that it is made for.
+    pub asker: &'a Asker,
+    /// Validators of an earlier file: with them the request is conditional.
+    pub known: Option<&'a Validators>,
+    /// Claim on the fetch that the request belongs to, of a node in a fleet. Without it
+    /// nothing is sent.
+    pub claim: Option<&'a Arc<FetchClaim>>,
+}
+
+/// Reason why a request for a robots.txt brought no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchError {
+    /// Another node of the fleet may ask the host by now, or may have asked for the same
+    /// file.
+    TurnLost,
+    /// The origin counts as unreachable, for this cause.
+    Unreachable(Cause),
+}
+
 /// Makes the requests of the cache, one at a time and in turn.
 ///
 /// A trait so that the cache can be tested with origins that fail on cue.
@@ -49,20 +74,17 @@ pub trait RobotsFetcher: Send + Sync + 'static {
     /// Returns about how long a turn at `host` would be waited for.
     fn wait(&self, host: &Host) -> Duration;
 
-    /// Makes the request that `permit` is for, in `turn`: a conditional one if
-    /// validators of an earlier file are known. The body of the response is
-    /// empty where its status has none to parse.
+    /// Makes a request in `turn`. The body of the response is empty where its status has
+    /// none to parse.
     ///
     /// # Errors
     ///
-    /// The cause for which the origin counts as unreachable.
+    /// [`FetchError`].
     fn fetch(
         &self,
-        permit: RobotsPermit,
-        asker: &Asker,
-        known: Option<&Validators>,
+        request: RobotsRequest<'_>,
         turn: &mut Self::Turn,
-    ) -> impl Future<Output = Result<Response<RobotsBody>, Cause>> + Send;
+    ) -> impl Future<Output = Result<Response<RobotsBody>, FetchError>> + Send;
 }
 
 /// A fetcher over HTTP.
@@ -81,6 +103,8 @@ pub struct HttpFetcher {
 pub struct FetchTurn {
     /// Client that the fetch is made for, once it makes a request.
     client: Option<Arc<Client>>,
+    /// Claim on the fetch, once it makes a request.
+    claim: Option<Arc<FetchClaim>>,
     scheduler: Arc<Scheduler>,
     host: Host,
     turn: Option<Turn>,
@@ -96,12 +120,18 @@ impl HostTurns for FetchTurn {
     }
 
     fn holds(&self) -> bool {
-        self.turn.as_ref().is_none_or(Turn::holds)
+        let has_claim = self.claim.as_ref().is_none_or(|claim| claim.is_held());
+        has_claim && self.turn.as_ref().is_none_or(Turn::holds)
     }
 
     async fn again(&mut self) -> bool {
         // The turn that failed ends first: its pause counts from here.
         self.turn = None;
+        // Where the claim is lost, another node may have fetched the file meanwhile: no
+        // turn is of use before somebody has looked.
+        if self.claim.as_ref().is_some_and(|claim| !claim.is_held()) {
+            return false;
+        }
         self.turn = self.scheduler.robots_turn(&self.host).await;
         if let Some(turn) = &self.turn {
             turn.mark_sent();
@@ -116,6 +146,7 @@ impl RobotsFetcher for HttpFetcher {
     async fn turn(&self, host: &Host) -> Option<FetchTurn> {
         Some(FetchTurn {
             client: None,
+            claim: None,
             turn: Some(self.scheduler.robots_turn(host).await?),
             scheduler: Arc::clone(&self.scheduler),
             host: host.clone(),
@@ -128,12 +159,17 @@ impl RobotsFetcher for HttpFetcher {
 
     async fn fetch(
         &self,
-        permit: RobotsPermit,
-        asker: &Asker,
-        known: Option<&Validators>,
+        request: RobotsRequest<'_>,
         turns: &mut FetchTurn,
-    ) -> Result<Response<RobotsBody>, Cause> {
+    ) -> Result<Response<RobotsBody>, FetchError> {
+        let RobotsRequest {
+            permit,
+            asker,
+            known,
+            claim,
+        } = request;
         turns.client.clone_from(&asker.client);
+        turns.claim = claim.cloned();
         if let Some(turn) = &turns.turn {
             turn.mark_sent();
         }
@@ -149,6 +185,21 @@ impl RobotsFetcher for HttpFetcher {
             RobotsBody::default()
         };
         Ok(Response::from_parts(head, body))
+    }
+}
+
+impl From<Cause> for FetchError {
+    fn from(cause: Cause) -> Self {
+        Self::Unreachable(cause)
+    }
+}
+
+impl From<UpstreamError> for FetchError {
+    fn from(error: UpstreamError) -> Self {
+        if matches!(error, UpstreamError::TurnLost) {
+            return Self::TurnLost;
+        }
+        Self::Unreachable(error.into())
     }
 }
 
@@ -233,4 +284,44 @@ async fn skip(mut body: ResponseBody) {
     let end = async { while let Some(Ok(_)) = body.frame().await {} };
     // A body that does not end in time closes its connection, and no more.
     timeout(UNREAD_TIME_MAX, end).await.unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::decision::snapshot::CacheKey;
+    use crate::pace::options::Options;
+    use crate::robots_cache::shared_answers::{Claim, SharedAnswers};
+    use crate::robots_cache::tests::kit::inquiry;
+    use crate::robots_cache::tests::shared_shelf::{SharedShelf, TIMES};
+    use crate::tasks::Tasks;
+
+    // Ours: another node may have fetched the file then.
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_does_not_hold_without_the_claim_on_its_fetch() {
+        let scheduler = Scheduler::new(Options::default(), Arc::default(), Tasks::default());
+        let origin = inquiry("http://a.test/", "ExampleBot").target.origin;
+        let key = CacheKey {
+            origin: origin.clone(),
+            token: None,
+        };
+        let shelf = Arc::new(SharedShelf::default());
+        let answers = SharedAnswers::new(shelf.link(0));
+        let Claim::Taken(claim) = answers.claim(&key).await else {
+            panic!("nobody else claims it");
+        };
+        let mut turn = FetchTurn {
+            client: None,
+            claim: Some(claim),
+            turn: scheduler.robots_turn(origin.host()).await,
+            scheduler: Arc::new(scheduler),
+            host: origin.host().clone(),
+        };
+        assert!(turn.holds() && turn.again().await);
+        advance(TIMES.claim).await;
+        assert!(!turn.holds() && !turn.again().await);
+        assert!(turn.turn.is_none());
+    }
 }

@@ -11,6 +11,8 @@ mod worker;
 
 pub mod fetch;
 
+pub mod shared_answers;
+
 mod admission;
 
 pub mod store;

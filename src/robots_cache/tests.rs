@@ -16,6 +16,10 @@ mod redirects;
 
 mod shared;
 
+mod shared_late;
+
+pub(super) mod shared_shelf;
+
 use http::HeaderValue;
 use tokio::time::{advance, timeout};
 

@@ -14,21 +14,22 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{HeaderValue, Response};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use super::admission::{FetchSlot, FetchSlots, TimeBudget};
 use super::entry::CacheEntry;
-use super::fetch::{Asker, RobotsFetcher};
+use super::fetch::{Asker, FetchError, RobotsFetcher, RobotsRequest};
 use super::options::UserAgent;
 use super::outcome::FetchOutcome;
+use super::shared_answers::{Claim, FetchClaim, SharedAnswers};
 use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore};
 use crate::clients::client::Client;
 use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide};
-use crate::decision::snapshot::{CacheKey, RobotsBody, Snapshot};
+use crate::decision::snapshot::{CacheKey, RobotsBody, Snapshot, StoredSnapshot};
 use crate::throttle::REPEATING;
 use crate::upstream::location::redirect_target;
 use politesse_robots::Dialect;
@@ -43,6 +44,13 @@ pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// some milliseconds a megabyte. A change of threads takes some microseconds,
 /// which is more than most files need.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Time after which a node looks again whether another one has fetched a file.
+const CLAIM_CHECK: Duration = Duration::from_millis(100);
+
+/// Turns that a fetch may lose before it asked anything: a machine that stands still
+/// again and again does not get far.
+const LOST_TURNS_MAX: u32 = 4;
 
 /// Crawler and client for which a fetch is made.
 #[derive(Debug, Clone)]
@@ -76,9 +84,9 @@ pub struct CacheSources<F> {
     /// Store of the snapshots that the previous process left; absent for
     /// commands that ask once.
     pub store: Option<Arc<dyn SnapshotStore>>,
-    /// Store that other proxies use as well; absent where each fetches for itself.
-    /// Answers alone go there: what one of them cannot reach another may.
-    pub shared: Option<Arc<dyn SnapshotStore>>,
+    /// Answers that the nodes of a fleet share; absent where each fetches for itself.
+    /// Answers alone: what one node cannot reach another may.
+    pub shared: Option<SharedAnswers>,
     /// Shares of the fetches that make a request: [`Options::fetch_shares`].
     ///
     /// [`Options::fetch_shares`]: super::options::Options::fetch_shares
@@ -147,8 +155,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         let is_first = fetch.earlier.is_none();
         // What is in memory is at least as new as what is in the store.
         if is_first {
-            let store = self.sources.store.as_deref();
-            let load = self.load(store, &fetch.key, &requester.crawler);
+            let load = self.load_own(&fetch.key, &requester.crawler);
             match timeout(LOAD_TIMEOUT, load).await {
                 Ok(earlier) => fetch.earlier = earlier,
                 Err(_) => {
@@ -170,24 +177,13 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             return fetch.finish(&Arc::clone(entry));
         }
         let mut walk = Walk::new(&self, &fetch, &requester);
-        let admission = tokio::select! {
-            biased;
-            // First: an admission that has come is used, and its file serves
-            // the next requests.
-            admission = walk.admit() => admission,
-            // Every request that waited has hung up: their fetch would only
-            // delay others.
-            () = fetch.abandoned() => return,
-        };
-        let response = match admission {
-            Some(admission) => {
-                // The turn was another node's before: it may have asked meanwhile.
-                if let Some(entry) = self.newer(&fetch.key, fetch.earlier.as_deref()).await {
-                    return self.keep(&entry, || fetch.finish(&entry)).await;
-                }
-                walk.follow(admission).await
+        let response = match walk.run().await {
+            FetchEnd::Response(response) => response,
+            FetchEnd::Elsewhere(entry) => {
+                self.keep(&entry, || fetch.finish(&entry)).await;
+                return walk.release_claim().await;
             }
-            None => Err(Cause::Busy),
+            FetchEnd::Abandon => return walk.release_claim().await,
         };
         let outcome = walk.outcome(response).await;
         let entry = fetch.entry(&outcome);
@@ -195,10 +191,10 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         if entry.snapshot.is_answer() {
             self.keep(&entry, end).await;
             if let Some(shared) = &self.sources.shared {
-                shared.save(entry.to_stored()).await;
+                shared.save(&entry.to_stored()).await;
             }
-            // The last turn ends with the walk: whichever node has the next one finds
-            // what this one fetched.
+            // Turn and claim end after that: whichever node has the next one finds what
+            // this one fetched.
         } else if was_loaded {
             self.keep(&entry, end).await;
         } else {
@@ -206,6 +202,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             // must not take.
             end();
         }
+        walk.release_claim().await;
     }
 
     /// Saves an entry in the store of this process, and has `hand_out` hand it out.
@@ -224,9 +221,10 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     /// Returns the entry in force that another node shared, unless `earlier` is an answer
     /// that is at least as new.
     async fn newer(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Option<Arc<CacheEntry>> {
-        let shared = self.sources.shared.as_deref()?;
+        let dialect = self.redirect_policy.load().terms().dialect;
+        let stored = self.sources.shared.as_ref()?.load(key, dialect).await?;
         let crawler = Crawler::parse(key.token.as_ref().map_or("", ProductToken::as_str));
-        let entry = self.load(Some(shared), key, &crawler).await?;
+        let entry = self.restored(&stored, &crawler).await?;
         let asked_at = entry.snapshot.fetched_at;
         // A failure takes the place of no answer that others still go by.
         let is_older = |known: &CacheEntry| {
@@ -246,19 +244,23 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Loads the entry for `key` from a store, its rules compiled.
-    async fn load(
+    /// Loads the entry for `key` that this process, or the one before it, has stored.
+    async fn load_own(&self, key: &CacheKey, crawler: &Crawler) -> Option<Arc<CacheEntry>> {
+        let dialect = self.redirect_policy.load().terms().dialect;
+        let stored = self.sources.store.as_ref()?.load(key, dialect).await?;
+        self.restored(&stored, crawler).await
+    }
+
+    /// Returns the entry that was stored, its rules compiled.
+    async fn restored(
         &self,
-        store: Option<&dyn SnapshotStore>,
-        key: &CacheKey,
+        stored: &StoredSnapshot,
         crawler: &Crawler,
     ) -> Option<Arc<CacheEntry>> {
-        let dialect = self.redirect_policy.load().terms().dialect;
-        let stored = store?.load(key, dialect).await?;
         let bytes = stored.snapshot.file().map_or(0, |file| file.body.len());
         let snapshot = Arc::clone(&stored.snapshot);
         self.compiled(bytes, crawler, |_| snapshot).await?;
-        let entry = CacheEntry::restored(&stored, &self.table.options);
+        let entry = CacheEntry::restored(stored, &self.table.options);
         Some(Arc::new(entry))
     }
 
@@ -296,6 +298,26 @@ struct Admission<T> {
     slot: FetchSlot,
 }
 
+/// Way in which a fetch ended.
+enum FetchEnd {
+    /// The last response, or the reason why there is none.
+    Response(Result<Response<RobotsBody>, Cause>),
+    /// Another node of the fleet has fetched the file.
+    Elsewhere(Arc<CacheEntry>),
+    /// Nobody waits for it any more.
+    Abandon,
+}
+
+/// Leave to make the first request of a fetch.
+enum Leave<T> {
+    /// The request may be made.
+    Ask(Admission<T>),
+    /// No request is needed: another node of the fleet has fetched the file.
+    Found(Arc<CacheEntry>),
+    /// Neither in time.
+    Busy,
+}
+
 /// The requests of one fetch, from the first URL to the last.
 ///
 /// Outlives the time limit of the fetch, so that a snapshot can say where the
@@ -317,6 +339,8 @@ struct Walk<'a, F: RobotsFetcher> {
     turn_in: Option<Duration>,
     /// Turn of the last request, held until its answer has been shared.
     last_turn: Option<F::Turn>,
+    /// Claim on the fetch, of a node in a fleet.
+    claim: Option<Arc<FetchClaim>>,
 }
 
 impl<'a, F: RobotsFetcher> Walk<'a, F> {
@@ -335,6 +359,87 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             is_conditional: false,
             turn_in: None,
             last_turn: None,
+            claim: None,
+        }
+    }
+
+    /// Waits for leave to ask, makes the requests and follows redirects.
+    async fn run(&mut self) -> FetchEnd {
+        for _ in 0..LOST_TURNS_MAX {
+            let fetch = self.fetch;
+            let leave = tokio::select! {
+                biased;
+                // First: leave that has come is used, and the file serves the next
+                // requests.
+                leave = self.leave() => leave,
+                // Every request that waited has hung up: their fetch would only
+                // delay others.
+                () = fetch.abandoned() => return FetchEnd::Abandon,
+            };
+            let admission = match leave {
+                Leave::Ask(admission) => admission,
+                Leave::Found(entry) => return FetchEnd::Elsewhere(entry),
+                Leave::Busy => return FetchEnd::Response(Err(Cause::Busy)),
+            };
+            let claim = self.claim.clone();
+            let follow = self.follow(admission);
+            let response = match &claim {
+                Some(claim) => claim.during(follow).await,
+                None => follow.await,
+            };
+            match response {
+                Ok(response) => return FetchEnd::Response(Ok(response)),
+                Err(FetchError::Unreachable(cause)) => return FetchEnd::Response(Err(cause)),
+                // Another node may have asked meanwhile, so all begins anew.
+                Err(FetchError::TurnLost) => self.begin_anew(),
+            }
+        }
+        FetchEnd::Response(Err(Cause::Timeout))
+    }
+
+    fn begin_anew(&mut self) {
+        let claim = self.claim.take();
+        *self = Self::new(self.worker, self.fetch, self.requester);
+        self.claim = claim;
+    }
+
+    /// Waits for admission, and until no other node of the fleet fetches the same file.
+    async fn leave(&mut self) -> Leave<F::Turn> {
+        let began = clock::instant();
+        loop {
+            let Some(admission) = self.admit().await else {
+                return Leave::Busy;
+            };
+            let (worker, key) = (self.worker, &self.fetch.key);
+            let Some(shared) = &worker.sources.shared else {
+                return Leave::Ask(admission);
+            };
+            let claim = shared.claim(key).await;
+            let is_elsewhere = matches!(claim, Claim::Elsewhere);
+            if let Claim::Taken(claim) = claim {
+                self.claim = Some(claim);
+            }
+            // With the claim: whoever had it before has shared an answer by now.
+            if let Some(entry) = worker.newer(key, self.fetch.earlier.as_deref()).await {
+                return Leave::Found(entry);
+            }
+            if !is_elsewhere {
+                return Leave::Ask(admission);
+            }
+            // That node has no turn here, or lost it: it is redirected, or stood still, or
+            // was killed, and then its claim ends. Others use turn and slot meanwhile.
+            drop(admission);
+            if worker.table.options.timeout <= clock::instant().duration_since(began) {
+                return Leave::Busy;
+            }
+            sleep(CLAIM_CHECK).await;
+        }
+    }
+
+    /// Gives the claim back, once nobody needs to wait any more.
+    async fn release_claim(&self) {
+        if let Some(claim) = &self.claim {
+            claim.release().await;
         }
     }
 
@@ -393,14 +498,14 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     async fn follow(
         &mut self,
         admission: Admission<F::Turn>,
-    ) -> Result<Response<RobotsBody>, Cause> {
+    ) -> Result<Response<RobotsBody>, FetchError> {
         let Admission { mut turn, mut slot } = admission;
         let (worker, origin) = (self.worker, &self.fetch.key.origin);
         let mut budget = TimeBudget::new(worker.table.options.timeout);
         let mut permit = RobotsPermit::first(origin);
         loop {
             let request = budget.spend(self.request(permit, &mut turn)).await;
-            let response = request.unwrap_or(Err(Cause::Timeout))?;
+            let response = request.unwrap_or(Err(Cause::Timeout.into()))?;
             // Held during the wait for another fetch, slots could be waited for
             // in a circle.
             drop(slot);
@@ -427,7 +532,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                     Some(turn) => turn,
                     None => {
                         self.turn_in = Some(worker.sources.fetcher.wait(host));
-                        return Err(Cause::Busy);
+                        return Err(Cause::Busy.into());
                     }
                 };
             }
@@ -447,20 +552,25 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         &mut self,
         permit: RobotsPermit,
         turn: &mut F::Turn,
-    ) -> Result<Response<RobotsBody>, Cause> {
-        let (fetcher, asker) = (&self.worker.sources.fetcher, &self.requester.asker);
+    ) -> Result<Response<RobotsBody>, FetchError> {
         let earlier = self.fetch.earlier.as_deref();
         let known = earlier.and_then(|earlier| earlier.validators(&self.url.to_string()));
         self.is_conditional = known.is_some();
-        let fetched = fetcher.fetch(permit, asker, known, turn);
-        fetched.await.map_err(|cause| {
+        let request = RobotsRequest {
+            permit,
+            asker: &self.requester.asker,
+            known,
+            claim: self.claim.as_ref(),
+        };
+        let fetched = self.worker.sources.fetcher.fetch(request, turn);
+        fetched.await.map_err(|error| match error {
             // Only the initial origin counts as one without a connection, which
             // is answered with 502: the crawler requested nothing from the
             // others.
-            if matches!(cause, Cause::NoConnection(_)) && !self.hops.is_empty() {
-                return Cause::RedirectTarget;
+            FetchError::Unreachable(Cause::NoConnection(_)) if !self.hops.is_empty() => {
+                Cause::RedirectTarget.into()
             }
-            cause
+            FetchError::Unreachable(_) | FetchError::TurnLost => error,
         })
     }
 

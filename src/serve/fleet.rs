@@ -29,7 +29,7 @@ use crate::fleet::store::{FleetTask, RedisStore};
 use crate::metrics::Metrics;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
 use crate::proxy::server::{ActiveConfig, ProxyServer};
-use crate::robots_cache::store::SnapshotStore;
+use crate::robots_cache::shared_answers::SharedStore;
 use crate::upstream::parent::user_and_password;
 
 /// Stores of the fleet that this proxy is going to be in.
@@ -71,7 +71,7 @@ impl FleetStores {
     }
 
     /// Returns the store of robots.txt files, if the nodes have a key.
-    pub(super) fn robots(&self) -> Option<Arc<dyn SnapshotStore>> {
+    pub(super) fn robots(&self) -> Option<Arc<dyn SharedStore>> {
         let robots = self.robots.clone()?;
         Some(robots)
     }

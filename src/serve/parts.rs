@@ -28,6 +28,9 @@ use crate::proxy::listener_tls::{ListenerTls, ListenerTlsError};
 use crate::proxy::names::NameLimiter;
 use crate::proxy::places::EntryShares;
 use crate::robots_cache::fetch::HttpFetcher;
+use crate::robots_cache::shared_answers::{
+    ClaimAnswer, ClaimCall, SharedAnswers, SharedStore, SharedStoreError, SharedStoreTimes,
+};
 use crate::robots_cache::store::{SnapshotStore, StoreFuture};
 use crate::robots_cache::{CacheSources, RobotsCache};
 use crate::tasks::Tasks;
@@ -47,7 +50,7 @@ pub(super) struct SharedParts {
     /// Places of connections, handshakes and requests.
     pub(super) entry: Arc<EntryShares>,
     /// Robots.txt files that the nodes of a fleet share; absent if they do not.
-    pub(super) fleet_robots: Option<Arc<dyn SnapshotStore>>,
+    pub(super) fleet_robots: Option<Arc<dyn SharedStore>>,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
 }
@@ -85,7 +88,7 @@ struct ClientParts<'a> {
     /// Record that keeps robots.txt files; absent for a command.
     audit: Option<&'a Arc<AuditLog>>,
     /// Files that the nodes of a fleet share.
-    fleet_robots: Option<&'a Arc<dyn SnapshotStore>>,
+    fleet_robots: Option<&'a Arc<dyn SharedStore>>,
 }
 
 /// Clients of origins: for robots.txt and for pages.
@@ -163,12 +166,14 @@ impl OriginClients {
             Arc::clone(metrics),
             tasks.clone(),
         )?);
-        let in_its_place = |store| -> Arc<dyn SnapshotStore> {
-            let egress = Arc::clone(&egress);
+        let record = audit.map(|audit| -> Arc<dyn SnapshotStore> {
+            let (store, egress) = (RecordStore(Arc::clone(audit)), Arc::clone(&egress));
             Arc::new(PlacedStore { store, egress })
-        };
-        let record = audit.map(|audit| in_its_place(Arc::new(RecordStore(Arc::clone(audit)))));
-        let shared = fleet_robots.map(|store| in_its_place(Arc::clone(store)));
+        });
+        let shared = fleet_robots.map(|store| {
+            let (store, egress) = (Arc::clone(store), Arc::clone(&egress));
+            SharedAnswers::new(Arc::new(PlacedStore { store, egress }))
+        });
         let fetcher = HttpFetcher {
             upstream: Arc::clone(&upstream),
             scheduler: Arc::clone(scheduler),
@@ -215,27 +220,68 @@ impl SnapshotStore for RecordStore {
 /// Store whose snapshots hold only while their origins lead to the same place:
 /// another `upstream.resolve` or `upstream.parent` means another site.
 #[derive(Debug)]
-struct PlacedStore {
-    store: Arc<dyn SnapshotStore>,
+struct PlacedStore<S> {
+    store: S,
     egress: Arc<Egress>,
 }
 
-impl SnapshotStore for PlacedStore {
+impl<S> PlacedStore<S> {
+    fn is_in_place(&self, saved: &StoredSnapshot) -> bool {
+        saved.led_to == self.egress.led_to(&saved.snapshot.key.origin)
+    }
+
+    fn with_place(&self, snapshot: StoredSnapshot) -> StoredSnapshot {
+        let led_to = self.egress.led_to(&snapshot.snapshot.key.origin);
+        StoredSnapshot { led_to, ..snapshot }
+    }
+}
+
+impl SnapshotStore for PlacedStore<RecordStore> {
     fn load<'a>(
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
     ) -> StoreFuture<'a, Option<StoredSnapshot>> {
         Box::pin(async move {
-            let saved = self.store.load(key, dialect).await?;
-            let led_to = self.egress.led_to(&key.origin);
-            (saved.led_to == led_to).then_some(saved)
+            let saved = self.store.load(key, dialect).await;
+            saved.filter(|saved| self.is_in_place(saved))
         })
     }
 
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
-        let led_to = self.egress.led_to(&snapshot.snapshot.key.origin);
-        self.store.save(StoredSnapshot { led_to, ..snapshot })
+        self.store.save(self.with_place(snapshot))
+    }
+}
+
+impl SharedStore for PlacedStore<Arc<dyn SharedStore>> {
+    fn times(&self) -> SharedStoreTimes {
+        self.store.times()
+    }
+
+    fn load<'a>(
+        &'a self,
+        key: &'a CacheKey,
+        dialect: Dialect,
+    ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, SharedStoreError>> {
+        Box::pin(async move {
+            let saved = self.store.load(key, dialect).await?;
+            Ok(saved.filter(|saved| self.is_in_place(saved)))
+        })
+    }
+
+    fn save(&self, answer: StoredSnapshot) -> StoreFuture<'_, Result<(), SharedStoreError>> {
+        self.store.save(self.with_place(answer))
+    }
+
+    fn claim<'a>(
+        &'a self,
+        call: ClaimCall<'a>,
+    ) -> StoreFuture<'a, Result<ClaimAnswer, SharedStoreError>> {
+        self.store.claim(call)
+    }
+
+    fn release<'a>(&'a self, call: ClaimCall<'a>) -> StoreFuture<'a, Result<(), SharedStoreError>> {
+        self.store.release(call)
     }
 }
 

@@ -5,6 +5,7 @@
 //! (docs/decisions/008-robots-cache.md).
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::{Mutex, Weak};
@@ -28,8 +29,6 @@ pub(super) struct Shelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     loads: Mutex<usize>,
     fault: Fault,
-    /// Time that a save takes after the first look at its future.
-    save_takes: Mutex<Duration>,
     handed_out: Mutex<Option<Weak<EntryTable>>>,
     /// Whether the last to be saved was handed out before.
     late: Mutex<Option<bool>>,
@@ -55,10 +54,6 @@ impl Shelf {
             .lock()
             .unwrap()
             .insert(kept.snapshot.key.clone(), kept);
-    }
-
-    pub(super) fn takes(&self, time: Duration) {
-        *self.save_takes.lock().unwrap() = time;
     }
 
     pub(super) fn only(&self) -> StoredSnapshot {
@@ -88,8 +83,7 @@ impl SnapshotStore for Shelf {
             *self.late.lock().unwrap() = Some(latest.is_some());
         }
         self.keep(kept);
-        let takes = *self.save_takes.lock().unwrap();
-        Box::pin(sleep(takes))
+        Box::pin(ready(()))
     }
 }
 

@@ -10,8 +10,11 @@ use http::Response;
 use tokio::time::sleep;
 
 use super::*;
-use crate::decision::decide::{RobotsPermit, Unauthorized};
+use crate::decision::decide::Unauthorized;
 use crate::decision::snapshot::{AccessResult, RobotsBody, Validators};
+use crate::robots_cache::fetch::{FetchError, RobotsRequest};
+use crate::robots_cache::shared_answers::{SharedAnswers, SharedStore};
+use crate::robots_cache::store::SnapshotStore;
 use politesse_robots::crawler::ProductToken;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -59,6 +62,8 @@ pub(super) struct Scripted {
     turn: Arc<()>,
     /// Wait for each turn, and the wait that is announced.
     pause: Option<(Duration, Duration)>,
+    /// Time from a turn to its request, where that is not at once.
+    stall: Duration,
 }
 
 /// One request that an origin got.
@@ -92,6 +97,11 @@ impl Script {
     /// Lets turns be waited for so long, and say that it will be this long.
     pub(super) fn paced(&self, pause: Duration, announced: Duration) {
         self.0.lock().unwrap().pause = Some((pause, announced));
+    }
+
+    /// Lets each request be sent so long after its turn came.
+    pub(super) fn stalls(&self, time: Duration) {
+        self.0.lock().unwrap().stall = time;
     }
 
     /// The hosts at which turns were taken.
@@ -143,12 +153,16 @@ impl RobotsFetcher for Script {
 
     async fn fetch(
         &self,
-        permit: RobotsPermit,
-        asker: &Asker,
-        known: Option<&Validators>,
+        request: RobotsRequest<'_>,
         _: &mut Arc<()>,
-    ) -> Result<Response<RobotsBody>, Cause> {
-        let mut reply = self.next(&permit.target().to_string(), asker, known);
+    ) -> Result<Response<RobotsBody>, FetchError> {
+        let stall = self.0.lock().unwrap().stall;
+        sleep(stall).await;
+        if request.claim.is_some_and(|claim| !claim.is_held()) {
+            return Err(FetchError::TurnLost);
+        }
+        let url = request.permit.target().to_string();
+        let mut reply = self.next(&url, request.asker, request.known);
         loop {
             match reply {
                 Reply::After(time, then) => {
@@ -156,7 +170,7 @@ impl RobotsFetcher for Script {
                     reply = *then;
                 }
                 Reply::Answer(status, fields, body) => return Ok(response(status, &fields, body)),
-                Reply::Fail(error) => return Err(error()),
+                Reply::Fail(error) => return Err(error().into()),
                 Reply::Never => pending().await,
                 Reply::Panic => panic!("scripted"),
             }
@@ -218,14 +232,14 @@ pub(super) fn cache_on(
 #[derive(Default)]
 pub(super) struct Stores {
     pub(super) own: Option<Arc<dyn SnapshotStore>>,
-    pub(super) shared: Option<Arc<dyn SnapshotStore>>,
+    pub(super) shared: Option<Arc<dyn SharedStore>>,
 }
 
 pub(super) fn cache_from(options: Options, script: &Script, stores: Stores) -> RobotsCache<Script> {
     let sources = CacheSources {
         fetcher: script.clone(),
         store: stores.own,
-        shared: stores.shared,
+        shared: stores.shared.map(SharedAnswers::new),
         slots: options.fetch_shares(Arc::default()),
     };
     RobotsCache::new(options, sources, Arc::default(), TaskTracker::new())
@@ -235,7 +249,7 @@ pub(super) fn cache(script: &Script) -> RobotsCache<Script> {
     cache_with(options(), script)
 }
 
-pub(super) fn inquiry(url: &str, agent: &str) -> Inquiry {
+pub(in crate::robots_cache) fn inquiry(url: &str, agent: &str) -> Inquiry {
     Inquiry {
         crawler: Crawler::parse(agent),
         target: url.parse().unwrap(),

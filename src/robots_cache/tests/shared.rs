@@ -6,25 +6,45 @@ use tokio::time::{advance, sleep};
 
 use super::kept::Shelf;
 use super::kit::*;
+use super::shared_shelf::{SharedShelf, ShelfLink};
 use super::*;
 use crate::decision::snapshot::StoredSnapshot;
 
-/// Returns the caches of two nodes, each with the origins that answer it.
-fn nodes(scripts: [&Script; 2]) -> (Arc<Shelf>, [RobotsCache<Script>; 2]) {
-    let shelf = Arc::<Shelf>::default();
-    let node = |script| {
+/// Two nodes of a fleet.
+pub(super) struct Pair {
+    pub(super) shelf: Arc<SharedShelf>,
+    pub(super) links: [Arc<ShelfLink>; 2],
+    pub(super) caches: [RobotsCache<Script>; 2],
+}
+
+/// Returns two nodes, each with the origins that answer it.
+pub(super) fn pair(scripts: [&Script; 2]) -> Pair {
+    let shelf = Arc::<SharedShelf>::default();
+    let links = [0, 1].map(|node| shelf.link(node));
+    let [first, second] = scripts;
+    let cache = |script, link: &Arc<ShelfLink>| {
         let stores = Stores {
             own: Some(Arc::<Shelf>::default()),
-            shared: Some(shelf.clone()),
+            shared: Some(Arc::clone(link) as Arc<_>),
         };
         cache_from(options(), script, stores)
     };
-    let caches = scripts.map(node);
-    (shelf, caches)
+    let caches = [cache(first, &links[0]), cache(second, &links[1])];
+    Pair {
+        shelf,
+        links,
+        caches,
+    }
+}
+
+/// Returns the caches of two nodes, each with the origins that answer it.
+fn nodes(scripts: [&Script; 2]) -> (Arc<SharedShelf>, [RobotsCache<Script>; 2]) {
+    let pair = pair(scripts);
+    (pair.shelf, pair.caches)
 }
 
 /// Origins that nobody may ask.
-fn nobody() -> Script {
+pub(super) fn nobody() -> Script {
     Script::default()
 }
 
@@ -92,10 +112,10 @@ async fn a_restarted_node_prefers_what_is_newer() {
         nobody(),
     );
     let own = Arc::<Shelf>::default();
-    let shelf = Arc::<Shelf>::default();
+    let shelf = Arc::<SharedShelf>::default();
     let stores = |own: &Arc<Shelf>| Stores {
         own: Some(own.clone()),
-        shared: Some(shelf.clone()),
+        shared: Some(shelf.link(0)),
     };
     let one = cache_from(options(), &first, stores(&Arc::default()));
     let old = ask(&one).await;

@@ -10,7 +10,7 @@ use crate::decision::decide::RobotsPermit;
 use crate::decision::snapshot::{RobotsBody, Validators};
 use crate::pace::Scheduler;
 use crate::pace::options::Options;
-use crate::robots_cache::fetch::{Asker, HttpFetcher, RobotsFetcher};
+use crate::robots_cache::fetch::{Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsRequest};
 use crate::tasks::Tasks;
 use politesse_robots::origin::{Origin, Scheme};
 
@@ -19,7 +19,17 @@ async fn fetch(setup: &Setup, asker: &Asker) -> Result<Response<RobotsBody>, Cau
     let origin = Origin::new(Scheme::Http, "h.test");
     let permit = RobotsPermit::first(&origin.unwrap());
     let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
-    fetcher.fetch(permit, asker, None, &mut turn).await
+    let request = RobotsRequest {
+        permit,
+        asker,
+        known: None,
+        claim: None,
+    };
+    let fetched = fetcher.fetch(request, &mut turn).await;
+    fetched.map_err(|error| match error {
+        FetchError::Unreachable(cause) => cause,
+        FetchError::TurnLost => panic!("no turn is lost without a fleet"),
+    })
 }
 
 fn fetcher(setup: &Setup) -> HttpFetcher {
@@ -71,8 +81,13 @@ async fn our_request_says_what_need_not_be_sent_again() {
     let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
     let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
     let asker = Asker::default();
-    let fetch = fetcher.fetch(permit, &asker, Some(&known), &mut turn);
-    fetch.await.unwrap();
+    let request = RobotsRequest {
+        permit,
+        asker: &asker,
+        known: Some(&known),
+        claim: None,
+    };
+    fetcher.fetch(request, &mut turn).await.unwrap();
     let end = "If-None-Match: W/\"1\"\r\nIf-Modified-Since: yesterday\r\n\r\n";
     assert!(
         origin.requests()[0].ends_with(end),

@@ -1,0 +1,13 @@
+-- Claims the fetch of a robots.txt for a process, renews the claim, or gives it back.
+-- KEYS: claim. ARGV: process, number of the claim, time for which it holds in
+-- milliseconds ('0': give it back).
+local holder = redis.call('GET', KEYS[1])
+local claim = ARGV[1] .. ' ' .. ARGV[2]
+if ARGV[3] == '0' then
+    if holder == claim then redis.call('DEL', KEYS[1]) end
+    return 1
+end
+-- An earlier claim of the same process is of a fetch that has ended.
+if holder and holder:match('^(.*) ') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], claim, 'PX', ARGV[3])
+return 1

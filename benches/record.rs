@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 
 /// Allocator of the program.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\nCrawl-delay: 1\n";
 

@@ -20,7 +20,7 @@ use anyhow::Context as _;
 
 /// Allocator of the program.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Decisions of the record, unless `ROWS` says otherwise.
 const ROWS: usize = 300_000;

@@ -300,12 +300,19 @@ fn number(text: &str) -> f64 {
     text.parse().unwrap_or_default()
 }
 
-/// Reports whether a function hands out memory. Those of mimalloc call one
-/// another, which counts once.
+/// Reports whether a function hands out memory: those of libc, and of jemalloc
+/// those that others call.
 fn is_allocator(function: &str) -> bool {
-    let of_mimalloc = function.starts_with("mi_") || function.starts_with("_mi_");
-    let of_libc = ["malloc", "calloc", "realloc", "posix_memalign"].contains(&function);
-    (of_mimalloc && function.contains("alloc")) || of_libc
+    let name = function.strip_prefix("_rjem_").unwrap_or(function);
+    [
+        "malloc",
+        "calloc",
+        "realloc",
+        "mallocx",
+        "rallocx",
+        "posix_memalign",
+    ]
+    .contains(&name)
 }
 
 fn is_copier(function: &str) -> bool {

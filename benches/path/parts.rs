@@ -119,8 +119,8 @@ const RULES: [(&str, FileRole); 76] = [
     ("politesse/upstream/tls", Owner(Part::Tls)),
     ("politesse/proxy/ca", Owner(Part::Tls)),
     ("politesse/proxy/certificate", Owner(Part::Tls)),
-    ("libmimalloc-sys/", Service(Part::Allocation)),
-    ("mimalloc/", Service(Part::Allocation)),
+    ("tikv-jemalloc-sys/", Service(Part::Allocation)),
+    ("tikv-jemallocator/", Service(Part::Allocation)),
     ("politesse/main.rs", Service(Part::Allocation)),
     ("library/alloc/src/alloc.rs", Service(Part::Allocation)),
     ("library/alloc/src/raw_vec", Service(Part::Allocation)),
@@ -253,6 +253,12 @@ fn normal_path(path: &str) -> Option<String> {
     // What the standard library itself depends on.
     if let Some((_, rest)) = path.split_once("/rust/deps/") {
         return Some(without_version(rest));
+    }
+    // A copy of C sources that a build script has compiled.
+    if let Some((folder, file)) = path.split_once("/out/build/") {
+        let (_, package) = folder.rsplit_once('/')?;
+        let (package, _hash) = package.rsplit_once('-')?;
+        return Some(format!("{package}/{file}"));
     }
     if path.ends_with(".rs") && (path.contains("/library/") || path.starts_with("library/")) {
         let at = path.find("library/")?;

@@ -4,6 +4,7 @@
 //! Does not know any command.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread::available_parallelism;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,7 +17,16 @@ const BLOCKING_THREADS_MAX: usize = 1024;
 
 /// Starts the runtime of commands that use the network.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
+    // Where there is one processor, the scheduler of one thread takes less: it runs what
+    // was woken in turn, so that several requests are read before the first is passed
+    // on, and the other side is woken once for all of them.
+    let is_alone = available_parallelism().is_ok_and(|processors| processors.get() == 1);
+    let mut builder = if is_alone {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    builder
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()

@@ -80,6 +80,7 @@ mod log_flood;
 mod many_origins;
 mod methods;
 mod monitoring;
+mod one_processor;
 mod openapi;
 mod operator;
 mod own_name;

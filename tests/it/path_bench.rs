@@ -43,8 +43,8 @@ cfi=(4)
 cfn=(2)
 calls=6 50
 * 120
-cfi=(5) libmimalloc-sys-0.1/c_src/alloc.c
-cfn=(3) mi_malloc
+cfi=(5) /build/tikv-jemalloc-sys-0a/out/build/src/jemalloc.c
+cfn=(3) _rjem_malloc
 calls=4 1
 * 80
 
@@ -52,10 +52,10 @@ fl=(4)
 fn=(2)
 50 160
 
-fl=(6) /root/.cargo/registry/src/index.crates.io-1/libmimalloc-sys-0.1.49/c_src/alloc.c
+fl=(6) /build/tikv-jemalloc-sys-0a/out/build/include/jemalloc/internal/tcache_inlines.h
 fn=(3)
 1 60
-cfn=(4) _mi_malloc_generic
+cfn=(4) _rjem_je_malloc_default
 calls=1 2
 * 20
 fn=(4)

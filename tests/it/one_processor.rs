@@ -1,0 +1,67 @@
+//! A machine with one processor: one thread runs all tasks, so that none of them may
+//! wait without letting the others run.
+
+use tokio::process::Command;
+
+use crate::kit::client::Crawler;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::{Gate, Page};
+use crate::kit::program::{finish, isolated};
+use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::run;
+
+/// Returns the proxy's program, confined to one processor.
+fn confined(place: &Place) -> Command {
+    let mut command = isolated("taskset", place.folder());
+    command.args(["-c", "0", env!("CARGO_BIN_EXE_politesse")]);
+    command
+}
+
+async fn origin(gate: &Gate) -> Origin {
+    Script::robots("User-agent: *\nDisallow: /private\n")
+        .page("/slow", Page::text("slow").after(gate))
+        .page("/page", Page::text("page"))
+        .start()
+        .await
+}
+
+// Ours.
+#[test]
+fn a_proxy_on_one_processor_serves_refuses_and_finishes() {
+    run(async {
+        let gate = Gate::shut();
+        let origin = origin(&gate).await;
+        let place = Place::with(&resolve("o.test", origin.address()));
+        let mut command = confined(&place);
+        command.arg("serve");
+        let mut proxy = Proxy::start(place, command).await;
+        let mut slow = Crawler::plain(&proxy).await;
+        slow.send(b"GET http://o.test/slow HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        origin.arrival("/slow").await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        for (path, status) in [("/page", 200), ("/private", 403), ("/page", 200)] {
+            let head = format!("GET http://o.test{path} HTTP/1.1\r\nHost: o.test\r\n\r\n");
+            crawler.send(head.as_bytes()).await;
+            assert_eq!(crawler.reply_to("GET").await.status(), status, "{path}");
+        }
+        proxy.signal("TERM").await;
+        gate.open(1);
+        assert_eq!(slow.reply_to("GET").await.text(), "slow");
+        assert_eq!(proxy.ended().await.code(), Some(0), "{}", proxy.log());
+    });
+}
+
+// Ours.
+#[test]
+fn a_command_on_one_processor_runs_through_its_own_proxy() {
+    run(async {
+        let origin = origin(&Gate::shut()).await;
+        let place = Place::with(&resolve("o.test", origin.address()));
+        let mut command = confined(&place);
+        command.args(["run", "--", "curl", "-sS", "http://o.test/page"]);
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(outcome.stdout, "page", "{outcome:?}");
+    });
+}

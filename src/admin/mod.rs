@@ -418,6 +418,9 @@ fn readyz_of_node(fleet: &FleetStatus) -> Response {
         FleetStanding::Alone => {
             "degraded: the store of the fleet does not answer\n".into_response()
         }
+        FleetStanding::Joined if fleet.has_namesake => {
+            "ready, but another process has the name of this node (fleet.node)\n".into_response()
+        }
         FleetStanding::Joined => {
             let parts: Vec<_> = fleet.difference().parts.into_iter().collect();
             // Not 503: a balancer that took all nodes out for it would stop the crawl.

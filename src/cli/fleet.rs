@@ -24,6 +24,9 @@ const HEAD: [&str; 7] = [
 /// Digits of a digest that a table shows: enough to see which are the same.
 const SHOWN_DIGITS: usize = 12;
 
+/// Behind the state of a node whose name another process has.
+const NAMESAKE: &str = ", and another process has the same name: change fleet.node";
+
 /// Commands of `fleet`.
 #[derive(Debug, Subcommand)]
 pub(super) enum FleetCommand {
@@ -70,10 +73,11 @@ fn text(answer: &FleetAnswer) -> String {
         false => "fetched by each node (fleet.key is \"none\")",
     };
     let mut text = format!(
-        "fleet {}, node {}: {}\nstore: {store}\nrobots.txt: {robots}\nconfiguration: {}\n\n",
+        "fleet {}, node {}: {}{}\nstore: {store}\nrobots.txt: {robots}\nconfiguration: {}\n\n",
         inert(&fleet.fleet),
         inert(&fleet.node),
         fleet.mode.as_str(),
+        if fleet.has_namesake { NAMESAKE } else { "" },
         agreement(fleet),
     );
     let rows: Vec<_> = fleet.nodes.iter().map(cells).collect();
@@ -122,7 +126,8 @@ mod tests {
     #[test]
     fn a_fleet_is_printed_with_what_differs() {
         let answer = r#"{"fleet": {
-            "fleet": "politesse", "node": "a", "mode": "joined", "shares_robots": true,
+            "fleet": "politesse", "node": "a", "has_namesake": true, "mode": "joined",
+            "shares_robots": true,
             "store": {"address": "redis://store.example:6379", "latency_ms": 0.4321, "generation": 2},
             "configuration": {"pace": "1"},
             "nodes": [
@@ -136,7 +141,7 @@ mod tests {
                  "started": null, "hosts": null, "configuration": null, "differs": []}]}}"#;
         let answer: FleetAnswer = serde_json::from_str(answer).unwrap();
         let expected = "\
-fleet politesse, node a: joined
+fleet politesse, node a: joined, and another process has the same name: change fleet.node
 store: redis://store.example:6379, 0.4 ms, generation 2
 robots.txt: fetched once for all nodes
 configuration: another at b\\u{1b} (pace)

@@ -73,6 +73,8 @@ pub struct Membership {
     unheard_at: Option<Duration>,
     /// Whether the node may have asked hosts without a lease since then.
     is_away: bool,
+    /// Whether another process has the name of this node.
+    has_namesake: bool,
 }
 
 impl Membership {
@@ -85,6 +87,7 @@ impl Membership {
             asked_at: Duration::ZERO,
             unheard_at: None,
             is_away: false,
+            has_namesake: false,
         }
     }
 
@@ -136,6 +139,12 @@ impl Membership {
         self.is_away
     }
 
+    /// Sets whether another process has the name of this node. The store counts both as
+    /// one, so that neither knows how many nodes there are: alone, it sends nothing.
+    pub fn set_namesake(&mut self, has_namesake: bool) {
+        self.has_namesake = has_namesake;
+    }
+
     /// Returns the part that this node plays at `now`.
     pub fn part(&mut self, now: Duration) -> FleetPart {
         let closed = FleetPart {
@@ -162,6 +171,7 @@ impl Membership {
                     sharing: latest.live.clamp(1, nodes.max(1)),
                 },
             },
+            OnLoss::Degrade if self.has_namesake => closed,
             OnLoss::Degrade => {
                 self.is_away = true;
                 // One question may be lost, so another one is asked before anything starts.
@@ -223,6 +233,20 @@ mod tests {
         let part = membership.part(later);
         assert!(matches!(part.mode, FleetMode::Alone(_)));
         assert!(membership.is_away());
+    }
+
+    // Ours: two nodes that are counted as one would keep half of the distance.
+    #[test]
+    fn a_node_whose_name_another_one_has_is_not_alone_but_closed() {
+        let mut membership = member();
+        membership.set_namesake(true);
+        assert_eq!(membership.part(11 * SECOND).mode, FleetMode::Leased);
+        membership.miss(70 * SECOND);
+        assert_eq!(membership.part(71 * SECOND).mode, FleetMode::Closed);
+        assert!(!membership.is_away());
+        membership.set_namesake(false);
+        let part = membership.part(71 * SECOND);
+        assert!(matches!(part.mode, FleetMode::Alone(_)));
     }
 
     // Ours: a node that is heard, and does not hear.

@@ -26,6 +26,34 @@ const NOTES_EVERY: Duration = Duration::from_secs(2);
 /// Nodes of a fleet from which on notes are left less often: each reads those of all.
 const NODES_AT_ONCE: u32 = 64;
 
+/// Exchanges for which a namesake is remembered: each of the two writes its note as often
+/// as the other, but not in turns.
+const NAMESAKE_EXCHANGES: u8 = 3;
+
+/// Watch for another process that has the name of this node.
+///
+/// Both write one note. A process that finds another's note where it wrote its own has a
+/// namesake; before its own first note it may be that of the process before.
+#[derive(Debug, Default)]
+struct NamesakeWatch {
+    has_written: bool,
+    exchanges_left: u8,
+}
+
+impl NamesakeWatch {
+    /// Takes in the note that was there before `process` wrote its own. Returns whether
+    /// there is a namesake.
+    fn see(&mut self, before: Option<NodeNote>, process: &str) -> bool {
+        let is_of_other = |note: NodeNote| !note.process.is_empty() && note.process != process;
+        self.exchanges_left = match self.has_written && before.is_some_and(is_of_other) {
+            true => NAMESAKE_EXCHANGES,
+            false => self.exchanges_left.saturating_sub(1),
+        };
+        self.has_written = true;
+        0 < self.exchanges_left
+    }
+}
+
 /// Reason why notes were not exchanged.
 #[derive(Debug, Error)]
 enum NotesError {
@@ -37,9 +65,14 @@ enum NotesError {
     Redis(#[from] RedisError),
 }
 
-/// Answers of the store: notes by node, times of heartbeats by node in microseconds,
-/// and its clock in seconds and microseconds.
-type StoredNotes = (HashMap<String, Vec<u8>>, Vec<(String, f64)>, (u64, u64));
+/// Answers of the store: the note of this node as it was, notes by node, times of
+/// heartbeats by node in microseconds, and its clock in seconds and microseconds.
+type StoredNotes = (
+    Option<Vec<u8>>,
+    HashMap<String, Vec<u8>>,
+    Vec<(String, f64)>,
+    (u64, u64),
+);
 
 /// Task that exchanges notes.
 #[derive(Debug)]
@@ -64,11 +97,12 @@ impl NodeNotes {
         stop: CancellationToken,
     ) {
         let mut known = ConfigurationDifference::default();
+        let mut watch = NamesakeWatch::default();
         while !stop.is_cancelled() {
             let hosts = scheduler.leased_hosts();
             let leased = i64::try_from(hosts).unwrap_or(i64::MAX);
             self.store.metrics.fleet_leased_hosts.set(leased);
-            let pause = match self.exchange(hosts).await {
+            let pause = match self.exchange(hosts, &mut watch).await {
                 Ok(nodes) => NOTES_EVERY * (1 + nodes / NODES_AT_ONCE),
                 Err(NotesError::Unreached) => self.store.options.rules.beat(),
                 Err(error) => {
@@ -93,11 +127,12 @@ impl NodeNotes {
 
     /// Leaves the note of this node, and reads those of all. Returns how many nodes there
     /// are.
-    async fn exchange(&self, hosts: u64) -> Result<u32, NotesError> {
+    async fn exchange(&self, hosts: u64, watch: &mut NamesakeWatch) -> Result<u32, NotesError> {
         let link = self.store.link.load_full().ok_or(NotesError::Unreached)?;
         let options = &self.store.options;
         let note = NodeNote {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: self.store.process.clone(),
             started: self.started,
             is_draining: self.is_draining.load(Ordering::Relaxed),
             hosts,
@@ -107,6 +142,7 @@ impl NodeNotes {
         let text = serde_json::to_vec(&note).unwrap_or_default();
         let (notes_key, nodes_key) = (options.notes_key(), options.nodes_key());
         let mut orders = redis::pipe();
+        orders.cmd("HGET").arg(&notes_key).arg(&options.node);
         let note = orders
             .cmd("HSET")
             .arg(&notes_key)
@@ -119,7 +155,9 @@ impl NodeNotes {
         let mut connection = link.connection.clone();
         let limit = options.rules.timeout;
         let answer = timeout(limit, orders.query_async(&mut connection)).await;
-        let (mut notes, beats, (seconds, micros)): StoredNotes = answer??;
+        let (before, mut notes, beats, (seconds, micros)): StoredNotes = answer??;
+        let before = before.and_then(|text| NodeNote::read(&text));
+        self.set_namesake(watch.see(before, &self.store.process));
         let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
         let sighting = |(name, beat): (String, f64)| {
             // A double holds microseconds since 1970 exactly until the year 2255.
@@ -143,5 +181,55 @@ impl NodeNotes {
             timeout(limit, order.query_async::<u32>(&mut connection)).await??;
         }
         Ok(nodes)
+    }
+
+    /// Notes whether another process has the name of this node, and says so once.
+    fn set_namesake(&self, has_namesake: bool) {
+        let had = self
+            .store
+            .has_namesake
+            .swap(has_namesake, Ordering::Relaxed);
+        let node = &self.store.options.node;
+        match (had, has_namesake) {
+            (false, true) => tracing::error!(
+                node,
+                "another process of the fleet has the name of this node: give each one of its own (fleet.node)"
+            ),
+            (true, false) => tracing::info!(node, "no other process has the name of this node"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::status::ConfigurationDigests;
+
+    // Ours: a node that starts again finds the note of the process before.
+    #[test]
+    fn a_namesake_is_who_writes_over_a_note_that_was_written() {
+        let note = |process: &str| {
+            Some(NodeNote {
+                version: "1.0.0".to_owned(),
+                process: process.to_owned(),
+                started: Timestamp::UNIX_EPOCH,
+                is_draining: false,
+                hosts: 0,
+                configuration: ConfigurationDigests::default(),
+            })
+        };
+        let mut watch = NamesakeWatch::default();
+        for (before, expected) in [
+            (note("a#1"), false),
+            (note("a#2"), false),
+            (note(""), false),
+            (note("a#3"), true),
+            (note("a#2"), true),
+            (None, true),
+            (note("a#2"), false),
+        ] {
+            assert_eq!(watch.see(before, "a#2"), expected);
+        }
     }
 }

@@ -55,6 +55,10 @@ impl ConfigurationDigests {
 pub struct NodeNote {
     /// Version of its program.
     pub version: String,
+    /// Name of its process: a node that starts again has another one. Empty in notes of
+    /// versions that did not say it.
+    #[serde(default)]
+    pub process: String,
     /// Time at which its process began.
     pub started: Timestamp,
     /// Whether it is about to stop (`proxy.drain_time`).
@@ -191,6 +195,9 @@ pub struct FleetStatus {
     pub fleet: String,
     /// The node that was asked.
     pub node: String,
+    /// Whether another process has the name of that node: the fleet counts both as one.
+    #[serde(default)]
+    pub has_namesake: bool,
     /// How it stands to the fleet.
     pub mode: FleetStanding,
     /// The store; absent while none can be reached.
@@ -341,6 +348,7 @@ mod tests {
             age: Duration::from_secs(seconds),
             note: Some(NodeNote {
                 version: "1.0.0".to_owned(),
+                process: format!("{name}#1"),
                 started: Timestamp::UNIX_EPOCH,
                 is_draining: name == "c",
                 hosts: 3,

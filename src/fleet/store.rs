@@ -84,6 +84,8 @@ pub struct RedisStore {
     script: Script,
     /// Whether this node takes the store to be there, answers or not.
     is_joined: AtomicBool,
+    /// Whether another process was seen with the name of this node.
+    pub(super) has_namesake: AtomicBool,
     /// Microseconds that the latest answer to the heartbeat took.
     latency_us: AtomicU64,
     pub(super) metrics: Arc<Metrics>,
@@ -100,6 +102,7 @@ impl RedisStore {
             link: ArcSwapOption::empty(),
             script: Script::new(include_str!("lease.lua")),
             is_joined: AtomicBool::new(false),
+            has_namesake: AtomicBool::new(false),
             latency_us: AtomicU64::new(0),
             metrics,
         }
@@ -121,6 +124,12 @@ impl RedisStore {
             latency_ms: latency.as_secs_f64() * 1e3,
             generation: link.beat.as_ref()?.generation,
         })
+    }
+
+    /// Returns whether another process has the name of this node (`fleet.node`).
+    #[must_use]
+    pub fn has_namesake(&self) -> bool {
+        self.has_namesake.load(Ordering::Relaxed)
     }
 
     async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
@@ -330,6 +339,7 @@ impl FleetTask {
         while !stop.is_cancelled() {
             self.beat(&scheduler).await;
             // A heartbeat without an answer counts, too: leases may have expired.
+            self.membership.set_namesake(self.store.has_namesake());
             let part = self.membership.part(scheduler.uptime());
             scheduler.set_fleet_part(part, self.membership.ends_at());
             self.show(part);

@@ -162,6 +162,7 @@ impl FleetView {
         FleetStatus {
             fleet: options.name.clone(),
             node: options.node.clone(),
+            has_namesake: self.store.has_namesake(),
             mode: part.mode.into(),
             store: self.store.state(),
             shares_robots: self.shares_robots,

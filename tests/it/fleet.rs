@@ -749,6 +749,43 @@ fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
 }
 
 /// Returns a page of the dashboard.
+// Ours: machines that were cloned have one name.
+#[test]
+fn two_processes_with_one_name_say_so_and_send_nothing_without_the_store() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let mut store = Redis::start(&[]).await;
+        let config = || node(0, &quoted(&[&store]), origin.address());
+        let nodes = [config().start().await, config().start().await];
+        let told = "ready, but another process has the name of this node (fleet.node)";
+        for node in &nodes {
+            says(node, told).await;
+            let shown = node.run_admin(&["fleet", "status"]).await;
+            assert!(shown.stdout.contains("change fleet.node"), "{shown:?}");
+            let page = signed_in_page(node, "/fleet").await;
+            assert!(page.contains("Another process has the name"), "{page}");
+            assert!(node.log().contains("give each one of its own (fleet.node)"));
+        }
+        store.kill().await;
+        for node in &nodes {
+            until("silence", async || {
+                (readyz(node).await.0 == 503).then_some(())
+            })
+            .await;
+        }
+        store.restart().await;
+        let [node, namesake] = nodes;
+        namesake.stop().await;
+        // Until it was away for some notes.
+        says(&node, "ready").await;
+        // One that starts again is no namesake of the process before.
+        let node = node.stop().await.start().await;
+        says(&node, "ready").await;
+        assert!(!node.log().contains("has the name of this node"));
+        node.stop().await;
+    });
+}
+
 async fn signed_in_page(proxy: &Proxy, path: &str) -> String {
     let token = proxy.place().run(&["admin", "token"]).await.stdout;
     let mut client = Crawler::to(proxy.admin()).await;

@@ -68,6 +68,12 @@ fn markup(fleet: &FleetStatus) -> Markup {
                 "The others leave room for what it may be asking."
             }
         }
+        @if fleet.has_namesake {
+            p class="error" {
+                b { "Another process has the name of this node. " }
+                "The fleet counts both as one. Give each a name of its own (fleet.node)."
+            }
+        }
         (difference(fleet))
         dl {
             dt { "fleet" } dd { (foreign(&fleet.fleet)) }

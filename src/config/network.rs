@@ -296,13 +296,13 @@ pub(super) const STORE: Text<PathBuf> = Text {
 
 /// Address of the store of a fleet.
 pub(super) const FLEET_STORE: Text<StoreAddress> = Text {
-    wanted: "an address such as \"redis://store.example:6379\", or rediss:// for TLS, without a password",
+    wanted: "an address such as \"redis://store.example:6379\", or rediss:// for TLS, without a password (that is for fleet.store_auth)",
     parse: |text| text.parse().ok(),
 };
 
 /// Address of the archive, or `none`.
 pub(super) const ARCHIVE: Text<Option<ArchiveAddress>> = Text {
-    wanted: "\"none\", or an address such as \"postgres://db.example/politesse\", without a password",
+    wanted: "\"none\", or an address such as \"postgres://db.example/politesse\", without a password (that is for audit.archive_auth)",
     parse: |text| match text {
         "none" => Some(None),
         _ => text.parse().ok().map(Some),

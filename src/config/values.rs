@@ -117,11 +117,34 @@ pub(super) fn inline_with(value: &DeValue<'_>, shown: &dyn Fn(&str) -> Cow<'_, s
 pub(super) fn excerpt(value: &DeValue<'_>) -> String {
     // A line of a terminal; the file and the line number lead to the rest.
     const CHARS: usize = 80;
-    let text = without_tokens(&inline(value));
+    let text = without_passwords(&without_tokens(&inline(value)));
     match text.char_indices().nth(CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
+}
+
+/// Returns `text` with `…` for the name and the password of each URL in it. They belong
+/// into a file, and messages about the mistake go into the log.
+fn without_passwords(text: &str) -> String {
+    const START: &str = "://";
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(START) {
+        let (before, url) = rest.split_at(start + START.len());
+        shown.push_str(before);
+        let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'');
+        let end = url.find(ends).unwrap_or(url.len());
+        // A slash or an at sign that a password has is not always escaped.
+        rest = match url[..end].rfind('@') {
+            Some(at) => {
+                shown.push('…');
+                &url[at..]
+            }
+            None => url,
+        };
+    }
+    shown + rest
 }
 
 /// Returns `text` with `…` for each run of as many hexadecimal digits as a token of
@@ -228,6 +251,27 @@ mod tests {
         let twice = inline(DeValue::parse(&once).unwrap().get_ref());
         assert_eq!(once, twice);
         assert!(once.contains(r#"c = "q\"\\\u0007ü""#), "{once}");
+    }
+
+    // Ours: messages about a configuration go into the log.
+    #[test]
+    fn an_excerpt_has_no_password() {
+        let shown = |text: &str| excerpt(&DeValue::String(text.into()));
+        for (text, expected) in [
+            ("redis://user:secret@store:1/2", "\"redis://…@store:1/2\""),
+            (
+                "postgres://u:a/b@c@db/x?sslmode=y",
+                "\"postgres://…@db/x?sslmode=y\"",
+            ),
+            ("redis://store/@", "\"redis://…@\""),
+            ("user@host http://a.test/", "\"user@host http://a.test/\""),
+        ] {
+            assert_eq!(shown(text), expected);
+        }
+        let list: DeValue<'_> = DeValue::parse("[\"redis://a:b@c\", \"http://d\"]")
+            .unwrap()
+            .into_inner();
+        assert_eq!(excerpt(&list), "[\"redis://…@c\", \"http://d\"]");
     }
 
     #[test]

@@ -64,8 +64,20 @@ pub enum ArchiveFailure {
     )]
     Connect(ArchiveAddress, #[source] tokio_postgres::Error),
     /// The user may not do what is needed.
-    #[error("the user of audit.archive_auth may not write to the archive {0}")]
+    #[error(
+        "the user of audit.archive_auth may not write to the archive {0}, or not read it: whoever ships owns the tables, and whoever asks needs SELECT on all of them"
+    )]
     Denied(ArchiveAddress, #[source] tokio_postgres::Error),
+    /// The database has not all characters.
+    #[error(
+        "the database of the archive {address} has the encoding {encoding}, and URLs have characters of all kinds: make one with `createdb --encoding UTF8 --template template0`"
+    )]
+    Encoding {
+        /// Address of the archive.
+        address: ArchiveAddress,
+        /// Encoding of the database.
+        encoding: String,
+    },
     /// The database has no tables.
     #[error("the archive {0} is empty: nothing was shipped to it yet")]
     Empty(ArchiveAddress),

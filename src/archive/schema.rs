@@ -21,7 +21,8 @@ const FIND_TABLES: &str = "SELECT EXISTS (SELECT FROM pg_class
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure::Denied`], [`ArchiveFailure::Version`], [`ArchiveFailure::Query`].
+/// [`ArchiveFailure::Denied`], [`ArchiveFailure::Version`], [`ArchiveFailure::Encoding`],
+/// [`ArchiveFailure::Query`].
 pub(super) async fn make(
     connector: &ArchiveAccess,
     client: &mut Client,
@@ -30,6 +31,7 @@ pub(super) async fn make(
     // A user who may not make tables can ship to those that are there.
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
     if !is_made {
+        check_encoding(connector, client).await?;
         let transaction = client.transaction().await?;
         let lock = "SELECT pg_advisory_xact_lock($1)";
         transaction.execute(lock, &[&SCHEMA_LOCK]).await?;
@@ -46,6 +48,19 @@ pub(super) async fn make(
         transaction.commit().await?;
     }
     check(connector, client).await
+}
+
+/// Looks whether the database can have all that a record has, before anything is in it.
+async fn check_encoding(connector: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
+    let sql = "SELECT current_setting('server_encoding')";
+    let encoding: String = client.query_one(sql, &[]).await?.get(0);
+    match encoding.as_str() {
+        "UTF8" => Ok(()),
+        _ => Err(ArchiveFailure::Encoding {
+            address: connector.address.clone(),
+            encoding,
+        }),
+    }
 }
 
 /// Looks whether the tables are those that this program knows.

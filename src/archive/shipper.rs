@@ -26,6 +26,12 @@ use crate::metrics::Metrics;
 /// Time from one look for new entries to the next.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// Has each commit last: entries that have arrived may be removed on the node. A server
+/// may be set up to say so before they are on its disk; whatever else it is set up to
+/// wait for stays.
+const COMMITS_LAST: &str = "SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'";
+
 /// Pause after a failure, which doubles with each up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -178,6 +184,7 @@ impl Shipper {
         let mut connection = self.connector.connect().await?;
         let client = &mut connection.client;
         schema::make(&self.connector, client).await?;
+        client.execute(COMMITS_LAST, &[]).await?;
         let node = ShippedNode::find(&self.connector, client, &record, &self.record.node).await?;
         let end = node.end(client).await?;
         let compared = spawn_blocking(move || {

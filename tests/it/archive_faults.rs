@@ -158,6 +158,24 @@ fn a_shipper_that_is_killed_loses_nothing_and_writes_nothing_twice() {
     });
 }
 
+// Ours: a server whose commits are not on its disk yet when it says that they are.
+#[test]
+fn what_has_arrived_outlasts_a_server_that_commits_without_waiting() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let place = recorded(&origin, 20).await;
+        let settings = ["synchronous_commit=off", "wal_writer_delay=10s"];
+        let mut postgres = Postgres::with(&settings).await;
+        ship_once(&place, &postgres).await;
+        postgres.kill();
+        postgres.restart().await;
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+    });
+}
+
 // Ours: the proxy ships, and two commands do.
 #[test]
 fn shippers_of_one_record_write_no_entry_twice() {
@@ -282,6 +300,11 @@ fn a_fault_of_the_archive_is_told_with_the_key_to_change_and_stops_no_request() 
         for fault in faults {
             fault.assert_told(&origin).await;
         }
+        let latin = "CREATE DATABASE latin OWNER politesse ENCODING 'LATIN1' TEMPLATE template0";
+        postgres.sql(latin).await;
+        let latin = archive(postgres.url_of("latin"));
+        let encoding = Fault::new(&[&latin], "has the encoding LATIN1", "--encoding UTF8");
+        encoding.assert_told(&origin).await;
         postgres.sql("UPDATE archive SET version = 99").await;
         let version = Fault::new(&[&own], "version 99", "audit.archive");
         version.assert_told(&origin).await;

@@ -19,6 +19,8 @@ pub mod shared_answer;
 pub mod status;
 #[cfg(feature = "redis")]
 pub mod store;
+#[cfg(feature = "redis")]
+mod store_error;
 
 #[cfg(test)]
 mod tests;

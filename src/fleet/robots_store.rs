@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
 use super::store::RedisStore;
+use super::store_error::with_advice;
 use crate::clock::{self, passed};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
@@ -77,6 +78,20 @@ enum ExchangeError {
 }
 
 impl ExchangeError {
+    /// Logs what the store has refused to do: nobody else would say that nodes do not know
+    /// each other's files. The heartbeat reports a store that does not answer.
+    fn report(&self) {
+        if let Self::Redis(error) = self
+            && !self.may_pass()
+        {
+            tracing::warn!(
+                target: REPEATING,
+                error = with_advice(error),
+                "robots.txt files are not shared by way of the store of the fleet"
+            );
+        }
+    }
+
     /// Returns whether another attempt may have an answer: not where the store has said
     /// no.
     fn may_pass(&self) -> bool {
@@ -228,7 +243,7 @@ impl RobotsStore {
                 run = Some(link.run.clone());
             }
             let entries = self.changes_after(&place).await.unwrap_or_else(|error| {
-                tracing::debug!(%error, "changes of robots.txt files cannot be read");
+                error.report();
                 Vec::new()
             });
             // A node that was away reads what it missed at once.
@@ -292,6 +307,7 @@ impl RobotsStore {
     fn trouble(&self, error: &ExchangeError, key: &CacheKey) -> SharedStoreError {
         let origin = &key.origin;
         tracing::debug!(%origin, %error, "the store of the fleet gave no answer about a robots.txt");
+        error.report();
         if error.may_pass() && self.store.is_joined() {
             self.count("late");
             return SharedStoreError::Late;

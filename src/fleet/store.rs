@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::membership::{Beat, Membership};
 use super::options::{Options, StoreAddress};
 use super::status::StoreState;
+use super::store_error::{StoreError, with_advice};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
@@ -36,23 +37,6 @@ use crate::upstream::parent::UserPassword;
 /// Largest number of nodes that a heartbeat names. A store that has lost its data
 /// learns the nodes of the fleet from these names.
 const NODES_MAX: usize = 1000;
-
-/// Reason why a command to a store failed.
-#[derive(Debug, Error)]
-enum StoreError {
-    #[error(transparent)]
-    Redis(#[from] RedisError),
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
-    #[error("it takes no orders: it is a {0}")]
-    Role(String),
-    #[error("it does not say which process it is (INFO server)")]
-    Nameless,
-    #[error("it is older than what this node knows: generation {0}")]
-    Older(u64),
-    #[error("it gave an answer that is none: {0}")]
-    Answer(String),
-}
 
 /// Connection to the primary server of the store.
 #[derive(Clone)]
@@ -178,7 +162,7 @@ impl LeaseStore for RedisStore {
                 // host nobody else would know.
                 if let StoreError::Redis(error) = &error {
                     tracing::warn!(
-                        target: REPEATING, host = %call.host, %error,
+                        target: REPEATING, host = %call.host, error = with_advice(error),
                         "the store of the fleet gave no lease"
                     );
                 }
@@ -401,7 +385,10 @@ impl FleetTask {
                 self.membership.take(beat, asked_at);
             }
             Err(error) => {
-                tracing::warn!(%error, "the store of the fleet did not answer");
+                tracing::warn!(
+                    error = error.with_advice(),
+                    "the store of the fleet did not answer"
+                );
                 self.store.metrics.fleet_call_errors.inc();
                 self.store.link.store(None);
                 self.membership.miss(asked_at);
@@ -472,7 +459,7 @@ impl FleetTask {
                 }
                 Err(error) => {
                     self.store.metrics.fleet_call_errors.inc();
-                    let trouble = error.to_string();
+                    let trouble = error.with_advice();
                     // Each heartbeat tries again; the same error is logged once.
                     if self.troubles.get(address) != Some(&trouble) {
                         tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
@@ -500,6 +487,10 @@ impl FleetTask {
         // All sections: servers before Redis 7 take at most one name of a section.
         let facts: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
         let role: String = facts.get("role").unwrap_or_default();
+        let mode: Option<String> = facts.get("redis_mode");
+        if mode.as_deref() == Some("sentinel") {
+            return Err(StoreError::Sentinel);
+        }
         if role != "master" {
             return Err(StoreError::Role(role));
         }

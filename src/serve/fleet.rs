@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
 use crate::proxy::server::{ActiveConfig, ProxyServer};
 use crate::robots_cache::shared_answers::SharedStore;
+use crate::upstream::client::{Roots, client_config};
 use crate::upstream::parent::user_and_password;
 
 /// Stores of the fleet that this proxy is going to be in.
@@ -91,6 +92,10 @@ impl FleetStores {
         let options = store.options.clone();
         let auth = options.store_auth.as_deref().map(user_and_password);
         let credentials = auth.transpose().context("fleet.store_auth")?;
+        if let Some(path) = &options.store_ca {
+            // The store's library takes a file without a certificate for one.
+            client_config(Roots::File(path.clone())).context("fleet.store_ca")?;
+        }
         let file = options.store_ca.as_deref().map(std::fs::read);
         let roots = file.transpose().context("fleet.store_ca cannot be read")?;
         let task = FleetTask::new(Arc::clone(&store), credentials.as_ref(), roots.as_deref())?;

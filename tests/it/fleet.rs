@@ -879,7 +879,8 @@ fn a_store_lets_in_who_has_the_right_password() {
         let nobody = start_with_key(&config(), SECRET).await;
         assert_eq!(readyz(&nobody).await.0, 503);
         until("a line about the store", async || {
-            nobody.log().contains("NOAUTH").then_some(())
+            let log = nobody.log();
+            (log.contains("NOAUTH") && log.contains("fleet.store_auth")).then_some(())
         })
         .await;
         nobody.stop().await;
@@ -909,6 +910,15 @@ fn a_store_lets_in_who_has_the_right_password() {
         );
         let failed = "politesse_fleet_robots_total{result=\"failed\"}";
         assert_eq!(metric(&nodes[0], failed).await, 0.0);
+        // One right less, and files are not shared any more.
+        let less = ["--pass", "other", "acl", "setuser", "fleet", "-xrange"];
+        store.cli(&less).await;
+        until("a line about the rights", async || {
+            let log = nodes[0].log();
+            (log.contains("robots.txt files are not shared") && log.contains("lacks a command"))
+                .then_some(())
+        })
+        .await;
     });
 }
 
@@ -972,6 +982,24 @@ async fn get_as_long(proxy: SocketAddr) {
     crawler.get("http://p.test/", "p.test").await;
 }
 
+// Ours: what operators name in place of the store.
+#[test]
+fn a_server_that_is_no_store_is_named_as_what_it_is() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let sentinel = Redis::sentinel().await;
+        let web = format!("\"redis://{}\"", origin.address());
+        for (store, says) in [
+            (quoted(&[&sentinel]), "it is a sentinel"),
+            (web, "it does not speak as Redis does"),
+        ] {
+            let lost = node(0, &store, origin.address()).start().await;
+            until(says, async || lost.log().contains(says).then_some(())).await;
+            assert_eq!(readyz(&lost).await.0, 503);
+        }
+    });
+}
+
 // Issue: "TLS". A certificate that is not trusted is as good as no store.
 #[test]
 fn a_store_is_reached_over_tls() {
@@ -1010,10 +1038,16 @@ fn a_store_is_reached_over_tls() {
         assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
         let doubtful = node(1, &url, origin.address()).start().await;
         until("a line about the certificate", async || {
-            doubtful.log().contains("certificate").then_some(())
+            doubtful.log().contains("fleet.store_ca").then_some(())
         })
         .await;
         assert_eq!(readyz(&doubtful).await.0, 503);
+        let empty = node(2, &url, origin.address()).set("fleet.store_ca = \"empty\"");
+        let empty = Place::with(&empty);
+        std::fs::write(empty.path("empty"), "no certificate\n").unwrap();
+        let outcome = empty.run(&["serve"]).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains("fleet.store_ca"), "{outcome:?}");
         drop(store);
     });
 }

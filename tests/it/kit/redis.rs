@@ -48,6 +48,34 @@ impl Redis {
         redis
     }
 
+    /// Starts a sentinel that watches nothing.
+    pub(crate) async fn sentinel() -> Self {
+        let folder = TempDir::with_prefix("politesse-sentinel-").unwrap();
+        let [address] = free_addresses();
+        let file = folder.path().join("sentinel.conf");
+        let port = format!("port {}\nbind 127.0.0.1\n", address.port());
+        std::fs::write(&file, port).unwrap();
+        let mut server = Command::new("redis-server");
+        server
+            .arg(&file)
+            .arg("--sentinel")
+            .current_dir(folder.path());
+        let process = server
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let redis = Self {
+            folder,
+            address,
+            arguments: Vec::new(),
+            process,
+        };
+        redis.answers().await;
+        redis
+    }
+
     /// Returns its address as `fleet.store` has it.
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)

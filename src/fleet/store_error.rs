@@ -1,0 +1,132 @@
+//! Errors of the store, and what the user can do about them: which key or which right to
+//! change.
+//!
+//! Texts of the server and of its client library name neither. Does not know when errors
+//! happen.
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use thiserror::Error;
+
+const CREDENTIALS: &str = "it wants another name or password than those of fleet.store_auth";
+const RIGHTS: &str = "its user lacks a command (docs/fleet.md, The store, has those that it needs)";
+const CERTIFICATE: &str = "its certificate is verified by fleet.store_ca";
+const PROTOCOL: &str = "it does not speak as Redis does: fleet.store has its address and port, \
+                        and rediss:// only if it speaks TLS";
+
+/// Reason why a command to a store failed.
+#[derive(Debug, Error)]
+pub(super) enum StoreError {
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("it takes no orders: it is a {0}")]
+    Role(String),
+    #[error(
+        "it is a sentinel, which keeps nothing: name the servers that it watches in fleet.store"
+    )]
+    Sentinel,
+    #[error("it does not say which process it is (INFO server)")]
+    Nameless,
+    #[error("it is older than what this node knows: generation {0}")]
+    Older(u64),
+    #[error("it gave an answer that is none: {0}")]
+    Answer(String),
+}
+
+impl StoreError {
+    /// Returns its text, with what the user can do about it.
+    pub(super) fn with_advice(&self) -> String {
+        if let Self::Redis(error) = self {
+            return with_advice(error);
+        }
+        self.to_string()
+    }
+}
+
+/// Returns the text of an error, with what the user can do about it.
+pub(super) fn with_advice(error: &RedisError) -> String {
+    match advice(error) {
+        Some(advice) => format!("{error}: {advice}"),
+        None => error.to_string(),
+    }
+}
+
+/// Returns what the user can do about an error; `None` if its text says all that is known.
+fn advice(error: &RedisError) -> Option<&'static str> {
+    let kinds = [
+        (ErrorKind::AuthenticationFailed, CREDENTIALS),
+        (ErrorKind::Server(ServerErrorKind::NoPerm), RIGHTS),
+        (ErrorKind::Parse, PROTOCOL),
+    ];
+    let found = kinds.into_iter().find(|(kind, _)| *kind == error.kind());
+    found.map_or_else(|| by_text(error), |(_, advice)| Some(advice))
+}
+
+/// Finds advice for errors that the library does not tell apart.
+fn by_text(error: &RedisError) -> Option<&'static str> {
+    let text = error.to_string();
+    let has = |part: &str| text.contains(part);
+    if error.code() == Some("NOAUTH") || has("NOAUTH") || has("WRONGPASS") {
+        return Some(CREDENTIALS);
+    }
+    // Of a command within a script, which Redis does not name.
+    if has("can't run this command") || has("no permissions") {
+        return Some(RIGHTS);
+    }
+    if has("peer certificate") {
+        return Some(CERTIFICATE);
+    }
+    // A server that waits for TLS, or for a request of its own protocol, hangs up.
+    let is_cut = [
+        "reset by peer",
+        "broken pipe",
+        "Parse error",
+        "InvalidContentType",
+    ];
+    is_cut.into_iter().any(has).then_some(PROTOCOL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: kinds and texts as Redis 7 and the library have them.
+    #[test]
+    fn an_error_leads_to_the_key_or_the_right_to_change() {
+        let said = |kind, text: &str| RedisError::from((kind, "", text.to_owned()));
+        let no_perm = ErrorKind::Server(ServerErrorKind::NoPerm);
+        let response = ErrorKind::Server(ServerErrorKind::ResponseError);
+        for (kind, text, expected) in [
+            (ErrorKind::AuthenticationFailed, "", Some(CREDENTIALS)),
+            (
+                ErrorKind::Extension,
+                "NOAUTH Authentication required.",
+                Some(CREDENTIALS),
+            ),
+            (no_perm, "", Some(RIGHTS)),
+            (
+                response,
+                "The user executing the script can't run this command",
+                Some(RIGHTS),
+            ),
+            (
+                ErrorKind::Io,
+                "invalid peer certificate: UnknownIssuer",
+                Some(CERTIFICATE),
+            ),
+            (ErrorKind::Parse, "", Some(PROTOCOL)),
+            (
+                ErrorKind::Io,
+                "Connection reset by peer (os error 104)",
+                Some(PROTOCOL),
+            ),
+            (ErrorKind::Io, "Connection refused (os error 111)", None),
+            (response, "OOM command not allowed", None),
+        ] {
+            assert_eq!(advice(&said(kind, text)), expected, "{kind:?} {text}");
+        }
+    }
+}

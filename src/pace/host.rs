@@ -215,7 +215,7 @@ impl HostState {
             .is_some_and(|fleet| fleet.mode == FleetMode::Leased);
         let lease = self.lease.as_mut().filter(|_| is_leased);
         Ok(Grant {
-            tenure: lease.map(|lease| lease.use_up()),
+            tenure: lease.map(|lease| lease.use_up(uptime)),
             start: self.schedule.start(kind, &limits, uptime)?,
             client: waiter
                 .place

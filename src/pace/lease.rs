@@ -32,6 +32,10 @@ const PARTS: u32 = 4;
 /// Part of a lease that its holder does not use, since clocks differ in speed.
 const UNUSED_PARTS: u32 = 50;
 
+/// Part of a lease within which a host was asked that keeps its lease although nothing
+/// waits.
+const RECENT_PARTS: u32 = 16;
+
 /// Shortest and longest time after which a node asks again for a lease that
 /// another one holds.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(50));
@@ -153,8 +157,11 @@ struct Tenure {
     look_at: Uptime,
     /// Whether another node wants it.
     is_wanted: bool,
-    /// Whether a request was started in it.
-    is_used: bool,
+    /// Time at which the latest request was started in it.
+    latest_start: Option<Uptime>,
+    /// Whether the host was at rest when the lease was renewed: it is given back at once
+    /// if another node wants it.
+    is_spare: bool,
     /// Whether it is handed on as soon as nothing is in flight.
     is_leaving: bool,
 }
@@ -169,10 +176,15 @@ impl Tenure {
     /// Returns whether the lease is to be given back now.
     fn ends(&mut self, needs: &HostNeeds, now: Uptime) -> bool {
         let is_due = self.look_at <= now;
-        self.is_leaving |= needs.is_closing || is_due && self.is_wanted && self.is_used;
-        // Not before it was used: the request that it was claimed for may be about to
-        // join the queue.
-        let is_over = is_due || needs.is_draining && self.is_used;
+        let is_used = self.latest_start.is_some();
+        self.is_leaving |= needs.is_closing || is_due && self.is_wanted && is_used;
+        // A host that is asked often is asked again soon, and a claim takes a while. Not
+        // before it was used: the request that it was claimed for may be about to join
+        // the queue.
+        let recently = self.length / RECENT_PARTS;
+        let is_recent = |start: Uptime| now < start.saturating_add(recently);
+        let is_recent = self.latest_start.is_some_and(is_recent);
+        let is_over = is_due && !is_recent || needs.is_draining && is_used;
         let is_idle = is_over && !needs.is_waiting;
         // Who waits for longer than that asks again when it is time.
         let is_long = needs.is_waiting && self.until < needs.next_look;
@@ -235,9 +247,9 @@ impl HostLease {
     }
 
     /// Notes that a request was started. Returns the number of the tenure.
-    pub(super) fn use_up(&mut self) -> u32 {
+    pub(super) fn use_up(&mut self, now: Uptime) -> u32 {
         if let Hold::Held(tenure) = &mut self.hold {
-            tenure.is_used = true;
+            tenure.latest_start = Some(now);
         }
         self.number
     }
@@ -304,10 +316,12 @@ impl HostLease {
                         true => LeaseOrder::EndBackOff,
                         false => LeaseOrder::Renew(needs.history),
                     };
-                    return match tenure.look_at {
-                        look_at if now < look_at => LeaseStep::Wait(look_at),
-                        _ => LeaseStep::Call(self.number, order),
-                    };
+                    if now < tenure.look_at {
+                        return LeaseStep::Wait(tenure.look_at);
+                    }
+                    let is_at_rest = !needs.is_waiting && needs.in_flight == 0;
+                    tenure.is_spare = is_at_rest && tenure.latest_start.is_some();
+                    return LeaseStep::Call(self.number, order);
                 }
                 // From here on, also if the answer is lost. The others may have it
                 // first, who ask more often than that.
@@ -363,12 +377,17 @@ impl HostLease {
                     Hold::Not(_) => Tenure::default(),
                 };
                 let used = length - length / UNUSED_PARTS;
+                let part = match is_wanted && before.is_spare {
+                    true => Duration::ZERO,
+                    false => length / PARTS,
+                };
                 self.hold = Hold::Held(Tenure {
                     until: asked_at.uptime.saturating_add(used),
                     asked_at,
                     length: used,
-                    look_at: asked_at.uptime.saturating_add(length / PARTS),
+                    look_at: asked_at.uptime.saturating_add(part),
                     is_wanted,
+                    is_spare: false,
                     ..before
                 });
                 (self.is_missed, self.is_asked) = (false, false);

@@ -14,6 +14,8 @@ mod kit;
 
 mod learned;
 
+mod lease_steps;
+
 mod leased;
 
 mod limits;

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::upstream::parent::ServerPlace;
+
 /// Address of a database: `postgres://db.example:5432/politesse`, with
 /// `?sslmode=disable` where TLS is not spoken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveAddress {
-    /// Name or address of the server.
-    pub host: String,
-    /// Port of the server.
-    pub port: u16,
+    /// The server.
+    pub server: ServerPlace,
     /// Name of the database.
     pub database: String,
     /// Whether TLS is spoken, and the server's certificate verified.
@@ -42,25 +42,14 @@ impl FromStr for ArchiveAddress {
             "sslmode=disable" => false,
             _ => return Err(InvalidArchiveAddress),
         };
-        // With a password in it, it would stand in the configuration, and on pages
-        // that show that.
-        let authority: http::uri::Authority =
-            authority.parse().map_err(|_| InvalidArchiveAddress)?;
-        let host = authority.host().trim_matches(['[', ']']);
-        let has_port = authority.as_str().len() != authority.host().len();
-        let port = authority.port_u16().filter(|port| *port != 0);
+        let server = ServerPlace::parse(authority, PORT).ok_or(InvalidArchiveAddress)?;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let is_plain = !database.is_empty() && database.bytes().all(is_name);
-        if authority.as_str().contains('@')
-            || host.is_empty()
-            || has_port && port.is_none()
-            || !is_plain
-        {
+        if !is_plain {
             return Err(InvalidArchiveAddress);
         }
         Ok(Self {
-            host: host.to_owned(),
-            port: port.unwrap_or(PORT),
+            server,
             database: database.to_owned(),
             is_tls,
         })
@@ -69,18 +58,7 @@ impl FromStr for ArchiveAddress {
 
 impl fmt::Display for ArchiveAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, close) = if self.host.contains(':') {
-            ("[", "]")
-        } else {
-            ("", "")
-        };
-        let Self {
-            host,
-            port,
-            database,
-            ..
-        } = self;
-        write!(f, "postgres://{open}{host}{close}:{port}/{database}")?;
+        write!(f, "postgres://{}/{}", self.server, self.database)?;
         if !self.is_tls {
             f.write_str("?sslmode=disable")?;
         }

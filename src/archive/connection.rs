@@ -215,7 +215,7 @@ impl ArchiveAccess {
 
     async fn connect_at_leisure(&self) -> Result<ArchiveConnection, ArchiveFailure> {
         let address = &self.address;
-        let place = (address.host.as_str(), address.port);
+        let place = (address.server.host.as_str(), address.server.port);
         let unreached = |error| ArchiveFailure::Unreached(address.clone(), error);
         let stream = TcpStream::connect(place).await.map_err(unreached)?;
         // Small orders follow each other, and each waits for its answer.
@@ -295,7 +295,7 @@ impl RustlsConnect {
     fn new(address: &ArchiveAddress, ca: Option<PathBuf>) -> Result<Self, ArchiveFailure> {
         let roots = ca.map_or(Roots::System, Roots::File);
         let config: ClientConfig = client_config(roots).map_err(ArchiveFailure::Roots)?;
-        let name = ServerName::try_from(address.host.clone()).map_err(|_| {
+        let name = ServerName::try_from(address.server.host.clone()).map_err(|_| {
             let error = io::Error::other("its host is no name that a certificate can have");
             ArchiveFailure::Unreached(address.clone(), error)
         })?;

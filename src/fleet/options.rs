@@ -8,6 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::membership::FleetRules;
+use crate::upstream::parent::ServerPlace;
 
 /// Options of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +55,8 @@ impl Options {
 pub struct StoreAddress {
     /// Whether TLS is spoken.
     pub is_tls: bool,
-    /// Name or address.
-    pub host: String,
-    /// Port.
-    pub port: u16,
+    /// The server.
+    pub server: ServerPlace,
     /// Number of the database.
     pub database: u16,
 }
@@ -85,19 +84,9 @@ impl FromStr for StoreAddress {
             "" => 0,
             number => number.parse().map_err(|_| InvalidStoreAddress)?,
         };
-        // With a password in it, it would stand in the configuration, and on pages
-        // that show that.
-        let authority: http::uri::Authority = authority.parse().map_err(|_| InvalidStoreAddress)?;
-        let host = authority.host().trim_matches(['[', ']']);
-        let has_port = authority.as_str().len() != authority.host().len();
-        let port = authority.port_u16().filter(|port| *port != 0);
-        if authority.as_str().contains('@') || host.is_empty() || has_port && port.is_none() {
-            return Err(InvalidStoreAddress);
-        }
         Ok(Self {
             is_tls,
-            host: host.to_owned(),
-            port: port.unwrap_or(PORT),
+            server: ServerPlace::parse(authority, PORT).ok_or(InvalidStoreAddress)?,
             database,
         })
     }
@@ -106,12 +95,7 @@ impl FromStr for StoreAddress {
 impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls { "rediss" } else { "redis" };
-        let (open, close) = if self.host.contains(':') {
-            ("[", "]")
-        } else {
-            ("", "")
-        };
-        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)?;
+        write!(f, "{scheme}://{}", self.server)?;
         if self.database != 0 {
             write!(f, "/{}", self.database)?;
         }

@@ -518,7 +518,7 @@ fn client(
     credentials: Option<&UserPassword>,
     roots: Option<&[u8]>,
 ) -> Result<Client, RedisError> {
-    let (host, port) = (address.host.clone(), address.port);
+    let (host, port) = (address.server.host.clone(), address.server.port);
     let place = if address.is_tls {
         ConnectionAddr::TcpTls {
             host,

@@ -4,9 +4,11 @@
 //! Requests for `http` URLs are sent to the parent itself (RFC 9112, section
 //! 3.2.2). Those for `https` URLs go through a CONNECT (RFC 9110, section 9.3.6),
 //! inside which the origin's certificate is verified as without a parent. The
-//! connection to the parent is in the clear. Does not know which addresses a
-//! parent may have.
+//! connection to the parent is in the clear. Other servers beside origins (stores,
+//! archives) are named, and let the proxy in, by the same forms. Does not know which
+//! addresses a parent may have.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, PROXY_AUTHORIZATION};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::client::conn::http1;
@@ -56,6 +59,42 @@ impl FromStr for Parent {
         }
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         Ok(Self(Origin::new(Scheme::Http, authority)?))
+    }
+}
+
+/// Name or address of a server, and port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerPlace {
+    /// Name or address, without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl ServerPlace {
+    /// Reads `host`, `host:port`, or `[address]:port`; without a port it is
+    /// `default_port`. `None` if the text is none of them: with a password in it, it
+    /// would stand in the configuration, and on pages that show that.
+    pub fn parse(text: &str, default_port: u16) -> Option<Self> {
+        let authority: Authority = text.parse().ok()?;
+        let host = authority.host().trim_matches(['[', ']']);
+        let has_port = authority.as_str().len() != authority.host().len();
+        let port = authority.port_u16().filter(|port| *port != 0);
+        let is_plain = !authority.as_str().contains('@') && !host.is_empty();
+        (is_plain && has_port == port.is_some()).then(|| Self {
+            host: host.to_owned(),
+            port: port.unwrap_or(default_port),
+        })
+    }
+}
+
+impl fmt::Display for ServerPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        match host.contains(':') {
+            true => write!(f, "[{host}]:{port}"),
+            false => write!(f, "{host}:{port}"),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::nodes::ArchiveNode;
 use super::place::ArchivePlace;
 use super::session::ArchiveSession;
 use super::tables::CopiedTable;
-use crate::audit::entry_window::{DECISION_ENTRIES, ENDING_ENTRIES, RecordTable, value_tables};
+use crate::audit::entry_tables::{DECISION_ENTRIES, ENDING_ENTRIES, RecordTable, value_tables};
 use crate::audit::record_copy::{RecordCopy, TableRows};
 use crate::audit::{AuditError, CheckedRecord};
 

@@ -15,7 +15,7 @@ use super::excerpt::{file_digests, files, references, values};
 use super::nodes::ArchiveNode;
 use super::reader::NodeRecordsReader;
 use super::tables::{CopiedTable, value};
-use crate::audit::entry_window::{ENTRY_TABLES, RecordTable, value_tables};
+use crate::audit::entry_tables::{ENTRY_TABLES, RecordTable, value_tables};
 use crate::audit::record_copy::{RecordCopy, TableRows};
 
 /// Rows that are read at a time.

@@ -90,7 +90,7 @@ pub async fn check(connector: &ArchiveAccess, client: &Client) -> Result<(), Arc
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::entry_window::{ENTRY_TABLES, value_tables};
+    use crate::audit::entry_tables::{ENTRY_TABLES, value_tables};
 
     /// Returns the columns of a table.
     fn columns(table: &str) -> Vec<&'static str> {

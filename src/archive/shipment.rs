@@ -18,9 +18,11 @@ use super::connection::{ArchiveAccess, ArchiveFailure};
 use super::month::Month;
 use super::redaction;
 use crate::audit::copy_end::{CopiedEntry, CopyEnd};
+use crate::audit::entry_tables::{
+    DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, RecordTable, ValueTable, value_tables,
+};
 use crate::audit::entry_window::{
-    CopyPosition, DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, EntryWindow, KnownValues,
-    NewFile, NewValue, RecordDescription, RecordTable, RemovedEntries, ValueTable, value_tables,
+    CopyPosition, EntryWindow, KnownValues, NewFile, NewValue, RecordDescription, RemovedEntries,
 };
 
 /// Dictionary values that are remembered: with more, all are looked up anew.

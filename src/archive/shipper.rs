@@ -15,7 +15,7 @@ use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
 use super::shipment::ShippedNode;
 use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
 use crate::audit::copy_end::MissingEntries;
-use crate::audit::entry_window::SEAL_ENTRIES;
+use crate::audit::entry_tables::SEAL_ENTRIES;
 use crate::audit::head::key_name;
 use crate::audit::note::NoteSigner;
 use crate::audit::reader::AuditReader;

@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::audit::entry_window::{ENDING_ENTRIES, RecordTable, value_tables};
+use crate::audit::entry_tables::{ENDING_ENTRIES, RecordTable, value_tables};
 use crate::audit::record_copy::TableRows;
 
 /// Column of endings that a record does not have: the time of the decision.

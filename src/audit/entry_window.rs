@@ -14,6 +14,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::columns::is_digest;
 use super::dictionary::{DICTIONARIES, SNAPSHOTS};
+use super::entry_tables::{
+    DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, EVENT_ENTRIES, LOST_ENTRIES, PATH_ENTRIES,
+    RecordTable, SEAL_ENTRIES, SUBTREE_ENTRIES,
+};
 use super::error::AuditError;
 use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
@@ -34,83 +38,6 @@ const FILES_BYTES_MAX: i64 = 16 << 20;
 /// Part of the entries that is tried instead.
 const FEWER: i64 = 8;
 
-/// Table of entries, or of what stands for some.
-#[derive(Debug)]
-pub struct RecordTable {
-    /// Name of the table.
-    pub name: &'static str,
-    /// Columns in their order.
-    pub columns: &'static [EntryColumn],
-}
-
-/// Column of an [`RecordTable`].
-#[derive(Debug, Clone, Copy)]
-pub struct EntryColumn {
-    /// Name of the column.
-    pub name: &'static str,
-    /// Name of the dictionary of which it holds a number, if it does.
-    pub dictionary: Option<&'static str>,
-}
-
-/// Makes a table of the names of its columns, some with the name of a dictionary.
-macro_rules! entry_table {
-    ($name:literal: $($column:literal $(=> $dictionary:literal)?),+ $(,)?) => {
-        RecordTable {
-            name: $name,
-            columns: &[$(EntryColumn {
-                name: $column,
-                dictionary: entry_table!(@ $($dictionary)?),
-            }),+],
-        }
-    };
-    (@) => { None };
-    (@ $dictionary:literal) => { Some($dictionary) };
-}
-
-/// Decisions.
-pub const DECISION_ENTRIES: RecordTable = entry_table!("decision":
-    "seq", "time_us", "client" => "client", "crawler" => "crawler", "method" => "term",
-    "origin" => "origin", "path", "ruling" => "ruling", "reading", "wait_ms",
-    "policy" => "policy", "snapshot" => "snapshot", "salt", "leaf",
-);
-
-/// Endings, each with the time of its decision.
-pub const ENDING_ENTRIES: RecordTable = entry_table!("ending":
-    "decision", "seq", "time_us", "status", "sent", "directives" => "directives", "bytes",
-    "error" => "term", "leaf",
-);
-
-/// Events.
-pub const EVENT_ENTRIES: RecordTable = entry_table!("event":
-    "seq", "time_us", "host", "kind", "status", "until_us", "incidents", "actor", "reason",
-    "sent", "detail", "leaf",
-);
-
-/// Numbers that have no entry, because the process that gave them ended.
-pub const LOST_ENTRIES: RecordTable = entry_table!("lost_range":
-    "first", "last", "time_us", "digest",
-);
-
-/// Signed heads.
-pub const SEAL_ENTRIES: RecordTable = entry_table!("seal": "size", "note", "vkey", "path");
-
-/// Roots of parts that are sealed.
-pub const SUBTREE_ENTRIES: RecordTable = entry_table!("subtree": "part", "hash");
-
-/// Paths of entries that remain where others were removed.
-pub const PATH_ENTRIES: RecordTable = entry_table!("leaf_path": "seq", "path");
-
-/// Every table of entries.
-pub const ENTRY_TABLES: [&RecordTable; 7] = [
-    &DECISION_ENTRIES,
-    &ENDING_ENTRIES,
-    &EVENT_ENTRIES,
-    &LOST_ENTRIES,
-    &SEAL_ENTRIES,
-    &SUBTREE_ENTRIES,
-    &PATH_ENTRIES,
-];
-
 /// Column of a snapshot with the digest of its file.
 const SNAPSHOT_BODY: &str = "body";
 
@@ -119,23 +46,6 @@ const ENDINGS: &str = "
 SELECT e.decision, e.seq, coalesce(d.time_us, 0), e.status, e.sent, e.directives, e.bytes,
        e.error, e.leaf
 FROM ending AS e LEFT JOIN decision AS d ON d.seq = e.decision";
-
-/// A dictionary: its name, and its columns with the digest at the end.
-#[derive(Debug, Clone, Copy)]
-pub struct ValueTable {
-    /// Name of the table.
-    pub name: &'static str,
-    /// Columns.
-    pub columns: &'static [&'static str],
-}
-
-/// Returns every dictionary of a record.
-pub fn value_tables() -> impl Iterator<Item = ValueTable> {
-    DICTIONARIES.iter().map(|table| ValueTable {
-        name: table.name,
-        columns: table.names,
-    })
-}
 
 /// Numbers of dictionary values that a copy has already: its own, by dictionary and by
 /// number in the record. Numbers of a record are never given again.
@@ -157,7 +67,7 @@ pub struct CopyPosition {
 pub struct NewValue {
     /// Number in the record.
     pub id: i64,
-    /// Columns of its [`ValueTable`].
+    /// Columns of its [`ValueTable`](super::entry_tables::ValueTable).
     pub columns: Vec<Value>,
 }
 

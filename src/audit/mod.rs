@@ -24,6 +24,7 @@ pub mod record_copy;
 
 pub mod backup;
 pub mod copy_end;
+pub mod entry_tables;
 pub mod entry_window;
 mod query_pool;
 mod reader_pool;

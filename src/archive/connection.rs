@@ -100,7 +100,7 @@ pub enum ArchiveFailure {
     #[error("the archive did not do as it was asked")]
     Query(#[from] tokio_postgres::Error),
     /// Another process ships the same record, and was faster.
-    #[error("another process ships this record")]
+    #[error("another process ships this record, or removes months, at the same time: try again")]
     Overtaken,
     /// The archive has an entry of this record that the record does not have.
     #[error(
@@ -121,6 +121,23 @@ pub enum ArchiveFailure {
         /// Number of the value.
         id: i64,
     },
+    /// What is to be removed is not as it was sealed.
+    #[error(
+        "entries {first} to {last} of node {node} are not as they were sealed: nothing is removed; `politesse audit --archive verify` tells more"
+    )]
+    Unproved {
+        /// Name of the node.
+        node: Arc<str>,
+        /// First of these entries.
+        first: i64,
+        /// Last of these entries.
+        last: i64,
+    },
+    /// Somebody else uses what is to be removed.
+    #[error(
+        "the archive is read or written all the time (by a verify or a fetch, say): nothing is removed; try again later"
+    )]
+    Busy(#[source] tokio_postgres::Error),
     /// The record has no entry yet.
     #[error("the record is empty: nothing was decided yet")]
     NoRecord,
@@ -273,6 +290,9 @@ impl ArchiveAccess {
         ];
         if error.code().is_some_and(|code| denied.contains(&code)) {
             return ArchiveFailure::Denied(self.address.clone(), error);
+        }
+        if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+            return ArchiveFailure::Busy(error);
         }
         ArchiveFailure::Query(error)
     }

@@ -25,7 +25,9 @@ pub mod fleet_check;
 #[cfg(feature = "postgres")]
 mod fleet_head;
 #[cfg(feature = "postgres")]
-mod month;
+pub mod month;
+#[cfg(feature = "postgres")]
+pub mod month_drop;
 #[cfg(feature = "postgres")]
 pub mod node_copy;
 #[cfg(feature = "postgres")]
@@ -39,6 +41,10 @@ pub mod question;
 pub mod reader;
 #[cfg(feature = "postgres")]
 mod redaction;
+#[cfg(feature = "postgres")]
+pub mod removal;
+#[cfg(feature = "postgres")]
+pub mod removal_check;
 #[cfg(feature = "postgres")]
 pub mod robots;
 #[cfg(feature = "postgres")]

@@ -1,12 +1,14 @@
 //! Months by which the archive is partitioned.
 
+use std::fmt;
+
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
 /// Month of a time (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Month {
+pub struct Month {
     year: i16,
     month: i8,
 }
@@ -14,7 +16,7 @@ pub(super) struct Month {
 impl Month {
     /// Returns the month of a time in microseconds since 1970. What is no time, which a
     /// damaged record may have, is in the first month of 1970.
-    pub(super) fn of(time_us: i64) -> Self {
+    pub fn of(time_us: i64) -> Self {
         let time = Timestamp::from_microsecond(time_us).unwrap_or(Timestamp::UNIX_EPOCH);
         let day = time.to_zoned(TimeZone::UTC).date();
         Self {
@@ -38,7 +40,28 @@ impl Month {
             .concat()
     }
 
-    fn name(self) -> String {
+    /// Returns the month whose partitions have this name; `None` if it is none that this
+    /// program gives.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let (year, month) = name.rsplit_once('_')?;
+        let year = match year.strip_prefix("before_") {
+            Some(before) => -before.parse::<i16>().ok()?,
+            None => year.parse().ok()?,
+        };
+        let found = Self {
+            year,
+            month: month.parse().ok()?,
+        };
+        (Date::new(found.year, found.month, 1).is_ok() && found.name() == name).then_some(found)
+    }
+
+    /// Returns the first moment of the next month, in microseconds since 1970.
+    pub fn end_us(self) -> i64 {
+        self.bounds().1
+    }
+
+    /// Returns the name of the month in names of partitions.
+    pub(super) fn name(self) -> String {
         // A year before our era has a sign, which no name has.
         let era = if self.year < 0 { "before_" } else { "" };
         format!("{era}{:04}_{:02}", self.year.unsigned_abs(), self.month)
@@ -53,6 +76,12 @@ impl Month {
             microseconds(first).unwrap_or(i64::MIN),
             next.ok().and_then(microseconds).unwrap_or(i64::MAX),
         )
+    }
+}
+
+impl fmt::Display for Month {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}", self.year, self.month)
     }
 }
 
@@ -82,6 +111,7 @@ mod tests {
             let (from, until) = month.bounds();
             assert!((from..until).contains(&at(time)), "{time}");
             assert_eq!(month.name(), name);
+            assert_eq!(Month::named(name), Some(month));
             let partition =
                 format!("decision_{name} PARTITION OF decision FOR VALUES FROM ({from})");
             assert!(month.partitions().contains(&partition));
@@ -99,8 +129,13 @@ mod tests {
             at("-009999-01-02T01:59:59Z"),
             at("9999-12-30T00:00:00Z"),
         ] {
-            let (from, until) = Month::of(time_us).bounds();
+            let month = Month::of(time_us);
+            let (from, until) = month.bounds();
             assert!(from < until, "{time_us}");
+            assert_eq!(Month::named(&month.name()), Some(month));
+        }
+        for other in ["", "2026", "2026_13", "2026_1", "default", "x_01"] {
+            assert_eq!(Month::named(other), None, "{other}");
         }
     }
 }

@@ -7,7 +7,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use rusqlite::types::Value;
 use tokio_postgres::Row;
 
 use super::connection::ArchiveFailure;
@@ -27,9 +26,11 @@ const FILES: usize = 16;
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 const RECORD: &str = "
-SELECT id, begun_us, before, before_last, digest, last, removed_last, removed_us, removed_note,
-       removed_vkey
-FROM node WHERE log = $1";
+SELECT id, begun_us, before, before_last, digest, last FROM node WHERE log = $1";
+
+const REMOVED: &str = "
+SELECT 1::bigint, last, time_us, 1::bigint, note, vkey FROM removal
+WHERE log = $1 ORDER BY last DESC LIMIT 1";
 
 /// Entries behind the last that has arrived: nobody ships such.
 const STRAY: &str = "
@@ -80,7 +81,8 @@ impl NodeRecordsReader {
         };
         // First of all: each leaf is of a record.
         copy.add(&record_rows(row))?;
-        copy.add(&removed_rows(row))?;
+        let removed = self.session.query(REMOVED, &[&node.log]).await?;
+        copy.add(&pruned_table().rows(&removed, 0))?;
         let mut filling = RecordFilling {
             reader: self,
             copy,
@@ -122,21 +124,11 @@ fn record_rows(row: &Row) -> TableRows {
     }
 }
 
-/// Returns the row of `pruned`, if the node had removed entries before they could arrive.
-fn removed_rows(row: &Row) -> TableRows {
-    let removed: i64 = row.get(6);
-    let values = [
-        Value::Integer(1),
-        Value::Integer(removed),
-        value(row, 7),
-        Value::Integer(1),
-        value(row, 8),
-        value(row, 9),
-    ];
-    TableRows {
-        table: "pruned",
+/// Returns the table of a record with the end of what was removed.
+fn pruned_table() -> CopiedTable {
+    CopiedTable {
+        name: "pruned",
         columns: vec!["id", "last", "time_us", "is_removed", "note", "vkey"],
-        rows: (0 < removed).then(|| values.to_vec()).into_iter().collect(),
     }
 }
 

@@ -21,6 +21,8 @@ pub struct ArchiveNode {
     pub name: String,
     /// Highest number up to which everything has arrived.
     pub last: i64,
+    /// Time of the newest entry that has arrived, in microseconds since 1970.
+    pub last_us: Option<i64>,
 }
 
 impl ArchiveNode {
@@ -50,7 +52,7 @@ impl ArchiveNode {
 pub(super) async fn nodes_of(
     session: &ArchiveSession,
 ) -> Result<BTreeMap<i32, ArchiveNode>, ArchiveFailure> {
-    let sql = "SELECT log, id, name, last FROM node ORDER BY log";
+    let sql = "SELECT log, id, name, last, last_us FROM node ORDER BY log";
     let rows = session.query(sql, &[]).await?;
     let names: Vec<String> = rows.iter().map(|row| row.get(2)).collect();
     let node = |at: usize, row: &tokio_postgres::Row| {
@@ -67,6 +69,7 @@ pub(super) async fn nodes_of(
             label,
             name,
             last: row.get(3),
+            last_us: row.get(4),
         }
     };
     let rows = rows.iter().enumerate();

@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 use super::connection::{ArchiveAccess, ArchiveFailure};
 
 /// Version of the tables.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 const TABLES: &str = include_str!("schema.sql");
 

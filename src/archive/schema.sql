@@ -17,12 +17,18 @@ CREATE TABLE node (
   -- Number up to which every entry has arrived, and the time of the newest.
   last bigint NOT NULL,
   last_us bigint,
-  shipped_at timestamptz NOT NULL,
-  -- Entries that were removed on the node before they had arrived.
-  removed_last bigint NOT NULL DEFAULT 0,
-  removed_us bigint,
-  removed_note text,
-  removed_vkey text
+  shipped_at timestamptz NOT NULL
+);
+-- Removals of entries, each with its signed note: those of months, and those on a node
+-- before the entries had arrived. Entries up to `last` are gone, but for those that have
+-- a path in `leaf_path`.
+CREATE TABLE removal (
+  log int NOT NULL,
+  last bigint NOT NULL,
+  time_us bigint NOT NULL,
+  note text NOT NULL,
+  vkey text NOT NULL,
+  PRIMARY KEY (log, last)
 );
 CREATE TABLE body (
   sha256 bytea PRIMARY KEY,

@@ -69,8 +69,7 @@ const MOVE_NODE: &str = "
 UPDATE node SET last = $2, last_us = greatest(last_us, $3), shipped_at = now() WHERE log = $1";
 
 const NOTE_REMOVED: &str = "
-UPDATE node SET removed_last = $2, removed_us = $3, removed_note = $4, removed_vkey = $5
-WHERE log = $1";
+INSERT INTO removal (log, last, time_us, note, vkey) VALUES ($1, $2, $3, $4, $5)";
 
 /// Node of the archive, and how far its record is there.
 #[derive(Debug)]

@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
 use super::shipment::ShippedNode;
 use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
+use crate::audit::AuditError;
 use crate::audit::copy_end::MissingEntries;
 use crate::audit::entry_tables::SEAL_ENTRIES;
+use crate::audit::entry_window::RecordDescription;
 use crate::audit::head::key_name;
 use crate::audit::note::NoteSigner;
 use crate::audit::reader::AuditReader;
@@ -61,6 +63,39 @@ struct ShippingLink {
     node: ShippedNode,
     /// Key for fleet heads; `None` if this process may not read it.
     signer: Option<NoteSigner>,
+}
+
+/// Record that is open to be read, with the key of its heads.
+#[derive(Debug)]
+pub struct KeyedRecord {
+    /// Reader of the record.
+    pub reader: AuditReader,
+    /// Description of the record.
+    pub description: RecordDescription,
+    /// Key that signs as the record, if this process may read it.
+    pub signer: Result<NoteSigner, AuditError>,
+}
+
+impl KeyedRecord {
+    /// Opens `record`.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Record`], [`ArchiveFailure::NoRecord`].
+    pub fn of(record: &ShippedRecord) -> Result<Self, ArchiveFailure> {
+        let reader = AuditReader::open(&record.path)?;
+        let description = reader.description()?.ok_or(ArchiveFailure::NoRecord)?;
+        // The key lies beside the file itself, whatever link leads to it.
+        let real = record.path.canonicalize();
+        let path = real.as_ref().unwrap_or(&record.path);
+        let folder = path.parent().unwrap_or(path);
+        let key = key_path(record.seal_key.as_deref(), folder);
+        Ok(Self {
+            signer: read_key(&key, &key_name(&description.id)),
+            reader,
+            description,
+        })
+    }
 }
 
 impl Shipper {
@@ -168,19 +203,14 @@ impl Shipper {
     /// [`ArchiveFailure`]; [`ArchiveFailure::Forked`] if what has arrived is of another
     /// copy of the record. Nothing may be shipped behind that, and nothing removed here.
     async fn connect(&mut self) -> Result<ShippingLink, ArchiveFailure> {
-        let (path, key) = (self.record.path.clone(), self.record.seal_key.clone());
-        let opened = spawn_blocking(move || {
-            let reader = AuditReader::open(&path)?;
-            let record = reader.description()?.ok_or(ArchiveFailure::NoRecord)?;
-            let real = path.canonicalize().unwrap_or(path);
-            let folder = real.parent().unwrap_or(&real);
-            let key = key_path(key.as_deref(), folder);
-            // A copy of the record may be shipped where its key is not.
-            let signer = read_key(&key, &key_name(&record.id)).ok();
-            Ok::<_, ArchiveFailure>((reader, record, signer))
-        });
+        let shipped = self.record.clone();
+        let opened = spawn_blocking(move || KeyedRecord::of(&shipped));
         // The record first: without one there is nothing to connect for.
-        let (reader, record, signer) = joined(opened.await)?;
+        let KeyedRecord {
+            reader,
+            description: record,
+            signer,
+        } = joined(opened.await)?;
         let mut connection = self.connector.connect().await?;
         let client = &mut connection.client;
         schema::make(&self.connector, client).await?;
@@ -201,7 +231,8 @@ impl Shipper {
             connection,
             reader,
             node,
-            signer,
+            // A copy of the record may be shipped where its key is not.
+            signer: signer.ok(),
         })
     }
 

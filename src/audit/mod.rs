@@ -59,6 +59,7 @@ mod sealing;
 
 mod folder;
 mod remaining;
+pub mod removal_proof;
 mod saved_state;
 mod tasks;
 pub mod tree_rows;
@@ -90,8 +91,8 @@ pub mod head;
 mod latest;
 mod leaf_path;
 mod part_tree;
-mod parts;
-mod pruned;
+pub mod parts;
+pub mod pruned;
 mod snapshot_row;
 
 pub mod privacy;
@@ -129,7 +130,7 @@ use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
 use self::redaction::RedactionOrder;
-pub use self::redaction::{RedactionRequest, RedactionStep};
+pub use self::redaction::{RedactionRequest, RedactionStep, redacted_numbers};
 use self::retention::{ArrivedNumber, RemovalState, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 pub use self::sealing::{SealOptions, SealTarget};

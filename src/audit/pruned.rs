@@ -13,10 +13,12 @@
 //!
 //! Does not know when entries go.
 
+use std::str::FromStr;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::head::RecordHead;
+use super::head::{InvalidHead, RecordHead};
 use super::merkle::TreeHead;
 use super::note::{NoteKey, SignedNote};
 use super::parts::{numbers_of, part_of};
@@ -130,40 +132,73 @@ impl PrunedSeal {
     }
 
     /// Returns the digest of the numbers that remain, if the note says that the others
-    /// up to `tree.size` of the record that signs as `name` were removed, and is signed
-    /// by one of `keys`, or by the key beside it if there are none.
+    /// up to `tree.size` of the record that signs as `record` were removed, and is signed
+    /// by the key beside it, for which `is_known` holds.
     pub(super) fn remaining(
         &self,
         tree: &TreeHead,
-        name: &str,
-        keys: &[NoteKey],
+        record: &str,
+        is_known: impl FnOnce(&NoteKey) -> bool,
     ) -> Option<Digest> {
         let note: SignedNote = self.note.parse().ok()?;
-        let (head, last_line) = note.text().strip_suffix('\n')?.rsplit_once('\n')?;
-        let head: RecordHead = format!("{head}\n").parse().ok()?;
-        let remaining = last_line.strip_prefix(REMAINING)?.parse().ok()?;
+        let statement: RemovalStatement = note.text().parse().ok()?;
         let key: NoteKey = self.vkey.parse().ok()?;
-        let is_own = key.name() == name && note.verify(&key).is_ok();
         // The key beside the note may be anybody's.
-        let is_known = keys.is_empty() || keys.contains(&key);
-        let is_right = head.tree == *tree && head.origin == pruned_origin(name);
-        (is_own && is_known && is_right).then_some(remaining)
+        let is_signed = is_known(&key) && note.verify(&key).is_ok();
+        let is_right = statement.tree == *tree && statement.record == record;
+        (is_signed && is_right).then_some(statement.remaining)
     }
 }
 
-/// Makes the text of the note that the record which signs as `name` has no entries
-/// any more of `tree`, but for those with the digest `remaining`.
-pub(super) fn pruned_text(name: &str, tree: TreeHead, remaining: Digest, now: Timestamp) -> String {
-    let head = RecordHead {
-        origin: pruned_origin(name),
-        tree,
-        time: now,
-        previous: None,
-    };
-    format!("{}{REMAINING}{remaining}\n", head.text())
+/// Statement that entries of a record were removed: what is signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovalStatement {
+    /// Name under which the heads of the record are signed.
+    pub record: String,
+    /// Numbers up to the highest that was removed, and the root of the tree over them.
+    pub tree: TreeHead,
+    /// Time of the removal.
+    pub time: Timestamp,
+    /// SHA-256 of the note about the removal before; none on a node, which has one note.
+    pub previous: Option<Digest>,
+    /// Digest of the numbers that remain ([`remaining_numbers_digest`]).
+    pub remaining: Digest,
 }
 
-/// Returns the first line of the note of the record that signs as `name`.
-fn pruned_origin(name: &str) -> String {
-    format!("{name}{ORIGIN}")
+impl RemovalStatement {
+    /// Makes the text that is signed.
+    pub fn text(&self) -> String {
+        let head = RecordHead {
+            origin: format!("{}{ORIGIN}", self.record),
+            tree: self.tree,
+            time: self.time,
+            previous: self.previous,
+        };
+        format!("{}{REMAINING}{}\n", head.text(), self.remaining)
+    }
+}
+
+impl FromStr for RemovalStatement {
+    type Err = InvalidHead;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHead> {
+        let parse = || {
+            let (head, last_line) = text.strip_suffix('\n')?.rsplit_once('\n')?;
+            let head: RecordHead = format!("{head}\n").parse().ok()?;
+            Some(Self {
+                record: head.origin.strip_suffix(ORIGIN)?.to_owned(),
+                tree: head.tree,
+                time: head.time,
+                previous: head.previous,
+                remaining: last_line.strip_prefix(REMAINING)?.parse().ok()?,
+            })
+        };
+        parse().ok_or(InvalidHead)
+    }
+}
+
+/// Computes the digest of the numbers that remain, which are in ascending order.
+pub fn remaining_numbers_digest(numbers: &[i64]) -> Digest {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|seq| seq.to_be_bytes()).collect();
+    Digest::of(&bytes)
 }

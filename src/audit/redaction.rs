@@ -247,9 +247,14 @@ pub(super) fn redacting_events(
 /// redacted.
 pub(super) fn redacted_ranges(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<[i64; 2]>> {
     let text = row.get_ref(column)?.as_str().unwrap_or_default();
-    let detail: Json = serde_json::from_str(text).unwrap_or_default();
+    Ok(redacted_numbers(text))
+}
+
+/// Reads the ranges of numbers that an event says were redacted from its detail.
+pub fn redacted_numbers(detail: &str) -> Vec<[i64; 2]> {
+    let detail: Json = serde_json::from_str(detail).unwrap_or_default();
     // What is no list of ranges names nothing.
-    Ok(serde_json::from_value(detail["numbers"].clone()).unwrap_or_default())
+    serde_json::from_value(detail["numbers"].clone()).unwrap_or_default()
 }
 
 /// Numbers that were redacted by order, as the events have them.

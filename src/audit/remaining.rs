@@ -20,7 +20,7 @@ use super::columns::count;
 use super::leaf::LeafRun;
 use super::leaf_path::{LeafPath, PartLevels};
 use super::parts::{numbers_of, part_of};
-use super::pruned::PrunedEnd;
+use super::pruned::{PrunedEnd, remaining_numbers_digest};
 use super::redaction::redacting_events;
 use super::tree_rows::TreeReader;
 use crate::decision::digest::Digest;
@@ -92,7 +92,7 @@ impl RemainingEntries {
 
     /// Computes the digest that is signed.
     pub(super) fn digest(&self) -> Digest {
-        digest_of(&self.numbers)
+        remaining_numbers_digest(&self.numbers)
     }
 
     /// Writes the paths, and removes those of entries that do not remain any more.
@@ -139,12 +139,7 @@ fn numbers_in_table(connection: &Connection) -> rusqlite::Result<Vec<i64>> {
 
 /// Computes the digest of the numbers that have a path in the table.
 pub(super) fn remaining_digest(connection: &Connection) -> rusqlite::Result<Digest> {
-    Ok(digest_of(&numbers_in_table(connection)?))
-}
-
-fn digest_of(numbers: &[i64]) -> Digest {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|seq| seq.to_be_bytes()).collect();
-    Digest::of(&bytes)
+    Ok(remaining_numbers_digest(&numbers_in_table(connection)?))
 }
 
 /// State of an entry, as far as removals go.

@@ -34,6 +34,20 @@ pub struct SealEvidence {
     pub keys: Vec<NoteKey>,
     /// Heads that were exported.
     pub heads: Vec<OutsideHead>,
+    /// Keys that may have signed a removal beside that of the record, where there are no
+    /// `keys`: those of the other nodes of an archive.
+    pub removers: Vec<NoteKey>,
+}
+
+impl SealEvidence {
+    /// Reports whether a removal of entries of the record that signs as `record` may be
+    /// signed by `key`.
+    pub fn may_remove(&self, record: &str, key: &NoteKey) -> bool {
+        match self.keys.is_empty() {
+            true => key.name() == record || self.removers.contains(key),
+            false => self.keys.contains(key),
+        }
+    }
 }
 
 /// A head that was exported.
@@ -52,7 +66,9 @@ pub(super) enum SealFinding {
     Part(i64),
     #[error("{}: the table subtree has no root of these entries", part_text(*.0))]
     NoPart(i64),
-    #[error("{0}: these entries were removed, and no note of the key of the record says so")]
+    #[error(
+        "{0}: these entries were removed, and no note of the key of the record, or of one of --key, says so"
+    )]
     Pruned(u64),
     #[error(
         "{0}: the entries up to here that remain are not those that the note about the removal names"
@@ -191,7 +207,7 @@ impl<'a> SealCheck<'a> {
         }
         let heads = check.heads.make_contiguous();
         heads.sort_by_key(|head| head.tree.size);
-        check.pass_pruned(connection, &rows.origin, &evidence.keys, &mut report)?;
+        check.pass_pruned(connection, &rows.origin, evidence, &mut report)?;
         Ok(check)
     }
 
@@ -200,7 +216,7 @@ impl<'a> SealCheck<'a> {
         &mut self,
         connection: &Connection,
         origin: &str,
-        keys: &[NoteKey],
+        evidence: &SealEvidence,
         report: &mut impl FnMut(SealFinding),
     ) -> rusqlite::Result<()> {
         let pruned = PrunedEnd::read(connection)?;
@@ -246,7 +262,8 @@ impl<'a> SealCheck<'a> {
                 size: self.size,
                 root,
             });
-            let remaining = tree.and_then(|tree| note.remaining(&tree, origin, keys));
+            let is_known = |key: &NoteKey| evidence.may_remove(origin, key);
+            let remaining = tree.and_then(|tree| note.remaining(&tree, origin, is_known));
             let is_same = count(pruned.last) == self.size;
             match remaining.filter(|_| is_same) {
                 None => report(SealFinding::Pruned(count(pruned.last))),

@@ -114,8 +114,9 @@ pub(super) fn write_paths(connection: &Connection, pruned: i64, last: i64) -> ru
     Ok(())
 }
 
-/// Computes the hashes of a path; `None` if an entry is missing.
-fn path_bytes(leaves: &PartLeaves, size: i64) -> Option<Vec<u8>> {
+/// Computes the hashes of the path of the head of `size` entries from the leaves of its
+/// part; `None` if an entry is missing.
+pub(super) fn path_bytes(leaves: &PartLeaves, size: i64) -> Option<Vec<u8>> {
     let start = numbers_of(part_of(size)).start;
     let covered = count(size) % PART_SIZE;
     let levels = levels_before(covered).chain(levels_behind(covered));

@@ -26,7 +26,7 @@ use super::merkle::TreeHead;
 use super::note::{NoteSigner, SignedNote};
 use super::part_tree::{PartRoot, SequenceTree};
 use super::parts::{numbers_of, part_of};
-use super::pruned::{PrunedSeal, pruned_text};
+use super::pruned::{PrunedSeal, RemovalStatement};
 use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
 use crate::clock;
 use crate::decision::digest::Digest;
@@ -355,9 +355,15 @@ impl Sealer {
         remaining: Digest,
         now: Timestamp,
     ) -> PrunedSeal {
-        let text = pruned_text(self.signer.key().name(), tree, remaining, now);
+        let statement = RemovalStatement {
+            record: self.signer.key().name().to_owned(),
+            tree,
+            time: now,
+            previous: None,
+            remaining,
+        };
         PrunedSeal {
-            note: self.signer.sign(&text).to_string(),
+            note: self.signer.sign(&statement.text()).to_string(),
             vkey: self.signer.key().to_string(),
         }
     }

@@ -88,6 +88,16 @@ pub struct PartLeaves {
 }
 
 impl PartLeaves {
+    /// Makes those of a part of which nothing is known yet.
+    pub fn unknown(part: i64) -> Self {
+        let numbers = numbers_of(part);
+        let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
+        Self {
+            numbers,
+            leaves: vec![None; count],
+        }
+    }
+
     /// Returns the leaf of a number; `None` if it is in another part, or has no
     /// entry.
     pub fn get(&self, number: i64) -> Option<Digest> {
@@ -95,7 +105,8 @@ impl PartLeaves {
         self.leaves.get(place).copied().flatten()
     }
 
-    fn set(&mut self, number: i64, leaf: Option<Digest>) {
+    /// Sets the leaf of a number. One of another part is passed over.
+    pub fn set(&mut self, number: i64, leaf: Option<Digest>) {
         // Endings of a part's decisions may have numbers of later ones.
         if let Some(place) = number.checked_sub(self.numbers.start)
             && let Ok(place) = usize::try_from(place)
@@ -196,11 +207,7 @@ impl<'a> TreeReader<'a> {
     /// Those of SQLite.
     pub fn part(&self, part: i64) -> rusqlite::Result<PartLeaves> {
         let numbers = numbers_of(part);
-        let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
-        let mut leaves = PartLeaves {
-            numbers: numbers.clone(),
-            leaves: vec![None; count],
-        };
+        let mut leaves = PartLeaves::unknown(part);
         // One look at each table: all of a part together take some milliseconds.
         for sql in [DECISION_LEAVES, ENDING_LEAVES, EVENT_LEAVES, LATE_LEAVES] {
             self.add_leaves(sql, &numbers, &mut leaves)?;

@@ -4,6 +4,8 @@ mod archive;
 #[cfg(feature = "postgres")]
 mod archive_check;
 #[cfg(feature = "postgres")]
+mod archive_prune;
+#[cfg(feature = "postgres")]
 mod archive_source;
 mod arguments;
 mod bundle;
@@ -250,17 +252,21 @@ a report and instructions. `politesse audit verify FILE.zip --key KEY` checks it
 another machine. Decisions that no head covers yet are left out. FILE.zip must not be
 there yet.")]
     Bundle(BundleArguments),
-    /// Removes entries that are old.
+    /// Removes entries that are old; of the archive, months.
     #[command(after_help = "\
 Examples:
   politesse audit prune --before 400d
   politesse audit prune --before 400d --yes
+  politesse audit --archive prune --before 2026-01-01
 
 Without --yes the command says which entries would go. They go by parts of 8,192
 numbers, each when all of it is from before that time, and with them what they alone
 referred to. An event says who did it, and `verify` tells what was removed from what is
 missing. The proxy that runs does it bit by bit; without one the command does it itself.
-Each day by itself: audit.retention.")]
+Each day by itself: audit.retention.
+
+With --archive whole months (UTC) of all nodes go, each when all of it is from before
+that time. The key of this node signs which entries were removed.")]
     Prune(PruneArguments),
     /// Takes client and URL away from decisions; all proofs go on holding.
     #[command(after_help = "\
@@ -410,6 +416,11 @@ pub(super) fn audit(
         }
         #[cfg(feature = "postgres")]
         AuditCommand::Fetch { output } => archive_check::fetch(&archive.archive(settings)?, output),
+        #[cfg(feature = "postgres")]
+        AuditCommand::Prune(asked) if archive.is_asked() => {
+            let access = archive.access(settings)?;
+            archive_prune::prune(&archive.archive(settings)?, access, asked, settings)
+        }
         AuditCommand::Prune(asked) => prune::prune(asked, settings),
         AuditCommand::Redact(asked) => redact::redact(asked, settings),
         #[cfg(feature = "postgres")]
@@ -429,10 +440,9 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         AuditCommand::Bundle(_) => "bundle",
         AuditCommand::Key => "key",
         // What changes a record is done where it is written.
-        AuditCommand::Prune(_)
-        | AuditCommand::Redact(_)
-        | AuditCommand::Backup { .. }
-        | AuditCommand::Restore { .. } => {
+        #[cfg(not(feature = "postgres"))]
+        AuditCommand::Prune(_) => "prune",
+        AuditCommand::Redact(_) | AuditCommand::Backup { .. } | AuditCommand::Restore { .. } => {
             let text = "this is done at the node, to its record: leave --archive out";
             return Err(Usage::Arguments(text.to_owned()));
         }
@@ -447,7 +457,7 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         | AuditCommand::Verify(_)
         | AuditCommand::Head => return Ok(()),
         #[cfg(feature = "postgres")]
-        AuditCommand::Fetch { .. } => return Ok(()),
+        AuditCommand::Fetch { .. } | AuditCommand::Prune(_) => return Ok(()),
         #[cfg(feature = "postgres")]
         AuditCommand::Ship(_) => {
             let text = "a record is shipped where it is: leave --archive out, or say --to URL";

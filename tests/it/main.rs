@@ -21,6 +21,7 @@ mod archive_asked;
 mod archive_faults;
 mod archive_forked;
 mod archive_kill;
+mod archive_months;
 mod archive_pages;
 mod archive_verified;
 mod ask_first;

@@ -97,6 +97,7 @@ pub(super) fn outside(seal: &StoredSeal) -> SealEvidence {
             name: "head".to_owned(),
             note: seal.note.parse().unwrap(),
         }],
+        removers: Vec::new(),
     }
 }
 

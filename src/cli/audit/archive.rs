@@ -42,11 +42,25 @@ impl ArchiveArguments {
         self.archive.is_some()
     }
 
+    /// Returns how the archive is reached.
+    #[cfg(feature = "postgres")]
+    pub(super) fn access(&self, settings: &Settings) -> anyhow::Result<ArchiveAccess> {
+        let url = self.archive.as_deref().unwrap_or_default();
+        let mut options = settings.archive.clone();
+        if !url.is_empty() {
+            let wrong = |error| Usage::Arguments(format!("--archive: {error}"));
+            options.address = Some(url.parse().map_err(wrong)?);
+        }
+        Ok(ArchiveAccess::new(&options)?)
+    }
+
     /// Connects to the archive.
     #[cfg(feature = "postgres")]
     pub(super) fn archive(&self, settings: &Settings) -> anyhow::Result<ArchiveSource> {
-        let url = self.archive.as_deref().unwrap_or_default();
-        connect(url, self.node.clone(), settings)
+        let access = self.access(settings)?;
+        let runtime = runtime()?;
+        let reader = runtime.block_on(NodeRecordsReader::open(&access, access.timeout))?;
+        ArchiveSource::new(runtime, reader, self.node.clone())
     }
 
     /// Opens what is asked.
@@ -66,17 +80,4 @@ impl ArchiveArguments {
             None => DecisionSource::of_record(AuditReader::open(&settings.audit.path)?),
         }
     }
-}
-
-#[cfg(feature = "postgres")]
-fn connect(url: &str, node: Option<String>, settings: &Settings) -> anyhow::Result<ArchiveSource> {
-    let mut options = settings.archive.clone();
-    if !url.is_empty() {
-        let wrong = |error| Usage::Arguments(format!("--archive: {error}"));
-        options.address = Some(url.parse().map_err(wrong)?);
-    }
-    let access = ArchiveAccess::new(&options)?;
-    let runtime = runtime()?;
-    let reader = runtime.block_on(NodeRecordsReader::open(&access, access.timeout))?;
-    ArchiveSource::new(runtime, reader, node)
 }

@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use anyhow::Context as _;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::archive_source::ArchiveSource;
 use super::export::require_new;
 use super::rows::write_json;
 use super::verification::{RecordVerification, VerifyArguments, exit_of};
 use crate::archive::nodes::ArchiveNode;
+use crate::archive::reader::NodeRecordsReader;
+use crate::archive::removal_check::{NodeSealKey, RemovedRange};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::head::key_name;
 use crate::audit::seal_check::SealEvidence;
@@ -58,11 +60,13 @@ pub(super) fn verify(source: &ArchiveSource, asked: &VerifyArguments) -> anyhow:
     let filter = asked.filter(&evidence)?;
     let form = OutputForm::from(asked.json);
     let folder = TemporaryFolder::new()?;
+    let keys = source.ask(async |reader| reader.seal_keys().await)?;
     let mut exit = Exit::Done;
     for node in source.asked_nodes()? {
         let question = NodeQuestion {
             filter: &filter,
             evidence: &evidence,
+            keys: &keys,
             form,
         };
         let found = question.verify(source, &node, &folder.0.join(DATABASE));
@@ -80,6 +84,8 @@ pub(super) fn verify(source: &ArchiveSource, asked: &VerifyArguments) -> anyhow:
 struct NodeQuestion<'a> {
     filter: &'a DecisionFilter,
     evidence: &'a SealEvidence,
+    /// Keys of all nodes.
+    keys: &'a [NodeSealKey],
     form: OutputForm,
 }
 
@@ -90,24 +96,15 @@ impl NodeQuestion<'_> {
         node: &ArchiveNode,
         path: &Path,
     ) -> anyhow::Result<Exit> {
+        let evidence = self.evidence_of(node);
+        let question = async |reader: &NodeRecordsReader| {
+            reader.check_removals(node, self.keys, &evidence).await
+        };
+        let removals = source.ask(question)?;
         if self.form == OutputForm::Columns {
-            let title = format!(
-                "node {} (record {}), entries up to {} have arrived",
-                node.label, node.record, node.last
-            );
-            writeln!(io::stdout(), "{}", inert(&title))?;
+            print_about(node, &removals.ranges)?;
         }
         let copied = source.copy_node(node, path)?;
-        // Heads of other nodes may be in the same file.
-        let name = key_name(&node.record);
-        let is_own = |line: &str| line.lines().next() == Some(&name);
-        let evidence = SealEvidence {
-            keys: self.evidence.keys.clone(),
-            heads: (self.evidence.heads.iter())
-                .filter(|head| is_own(head.note.text()))
-                .cloned()
-                .collect(),
-        };
         let strays = match copied.strays {
             0 => None,
             strays => Some(format!(
@@ -117,14 +114,67 @@ impl NodeQuestion<'_> {
             )),
         };
         let verification = RecordVerification {
-            node: Some(node.label.to_string()),
-            known: strays.into_iter().collect(),
+            about: about(node, &removals.ranges),
+            known: removals.findings.into_iter().chain(strays).collect(),
             filter: self.filter,
             evidence: &evidence,
             form: self.form,
         };
         Ok(exit_of(&verification.print(copied.copy.reader())?))
     }
+
+    /// Returns what is known from outside of the record of a node.
+    fn evidence_of(&self, node: &ArchiveNode) -> SealEvidence {
+        // Heads of other nodes may be in the same file.
+        let name = key_name(&node.record);
+        let is_own = |line: &str| line.lines().next() == Some(&name);
+        SealEvidence {
+            keys: self.evidence.keys.clone(),
+            heads: (self.evidence.heads.iter())
+                .filter(|head| is_own(head.note.text()))
+                .cloned()
+                .collect(),
+            removers: self.keys.iter().map(|known| known.key.clone()).collect(),
+        }
+    }
+}
+
+/// Returns the first members of the JSON about a node.
+fn about(node: &ArchiveNode, removed: &[RemovedRange]) -> Map<String, Value> {
+    let range = |range: &RemovedRange| {
+        json!({
+            "first": range.first,
+            "last": range.last,
+            "time": range.time,
+            "signer": range.signer,
+        })
+    };
+    let removed: Vec<Value> = removed.iter().map(range).collect();
+    Map::from_iter([
+        ("node".to_owned(), Value::from(&*node.label)),
+        ("removed".to_owned(), Value::from(removed)),
+    ])
+}
+
+/// Prints whose record is verified, and what is not there by order.
+fn print_about(node: &ArchiveNode, removed: &[RemovedRange]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let title = format!(
+        "node {} (record {}), entries up to {} have arrived",
+        node.label, node.record, node.last
+    );
+    writeln!(out, "{}", inert(&title))?;
+    for range in removed {
+        let RemovedRange {
+            first,
+            last,
+            time,
+            signer,
+        } = range;
+        let line = format!("entries {first} to {last} were removed at {time}, signed by {signer}");
+        writeln!(out, "{}", inert(&line))?;
+    }
+    Ok(())
 }
 
 fn verify_fleet_heads(
@@ -189,12 +239,33 @@ pub(super) fn fetch(source: &ArchiveSource, folder: &Path) -> anyhow::Result<Exi
              audit --archive verify"
         ));
     }
+    warn_of_removal(source, node)?;
     let shown = path.display();
     print(&format!(
         "{shown}: entries up to {last} of the record {}\n  check it: politesse --set \
          'audit.store=\"sqlite:{shown}\"' audit verify\n",
         node.record
     ))
+}
+
+/// Tells of entries that are not in a record which is fetched, and whose removal another
+/// node has signed: by itself it does not know that key.
+fn warn_of_removal(source: &ArchiveSource, node: &ArchiveNode) -> anyhow::Result<()> {
+    let question = async |reader: &NodeRecordsReader| {
+        let keys = reader.seal_keys().await?;
+        let evidence = SealEvidence::default();
+        reader.check_removals(node, &keys, &evidence).await
+    };
+    let removals = source.ask(question)?;
+    if let Some(RemovedRange { last, signer, .. }) = removals.ranges.last()
+        && *signer != *node.label
+    {
+        print_notice(&format!(
+            "entries up to {last} were removed, which {signer} has signed: verify the record with \
+             the keys of both (--key)"
+        ));
+    }
+    Ok(())
 }
 
 /// Prints the newest head over all nodes, or that of the node that is asked about.

@@ -107,7 +107,16 @@ impl ArchiveSource {
         self.wait(self.reader.newest_head(self.node.as_deref()))
     }
 
-    fn wait<T>(
+    /// Puts a question to the archive, and waits for the answer.
+    pub(super) fn ask<T>(
+        &self,
+        question: impl AsyncFnOnce(&NodeRecordsReader) -> Result<T, ArchiveFailure>,
+    ) -> anyhow::Result<T> {
+        self.wait(question(&self.reader))
+    }
+
+    /// Waits for what is done with the archive.
+    pub(super) fn wait<T>(
         &self,
         question: impl Future<Output = Result<T, ArchiveFailure>>,
     ) -> anyhow::Result<T> {

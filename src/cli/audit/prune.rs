@@ -30,10 +30,10 @@ use crate::serve::archive::shipped_record;
 pub(crate) struct PruneArguments {
     /// What is from before goes: a time, a day, or how long ago (400d).
     #[arg(long, value_name = "TIME", value_parser = past_time)]
-    before: Timestamp,
+    pub(super) before: Timestamp,
     /// Removes; without it the entries are only told.
     #[arg(long)]
-    yes: bool,
+    pub(super) yes: bool,
 }
 
 /// Reads a time. One that is to come would remove all that there is: it is a slip.

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::arguments::DecisionArguments;
 use super::bundle::print_bundle;
@@ -78,7 +78,7 @@ pub(super) fn print_verification(
         Some(bundle) => print_bundle(bundle, &evidence.keys, form),
         None => {
             let verification = RecordVerification {
-                node: None,
+                about: Map::new(),
                 known: Vec::new(),
                 filter: &asked.filter(&evidence)?,
                 evidence: &evidence,
@@ -91,8 +91,8 @@ pub(super) fn print_verification(
 
 /// Verification of one record, as it is printed.
 pub(super) struct RecordVerification<'a> {
-    /// Node whose record it is, where there are several.
-    pub(super) node: Option<String>,
+    /// First members of the JSON: whose record it is, where there are several.
+    pub(super) about: Map<String, Value>,
     /// Mismatches that are known already.
     pub(super) known: Vec<String>,
     pub(super) filter: &'a DecisionFilter,
@@ -106,10 +106,11 @@ impl RecordVerification<'_> {
         let form = self.form;
         let mut out = BufWriter::new(io::stdout().lock());
         if form == OutputForm::Json {
-            let node = self.node.as_ref().map_or(String::new(), |node| {
-                format!("\"node\":{},", Value::from(node.as_str()))
-            });
-            write!(out, "{{{node}\"findings\":[")?;
+            out.write_all(b"{")?;
+            for (name, value) in &self.about {
+                write!(out, "{}:{value},", Value::from(name.as_str()))?;
+            }
+            out.write_all(b"\"findings\":[")?;
         }
         let mut separator = "";
         // A closed stdout is found out by the last line.

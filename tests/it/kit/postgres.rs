@@ -101,10 +101,27 @@ impl Postgres {
 
     /// Does what [`Postgres::sql`] does, where it may fail.
     pub(crate) async fn try_sql(&self, sql: &str) -> Result<Vec<String>, String> {
+        self.try_sql_in(ROLE, sql).await
+    }
+
+    /// Does what [`Postgres::sql`] does in a copy of the database, which it makes first.
+    /// Returns the address of the copy.
+    pub(crate) async fn changed(&self, name: &str, sql: &str) -> String {
+        self.sql(&format!(
+            "CREATE DATABASE {name} TEMPLATE {ROLE} OWNER {ROLE}"
+        ))
+        .await;
+        match self.try_sql_in(name, sql).await {
+            Ok(_) => self.url_of(name),
+            Err(error) => panic!("{sql}: {error}"),
+        }
+    }
+
+    async fn try_sql_in(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
         let mut psql = tokio::process::Command::new(program("psql"));
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres"])
             .args(["-h", "127.0.0.1", "-p", &self.address.port().to_string()])
-            .args(["-d", ROLE, "-c", sql])
+            .args(["-d", database, "-c", sql])
             .env("PGCONNECT_TIMEOUT", "5")
             .kill_on_drop(true);
         let output = psql.output().await.unwrap();

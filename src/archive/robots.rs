@@ -2,15 +2,18 @@
 //! versions. Put into a record in memory, which is asked as any other.
 //!
 //! Snapshots are shared by the nodes: which of them asked a site does not matter to
-//! what it said. Does not know how versions are told apart.
+//! what it said, unless one node is asked about. Does not know how versions are told
+//! apart.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::connection::ArchiveFailure;
 use super::excerpt::{file_digests, files, values};
+use super::nodes::{ArchiveNode, nodes_of};
 use super::question::origins_of;
 use super::reader::NodeRecordsReader;
 use super::tables::CopiedTable;
@@ -21,6 +24,30 @@ use crate::audit::robots_versions::SnapshotCount;
 
 /// Snapshots of a history at most.
 const SNAPSHOTS_MAX: usize = 100_000;
+
+/// Condition that a decision of the nodes `$2` rests on a snapshot `s`; null stands for
+/// all nodes. The origins of the host are `$3`.
+const OF_NODES: &str = "($2::int[] IS NULL OR s.id IN (SELECT d.snapshot FROM decision AS d \
+    WHERE d.origin = ANY($3) AND d.log = ANY($2)))";
+
+/// Owner of a robots.txt, and the node that is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct RobotsQuestion<'a> {
+    /// The owner.
+    pub owner: &'a RobotsOwner,
+    /// Name of the node; absent: all.
+    pub node: Option<&'a str>,
+}
+
+/// Snapshots that a question is about, in the numbers of the archive.
+struct ChosenSnapshots {
+    /// Origins that have them.
+    origins: Vec<String>,
+    /// Nodes whose decisions rest on them; absent: all.
+    logs: Option<Vec<i32>>,
+    /// Origins of their host.
+    of_host: Vec<i64>,
+}
 
 /// Versions of a robots.txt, with the decisions that rest on them.
 #[derive(Debug)]
@@ -33,37 +60,39 @@ pub struct ArchiveHistory {
 
 impl NodeRecordsReader {
     /// Makes a record in memory that has what was in force at `at` at each origin of
-    /// `owner`, and the first snapshot of each.
+    /// the owner, and the first snapshot of each.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`].
     pub async fn robots_at(
         &self,
-        owner: &RobotsOwner,
+        question: &RobotsQuestion<'_>,
         at: Timestamp,
     ) -> Result<RecordCopy, ArchiveFailure> {
-        let origins = self.origins(owner).await?;
+        let chosen = self.chosen(question).await?;
         let table = CopiedTable::values("snapshot");
         let columns = table.select("s");
         let mut tables = Vec::new();
         for (condition, order) in [
-            ("s.fetched_us <= $2", "DESC"),
-            ("$2::bigint IS NOT NULL", "ASC"),
+            ("s.fetched_us <= $4", "DESC"),
+            ("$4::bigint IS NOT NULL", "ASC"),
         ] {
             let sql = format!(
                 "SELECT DISTINCT ON (s.origin, lower(s.token COLLATE \"C\")) {columns} \
-                 FROM snapshot AS s WHERE s.origin = ANY($1) AND {condition} \
+                 FROM snapshot AS s WHERE s.origin = ANY($1) AND {OF_NODES} AND {condition} \
                  ORDER BY s.origin, lower(s.token COLLATE \"C\"), s.fetched_us {order}, s.id {order}"
             );
             let at_us = at.as_microsecond();
-            let rows = self.session.query(&sql, &[&origins, &at_us]).await?;
+            let values: [&(dyn ToSql + Sync); 4] =
+                [&chosen.origins, &chosen.logs, &chosen.of_host, &at_us];
+            let rows = self.session.query(&sql, &values).await?;
             tables.push(table.rows(&rows, 0));
         }
         self.robots_copy(tables).await
     }
 
-    /// Makes a record in memory that has all snapshots of `owner`, and counts the
+    /// Makes a record in memory that has all snapshots of the owner, and counts the
     /// decisions that rest on them.
     ///
     /// # Errors
@@ -71,28 +100,29 @@ impl NodeRecordsReader {
     /// [`ArchiveFailure`]; [`ArchiveFailure::TooManySums`].
     pub async fn robots_history(
         &self,
-        owner: &RobotsOwner,
+        question: &RobotsQuestion<'_>,
     ) -> Result<ArchiveHistory, ArchiveFailure> {
-        let origins = self.origins(owner).await?;
+        let chosen = self.chosen(question).await?;
         let table = CopiedTable::values("snapshot");
         let columns = table.select("s");
         let sql = format!(
-            "SELECT {columns} FROM snapshot AS s WHERE s.origin = ANY($1) LIMIT {}",
+            "SELECT {columns} FROM snapshot AS s WHERE s.origin = ANY($1) AND {OF_NODES} LIMIT {}",
             SNAPSHOTS_MAX + 1
         );
-        let rows = self.session.query(&sql, &[&origins]).await?;
-        let host = match owner {
-            RobotsOwner::Host(host) => normal_host(host),
-            RobotsOwner::Origin(origin) => origin.host().to_string(),
-        };
-        let of_host = origins_of(&self.session, &[&host]).await?;
+        let ChosenSnapshots {
+            origins,
+            logs,
+            of_host,
+        } = &chosen;
+        let rows = self.session.query(&sql, &[origins, logs, of_host]).await?;
         let sql = format!(
             "SELECT d.snapshot, d.ruling, count(*) FROM decision AS d \
-             WHERE d.origin = ANY($1) AND d.snapshot IS NOT NULL GROUP BY 1, 2 LIMIT {}",
+             WHERE d.origin = ANY($1) AND ($2::int[] IS NULL OR d.log = ANY($2)) \
+             AND d.snapshot IS NOT NULL GROUP BY 1, 2 LIMIT {}",
             SNAPSHOTS_MAX + 1
         );
         // Cut off, a history would be a wrong one.
-        let counted = self.session.query(&sql, &[&of_host]).await?;
+        let counted = self.session.query(&sql, &[of_host, logs]).await?;
         if SNAPSHOTS_MAX < rows.len().max(counted.len()) {
             return Err(ArchiveFailure::TooManySums(SNAPSHOTS_MAX));
         }
@@ -108,6 +138,24 @@ impl NodeRecordsReader {
         Ok(ArchiveHistory {
             copy: self.robots_copy(tables).await?,
             counts,
+        })
+    }
+
+    /// Looks up what a question names.
+    async fn chosen(
+        &self,
+        question: &RobotsQuestion<'_>,
+    ) -> Result<ChosenSnapshots, ArchiveFailure> {
+        let host = match question.owner {
+            RobotsOwner::Host(host) => normal_host(host),
+            RobotsOwner::Origin(origin) => origin.host().to_string(),
+        };
+        let nodes = nodes_of(&self.session).await?;
+        let named = question.node.map(|name| ArchiveNode::named(&nodes, name));
+        Ok(ChosenSnapshots {
+            origins: self.origins(question.owner).await?,
+            logs: named.transpose()?,
+            of_host: origins_of(&self.session, &[&host]).await?,
         })
     }
 

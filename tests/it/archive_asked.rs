@@ -3,10 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::ChildStdout;
 
 use crate::kit::archive_fleet::{Fleet, NODES, ROBOTS, lines, sorted};
-use crate::kit::run;
+use crate::kit::client::get_as;
+use crate::kit::program::politesse;
+use crate::kit::{run, soon};
 
 /// Filters, each with arguments that are the same for a record and for the archive.
 const FILTERS: [&[&str]; 18] = [
@@ -244,6 +250,69 @@ fn the_robots_txt_of_the_archive_is_that_of_its_nodes() {
             .iter()
             .flat_map(|version| version["decided"].as_array().unwrap());
         assert_eq!(added(decided.cloned(), &keys), added(own, &keys));
+    });
+}
+
+#[test]
+fn the_robots_txt_of_one_node_is_what_its_own_record_has() {
+    run(async {
+        let fleet = Fleet::shipped().await;
+        let history = ["robots", "o.test", "--history", "--json"];
+        for (number, node) in NODES.into_iter().enumerate() {
+            let asked = [&["--node", node][..], &history].concat();
+            let own = lines(&fleet.of_node(number, &history).await);
+            assert_eq!(lines(&fleet.archive(&asked).await), own, "{node}");
+        }
+        // A node that never asked the site.
+        let gone = "UPDATE decision SET snapshot = NULL WHERE log = (SELECT log FROM node WHERE name = 'south')";
+        fleet.postgres.sql(gone).await;
+        let file = ["--node", "south", "robots", "o.test"];
+        let file = fleet.archive(&file).await;
+        assert_eq!(file.code, Some(1), "{file:?}");
+        let file = fleet.archive(&["--node", "west", "robots", "o.test"]).await;
+        assert_eq!(file.stdout.as_bytes(), ROBOTS);
+        let unknown = fleet.archive(&["--node", "east", "robots", "o.test"]).await;
+        assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    });
+}
+
+#[test]
+fn tail_shows_decisions_of_all_nodes_as_they_arrive() {
+    run(async {
+        let mut fleet = Fleet::shipped().await;
+        let tail = |arguments: &[&str]| {
+            let mut command = politesse(fleet.places[0].folder());
+            command.args(["audit", "--archive"]).args(arguments);
+            command.args(["tail", "--verdict", "disallow", "--limit", "1", "--json"]);
+            let mut tail = command
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
+            let shown = BufReader::new(tail.stdout.take().unwrap()).lines();
+            (tail, shown)
+        };
+        let (_all, mut all) = tail(&[]);
+        let (_one, mut one) = tail(&["--node", "north"]);
+        let next = async |shown: &mut Lines<BufReader<ChildStdout>>| -> Value {
+            let line = soon("decision", shown.next_line()).await;
+            serde_json::from_str(&line.unwrap().unwrap()).unwrap()
+        };
+        // The newest of those before, by which both are known to look.
+        assert_eq!(next(&mut all).await["node"], "west");
+        assert_eq!(next(&mut one).await["node"], "north");
+        let south = fleet.places.remove(1).start().await;
+        get_as(&south, "TwoBot", "http://o.test/yes").await;
+        get_as(&south, "TwoBot", "http://o.test/no/from-south").await;
+        let shown = next(&mut all).await;
+        assert_eq!(shown["node"], "south");
+        assert_eq!(shown["url"], "http://o.test/no/from-south");
+        let north = fleet.places.remove(0).start().await;
+        get_as(&north, "TwoBot", "http://o.test/no/from-north").await;
+        for shown in [&mut all, &mut one] {
+            let shown = next(shown).await;
+            assert_eq!(shown["url"], "http://o.test/no/from-north");
+        }
     });
 }
 

@@ -19,6 +19,7 @@ use crate::archive::fleet_check::FleetCheck;
 use crate::archive::node_copy::NodeCopy;
 use crate::archive::nodes::ArchiveNode;
 use crate::archive::reader::{ArchiveBounds, NodeRecordsReader};
+use crate::archive::robots::RobotsQuestion;
 use crate::audit::Direction;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::record_copy::RecordCopy;
@@ -251,16 +252,24 @@ impl ArchiveSource {
         owner: &RobotsOwner,
         at: Timestamp,
     ) -> anyhow::Result<RecordCopy> {
-        self.wait(self.reader.robots_at(owner, at))
+        self.wait(self.reader.robots_at(&self.robots_question(owner), at))
     }
 
     /// Returns all versions of the robots.txt of `owner`.
     pub(super) fn robots_history(&self, owner: &RobotsOwner) -> anyhow::Result<RobotsCopy> {
-        let history = self.wait(self.reader.robots_history(owner))?;
+        let question = self.robots_question(owner);
+        let history = self.wait(self.reader.robots_history(&question))?;
         Ok(RobotsCopy {
             versions: counted_versions(history.copy.reader(), owner, &history.counts)?,
             copy: history.copy,
         })
+    }
+
+    fn robots_question<'a>(&'a self, owner: &'a RobotsOwner) -> RobotsQuestion<'a> {
+        RobotsQuestion {
+            owner,
+            node: self.node.as_deref(),
+        }
     }
 
     /// Returns the id of the record that a decision is in.

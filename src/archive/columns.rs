@@ -3,14 +3,16 @@
 //! SQLite and PostgreSQL have the same three types here: whole numbers, texts, bytes. A
 //! text that may hold a zero byte, which PostgreSQL has in no text, is `bytea` there.
 
+use std::collections::HashMap;
 use std::error::Error;
 
 use bytes::BytesMut;
 use rusqlite::types::Value;
-use tokio_postgres::Transaction;
+use tokio_postgres::Client;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::connection::ArchiveFailure;
+use crate::audit::entry_tables::{ENTRY_TABLES, RecordTable, value_tables};
 use crate::audit::entry_window::NewValue;
 
 /// Value of a column.
@@ -45,20 +47,45 @@ impl ToSql for Cell {
     to_sql_checked!();
 }
 
-/// Returns the types of columns, as the database has them.
-///
-/// # Errors
-///
-/// [`ArchiveFailure::Query`].
-pub(super) async fn column_types(
-    transaction: &Transaction<'_>,
-    table: &str,
-    columns: &str,
-) -> Result<Vec<Type>, ArchiveFailure> {
-    let select = format!("SELECT {columns} FROM {table}");
-    let statement = transaction.prepare(&select).await?;
-    let types = statement.columns().iter();
-    Ok(types.map(|column| column.type_().clone()).collect())
+/// Columns of all tables that are written to, with their types as the database has them:
+/// looked up once for each connection.
+#[derive(Debug, Default)]
+pub(super) struct ColumnTypes(HashMap<&'static str, Vec<Type>>);
+
+impl ColumnTypes {
+    /// Looks them up.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure::Query`].
+    pub(super) async fn read(client: &Client) -> Result<Self, ArchiveFailure> {
+        let entries = ENTRY_TABLES.map(|table| (table.name, entry_columns(table)));
+        let values = value_tables().map(|table| (table.name, table.columns.join(", ")));
+        let mut types = HashMap::new();
+        for (table, columns) in entries.into_iter().chain(values) {
+            let select = format!("SELECT {columns} FROM {table}");
+            let statement = client.prepare(&select).await?;
+            let columns = statement.columns().iter();
+            let of_table = columns.map(|column| column.type_().clone()).collect();
+            types.insert(table, of_table);
+        }
+        Ok(Self(types))
+    }
+
+    /// Returns the types of the columns that are written of a table.
+    pub(super) fn of(&self, table: &str) -> &[Type] {
+        self.0.get(table).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Returns the columns of a table of entries, that of the node first.
+pub(super) fn entry_columns(table: &RecordTable) -> String {
+    let names = table.columns.iter().map(|column| column.name);
+    ["log"]
+        .into_iter()
+        .chain(names)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns values in the order of their digests, which is that of all nodes: two that

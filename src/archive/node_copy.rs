@@ -5,7 +5,10 @@
 //! not at all. Does not know what the record says.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::path::Path;
+
+use rusqlite::types::Value;
 
 use tokio_postgres::Row;
 
@@ -14,7 +17,9 @@ use super::excerpt::{file_digests, files, references, values};
 use super::nodes::ArchiveNode;
 use super::reader::NodeRecordsReader;
 use super::tables::{CopiedTable, value};
-use crate::audit::entry_tables::{ENTRY_TABLES, RecordTable, value_tables};
+use crate::audit::entry_tables::{ENTRY_TABLES, RecordTable, SEAL_ENTRIES, value_tables};
+use crate::audit::head::RecordHead;
+use crate::audit::note::SignedNote;
 use crate::audit::record_copy::{RecordCopy, TableRows};
 
 /// Rows that are read at a time.
@@ -38,6 +43,33 @@ SELECT (SELECT count(*) FROM decision WHERE log = $1 AND seq > $2)
      + (SELECT count(*) FROM ending WHERE log = $1 AND seq > $2)
      + (SELECT count(*) FROM event WHERE log = $1 AND seq > $2)";
 
+/// Condition that the number of an entry `t` is not noted as lost: one that had arrived
+/// before its node lost it is none of the record any more.
+const NOT_LOST: &str = "NOT EXISTS (SELECT FROM lost_range AS l WHERE l.log = t.log \
+    AND l.first <= t.{number} AND t.{number} <= l.last)";
+
+/// Entries that had arrived, and that their node has noted as lost.
+const SUPERSEDED: &str = "
+SELECT count(*), min(t.seq), max(t.seq) FROM lost_range AS l
+JOIN (SELECT log, seq FROM decision UNION ALL SELECT log, seq FROM ending
+      UNION ALL SELECT log, seq FROM event) AS t
+ON t.log = l.log AND l.first <= t.seq AND t.seq <= l.last
+WHERE l.log = $1";
+
+/// Ranges that are lost, and when that was noted.
+const LOST: &str = "SELECT first, last, time_us FROM lost_range WHERE log = $1";
+
+/// Entries that had arrived before their node lost them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SupersededEntries {
+    /// How many there are.
+    pub count: i64,
+    /// Lowest number.
+    pub first: i64,
+    /// Highest number.
+    pub last: i64,
+}
+
 /// Copy of the record of a node.
 #[derive(Debug)]
 pub struct NodeCopy {
@@ -47,6 +79,8 @@ pub struct NodeCopy {
     pub last: u64,
     /// Entries with higher numbers, which nobody has shipped.
     pub strays: u64,
+    /// Entries that are not in the copy, since the node has lost them.
+    pub superseded: Option<SupersededEntries>,
 }
 
 impl NodeRecordsReader {
@@ -66,9 +100,18 @@ impl NodeRecordsReader {
         let made = self.fill(node, &copy).await;
         // Nothing was written: whether it ends well does not matter.
         self.session.order("ROLLBACK").await?;
-        let NodeEnd { last, strays } = made?;
+        let NodeEnd {
+            last,
+            strays,
+            superseded,
+        } = made?;
         copy.finish(&node.record, last)?;
-        Ok(NodeCopy { copy, last, strays })
+        Ok(NodeCopy {
+            copy,
+            last,
+            strays,
+            superseded,
+        })
     }
 
     async fn fill(&self, node: &ArchiveNode, copy: &RecordCopy) -> Result<NodeEnd, ArchiveFailure> {
@@ -83,10 +126,12 @@ impl NodeRecordsReader {
         copy.add(&record_rows(row))?;
         let removed = self.session.query(REMOVED, &[&node.log]).await?;
         copy.add(&pruned_table().rows(&removed, 0))?;
+        let lost = self.session.query(LOST, &[&node.log]).await?;
         let mut filling = RecordFilling {
             reader: self,
             copy,
             log: node.log,
+            lost: lost.iter().map(LostNumbers::read).collect(),
             known: HashMap::new(),
             files: HashSet::new(),
         };
@@ -97,9 +142,22 @@ impl NodeRecordsReader {
         // A record may grow while it is read; what is shipped here comes with its end.
         let counted = self.session.query(STRAY, &[&node.log, &last]).await?;
         let strays = counted.first().map_or(0, |row| row.get::<_, i64>(0));
+        // Reads all entries: only where any can be.
+        let superseded = match lost.is_empty() {
+            true => Vec::new(),
+            false => self.session.query(SUPERSEDED, &[&node.log]).await?,
+        };
+        let entries = |row: &Row| {
+            Some(SupersededEntries {
+                count: row.get(0),
+                first: row.get::<_, Option<i64>>(1)?,
+                last: row.get::<_, Option<i64>>(2)?,
+            })
+        };
         Ok(NodeEnd {
             last: last.cast_unsigned(),
             strays: strays.cast_unsigned(),
+            superseded: superseded.first().and_then(entries),
         })
     }
 }
@@ -108,6 +166,36 @@ impl NodeRecordsReader {
 struct NodeEnd {
     last: u64,
     strays: u64,
+    superseded: Option<SupersededEntries>,
+}
+
+/// Numbers that are lost.
+struct LostNumbers {
+    numbers: RangeInclusive<i64>,
+    time_us: i64,
+}
+
+impl LostNumbers {
+    fn read(row: &Row) -> Self {
+        Self {
+            numbers: row.get(0)..=row.get(1),
+            time_us: row.get(2),
+        }
+    }
+
+    /// Reports whether a row of `seal` has a head of entries that were lost after it.
+    fn supersede(&self, head: &[Value]) -> bool {
+        let [Value::Integer(size), Value::Text(note), ..] = head else {
+            return false;
+        };
+        let note = note.parse::<SignedNote>();
+        let head = note
+            .ok()
+            .and_then(|note| note.text().parse::<RecordHead>().ok());
+        // A head that covers the numbers as lost ones was made later.
+        let is_earlier = head.is_some_and(|head| head.time.as_microsecond() < self.time_us);
+        self.numbers.contains(size) && is_earlier
+    }
 }
 
 /// Returns the row of `record`.
@@ -137,6 +225,7 @@ struct RecordFilling<'a> {
     reader: &'a NodeRecordsReader,
     copy: &'a RecordCopy,
     log: i32,
+    lost: Vec<LostNumbers>,
     /// Dictionary values that the copy has.
     known: HashMap<&'static str, HashSet<i64>>,
     /// Files that the copy has.
@@ -150,8 +239,12 @@ impl RecordFilling<'_> {
         let copied = CopiedTable::entries(table);
         let columns = copied.select("t");
         let key = copied.columns.first().copied().unwrap_or_default();
+        let condition = match table.name {
+            "decision" | "ending" | "event" => NOT_LOST.replace("{number}", "seq"),
+            _ => "true".to_owned(),
+        };
         let sql = format!(
-            "SELECT {columns} FROM {} AS t WHERE t.log = $1 AND t.{key} > $2 \
+            "SELECT {columns} FROM {} AS t WHERE t.log = $1 AND t.{key} > $2 AND {condition} \
              ORDER BY t.{key} LIMIT {ROWS}",
             table.name
         );
@@ -167,7 +260,13 @@ impl RecordFilling<'_> {
             };
             after = last.get(0);
             // Values before what refers to them, as the record was written.
-            let rows = copied.rows(&rows, 0);
+            let mut rows = copied.rows(&rows, 0);
+            // Heads over entries that the node lost are none of its chain any more.
+            if table.name == SEAL_ENTRIES.name {
+                let is_superseded =
+                    |head: &[Value]| self.lost.iter().any(|lost| lost.supersede(head));
+                rows.rows.retain(|head| !is_superseded(head));
+            }
             for dictionary in value_tables() {
                 let ids: BTreeSet<i64> = references(&rows, table, dictionary.name).collect();
                 self.add_values(dictionary.name, ids).await?;

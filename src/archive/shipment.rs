@@ -13,17 +13,19 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
-use super::columns::{Cell, column_types, in_common_order};
+use super::columns::{Cell, ColumnTypes, entry_columns, in_common_order};
 use super::connection::{ArchiveAccess, ArchiveFailure};
 use super::month::Month;
 use super::redaction;
 use crate::audit::copy_end::{CopiedEntry, CopyEnd};
 use crate::audit::entry_tables::{
-    DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, RecordTable, ValueTable, value_tables,
+    DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, LOST_ENTRIES, RecordTable, SUBTREE_ENTRIES,
+    ValueTable, value_tables,
 };
 use crate::audit::entry_window::{
     CopyPosition, EntryWindow, KnownValues, NewFile, NewValue, RecordDescription, RemovedEntries,
 };
+use crate::audit::parts::part_of;
 
 /// Dictionary values that are remembered: with more, all are looked up anew.
 const KNOWN_MAX: usize = 200_000;
@@ -71,6 +73,9 @@ UPDATE node SET last = $2, last_us = greatest(last_us, $3), shipped_at = now() W
 const NOTE_REMOVED: &str = "
 INSERT INTO removal (log, last, time_us, note, vkey) VALUES ($1, $2, $3, $4, $5)";
 
+/// Roots of parts that are not as they were, since entries in them are lost.
+const FORGET_ROOTS: &str = "DELETE FROM subtree WHERE log = $1 AND $2 <= part";
+
 /// Node of the archive, and how far its record is there.
 #[derive(Debug)]
 pub(super) struct ShippedNode {
@@ -84,6 +89,7 @@ pub(super) struct ShippedNode {
     removals: i64,
     /// Months whose partitions are there.
     months: HashSet<Month>,
+    types: Arc<ColumnTypes>,
 }
 
 impl ShippedNode {
@@ -107,8 +113,13 @@ impl ShippedNode {
             before_last,
             digest,
         } = record;
-        let values: [&(dyn ToSql + Sync); 6] = [id, &name, begun_us, before, before_last, digest];
-        client.execute(ADD_NODE, &values).await.map_err(failed)?;
+        let is_known = client.query_opt(FIND_NODE, &[id]).await.map_err(failed)?;
+        if is_known.is_none() {
+            // Only then: each try takes a number of the nodes.
+            let values: [&(dyn ToSql + Sync); 6] =
+                [id, &name, begun_us, before, before_last, digest];
+            client.execute(ADD_NODE, &values).await.map_err(failed)?;
+        }
         let row = client.query_one(FIND_NODE, &[id]).await.map_err(failed)?;
         Ok(Self {
             log: row.get(0),
@@ -120,6 +131,7 @@ impl ShippedNode {
             removals: row.get(2),
             known: Arc::default(),
             months: HashSet::new(),
+            types: Arc::new(ColumnTypes::read(client).await?),
         })
     }
 
@@ -166,6 +178,7 @@ impl ShippedNode {
         let mut shipment = Shipment {
             transaction,
             log: self.log,
+            types: Arc::clone(&self.types),
             ids: BTreeMap::new(),
         };
         shipment.lock(self, &window).await?;
@@ -176,9 +189,17 @@ impl ShippedNode {
             shipment.write_values(table, values).await?;
         }
         let new_months = shipment.make_partitions(&window, &self.months).await?;
+        let mut position = window.position_behind(self.position);
         for table in ENTRY_TABLES {
             let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
-            shipment.copy(table, rows, &self.known).await?;
+            match table.name {
+                name if name == LOST_ENTRIES.name => {
+                    let part = shipment.add_lost(rows, self.position.last).await?;
+                    position.part = part.map_or(position.part, |part| part - 1);
+                }
+                name if name == SUBTREE_ENTRIES.name => shipment.add_roots(rows).await?,
+                _ => shipment.copy(table, rows, &self.known).await?,
+            }
         }
         if let Some(removed) = &window.removed {
             shipment.note_removed(removed).await?;
@@ -192,7 +213,7 @@ impl ShippedNode {
         shipment.transaction.commit().await?;
         self.months.extend(new_months);
         self.remember(ids, is_redacted);
-        self.position = window.position_behind(self.position);
+        self.position = position;
         Ok(())
     }
 
@@ -214,6 +235,7 @@ impl ShippedNode {
 struct Shipment<'a> {
     transaction: Transaction<'a>,
     log: i32,
+    types: Arc<ColumnTypes>,
     /// Numbers of the values that came with the window, by dictionary and by number in
     /// the record.
     ids: BTreeMap<(&'static str, i64), i64>,
@@ -291,9 +313,8 @@ impl Shipment<'_> {
         lists: &[Vec<Cell>],
     ) -> Result<(), ArchiveFailure> {
         let (name, columns) = (table.name, table.columns.join(", "));
-        let types = column_types(&self.transaction, name, &columns).await?;
         let place = |(place, kind): (usize, &Type)| format!("${place}::{}[]", kind.name());
-        let places: Vec<_> = (1..).zip(&types).map(place).collect();
+        let places: Vec<_> = (1..).zip(self.types.of(name)).map(place).collect();
         let insert = format!(
             "INSERT INTO {name} ({columns}) SELECT * FROM unnest({})
              ON CONFLICT (sha256) DO NOTHING",
@@ -344,12 +365,11 @@ impl Shipment<'_> {
             return Ok(());
         }
         // COPY sends all rows without waiting for an answer to each.
-        let names: Vec<_> = table.columns.iter().map(|column| column.name).collect();
-        let columns = format!("log, {}", names.join(", "));
-        let types = column_types(&self.transaction, table.name, &columns).await?;
+        let columns = entry_columns(table);
         let order = format!("COPY {} ({columns}) FROM STDIN BINARY", table.name);
         let sink = self.transaction.copy_in(&order).await?;
-        let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
+        let types = self.types.of(table.name);
+        let mut writer = pin!(BinaryCopyInWriter::new(sink, types));
         let log = Cell(Value::Integer(self.log.into()));
         for row in rows {
             let cells = row.iter().zip(table.columns).map(|(value, column)| {
@@ -384,6 +404,67 @@ impl Shipment<'_> {
         let found = self.ids.get(&key).or_else(|| known.get(&key));
         let number = found.ok_or(ArchiveFailure::Unsound { dictionary, id })?;
         Ok(Cell(Value::Integer(*number)))
+    }
+
+    /// Adds ranges of numbers that are lost, of which the archive has those that go on
+    /// from the window before. Returns the first part whose root is another one now, if
+    /// entries are lost that have arrived: up to `arrived`.
+    async fn add_lost(
+        &self,
+        rows: &[Vec<Value>],
+        arrived: i64,
+    ) -> Result<Option<i64>, ArchiveFailure> {
+        let mut changed = None;
+        for row in rows {
+            // A long range is in every window that it touches.
+            let added = self.add_row(&LOST_ENTRIES, row, "DO NOTHING").await?;
+            if let Some(Value::Integer(first)) = row.first()
+                && 0 < added
+                && *first <= arrived
+            {
+                let part = part_of(*first);
+                self.transaction
+                    .execute(FORGET_ROOTS, &[&self.log, &part])
+                    .await?;
+                changed = Some(changed.map_or(part, |earlier: i64| earlier.min(part)));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Adds the roots of parts, in place of those that are not right any more.
+    async fn add_roots(&self, rows: &[Vec<Value>]) -> Result<(), ArchiveFailure> {
+        for row in rows {
+            let replace = "(log, part) DO UPDATE SET hash = excluded.hash";
+            self.add_row(&SUBTREE_ENTRIES, row, replace).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds a row, and does as `conflict` says if it is there. Returns how many were
+    /// written.
+    async fn add_row(
+        &self,
+        table: &RecordTable,
+        row: &[Value],
+        conflict: &str,
+    ) -> Result<u64, ArchiveFailure> {
+        let places: Vec<_> = (1..=row.len() + 1)
+            .map(|place| format!("${place}"))
+            .collect();
+        let sql = format!(
+            "INSERT INTO {} ({}) VALUES ({}) ON CONFLICT {conflict}",
+            table.name,
+            entry_columns(table),
+            places.join(", ")
+        );
+        let cells: Vec<Cell> = [Value::Integer(self.log.into())]
+            .iter()
+            .chain(row)
+            .map(|value| Cell(value.clone()))
+            .collect();
+        let values: Vec<&(dyn ToSql + Sync)> = cells.iter().map(|cell| cell as _).collect();
+        Ok(self.transaction.execute(&sql, &values).await?)
     }
 
     async fn note_removed(&self, removed: &RemovedEntries) -> Result<(), ArchiveFailure> {

@@ -295,7 +295,9 @@ impl<'a> WindowReader<'a> {
             &select(&PATH_ENTRIES, by_number),
             params![first, last],
         )?;
-        let by_first = "WHERE ?1 <= first AND first <= ?2 ORDER BY first";
+        // Also one that began before: the copy may have had entries that the record has
+        // lost since (a backup in its place, a power failure).
+        let by_first = "WHERE ?1 <= last AND first <= ?2 ORDER BY first";
         self.add(
             &LOST_ENTRIES,
             &select(&LOST_ENTRIES, by_first),

@@ -23,6 +23,7 @@ mod archive_forked;
 mod archive_kill;
 mod archive_months;
 mod archive_pages;
+mod archive_restored;
 mod archive_verified;
 mod ask_first;
 mod audit;

@@ -17,6 +17,7 @@ use super::archive_source::ArchiveSource;
 use super::export::require_new;
 use super::rows::write_json;
 use super::verification::{RecordVerification, VerifyArguments, exit_of};
+use crate::archive::node_copy::SupersededEntries;
 use crate::archive::nodes::ArchiveNode;
 use crate::archive::reader::NodeRecordsReader;
 use crate::archive::removal_check::{NodeSealKey, RemovedRange};
@@ -105,6 +106,9 @@ impl NodeQuestion<'_> {
             print_about(node, &removals.ranges)?;
         }
         let copied = source.copy_node(node, path)?;
+        if let (OutputForm::Columns, Some(superseded)) = (self.form, copied.superseded) {
+            print_superseded(superseded)?;
+        }
         let strays = match copied.strays {
             0 => None,
             strays => Some(format!(
@@ -114,7 +118,7 @@ impl NodeQuestion<'_> {
             )),
         };
         let verification = RecordVerification {
-            about: about(node, &removals.ranges),
+            about: about(node, &removals.ranges, copied.superseded),
             known: removals.findings.into_iter().chain(strays).collect(),
             filter: self.filter,
             evidence: &evidence,
@@ -140,7 +144,11 @@ impl NodeQuestion<'_> {
 }
 
 /// Returns the first members of the JSON about a node.
-fn about(node: &ArchiveNode, removed: &[RemovedRange]) -> Map<String, Value> {
+fn about(
+    node: &ArchiveNode,
+    removed: &[RemovedRange],
+    superseded: Option<SupersededEntries>,
+) -> Map<String, Value> {
     let range = |range: &RemovedRange| {
         json!({
             "first": range.first,
@@ -150,10 +158,30 @@ fn about(node: &ArchiveNode, removed: &[RemovedRange]) -> Map<String, Value> {
         })
     };
     let removed: Vec<Value> = removed.iter().map(range).collect();
+    let superseded = superseded.map(|entries| {
+        json!({
+            "count": entries.count,
+            "first": entries.first,
+            "last": entries.last,
+        })
+    });
     Map::from_iter([
         ("node".to_owned(), Value::from(&*node.label)),
         ("removed".to_owned(), Value::from(removed)),
+        ("superseded".to_owned(), json!(superseded)),
     ])
+}
+
+/// Prints that entries are not verified, since they are none of the record any more.
+fn print_superseded(entries: SupersededEntries) -> anyhow::Result<()> {
+    let SupersededEntries { count, first, last } = entries;
+    writeln!(
+        io::stdout(),
+        "{count} entries from {first} to {last} had arrived before the node lost them (a backup in \
+         the place of its record, or a power failure); its record notes these numbers as lost, and \
+         what is here of them is not part of it"
+    )?;
+    Ok(())
 }
 
 /// Prints whose record is verified, and what is not there by order.

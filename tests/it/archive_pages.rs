@@ -75,6 +75,7 @@ fn pages_of_all_nodes_show_what_the_archive_has() {
             assert!(page.contains(wanted), "{wanted}: {page}");
         }
         assert!(!page.contains("data-live"), "{page}");
+        assert!(page.contains("can be watched live"), "{page}");
         let own = browser.get("/decisions").await.text();
         assert!(
             own.contains("all nodes (archive)") && !own.contains("node=south"),
@@ -113,6 +114,44 @@ fn pages_of_all_nodes_show_what_the_archive_has() {
             .await
             .text();
         assert_eq!(jsonl.lines().count(), all.len());
+    });
+}
+
+#[test]
+fn pages_that_are_about_one_node_alone_say_so() {
+    run(async {
+        let mut fleet = Fleet::shipped().await;
+        let browser = browser(&mut fleet).await;
+        for (path, rows) in [
+            ("/hosts", "/decisions?of=archive"),
+            (
+                "/hosts?host=o.test",
+                "/decisions?of=archive&amp;host=o.test",
+            ),
+            (
+                "/hosts?host=o.test&of=archive",
+                "/decisions?of=archive&amp;host=o.test",
+            ),
+            ("/crawlers", "/decisions?of=archive"),
+            ("/crawlers?of=archive", "/decisions?of=archive"),
+        ] {
+            let page = browser.get(path).await.text();
+            assert!(page.contains("about this node alone"), "{path}: {page}");
+            assert!(page.contains(rows), "{path}: {page}");
+        }
+        for path in [
+            "/api/v1/hosts?host=o.test&of=archive",
+            "/api/v1/crawlers?of=archive",
+            "/decisions/stream?of=archive",
+        ] {
+            let refused = browser.get(path).await;
+            assert_eq!(refused.status(), 400, "{path}");
+            assert!(refused.text().contains("of=archive"), "{path}");
+        }
+        // Where there is no archive, there is nothing else to be about.
+        let alone = Browser::idle(Place::with(&Config::default())).await;
+        let page = alone.get("/crawlers").await.text();
+        assert!(!page.contains("about this node alone"), "{page}");
     });
 }
 

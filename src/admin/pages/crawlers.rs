@@ -16,7 +16,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::overview::{SumsJson, span, span_links};
-use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
 use crate::admin::api::json;
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, layout};
@@ -110,7 +110,10 @@ pub(crate) async fn page(
             let content = DashboardPage {
                 title: "Crawlers".to_owned(),
                 section: Some(DashboardSection::Crawlers),
-                body: crawlers.markup(&visit),
+                body: html! {
+                    (node_alone(&dashboard, &visit, &DecisionQuery::default()))
+                    (crawlers.markup(&visit))
+                },
             };
             layout(&visit, &content)
         }
@@ -120,6 +123,9 @@ pub(crate) async fn page(
 
 /// Answers with the crawlers as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
+    if let Some(refusal) = refuse_archive(&uri) {
+        return refusal;
+    }
     match CrawlersPage::gather(&dashboard, span(&uri)).await {
         Ok(crawlers) => json(&crawlers),
         Err(error) => query_failed(None, &error),

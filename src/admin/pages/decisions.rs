@@ -216,6 +216,15 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
                 span role="status" class="small" {}
             }
         }
+        @if is_of_archive {
+            p class="small" {
+                "Decisions arrive in the archive about a second after they were made. Those of \
+                 this node can be watched live: "
+                a href=(visit.link(&query.clone().in_scope(RecordScope::Node).behind("/decisions"))) {
+                    "decisions of this node"
+                }
+            }
+        }
         div class="scroll" {
             table class="rows" {
                 caption {

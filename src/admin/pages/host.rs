@@ -19,7 +19,7 @@ use politesse_robots::RobotsTxt;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
-use super::{Dashboard, QUERY_TIME_MAX, query_failed, rows_link};
+use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
 use crate::admin::api::{host as read_host, json};
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
@@ -152,7 +152,10 @@ pub(crate) async fn page(
     let query = HostQuery::parse(&uri);
     // The form alone, where no host is named yet.
     let Some(wanted) = query.host.clone() else {
-        let body = host_form(&visit, "");
+        let body = html! {
+            (node_alone(&dashboard, &visit, &DecisionQuery::default()))
+            (host_form(&visit, ""))
+        };
         return layout(&visit, &content("Hosts".to_owned(), body));
     };
     let Ok(host) = read_host(&wanted) else {
@@ -162,7 +165,11 @@ pub(crate) async fn page(
     match HostPage::gather(&dashboard, host.to_string(), query).await {
         Ok(page) => {
             let title = format!("Host {}", shown(&page.host, 100));
-            layout(&visit, &content(title, page.markup(&visit)))
+            let body = html! {
+                (node_alone(&dashboard, &visit, &page.rows()))
+                (page.markup(&visit))
+            };
+            layout(&visit, &content(title, body))
         }
         Err(error) => query_failed(Some(&visit), &error),
     }
@@ -178,6 +185,9 @@ fn content(title: String, body: Markup) -> DashboardPage {
 
 /// Answers with a host as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
+    if let Some(refusal) = refuse_archive(&uri) {
+        return refusal;
+    }
     let query = HostQuery::parse(&uri);
     let host = read_host(query.host.as_deref().unwrap_or_default());
     match host {

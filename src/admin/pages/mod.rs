@@ -17,7 +17,7 @@ pub(super) mod test_url;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use tokio::sync::Semaphore;
@@ -172,6 +172,30 @@ pub(super) fn scope_switch(
             }
         }
     }
+}
+
+/// Says of a page that has no form for all nodes that it is about this one, and leads to
+/// the decisions of all that `rows` chooses; nothing where there is no archive.
+pub(super) fn node_alone(dashboard: &Dashboard, visit: &Visit, rows: &DecisionQuery) -> Markup {
+    let all = rows.clone().in_scope(RecordScope::Archive);
+    html! {
+        @if dashboard.archive.has_archive() {
+            p class="note" {
+                "This page is about this node alone. For all nodes there are the "
+                a href=(visit.link(&all.behind("/decisions"))) { "decisions in the archive" } "."
+            }
+        }
+    }
+}
+
+/// Refuses a query for what only the record of this node answers; `None` if it is none.
+pub(super) fn refuse_archive(uri: &Uri) -> Option<Response> {
+    let is_of_archive = RecordScope::of(uri.query().unwrap_or_default()) == RecordScope::Archive;
+    is_of_archive.then(|| {
+        let text = "this is about the node alone: leave of=archive out; /api/v1/decisions and \
+                    /api/v1/overview answer about all nodes\n";
+        (StatusCode::BAD_REQUEST, text).into_response()
+    })
 }
 
 /// Makes a link to the decisions of `query` with `text`.

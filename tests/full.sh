@@ -67,6 +67,11 @@ if ! command -v promtool >/dev/null; then
 fi
 (cd contrib/prometheus && promtool check rules politesse.rules.yml && promtool test rules politesse.test.yml)
 
+echo '== Each feature alone'
+for feature in postgres redis; do
+    cargo clippy --locked --no-default-features --features "$feature" -- -D warnings
+done
+
 echo '== The declared rust-version'
 tests/rust-version
 

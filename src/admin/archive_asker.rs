@@ -40,6 +40,10 @@ pub struct ArchiveAsker {
 }
 
 /// Question for a page of decisions.
+#[cfg_attr(
+    not(feature = "postgres"),
+    expect(dead_code, reason = "without archives nothing reads it")
+)]
 #[derive(Debug, Clone)]
 pub(super) struct RowsQuestion {
     pub(super) filter: DecisionFilter,

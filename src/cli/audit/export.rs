@@ -111,7 +111,7 @@ impl ExportRun<'_> {
                 })
             }
             ExportForm::Warc => {
-                let DecisionSource::Record { reader, id } = self.source else {
+                let Some((reader, id)) = self.source.record() else {
                     let text = "a WARC file has the files of robots.txt, which are read from the \
                                 record of a node: politesse audit --archive fetch makes it again";
                     return Err(Usage::Arguments(text.to_owned()).into());

@@ -95,6 +95,15 @@ impl DecisionSource {
         !matches!(self, Self::Record { .. })
     }
 
+    /// Returns the reader of the record, and its id; `None` if it is an archive.
+    pub(super) fn record(&self) -> Option<(&AuditReader, &str)> {
+        match self {
+            Self::Record { reader, id } => Some((reader, id)),
+            #[cfg(feature = "postgres")]
+            Self::Archive(_) => None,
+        }
+    }
+
     /// Returns the layout of its decisions.
     pub(super) fn layout(&self) -> RowLayout {
         match self.has_nodes() {
@@ -214,6 +223,10 @@ impl DecisionSource {
     }
 
     /// Returns the reader of what was in force at `at`.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_variables, reason = "a record has all of it")
+    )]
     pub(super) fn robots_at(
         &self,
         owner: &RobotsOwner,
@@ -245,6 +258,10 @@ impl DecisionSource {
     }
 
     /// Returns the id of the record that a decision is in.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_variables, reason = "a record has one id")
+    )]
     pub(super) fn record_id(&self, record: &StoredRecord) -> Cow<'_, str> {
         match self {
             Self::Record { id, .. } => Cow::Borrowed(id),

@@ -21,6 +21,13 @@ async fn done(place: &Place, arguments: &[&str]) -> String {
     outcome.stdout
 }
 
+async fn origin() -> Origin {
+    Script::robots("")
+        .page("/page", Page::text("yes"))
+        .start_tls()
+        .await
+}
+
 /// A place with a root, and the file of what clients trust.
 async fn root() -> (Place, PathBuf) {
     let place = Place::with(&Config::default());
@@ -119,10 +126,7 @@ fn client(which: &str, proxy: &Proxy, trusted: &Path) -> Command {
 #[test]
 fn clients_that_trust_the_root_alone_accept_every_node() {
     run(async {
-        let origin = Script::robots("")
-            .page("/page", Page::text("yes"))
-            .start_tls()
-            .await;
+        let origin = origin().await;
         let (place, trusted) = root().await;
         let (_other, foreign) = root().await;
         for node in NODES {
@@ -196,10 +200,7 @@ fn the_certificates_of_a_node_are_told_apart_and_end_with_the_first() {
 #[test]
 fn a_node_gets_another_key_without_a_restart() {
     run(async {
-        let origin = Script::robots("")
-            .page("/page", Page::text("yes"))
-            .start_tls()
-            .await;
+        let origin = origin().await;
         let (place, trusted) = root().await;
         let proxy = node_of(&place, "node1", &origin).await;
         let folder = place.path("node1");

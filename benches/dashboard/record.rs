@@ -126,7 +126,7 @@ impl Crawl {
         };
         let folder = match number % REFUSED_EVERY {
             0 => format!("private-{}", number / REFUSED_EVERY % RULES),
-            1 => "private".to_owned(),
+            1..=3 => "private".to_owned(),
             _ => "catalog".to_owned(),
         };
         let path = format!(

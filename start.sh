@@ -7,9 +7,9 @@ here=$(dirname -- "$0")
 target=${CARGO_TARGET_DIR:-$here/target}
 say() { echo "start.sh: $*" >&2; }
 
-if ! command -v cc >/dev/null; then
+if ! command -v cc >/dev/null || ! command -v make >/dev/null; then
     apt-get update -qq
-    apt-get install -qq -y gcc libc6-dev
+    apt-get install -qq -y gcc libc6-dev make
 fi
 
 # Cargo says nothing while the last crate compiles, which looks like a standstill.

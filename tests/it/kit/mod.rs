@@ -16,6 +16,7 @@ pub(crate) mod demo;
 #[path = "../../../crates/politesse-directives/tests/directives/directive_case.rs"]
 pub(crate) mod directive_case;
 pub(crate) mod disk;
+pub(crate) mod fleet;
 pub(crate) mod h2;
 pub(crate) mod loopback;
 pub(crate) mod namespace;

@@ -1,0 +1,113 @@
+//! Nodes of a fleet, and crawlers that keep them busy.
+
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::client::Crawler;
+use super::paced::ms;
+use super::proxy::{Config, Place, Proxy, resolve};
+use super::redis::Redis;
+use super::until;
+
+/// Secret that all nodes have (`fleet.key`).
+pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// Returns the configuration of a node.
+pub(crate) fn node(number: usize, store: &str, origin: SocketAddr) -> Config {
+    resolve("o.test", origin)
+        .set(&format!("fleet.store = [{store}]"))
+        .set(&format!("fleet.node = \"node-{number}\""))
+        .set("fleet.lease = \"1s\"")
+        .set("pace.origin = {}")
+        .set("pace.profile = \"standard\"")
+}
+
+/// Returns the configuration of a node that fetches each robots.txt for all.
+pub(crate) fn sharing(number: usize, store: &str, origin: SocketAddr) -> Config {
+    node(number, store, origin).set("fleet.key = \"fleet.key\"")
+}
+
+/// Returns the addresses of stores as `fleet.store` has them.
+pub(crate) fn quoted(stores: &[&Redis]) -> String {
+    let urls: Vec<_> = stores
+        .iter()
+        .map(|store| format!("{:?}", store.url()))
+        .collect();
+    urls.join(", ")
+}
+
+/// Starts a proxy beside whose configuration the key of its fleet lies.
+pub(crate) async fn start_with_key(config: &Config, secret: &str) -> Proxy {
+    let place = Place::with(config);
+    write_private(&place, "fleet.key", secret);
+    place.start().await
+}
+
+/// Writes a file that nobody else may read.
+pub(crate) fn write_private(place: &Place, name: &str, text: &str) {
+    let file = place.path(name);
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Returns status and text of `/readyz`.
+pub(crate) async fn readyz(proxy: &Proxy) -> (u16, String) {
+    let mut client = Crawler::to(proxy.admin()).await;
+    let host = format!("Host: {}", proxy.admin());
+    let reply = client.ask(&["GET /readyz HTTP/1.1", &host]).await;
+    (reply.status(), reply.text())
+}
+
+/// Waits until the nodes say of themselves that they are ready, or what is wanted.
+pub(crate) async fn all_are(nodes: &[Proxy], wanted: &str) {
+    for node in nodes {
+        until(wanted, async || {
+            readyz(node).await.1.starts_with(wanted).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Crawlers that ask a proxy for one page after the other, until they are dropped.
+pub(crate) struct Load(Vec<AbortHandle>);
+
+impl Load {
+    pub(crate) fn on(proxy: &Proxy) -> Self {
+        let address = proxy.address();
+        let crawler = || tokio::spawn(crawl(address)).abort_handle();
+        Self((0..2).map(|_| crawler()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn crawl(proxy: SocketAddr) {
+    loop {
+        // A proxy that was killed answers nothing.
+        if page(proxy).await.is_err() {
+            sleep(ms(20)).await;
+        }
+    }
+}
+
+async fn page(proxy: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(proxy).await?;
+    let request = "GET http://o.test/page HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    match answer.starts_with(b"HTTP/1.1 200") {
+        true => Ok(()),
+        false => Err(std::io::ErrorKind::Other.into()),
+    }
+}

@@ -8,6 +8,7 @@
 //!
 //! Does no IO, and takes the time as an argument.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare};
@@ -58,7 +59,7 @@ pub struct Beat {
     /// Number of the list of names: the time at which the store changed it last.
     pub list: String,
     /// Names of all nodes, heard of or not, until they are forgotten.
-    pub names: Vec<String>,
+    pub names: Arc<[String]>,
 }
 
 /// Membership of this node.
@@ -214,7 +215,7 @@ mod tests {
             live: 2,
             place: 0,
             list: "1".to_owned(),
-            names: vec!["a".to_owned(), "b".to_owned()],
+            names: ["a".to_owned(), "b".to_owned()].into(),
         };
         membership.take(beat, 10 * SECOND);
         membership

@@ -239,9 +239,9 @@ fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Be
     };
     let same = latest.filter(|latest| latest.list == *list);
     let names = match (told, same) {
-        ([], Some(latest)) => &latest.names,
+        ([], Some(latest)) => Arc::clone(&latest.names),
         ([], None) => return Err(broken()),
-        (names, _) => names,
+        (names, _) => names.into(),
     };
     let before = names.iter().filter(|name| name.as_str() < node);
     Ok(Beat {
@@ -250,7 +250,7 @@ fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Be
         live: live.parse().map_err(|_| broken())?,
         place: u32::try_from(before.count()).unwrap_or(u32::MAX),
         list: list.clone(),
-        names: names.to_vec(),
+        names,
     })
 }
 
@@ -417,7 +417,7 @@ impl FleetTask {
             .arg(micros(self.membership.heard_before(now)))
             .arg(list.map_or("", |latest| &latest.list));
         let told = latest.filter(|_| is_new);
-        let names = told.into_iter().flat_map(|latest| &latest.names);
+        let names = told.into_iter().flat_map(|latest| latest.names.iter());
         for name in names.take(NODES_MAX) {
             invocation.arg(name);
         }

@@ -135,10 +135,15 @@ impl LeaseStore for Link {
             order @ (LeaseOrder::Claim | LeaseOrder::EndBackOff) => order,
         };
         Box::pin(async move {
-            let (run, beat) = self.beat.lock().unwrap().clone().ok_or(StoreLost)?;
+            let (run, generation, opens_us) = {
+                let beat = self.beat.lock().unwrap();
+                let (run, beat) = beat.as_ref().ok_or(StoreLost)?;
+                (*run, beat.generation, beat.opens_us)
+            };
             let call = HostCall {
                 caller: self.caller,
-                beat,
+                generation,
+                opens_us,
                 number: call.number,
                 order,
             };

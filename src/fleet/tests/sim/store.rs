@@ -42,6 +42,8 @@ struct Memory {
     run: u32,
     /// Time at which a node was heard of, by its number.
     nodes: Arc<BTreeMap<usize, i64>>,
+    /// Names of the nodes, in their order.
+    names: Arc<[String]>,
     host: HostEntry,
 }
 
@@ -167,10 +169,19 @@ impl Store {
         }
         nodes.retain(|_, at| now - micros(FORGET) < *at);
         let told = known.filter(|(other, _)| *other != run);
-        for name in told.into_iter().flat_map(|(_, known)| &known.names) {
+        for name in told.into_iter().flat_map(|(_, known)| known.names.iter()) {
             nodes.entry(number(name)).or_insert(now - micros(LEASE));
         }
         nodes.insert(node, now - micros(question.heard_before));
+        // Made anew when they change, as the script tells them only then.
+        if !memory
+            .names
+            .iter()
+            .map(|name| number(name))
+            .eq(nodes.keys().copied())
+        {
+            memory.names = nodes.keys().map(|node| format!("{node:03}")).collect();
+        }
         let live = nodes.values().filter(|at| now - micros(LEASE) < **at);
         Beat {
             generation: memory.generation,
@@ -178,7 +189,7 @@ impl Store {
             live: live.count() as u32,
             place: nodes.keys().filter(|other| **other < node).count() as u32,
             list: String::new(),
-            names: nodes.keys().map(|node| format!("{node:03}")).collect(),
+            names: Arc::clone(&memory.names),
         }
     }
 
@@ -202,7 +213,7 @@ impl Store {
             LeaseOrder::Renew(_) if !is_holder => LeaseAnswer::Refused(Duration::ZERO),
             LeaseOrder::Renew(history) => {
                 entry.note(&history, is_holder, now);
-                entry.generation = call.beat.generation;
+                entry.generation = call.generation;
                 entry.until = now + micros(LEASE);
                 entry.held(now, None)
             }
@@ -221,8 +232,9 @@ impl Store {
 #[derive(Clone, Debug)]
 pub(super) struct HostCall {
     pub(super) caller: Caller,
-    /// Latest answer who is there, to which the call refers.
-    pub(super) beat: Beat,
+    /// Generation of the latest answer who is there, and when that opens.
+    pub(super) generation: u64,
+    pub(super) opens_us: u64,
     pub(super) number: u32,
     pub(super) order: LeaseOrder,
 }
@@ -242,8 +254,8 @@ impl HostEntry {
             self.wanted = now + 250_000;
             return LeaseAnswer::Refused(age(self.until, now));
         }
-        let opens = i64::try_from(call.beat.opens_us).unwrap();
-        let is_another = self.generation != call.beat.generation;
+        let opens = i64::try_from(call.opens_us).unwrap();
+        let is_another = self.generation != call.generation;
         if is_another && now < opens {
             return LeaseAnswer::Refused(age(opens, now));
         }
@@ -256,7 +268,7 @@ impl HostEntry {
             self.ended = self.ended.max(Some(latest));
             self.started = self.started.map(|started| started.max(latest));
         }
-        self.generation = call.beat.generation;
+        self.generation = call.generation;
         self.holder = Some((call.caller.node, call.caller.process, call.number));
         self.until = now + micros(LEASE);
         let since = |at: Option<i64>| at.map(|at| age(now, at));

@@ -72,6 +72,8 @@ pub struct Membership {
     /// Time of the first question that was asked in vain since the leases ended; before
     /// that, of any that was.
     unheard_at: Option<Duration>,
+    /// Time of the latest question that was asked in vain.
+    missed_at: Option<Duration>,
     /// Whether the node may have asked hosts without a lease since then.
     is_away: bool,
     /// Whether another process has the name of this node.
@@ -87,6 +89,7 @@ impl Membership {
             latest: None,
             asked_at: Duration::ZERO,
             unheard_at: None,
+            missed_at: None,
             is_away: false,
             has_namesake: false,
         }
@@ -97,6 +100,7 @@ impl Membership {
         self.latest = Some(beat);
         self.asked_at = asked_at;
         self.unheard_at = None;
+        self.missed_at = None;
         self.is_away = false;
     }
 
@@ -105,12 +109,22 @@ impl Membership {
         if !self.has_asked_in_vain() {
             self.unheard_at = Some(asked_at);
         }
+        self.missed_at = Some(asked_at);
     }
 
-    /// Returns whether a question was asked in vain since the leases ended. A node that
-    /// stood still meanwhile does not know yet whether it is alone.
     fn has_asked_in_vain(&self) -> bool {
-        self.unheard_at.is_some_and(|at| self.ends_at() <= at)
+        self.unheard_at.is_some_and(|at| self.leases_end_at() <= at)
+    }
+
+    /// Returns whether two questions were asked in vain since the leases ended. A node
+    /// that stood still meanwhile does not know before whether it is alone: one question
+    /// may be lost, and it may stand still again after that.
+    fn is_alone(&self) -> bool {
+        self.has_asked_in_vain() && self.unheard_at < self.missed_at
+    }
+
+    fn leases_end_at(&self) -> Duration {
+        self.asked_at.saturating_add(self.rules.lease)
     }
 
     /// Returns the latest answer.
@@ -157,7 +171,7 @@ impl Membership {
             return closed;
         };
         let nodes = u32::try_from(latest.names.len()).unwrap_or(u32::MAX);
-        let ends = self.asked_at.saturating_add(self.rules.lease);
+        let ends = self.leases_end_at();
         match self.rules.on_loss {
             // Who is not heard of sends nothing.
             OnLoss::Closed if now < ends => FleetPart {
@@ -165,7 +179,7 @@ impl Membership {
                 ..closed
             },
             OnLoss::Closed => closed,
-            OnLoss::Degrade if now < ends || !self.has_asked_in_vain() => FleetPart {
+            OnLoss::Degrade if now < ends || !self.is_alone() => FleetPart {
                 mode: FleetMode::Leased,
                 share: FleetShare {
                     nodes,
@@ -175,7 +189,6 @@ impl Membership {
             OnLoss::Degrade if self.has_namesake => closed,
             OnLoss::Degrade => {
                 self.is_away = true;
-                // One question may be lost, so another one is asked before anything starts.
                 // By then no other node holds a lease that it renewed until just before it
                 // asked in vain itself.
                 let later = self.rules.beat().saturating_add(self.rules.timeout);
@@ -190,10 +203,18 @@ impl Membership {
         }
     }
 
-    /// Returns when a part with leases ends: nothing starts from then on.
+    /// Returns when the part ends if no question is asked until then: nothing starts from
+    /// then on.
+    ///
+    /// That is a lease after the latest question also for a node that is alone. It may
+    /// have stood still, and the store may be back: other nodes have leases then, though
+    /// none for as long as that.
     #[must_use]
-    pub fn ends_at(&self) -> Duration {
-        self.asked_at.saturating_add(self.rules.lease)
+    pub fn valid_until(&self) -> Duration {
+        match self.missed_at.filter(|_| self.is_alone()) {
+            Some(missed_at) => missed_at.saturating_add(self.rules.lease),
+            None => self.leases_end_at(),
+        }
     }
 }
 
@@ -227,13 +248,20 @@ mod tests {
         let mut membership = member();
         let later = 70 * SECOND;
         assert_eq!(membership.part(later).mode, FleetMode::Leased);
-        assert!(membership.ends_at() < later);
+        assert!(membership.valid_until() < later);
         membership.miss(11 * SECOND);
         assert_eq!(membership.part(later).mode, FleetMode::Leased);
+        // One question may be lost, and the process may stand still after it.
+        membership.miss(later);
+        let later = later + 5 * SECOND;
+        assert_eq!(membership.part(later).mode, FleetMode::Leased);
+        assert!(membership.valid_until() < later);
         membership.miss(later);
         let part = membership.part(later);
         assert!(matches!(part.mode, FleetMode::Alone(_)));
         assert!(membership.is_away());
+        // As long as it asks.
+        assert_eq!(membership.valid_until(), later + 2 * SECOND);
     }
 
     // Ours: two nodes that are counted as one would keep half of the distance.
@@ -243,6 +271,7 @@ mod tests {
         membership.set_namesake(true);
         assert_eq!(membership.part(11 * SECOND).mode, FleetMode::Leased);
         membership.miss(70 * SECOND);
+        membership.miss(71 * SECOND);
         assert_eq!(membership.part(71 * SECOND).mode, FleetMode::Closed);
         assert!(!membership.is_away());
         membership.set_namesake(false);

@@ -325,7 +325,7 @@ impl FleetTask {
             // A heartbeat without an answer counts, too: leases may have expired.
             self.membership.set_namesake(self.store.has_namesake());
             let part = self.membership.part(scheduler.uptime());
-            scheduler.set_fleet_part(part, self.membership.ends_at());
+            scheduler.set_fleet_part(part, self.membership.valid_until());
             self.show(part);
             if self.mode != Some(part.mode) {
                 self.mode = Some(part.mode);

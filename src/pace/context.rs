@@ -45,7 +45,8 @@ pub(super) struct Now {
     /// Part that this node plays in a fleet, if it is in one.
     pub(super) fleet: Option<FleetPart>,
     /// Whether `fleet` is not what holds any more: the process stood still for so long
-    /// that it may have lost its leases, and has not asked the store since.
+    /// that it may have lost its leases, or that the store may be back, and it has not
+    /// asked the store since.
     pub(super) is_fleet_outdated: bool,
 }
 
@@ -128,7 +129,7 @@ impl PaceFleet {
 
     fn is_outdated(&self, now: Uptime) -> bool {
         let until = Duration::from_micros(self.valid_until.load(Ordering::Relaxed));
-        self.part.load().mode == FleetMode::Leased && until <= now
+        self.part.load().mode != FleetMode::Closed && until <= now
     }
 }
 

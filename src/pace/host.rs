@@ -249,6 +249,10 @@ impl HostState {
     fn delay_of_fleet(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
         match now.fleet?.mode {
             FleetMode::Leased => None,
+            FleetMode::Alone(_) if now.is_fleet_outdated => {
+                let end = DelayEnd::OnEvent(LEASE_CHECK);
+                Some(Delay::of_host(Reason::Ceiling, end).explained(LOST))
+            }
             FleetMode::Alone(since) => {
                 // The nodes begin one after the other, so that they are no burst.
                 let own = self.schedule.step(kind, limits).saturating_mul(since.place);
@@ -416,7 +420,7 @@ impl HostState {
         let Some(number) = grant.tenure else {
             return now
                 .fleet
-                .is_none_or(|fleet| fleet.mode != FleetMode::Leased);
+                .is_none_or(|fleet| fleet.mode != FleetMode::Leased && !now.is_fleet_outdated);
         };
         let lease = self.lease.as_deref();
         let has_lease = lease.is_some_and(|lease| lease.holds(number, now.time()));

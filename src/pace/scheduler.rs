@@ -85,8 +85,8 @@ impl Scheduler {
     }
 
     /// Sets the part that this node plays in its fleet, also for requests that wait.
-    /// A leased one holds until `valid_until` ([`Scheduler::uptime`]) if no other is
-    /// set: nothing starts after that.
+    /// It holds until `valid_until` ([`Scheduler::uptime`]) if no other is set: nothing
+    /// starts after that.
     pub fn set_fleet_part(&self, part: FleetPart, valid_until: Duration) {
         let Some(fleet) = self.context.fleet.get() else {
             return;

@@ -340,7 +340,7 @@ impl Life {
                 membership.miss(asked_at);
             }
             let part = membership.part(scheduler.uptime());
-            scheduler.set_fleet_part(part, membership.ends_at());
+            scheduler.set_fleet_part(part, membership.valid_until());
             sleep(rules.beat()).await;
         }
     }

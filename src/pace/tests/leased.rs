@@ -13,6 +13,11 @@ use crate::pace::policy::Profile;
 
 const LEASE: Duration = Duration::from_secs(2);
 
+const ALONE: FleetMode = FleetMode::Alone(AloneSince {
+    from: Duration::ZERO,
+    place: 0,
+});
+
 /// Store that gives every lease at once.
 #[derive(Debug)]
 struct Generous;
@@ -75,27 +80,29 @@ async fn a_lease_ends_by_the_wall_clock_too() {
     drop(turn);
 }
 
-// Ours: the number of its generation and its share are old until the store is asked.
+// Ours: the number of its generation and its share are old until the store is asked. One
+// that was alone may find others with leases.
 #[tokio::test(start_paused = true)]
 async fn nothing_starts_before_a_node_that_stood_still_has_asked_the_store() {
-    let origin = in_a_fleet(FleetMode::Leased);
-    advance(seconds(3600)).await;
-    let waits = tokio::spawn(origin.turn(Get::by("a", None)));
-    advance(seconds(60)).await;
-    settle().await;
-    assert!(!waits.is_finished());
-    set_mode(&origin, FleetMode::Leased);
-    assert!(waits.await.unwrap().unwrap().holds());
+    for mode in [FleetMode::Leased, ALONE] {
+        let origin = in_a_fleet(mode);
+        let turn = origin.turn(Get::by("a", None)).await.unwrap();
+        advance(seconds(3600)).await;
+        assert!(!turn.holds());
+        drop(turn);
+        let waits = tokio::spawn(origin.turn(Get::by("a", None)));
+        advance(seconds(60)).await;
+        settle().await;
+        assert!(!waits.is_finished());
+        set_mode(&origin, mode);
+        assert!(waits.await.unwrap().unwrap().holds());
+    }
 }
 
 // Ours: once it has reached the store again, a node needs a lease for what it sends.
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_a_node_that_was_alone_is_lost_when_it_is_back() {
-    let alone = AloneSince {
-        from: Duration::ZERO,
-        place: 0,
-    };
-    let origin = in_a_fleet(FleetMode::Alone(alone));
+    let origin = in_a_fleet(ALONE);
     let turn = origin.turn(Get::by("a", None)).await.unwrap();
     assert!(turn.holds());
     set_mode(&origin, FleetMode::Leased);

@@ -19,6 +19,9 @@ cargo test --locked --test it book -- --ignored --nocapture
 echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
 
+echo '== 10,000 simulated fleets of each kind'
+POLITESSE_FLEET_SEEDS=10000 cargo test --locked --profile quick --lib fleet::tests
+
 echo '== A fleet of eight, with nodes and stores that are killed'
 cargo test --locked --test it fleet -- --ignored --nocapture
 

@@ -644,8 +644,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             }
         };
         let (bytes, unread) = (response.body().bytes.len(), unread(Cause::Status));
-        let earlier = self.fetch.earlier.as_ref().filter(|_| self.is_conditional);
-        let earlier = earlier.map(|earlier| Arc::clone(&earlier.snapshot));
+        let known = self.fetch.earlier.as_ref().filter(|_| self.is_conditional);
+        let earlier = known.map(|known| Arc::clone(&known.snapshot));
         let read =
             move |dialect| FetchOutcome::read(&response, dialect, unread, earlier.as_deref());
         let outcome = self.worker.compiled(bytes, &self.requester.crawler, read);

@@ -83,6 +83,10 @@ impl HostQueue {
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut HostState) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state.host);
+        // The request whose end those that wait waited for may have ended. Whoever looks
+        // after the lease may come before the driver, and would give it back for a wait
+        // that is over.
+        state.next_look = Uptime::ZERO;
         state.wake_driver();
         self.look_after_lease(&mut state);
         result

@@ -1,5 +1,7 @@
 //! Turns of a node in a fleet: those that it may no longer use.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -10,6 +12,7 @@ use crate::clock::tests::set_wall_by;
 use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare, HostHistory};
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore};
 use crate::pace::policy::Profile;
+use politesse_robots::PaceRecords;
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -19,11 +22,16 @@ const ALONE: FleetMode = FleetMode::Alone(AloneSince {
 });
 
 /// Store that gives every lease at once.
-#[derive(Debug)]
-struct Generous;
+#[derive(Debug, Default)]
+struct Generous {
+    releases: AtomicU32,
+}
 
 impl LeaseStore for Generous {
     fn lease<'a>(&'a self, call: LeaseCall<'a>) -> LeaseFuture<'a> {
+        if matches!(call.order, LeaseOrder::Release(_)) {
+            self.releases.fetch_add(1, Ordering::Relaxed);
+        }
         let answer = match call.order {
             LeaseOrder::Claim | LeaseOrder::Renew(_) => LeaseAnswer::Held {
                 length: LEASE,
@@ -47,10 +55,43 @@ fn set_mode(origin: &Origin, mode: FleetMode) {
 }
 
 fn in_a_fleet(mode: FleetMode) -> Origin {
+    in_a_fleet_with(mode, Arc::default())
+}
+
+fn in_a_fleet_with(mode: FleetMode, store: Arc<Generous>) -> Origin {
     let origin = Origin::new(profile(Profile::Owned));
-    origin.scheduler.join_fleet(std::sync::Arc::new(Generous));
+    origin.scheduler.join_fleet(store);
     set_mode(&origin, mode);
     origin
+}
+
+// Ours: the end of a request wakes the driver of the queue and whoever looks after the
+// lease, and on a runtime of several threads the latter comes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_lease_is_kept_from_one_page_to_the_next() {
+    let store = Arc::<Generous>::default();
+    let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
+    let crawl_delay = Some(Duration::from_millis(10));
+    let records = Arc::new(PaceRecords {
+        crawl_delay,
+        ..PaceRecords::default()
+    });
+    let crawlers = ["a", "b"].map(|name| {
+        let (origin, records) = (origin.clone(), Arc::clone(&records));
+        // On the worker, as in the proxy.
+        tokio::spawn(async move {
+            for _ in 0..8 {
+                let turn = origin.turn(Get::by(name, Some(&records))).await.unwrap();
+                turn.mark_sent();
+                tokio::task::yield_now().await;
+                drop(turn);
+            }
+        })
+    });
+    for crawler in crawlers {
+        crawler.await.unwrap();
+    }
+    assert_eq!(store.releases.load(Ordering::Relaxed), 0);
 }
 
 // Ours: a process that stood still (SIGSTOP) with a turn in hand. Timers have ended

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use politesse::clock;
 
 use super::fleet_pace::{DELAY, SeenPages};
+use crate::kit::client::get;
 use crate::kit::fleet::{Load, all_are, node, quoted};
 use crate::kit::paced::ms;
 use crate::kit::proxy::Proxy;
@@ -97,6 +98,10 @@ impl LongRun {
             nodes.push(config.set("fleet.lease = \"2s\"").start().await);
         }
         all_are(&nodes, "ready").await;
+        // Each fetches the robots.txt for itself, which takes a turn and is no page.
+        for node in &nodes {
+            assert_eq!(get(node, "http://o.test/first").await.status(), 200);
+        }
         let load = nodes.iter().map(Load::on).collect();
         Self {
             origin,

@@ -23,7 +23,8 @@ echo '== 10,000 simulated fleets of each kind'
 POLITESSE_FLEET_SEEDS=10000 cargo test --locked --profile quick --lib fleet::tests
 
 echo '== A fleet of eight, with nodes and stores that are killed'
-cargo test --locked --test it fleet -- --ignored --nocapture
+# Of a delay of 200 ms, a build without optimisation takes three for itself.
+cargo test --locked --profile quick --test it fleet -- --ignored --nocapture
 
 echo '== Three nodes and their archive, killed twenty times'
 cargo test --locked --test it archive_kill -- --ignored --nocapture

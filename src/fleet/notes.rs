@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use redis::RedisError;
-use thiserror::Error;
-use tokio::time::error::Elapsed;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::status::{ConfigurationDifference, FleetBoard, NodeNote, NodeSighting};
 use super::store::RedisStore;
+use super::store_error::StoreError;
 use crate::pace::Scheduler;
 use crate::throttle::REPEATING;
 
@@ -52,17 +50,6 @@ impl NamesakeWatch {
         self.has_written = true;
         0 < self.exchanges_left
     }
-}
-
-/// Reason why notes were not exchanged.
-#[derive(Debug, Error)]
-enum NotesError {
-    #[error("the store cannot be reached")]
-    Unreached,
-    #[error("no answer in time")]
-    Timeout(#[from] Elapsed),
-    #[error(transparent)]
-    Redis(#[from] RedisError),
 }
 
 /// Answers of the store: the note of this node as it was, notes by node, times of
@@ -104,7 +91,7 @@ impl NodeNotes {
             self.store.metrics.fleet_leased_hosts.set(leased);
             let pause = match self.exchange(hosts, &mut watch).await {
                 Ok(nodes) => NOTES_EVERY * (1 + nodes / NODES_AT_ONCE),
-                Err(NotesError::Unreached) => self.store.options.rules.beat(),
+                Err(StoreError::Unreached) => self.store.options.rules.beat(),
                 Err(error) => {
                     tracing::warn!(target: REPEATING, %error, "the store of the fleet takes no note of this node");
                     NOTES_EVERY
@@ -127,8 +114,8 @@ impl NodeNotes {
 
     /// Leaves the note of this node, and reads those of all. Returns how many nodes there
     /// are.
-    async fn exchange(&self, hosts: u64, watch: &mut NamesakeWatch) -> Result<u32, NotesError> {
-        let link = self.store.link.load_full().ok_or(NotesError::Unreached)?;
+    async fn exchange(&self, hosts: u64, watch: &mut NamesakeWatch) -> Result<u32, StoreError> {
+        let mut connection = self.store.connection()?;
         let options = &self.store.options;
         let note = NodeNote {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -152,10 +139,9 @@ impl NodeNotes {
         orders.cmd("HGETALL").arg(&notes_key);
         let beats = orders.cmd("ZRANGE").arg(&nodes_key).arg(0).arg(-1);
         beats.arg("WITHSCORES").cmd("TIME");
-        let mut connection = link.connection.clone();
-        let limit = options.rules.timeout;
-        let answer = timeout(limit, orders.query_async(&mut connection)).await;
-        let (before, mut notes, beats, (seconds, micros)): StoredNotes = answer??;
+        let answer = orders.query_async(&mut connection);
+        let stored: StoredNotes = self.store.in_time(answer).await?;
+        let (before, mut notes, beats, (seconds, micros)) = stored;
         let before = before.and_then(|text| NodeNote::read(&text));
         self.set_namesake(watch.see(before, &self.store.process));
         let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
@@ -178,7 +164,8 @@ impl NodeNotes {
             // Of nodes that are forgotten (`fleet.forget`).
             let mut order = redis::cmd("HDEL");
             order.arg(&notes_key).arg(notes.keys().collect::<Vec<_>>());
-            timeout(limit, order.query_async::<u32>(&mut connection)).await??;
+            let removed = order.query_async::<u32>(&mut connection);
+            self.store.in_time(removed).await?;
         }
         Ok(nodes)
     }

@@ -10,16 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, Pipeline, RedisError, Script};
+use redis::{FromRedisValue, Pipeline, Script};
 use thiserror::Error;
-use tokio::time::error::Elapsed;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
 use super::store::RedisStore;
-use super::store_error::with_advice;
+use super::store_error::{StoreError, with_advice};
 use crate::clock::{self, passed};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
@@ -67,12 +65,8 @@ pub struct RobotsStore {
 /// Reason why an answer was neither found nor missing.
 #[derive(Debug, Error)]
 enum ExchangeError {
-    #[error("the store cannot be reached")]
-    Unreached,
-    #[error("no answer in time")]
-    Timeout(#[from] Elapsed),
     #[error(transparent)]
-    Redis(#[from] RedisError),
+    Store(#[from] StoreError),
     #[error("it was not made with the key of this fleet")]
     Unverified,
 }
@@ -81,7 +75,7 @@ impl ExchangeError {
     /// Logs what the store has refused to do: nobody else would say that nodes do not know
     /// each other's files. The heartbeat reports a store that does not answer.
     fn report(&self) {
-        if let Self::Redis(error) = self
+        if let Self::Store(StoreError::Redis(error)) = self
             && !self.may_pass()
         {
             tracing::warn!(
@@ -96,9 +90,9 @@ impl ExchangeError {
     /// no.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Unreached | Self::Timeout(_) => true,
-            Self::Redis(error) => error.code().is_none(),
-            Self::Unverified => false,
+            Self::Store(StoreError::Unreached | StoreError::Timeout(_)) => true,
+            Self::Store(StoreError::Redis(error)) => error.code().is_none(),
+            Self::Store(_) | Self::Unverified => false,
         }
     }
 }
@@ -128,18 +122,11 @@ impl RobotsStore {
         robots.get_or_create(&ResultLabel { result }).inc();
     }
 
-    fn link(&self) -> Result<MultiplexedConnection, ExchangeError> {
-        let link = self.store.link.load_full();
-        // Clones share the socket: no file waits for another.
-        link.map(|link| link.connection.clone())
-            .ok_or(ExchangeError::Unreached)
-    }
-
     /// Gives orders to the store, and waits for the answers up to `fleet.timeout`.
     async fn ask<T: FromRedisValue>(&self, orders: &Pipeline) -> Result<T, ExchangeError> {
-        let limit = self.store.options.rules.timeout;
-        let mut connection = self.link()?;
-        Ok(timeout(limit, orders.query_async(&mut connection)).await??)
+        let mut connection = self.store.connection()?;
+        let answer = orders.query_async(&mut connection);
+        Ok(self.store.in_time(answer).await?)
     }
 
     async fn find(
@@ -298,9 +285,9 @@ impl RobotsStore {
             .arg(&self.store.process)
             .arg(call.number)
             .arg(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
-        let mut connection = self.link()?;
-        let limit = self.store.options.rules.timeout;
-        Ok(timeout(limit, invocation.invoke_async(&mut connection)).await??)
+        let mut connection = self.store.connection()?;
+        let answer = invocation.invoke_async(&mut connection);
+        Ok(self.store.in_time(answer).await?)
     }
 
     /// Counts an error, and says whether it is worth asking again.

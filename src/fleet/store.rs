@@ -116,14 +116,26 @@ impl RedisStore {
         self.has_namesake.load(Ordering::Relaxed)
     }
 
+    /// Returns a connection to the server that takes orders. All of them share a socket,
+    /// and no call waits for another.
+    pub(super) fn connection(&self) -> Result<MultiplexedConnection, StoreError> {
+        let link = self.link.load_full().ok_or(StoreError::Unreached)?;
+        Ok(link.connection.clone())
+    }
+
+    /// Waits for an answer, up to `fleet.timeout`.
+    pub(super) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, StoreError> {
+        let limit = self.options.rules.timeout;
+        let came = timeout(limit, answer).await;
+        Ok(came.map_err(|_| StoreError::Timeout(limit))??)
+    }
+
     async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
-        let link = self.link.load_full();
-        let Some(link) = link.as_deref() else {
-            return Err(StoreError::Answer("none yet".to_owned()));
-        };
-        let Some(beat) = &link.beat else {
-            return Err(StoreError::Answer("none yet".to_owned()));
-        };
+        let link = self.link.load_full().ok_or(StoreError::Unreached)?;
+        let beat = link.beat.as_ref().ok_or(StoreError::Unreached)?;
         let (order, history) = match call.order {
             LeaseOrder::Claim => ("claim", HostHistory::default()),
             LeaseOrder::Renew(history) => ("renew", history),
@@ -142,12 +154,9 @@ impl RedisStore {
             .arg(beat.opens_us)
             .arg(micros(self.options.rules.lease));
         add_history(&mut invocation, &history);
-        // Clones share the socket, so that calls for several hosts do not wait for
-        // each other.
         let mut connection = link.connection.clone();
-        let limit = self.options.rules.timeout;
-        let answer = timeout(limit, invocation.invoke_async(&mut connection)).await;
-        let words: Vec<String> = answer.map_err(|_| StoreError::Timeout(limit))??;
+        let answer = invocation.invoke_async(&mut connection);
+        let words: Vec<String> = self.in_time(answer).await?;
         lease_answer(&words, self.options.rules.lease)
     }
 }
@@ -341,17 +350,16 @@ impl FleetTask {
     /// Removes this node from the store, so that a new generation does not wait for
     /// it.
     pub async fn leave(store: &RedisStore) {
-        let Some(link) = store.link.load_full() else {
+        let Ok(mut connection) = store.connection() else {
             return;
         };
-        let mut connection = link.connection.clone();
         let (options, mut orders) = (&store.options, redis::pipe());
         orders.zrem(options.nodes_key(), &options.node);
         orders.hdel(options.notes_key(), &options.node);
         // Without a number the list of nodes gets another one, and is told to all.
         orders.hdel(fleet_key(options), "list");
         let gone = orders.query_async::<(u32, u32, u32)>(&mut connection);
-        if !matches!(timeout(store.options.rules.timeout, gone).await, Ok(Ok(_))) {
+        if store.in_time(gone).await.is_err() {
             tracing::warn!("the store of the fleet was not told that this node stops");
         }
     }
@@ -421,10 +429,9 @@ impl FleetTask {
         for name in names.take(NODES_MAX) {
             invocation.arg(name);
         }
-        let limit = options.rules.timeout;
         let asked_at = clock::instant();
-        let answer = timeout(limit, invocation.invoke_async(&mut link.connection)).await;
-        let words: Vec<String> = answer.map_err(|_| StoreError::Timeout(limit))??;
+        let answer = invocation.invoke_async(&mut link.connection);
+        let words: Vec<String> = self.store.in_time(answer).await?;
         let took = clock::instant().saturating_duration_since(asked_at);
         self.store.latency_us.store(micros(took), Ordering::Relaxed);
         self.store

@@ -18,6 +18,8 @@ const PROTOCOL: &str = "it does not speak as Redis does: fleet.store has its add
 /// Reason why a command to a store failed.
 #[derive(Debug, Error)]
 pub(super) enum StoreError {
+    #[error("it cannot be reached")]
+    Unreached,
     #[error(transparent)]
     Redis(#[from] RedisError),
     #[error("no answer within {0:?}")]

@@ -110,7 +110,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one request costs.
+/// Costs of one request.
 struct RequestCost {
     nodes_us: f64,
     store_us: f64,
@@ -136,7 +136,7 @@ async fn measure(row: Row, origin: SocketAddr) -> anyhow::Result<RequestCost> {
     })
 }
 
-/// What has been used so far, in seconds and calls.
+/// Sums of CPU time and calls since the processes began.
 struct Sum {
     nodes_cpu: f64,
     store_cpu: f64,

@@ -121,7 +121,7 @@ pub enum ArchiveFailure {
         /// Number of the value.
         id: i64,
     },
-    /// What is to be removed is not as it was sealed.
+    /// Entries of a removal are not as they were sealed.
     #[error(
         "entries {first} to {last} of node {node} are not as they were sealed: nothing is removed; `politesse audit --archive verify` tells more"
     )]

@@ -78,7 +78,8 @@ impl MonthDrop {
         })
     }
 
-    /// Takes away what `removals` say of the months up to the one of each of them.
+    /// Drops the partitions of `months`, and keeps the entries in them that `removals`
+    /// leave. Writes the row and the proofs of each removal in the same transaction.
     ///
     /// # Errors
     ///

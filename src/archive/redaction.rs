@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
 use super::connection::ArchiveFailure;
-use crate::audit::PersonalValues;
+use crate::audit::{PersonalValues, read_digest};
 use crate::decision::digest::{CanonicalBytes, Digest};
 
 /// Decisions of a range that are not redacted, with what their commitments are over.
@@ -68,10 +68,7 @@ pub(super) async fn apply(
 /// Computes the commitment to what a row of [`FIND`] has. A digest that is none, which
 /// nobody writes, is that of nothing: such a row does not verify, here nor there.
 fn commitment_of(row: &Row) -> Vec<u8> {
-    let sha256 = |place: usize| {
-        let bytes: &[u8] = row.get(place);
-        <[u8; 32]>::try_from(bytes).map_or(Digest::from([0; 32]), Digest::from)
-    };
+    let sha256 = |place: usize| read_digest(row.get(place)).unwrap_or(Digest::from([0; 32]));
     let values = PersonalValues {
         salt: row.get(2),
         client: sha256(3),

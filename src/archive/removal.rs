@@ -21,9 +21,9 @@ use crate::audit::merkle::{CompactRange, Subtree, TreeHead};
 use crate::audit::note::NoteSigner;
 use crate::audit::parts::{PART_LEVEL, numbers_of, part_of};
 use crate::audit::pruned::{RemovalStatement, remaining_numbers_digest};
-use crate::audit::redacted_numbers;
 use crate::audit::removal_proof::{RemovedPart, StoredPath};
 use crate::audit::tree_rows::PartLeaves;
+use crate::audit::{read_digest, redacted_numbers};
 use crate::clock;
 use crate::decision::digest::Digest;
 
@@ -372,6 +372,5 @@ impl<'a> RemovalWork<'a> {
 
 /// Reads a digest; `None` if there is none, or it is none.
 fn digest(row: &Row, column: usize) -> Option<Digest> {
-    let bytes: Option<&[u8]> = row.get(column);
-    <[u8; 32]>::try_from(bytes?).ok().map(Digest::from)
+    row.get::<_, Option<&[u8]>>(column).and_then(read_digest)
 }

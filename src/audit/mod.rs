@@ -115,6 +115,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use self::columns::count;
+pub use self::columns::read_digest;
 pub use self::decision_row::{CheckedRecord, ROW_COLUMNS, row_json};
 pub use self::error::{AuditError, SealKeyError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};

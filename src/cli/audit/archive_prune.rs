@@ -31,11 +31,9 @@ pub(super) fn prune(
     let mut months = source.ask(async |reader| reader.months().await)?;
     months.retain(|month| *month < first_kept);
     let months: Vec<Month> = months.into_iter().collect();
-    let mut ends = match months.last() {
-        Some(newest) => source.ask(async |reader| reader.ends_of(*newest).await)?,
-        None => Vec::new(),
-    };
+    let mut ends = Vec::new();
     if let Some(newest) = months.last() {
+        ends = source.ask(async |reader| reader.ends_of(*newest).await)?;
         ends.iter().for_each(|end| warn_of_late(end, *newest));
     }
     ends.retain(|end| !end.is_empty());

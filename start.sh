@@ -36,7 +36,9 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-cargo build --release --locked --manifest-path "$here/Cargo.toml"
+# Cargo looks for its settings from the folder that it is called in.
+cargo build --release --locked --manifest-path "$here/Cargo.toml" \
+    --config "$here/.cargo/config.toml"
 # The EXIT trap does not outlive exec.
 finish
 

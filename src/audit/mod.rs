@@ -209,15 +209,14 @@ impl AuditLog {
             Durability::Queue => {
                 let reserved = count(sequence.reserved);
                 let block = reserved + 1 - next;
-                let numbers = NumberRange {
+                QueueMode::Queue(NumberRange {
                     next,
                     reserved,
                     block,
-                };
-                QueueMode::gather(numbers, places)
+                })
             }
         };
-        let (queue, entries) = EntryQueue::new(mode, metrics.audit_queue.clone());
+        let (queue, entries) = EntryQueue::new(mode, places, metrics.audit_queue.clone());
         // Longer ages than there are mean that entries stay.
         let age = options.retention.and_then(|age| age.try_into().ok());
         let failing = Arc::new(AtomicBool::new(false));

@@ -5,17 +5,20 @@
 //! so the place of an exchange's ending is reserved before its decision is
 //! written: an exchange that is dropped half-way still completes its row.
 //!
-//! With `audit.durability = "queue"` nobody waits for a commit. The writer then
-//! gathers entries for a moment, so that a commit is shared by many, and an entry
-//! gets its number as it is queued: the order of numbers is that of the queue, and
-//! a crash can only take the last ones.
+//! The writer gathers entries for a moment, so that a commit is shared by many: a
+//! commit costs as much as hundreds of rows. How long depends on whether somebody
+//! waits for one of them.
+//!
+//! With `audit.durability = "queue"` nobody waits for a decision, and an entry gets
+//! its number as it is queued: the order of numbers is that of the queue, and a
+//! crash can only take the last ones.
 //!
 //! Does not know how entries are written.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, WaitTimeoutResult};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -34,6 +37,14 @@ const BATCH_MAX: usize = 512;
 /// so it is short; a commit costs as much as hundreds of rows, so it is not
 /// shorter.
 const GATHER_TIME: Duration = Duration::from_millis(20);
+
+/// Time for which entries are gathered that somebody waits for, in durations of the
+/// last commit.
+const AWAITED_GATHER_COMMITS: u32 = 5;
+
+/// Longest time for which entries are gathered that somebody waits for. Clients on a
+/// fast network come back within it, so on a slow disk a longer one would be in vain.
+const AWAITED_GATHER_MAX: Duration = Duration::from_millis(3);
 
 /// Entries that are written without waiting for more: beyond this a batch is
 /// hardly cheaper for each.
@@ -76,74 +87,97 @@ impl NumberRange {
     }
 }
 
-/// Way in which entries are queued (`audit.durability`).
+/// Way in which entries are numbered (`audit.durability`).
 #[derive(Debug, Clone, Copy)]
 pub(super) enum QueueMode {
-    /// Entries are written as soon as the writer is free, which numbers them.
+    /// By the writer, with the commit.
     Commit,
-    /// Entries are numbered here, and gathered.
-    Gather {
-        /// Numbers that may be given.
-        numbers: NumberRange,
-        /// Entries that are written without waiting for more.
-        enough: usize,
-    },
+    /// As they are queued.
+    Queue(NumberRange),
 }
 
-impl QueueMode {
-    /// Makes the mode that gathers, for a queue of `places`.
-    pub(super) fn gather(numbers: NumberRange, places: usize) -> Self {
-        // Where places are few, exchanges wait for those that entries hold.
-        let enough = GATHER_ENTRIES.min(places / 2).max(1);
-        Self::Gather { numbers, enough }
-    }
+/// Commit of a batch, as far as the queue needs to know of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchCommit {
+    /// Highest number that is reserved on disk.
+    pub(super) reserved: u64,
+    /// Entries that somebody waits for, and who is answered now.
+    pub(super) awaited: usize,
+    /// Time that the commit took.
+    pub(super) duration: Duration,
 }
 
 #[derive(Debug)]
 struct EntryQueueState {
     entries: VecDeque<WriterEntry>,
     mode: QueueMode,
+    /// Entries that are written without waiting for more.
+    enough: usize,
     /// Time at which the first of the entries was queued.
     waiting_since: Option<Instant>,
-    /// Whether somebody waits for one of the entries.
-    is_awaited: bool,
+    /// Entries that somebody waits for.
+    awaited: usize,
+    /// Clients that the last commit has answered and that have not come back since.
+    returning: usize,
+    /// Time until which they are waited for.
+    returning_until: Option<Instant>,
+    /// Whether the writer waits for entries.
+    is_writer_waiting: bool,
     is_closed: bool,
 }
 
 impl EntryQueueState {
+    /// Returns for how long, at `now`, clients that were answered are waited for;
+    /// `None` if they are not.
+    fn return_time(&self, now: Instant) -> Option<Duration> {
+        let until = self.returning_until.filter(|_| 0 < self.returning)?;
+        Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
     /// Returns for how long more entries may be gathered at `now`; `None` if those
     /// that are there must be written.
-    fn gather_for(&self, now: Instant) -> Option<Duration> {
-        let QueueMode::Gather { enough, .. } = self.mode else {
-            return None;
-        };
-        if enough <= self.entries.len() || self.is_awaited || self.is_closed {
+    fn gather_time(&self, now: Instant) -> Option<Duration> {
+        if self.enough <= self.entries.len() || self.is_closed {
             return None;
         }
-        let waited = now.saturating_duration_since(self.waiting_since?);
-        let left = GATHER_TIME.checked_sub(waited)?;
-        Some(left).filter(|left| !left.is_zero())
+        self.return_time(now).or_else(|| {
+            let since = self.waiting_since.filter(|_| self.awaited == 0)?;
+            let left = (since + GATHER_TIME).saturating_duration_since(now);
+            Some(left).filter(|left| !left.is_zero())
+        })
     }
 
     /// Numbers `task`, if numbers are given here and it needs one: 0 if not, `None`
     /// if too few are reserved.
     fn number(&mut self, task: &WriterTask) -> Option<u64> {
         match &mut self.mode {
-            QueueMode::Gather { numbers, .. } if task.has_number() => numbers.take(task),
-            QueueMode::Gather { .. } | QueueMode::Commit => Some(0),
+            QueueMode::Queue(numbers) if task.has_number() => numbers.take(task),
+            QueueMode::Queue(_) | QueueMode::Commit => Some(0),
         }
     }
 
-    /// Reports whether the last entry is one that the writer is to be woken
-    /// for. It waits for the first one, and then for the end of the time to
-    /// gather: most entries cost no system call.
-    fn must_wake(&self) -> bool {
+    /// Appends `entry`. Returns whether the writer is to be woken for it: most
+    /// entries cost no system call.
+    fn push(&mut self, entry: WriterEntry) -> bool {
+        let is_awaited = entry.task.is_awaited();
+        if self.entries.is_empty() {
+            self.waiting_since = Some(clock::instant());
+        }
+        self.entries.push_back(entry);
+        if is_awaited {
+            self.awaited += 1;
+            self.returning = self.returning.saturating_sub(1);
+        }
+        if !self.is_writer_waiting {
+            return false;
+        }
         let count = self.entries.len();
-        let is_enough = match self.mode {
-            QueueMode::Gather { enough, .. } => count == enough,
-            QueueMode::Commit => false,
-        };
-        count == 1 || is_enough || self.is_awaited
+        // While clients are waited for, the writer wakes by itself when that ends.
+        let is_news = count == 1 || is_awaited;
+        let is_due =
+            count == self.enough || is_news && self.return_time(clock::instant()).is_none();
+        self.is_writer_waiting = !is_due;
+        is_due
     }
 }
 
@@ -177,17 +211,23 @@ impl SharedQueue {
             // decision before this entry.
             pending.read_count();
         }
-        state.is_awaited |= task.is_awaited();
-        if state.entries.is_empty() {
-            state.waiting_since = Some(clock::instant());
-        }
-        state.entries.push_back(WriterEntry {
+        self.waiting.inc();
+        Ok(state.push(WriterEntry {
             task,
             number,
             _slot: slot,
-        });
-        self.waiting.inc();
-        Ok(state.must_wake())
+        }))
+    }
+
+    /// Waits until the writer is woken, at most for `patience`.
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, EntryQueueState>,
+        patience: Duration,
+    ) -> (MutexGuard<'a, EntryQueueState>, WaitTimeoutResult) {
+        state.is_writer_waiting = true;
+        let woken = self.ready.wait_timeout(state, patience);
+        woken.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -215,14 +255,19 @@ impl Drop for EntryQueue {
 }
 
 impl EntryQueue {
-    /// Makes a queue, and the end from which the writer takes. `waiting` shows how
-    /// many entries are in it.
-    pub(super) fn new(mode: QueueMode, waiting: Gauge) -> (Self, EntryReceiver) {
+    /// Makes a queue for those who share `places`, and the end from which the writer
+    /// takes. `waiting` shows how many entries are in it.
+    pub(super) fn new(mode: QueueMode, places: usize, waiting: Gauge) -> (Self, EntryReceiver) {
         let state = EntryQueueState {
             entries: VecDeque::new(),
             mode,
+            // Where places are few, exchanges wait for those that entries hold.
+            enough: GATHER_ENTRIES.min(places / 2).max(1),
             waiting_since: None,
-            is_awaited: false,
+            awaited: 0,
+            returning: 0,
+            returning_until: None,
+            is_writer_waiting: false,
             is_closed: false,
         };
         let shared = Arc::new(SharedQueue {
@@ -281,36 +326,32 @@ impl EntryReceiver {
     /// Waits for entries, at most for `patience`, and appends them to `batch`.
     /// Returns `false` if there were none and the queue is closed.
     pub(super) fn receive(&self, batch: &mut Vec<WriterEntry>, patience: Option<Duration>) -> bool {
-        let ready = &self.shared.ready;
         let mut state = self.shared.lock();
         while state.entries.is_empty() {
             if state.is_closed {
                 return false;
             }
-            let Some(patience) = patience else {
-                state = ready.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            let woken = ready.wait_timeout(state, patience);
-            let (woken_state, time) = woken.unwrap_or_else(PoisonError::into_inner);
+            let returning = state.return_time(clock::instant());
+            let time = returning.or(patience).unwrap_or(Duration::MAX);
+            let (woken_state, result) = self.shared.wait(state, time);
             state = woken_state;
-            if time.timed_out() {
+            // Clients that have not come back by then are not waited for any more.
+            if result.timed_out() && mem::take(&mut state.returning) == 0 {
                 return true;
             }
         }
-        while let Some(left) = state.gather_for(clock::instant()) {
-            let woken = ready.wait_timeout(state, left);
-            let (woken_state, time) = woken.unwrap_or_else(PoisonError::into_inner);
+        while let Some(time) = state.gather_time(clock::instant()) {
+            let (woken_state, result) = self.shared.wait(state, time);
             state = woken_state;
             // In a test the clock may stand still.
-            if time.timed_out() {
+            if result.timed_out() && mem::take(&mut state.returning) == 0 {
                 break;
             }
         }
         let count = state.entries.len().min(BATCH_MAX);
+        let taken = batch.len();
         batch.extend(state.entries.drain(..count));
-        // What is left has waited long enough.
-        state.is_awaited = !state.entries.is_empty();
+        state.awaited -= count_awaited(&batch[taken..]);
         true
     }
 
@@ -328,12 +369,29 @@ impl EntryReceiver {
         self.shared.push(task, slot).map(drop)
     }
 
-    /// Notes that the numbers up to `last` are reserved on disk.
-    pub(super) fn reserve(&self, last: u64) {
-        if let QueueMode::Gather { numbers, .. } = &mut self.shared.lock().mode {
-            numbers.reserved = last;
+    /// Takes in that a batch is on disk. To be called before those who wait for it
+    /// are answered.
+    ///
+    /// Whoever gets an answer sends its request, and often the next one soon after. If
+    /// the writer went on with those alone that have been queued meanwhile, two groups
+    /// of clients would take turns, with two commits where one would do. So it waits
+    /// for those that were answered, for as long as a few commits take. A client alone
+    /// is not delayed: once it is back, nobody else is waited for.
+    pub(super) fn note_commit(&self, commit: BatchCommit) {
+        let mut state = self.shared.lock();
+        if let QueueMode::Queue(numbers) = &mut state.mode {
+            numbers.reserved = commit.reserved;
         }
+        let time = commit.duration.saturating_mul(AWAITED_GATHER_COMMITS);
+        state.returning = commit.awaited;
+        state.returning_until = Some(clock::instant() + time.min(AWAITED_GATHER_MAX));
     }
+}
+
+/// Counts the entries that somebody waits for.
+pub(super) fn count_awaited(entries: &[WriterEntry]) -> usize {
+    let awaited = entries.iter().filter(|entry| entry.task.is_awaited());
+    awaited.count()
 }
 
 impl Drop for EntryReceiver {
@@ -408,13 +466,17 @@ mod tests {
 
     use super::*;
 
-    fn gathering(reserved: u64, places: usize) -> QueueMode {
+    fn queue_of(places: usize) -> (EntryQueue, EntryReceiver) {
         let numbers = NumberRange {
             next: 1,
-            reserved,
+            reserved: 100,
             block: 64,
         };
-        QueueMode::gather(numbers, places)
+        EntryQueue::new(QueueMode::Queue(numbers), places, Gauge::default())
+    }
+
+    fn commit_queue() -> (EntryQueue, EntryReceiver) {
+        EntryQueue::new(QueueMode::Commit, 1000, Gauge::default())
     }
 
     fn slot() -> OwnedSemaphorePermit {
@@ -435,46 +497,121 @@ mod tests {
         WriterTask::Complete { seq, outcome }
     }
 
-    fn gather_for(queue: &EntryQueue, after: Duration) -> Option<Duration> {
-        let state = queue.shared.lock();
-        let since = state.waiting_since.unwrap();
-        state.gather_for(since + after)
+    /// Queues a task that is waited for.
+    fn send_awaited(queue: &EntryQueue) {
+        let (ack, _wait) = oneshot::channel();
+        queue.send(WriterTask::Probe { ack }, slot()).unwrap();
     }
 
-    // Ours: `queue` never costs more than `commit`.
+    fn gather_time(queue: &EntryQueue, after: Duration) -> Option<Duration> {
+        let state = queue.shared.lock();
+        let since = state.waiting_since.unwrap();
+        state.gather_time(since + after)
+    }
+
+    // Ours: nobody waits for these, and a commit costs as much as hundreds of rows.
     #[test]
     fn entries_are_gathered_for_20_ms_and_no_longer() {
-        let (queue, _receiver) = EntryQueue::new(gathering(100, 1000), Gauge::default());
-        queue.send(ending(), slot()).unwrap();
-        let ms = Duration::from_millis;
-        assert_eq!(gather_for(&queue, ms(0)), Some(ms(20)));
-        assert_eq!(gather_for(&queue, ms(19)), Some(ms(1)));
-        assert_eq!(gather_for(&queue, ms(20)), None);
-        assert_eq!(gather_for(&queue, ms(70)), None);
+        for (queue, _receiver) in [queue_of(1000), commit_queue()] {
+            queue.send(ending(), slot()).unwrap();
+            let ms = Duration::from_millis;
+            assert_eq!(gather_time(&queue, ms(0)), Some(ms(20)));
+            assert_eq!(gather_time(&queue, ms(19)), Some(ms(1)));
+            assert_eq!(gather_time(&queue, ms(20)), None);
+            assert_eq!(gather_time(&queue, ms(70)), None);
+        }
     }
 
     // Ours: nobody waits for more entries than a commit can share.
     #[test]
     fn entries_are_not_gathered_when_there_are_enough_or_somebody_waits() {
         for (places, enough) in [(1000, GATHER_ENTRIES), (8, 4), (2, 1)] {
-            let (queue, receiver) = EntryQueue::new(gathering(100, places), Gauge::default());
+            let (queue, receiver) = queue_of(places);
             for count in 1..=enough {
                 queue.send(ending(), slot()).unwrap();
-                let is_enough = gather_for(&queue, Duration::ZERO).is_none();
+                let is_enough = gather_time(&queue, Duration::ZERO).is_none();
                 assert_eq!(is_enough, count == enough, "{count} of {places}");
             }
             let mut batch = Vec::new();
             assert!(receiver.receive(&mut batch, None));
             assert!(batch.iter().map(|entry| entry.number).eq(1..=enough as u64));
         }
-        let (queue, _receiver) = EntryQueue::new(gathering(100, 1000), Gauge::default());
-        queue.send(ending(), slot()).unwrap();
-        let (ack, _wait) = oneshot::channel();
-        queue.send(WriterTask::Probe { ack }, slot()).unwrap();
-        assert_eq!(gather_for(&queue, Duration::ZERO), None);
-        let (queue, _receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
-        queue.send(ending(), slot()).unwrap();
-        assert_eq!(gather_for(&queue, Duration::ZERO), None);
+        for (queue, _receiver) in [queue_of(1000), commit_queue()] {
+            queue.send(ending(), slot()).unwrap();
+            send_awaited(&queue);
+            assert_eq!(gather_time(&queue, Duration::ZERO), None);
+        }
+    }
+
+    fn commit_of(awaited: usize, duration: Duration) -> BatchCommit {
+        BatchCommit {
+            reserved: 0,
+            awaited,
+            duration,
+        }
+    }
+
+    // Ours: clients that were answered and those that have come meanwhile share the
+    // next commit, and a client alone waits for nobody.
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_waits_for_the_clients_that_the_last_one_has_answered() {
+        let (queue, receiver) = commit_queue();
+        let left = || queue.shared.lock().gather_time(clock::instant());
+        let us = Duration::from_micros;
+        send_awaited(&queue);
+        assert_eq!(left(), None);
+        receiver.note_commit(commit_of(2, us(500)));
+        assert_eq!(left(), Some(us(2500)));
+        send_awaited(&queue);
+        assert_eq!(left(), Some(us(2500)));
+        send_awaited(&queue);
+        assert_eq!(left(), None);
+
+        receiver.note_commit(commit_of(1, us(30_000)));
+        assert_eq!(left(), Some(AWAITED_GATHER_MAX));
+        tokio::time::advance(AWAITED_GATHER_MAX).await;
+        assert_eq!(left(), None);
+
+        let mut batch = Vec::new();
+        assert!(receiver.receive(&mut batch, None));
+        assert_eq!(count_awaited(&batch), 3);
+        receiver.note_commit(commit_of(1, us(500)));
+        send_awaited(&queue);
+        assert_eq!(left(), None);
+    }
+
+    // Ours: most entries cost no system call.
+    #[test]
+    fn a_writer_is_woken_when_it_waits_and_has_something_to_do() {
+        let (queue, receiver) = commit_queue();
+        let is_woken = |task| {
+            queue.shared.lock().is_writer_waiting = true;
+            queue.shared.push(task, slot()).unwrap()
+        };
+        let awaited = || WriterTask::Probe {
+            ack: oneshot::channel().0,
+        };
+        let tasks = [ending(), ending(), awaited(), awaited()];
+        assert_eq!(tasks.map(is_woken), [true, false, true, true]);
+        assert!(!queue.shared.push(awaited(), slot()).unwrap());
+
+        let mut batch = Vec::new();
+        assert!(receiver.receive(&mut batch, None));
+        receiver.note_commit(commit_of(2, Duration::from_secs(1)));
+        let tasks = [ending(), awaited(), ending(), awaited()];
+        assert_eq!(tasks.map(is_woken), [false, false, false, true]);
+    }
+
+    // Ours: whoever has come back does not wait for those that have not.
+    #[test]
+    fn clients_that_do_not_come_back_are_not_waited_for_again() {
+        let (queue, receiver) = commit_queue();
+        receiver.note_commit(commit_of(2, Duration::from_micros(1)));
+        send_awaited(&queue);
+        let mut batch = Vec::new();
+        assert!(receiver.receive(&mut batch, None));
+        assert_eq!(batch.len(), 1);
+        assert_eq!(queue.shared.lock().awaited, 0);
     }
 
     // Ours: a number is told once, so none is told that is not reserved.
@@ -498,7 +635,7 @@ mod tests {
     // Invariant 3: what comes after the end is refused, not forgotten.
     #[test]
     fn a_queue_is_closed_by_its_last_sender_and_by_its_receiver() {
-        let (queue, receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
+        let (queue, receiver) = commit_queue();
         let other = queue.clone();
         drop(queue);
         other.send(ending(), slot()).unwrap();
@@ -507,7 +644,7 @@ mod tests {
         let mut batch = Vec::new();
         assert!(receiver.receive(&mut batch, None) && batch.len() == 1);
         assert!(!receiver.receive(&mut batch, None) && shared.lock().is_closed);
-        let (queue, receiver) = EntryQueue::new(QueueMode::Commit, Gauge::default());
+        let (queue, receiver) = commit_queue();
         drop(receiver);
         let sent = queue.send(ending(), slot());
         assert!(matches!(sent, Err(AuditError::Closed)));

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ use super::columns::count;
 use super::error::{WriteError, is_full_disk};
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::leaf::LostRange;
-use super::queue::{EntryReceiver, WriterEntry};
+use super::queue::{BatchCommit, EntryReceiver, WriterEntry, count_awaited};
 use super::retention::{RemovalState, Retention, RetentionOrder};
 use super::store::AuditStore;
 use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers, WriterTask};
@@ -332,7 +333,11 @@ impl AuditWriter {
         if matches!(done, Ok(()) | Err(WriteError::FilesAfterCommit(_))) {
             self.next = next;
             self.lost.clear();
-            self.entries.reserve(count(self.store.sequence().reserved));
+            self.entries.note_commit(BatchCommit {
+                reserved: count(self.store.sequence().reserved),
+                awaited: count_awaited(&self.batch),
+                duration: taken,
+            });
         }
         done
     }
@@ -348,11 +353,24 @@ impl AuditWriter {
             // Before the answers: whoever has one may wait for the end.
             self.tell_removal();
         }
+        let mut awaited = Vec::with_capacity(count_awaited(&self.batch));
         for entry in self.batch.drain(..) {
             if entry.task.is_by_client() {
                 self.metrics.clients_gone.inc();
             }
-            entry.task.end(Ok(()));
+            match entry.task.is_awaited() {
+                true => awaited.push(entry),
+                false => entry.task.end(Ok(())),
+            }
+        }
+        if !awaited.is_empty() {
+            // By one task of the runtime: from this thread, each answer would wake it
+            // by a system call.
+            Handle::current().spawn(async {
+                for entry in awaited {
+                    entry.task.end(Ok(()));
+                }
+            });
         }
         if is_redacted {
             // The WAL has the pages as they were before.

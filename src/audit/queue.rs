@@ -46,6 +46,11 @@ const AWAITED_GATHER_COMMITS: u32 = 5;
 /// fast network come back within it, so on a slow disk a longer one would be in vain.
 const AWAITED_GATHER_MAX: Duration = Duration::from_millis(3);
 
+/// Exchanges that are elsewhere, for each one that waits for the record or was just
+/// answered, up to which those are waited for. On a busy processor it is some that are
+/// on their way; those with slow origins are many more.
+const ELSEWHERE_MAX: usize = 3;
+
 /// Entries that are written without waiting for more: beyond this a batch is
 /// hardly cheaper for each.
 const GATHER_ENTRIES: usize = 256;
@@ -376,14 +381,27 @@ impl EntryReceiver {
     /// the writer went on with those alone that have been queued meanwhile, two groups
     /// of clients would take turns, with two commits where one would do. So it waits
     /// for those that were answered, for as long as a few commits take. A client alone
-    /// is not delayed: once it is back, nobody else is waited for.
+    /// is not delayed: once it is back, nobody else is waited for. Nor is anybody where
+    /// most exchanges are with their origins, from which nobody comes back so soon.
     pub(super) fn note_commit(&self, commit: BatchCommit) {
         let mut state = self.shared.lock();
         if let QueueMode::Queue(numbers) = &mut state.mode {
             numbers.reserved = commit.reserved;
         }
+        let here = state.awaited + commit.awaited;
+        // Each exchange has a sender, for its ending.
+        let elsewhere = self
+            .shared
+            .senders
+            .load(Ordering::Relaxed)
+            .saturating_sub(here);
+        let are_most_elsewhere = ELSEWHERE_MAX * here < elsewhere;
+        state.returning = if are_most_elsewhere {
+            0
+        } else {
+            commit.awaited
+        };
         let time = commit.duration.saturating_mul(AWAITED_GATHER_COMMITS);
-        state.returning = commit.awaited;
         state.returning_until = Some(clock::instant() + time.min(AWAITED_GATHER_MAX));
     }
 }
@@ -612,6 +630,24 @@ mod tests {
         assert!(receiver.receive(&mut batch, None));
         assert_eq!(batch.len(), 1);
         assert_eq!(queue.shared.lock().awaited, 0);
+    }
+
+    // Ours: a crawl of slow origins is not made any slower.
+    #[test]
+    fn no_commit_waits_where_most_exchanges_wait_for_their_origins() {
+        let (queue, receiver) = commit_queue();
+        // Two are answered, and for each of them three are elsewhere. The first sender
+        // is that of the record.
+        let mut exchanges = vec![queue.clone(); 7];
+        let is_waiting = || {
+            receiver.note_commit(commit_of(2, Duration::from_secs(1)));
+            0 < queue.shared.lock().returning
+        };
+        assert!(is_waiting());
+        exchanges.push(queue.clone());
+        assert!(!is_waiting());
+        send_awaited(&queue);
+        assert!(is_waiting());
     }
 
     // Ours: a number is told once, so none is told that is not reserved.

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::archive::Options;
 #[cfg(feature = "postgres")]
-use crate::archive::connection::ArchiveFailure;
+use crate::archive::failure::ArchiveFailure;
 use crate::archive::place::ArchivePlace;
 #[cfg(feature = "postgres")]
 use crate::archive::pool::ArchivePool;

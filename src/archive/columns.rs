@@ -11,7 +11,7 @@ use rusqlite::types::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use crate::audit::entry_tables::{ENTRY_TABLES, RecordTable, value_tables};
 use crate::audit::entry_window::NewValue;
 

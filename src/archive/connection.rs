@@ -1,4 +1,4 @@
-//! Connection to the archive, and why there is none.
+//! Connection to the archive.
 
 use std::future::Future;
 use std::io;
@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
@@ -24,148 +22,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Options;
 use super::address::ArchiveAddress;
-use crate::audit::AuditError;
-use crate::upstream::client::{Roots, UpstreamSetupError, client_config};
-use crate::upstream::parent::{CredentialsError, user_and_password};
+use super::failure::ArchiveFailure;
+use crate::upstream::client::{Roots, client_config};
+use crate::upstream::parent::user_and_password;
 
 /// Name under which the server lists the connection; that of the user, too, where no
 /// file says another.
 const APPLICATION: &str = "politesse";
-
-/// Reason why nothing can be shipped to the archive, or asked of it.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ArchiveFailure {
-    /// No archive is configured.
-    #[error(
-        "there is no archive: name one in audit.archive, as in postgres://db.example/politesse"
-    )]
-    Unnamed,
-    /// The file with the name and the password cannot be used.
-    #[error("audit.archive_auth cannot be used")]
-    Auth(#[source] CredentialsError),
-    /// The certificates cannot be used.
-    #[error("audit.archive_ca cannot be used")]
-    Roots(#[source] UpstreamSetupError),
-    /// The server cannot be reached.
-    #[error("the archive {0} of audit.archive cannot be reached")]
-    Unreached(ArchiveAddress, #[source] io::Error),
-    /// The server lets nobody in with these credentials.
-    #[error("the archive {0} refuses the name or the password of audit.archive_auth")]
-    Refused(ArchiveAddress, #[source] tokio_postgres::Error),
-    /// There is no such database.
-    #[error(
-        "the archive {0} has no such database: make it with `createdb`, or name another in audit.archive"
-    )]
-    NoDatabase(ArchiveAddress, #[source] tokio_postgres::Error),
-    /// No connection was made.
-    #[error(
-        "no connection to the archive {0} (its certificate is verified by audit.archive_ca; a server without TLS needs ?sslmode=disable in audit.archive)"
-    )]
-    Connect(ArchiveAddress, #[source] tokio_postgres::Error),
-    /// The user may not do what is needed.
-    #[error(
-        "the user of audit.archive_auth may not write to the archive {0}, or not read it: whoever ships owns the tables, and whoever asks needs SELECT on all of them"
-    )]
-    Denied(ArchiveAddress, #[source] tokio_postgres::Error),
-    /// The database has not all characters.
-    #[error(
-        "the database of the archive {address} has the encoding {encoding}, and URLs have characters of all kinds: make one with `createdb --encoding UTF8 --template template0`"
-    )]
-    Encoding {
-        /// Address of the archive.
-        address: ArchiveAddress,
-        /// Encoding of the database.
-        encoding: String,
-    },
-    /// The database has no tables.
-    #[error("the archive {0} is empty: nothing was shipped to it yet")]
-    Empty(ArchiveAddress),
-    /// The tables are of another version of this program.
-    #[error(
-        "the archive {address} has version {found} of its tables, and this program knows {known}: name another database in audit.archive"
-    )]
-    Version {
-        /// Address of the archive.
-        address: ArchiveAddress,
-        /// Version of the tables.
-        found: i32,
-        /// Version that this program knows.
-        known: i32,
-    },
-    /// The server did not answer.
-    #[error("the archive gave no answer within audit.archive_timeout")]
-    Timeout(#[from] Elapsed),
-    /// An order failed.
-    #[error("the archive did not do as it was asked")]
-    Query(#[from] tokio_postgres::Error),
-    /// Another process ships the same record, and was faster.
-    #[error("another process ships this record, or removes months, at the same time: try again")]
-    Overtaken,
-    /// The archive has an entry of this record that the record does not have.
-    #[error(
-        "the archive has another entry {seq} of this record: a copy of its folder is in use elsewhere, or an older copy was put in its place. Stop this proxy, move the folder of audit.store away, and start it again: a new record begins"
-    )]
-    Forked {
-        /// Number of the entry.
-        seq: i64,
-    },
-    /// A dictionary value of the record, to which an entry refers, is not as it was
-    /// written.
-    #[error(
-        "the record has an entry that refers to row {id} of {dictionary}, which is gone or was changed: `politesse audit verify` tells more"
-    )]
-    Unsound {
-        /// Name of the dictionary.
-        dictionary: &'static str,
-        /// Number of the value.
-        id: i64,
-    },
-    /// Entries of a removal are not as they were sealed.
-    #[error(
-        "entries {first} to {last} of node {node} are not as they were sealed: nothing is removed; `politesse audit --archive verify` tells more"
-    )]
-    Unproved {
-        /// Name of the node.
-        node: Arc<str>,
-        /// First of these entries.
-        first: i64,
-        /// Last of these entries.
-        last: i64,
-    },
-    /// Somebody else uses what is to be removed.
-    #[error(
-        "the archive is read or written all the time (by a verify or a fetch, say): nothing is removed; try again later"
-    )]
-    Busy(#[source] tokio_postgres::Error),
-    /// The record has no entry yet.
-    #[error("the record is empty: nothing was decided yet")]
-    NoRecord,
-    /// A node is not known.
-    #[error("the archive has no node {name}{}", list_of(known))]
-    NoNode {
-        /// Name of a node, or id of its record.
-        name: String,
-        /// Nodes that there are.
-        known: Vec<String>,
-    },
-    /// A question names a rule that stands in very many files.
-    #[error("the rule stands in more than {0} places: name a host or a crawler as well")]
-    TooManyRulings(usize),
-    /// A question has too many answers.
-    #[error("there are more than {0} sums: ask for a shorter time, or for fewer keys")]
-    TooManySums(usize),
-    /// The record cannot be read.
-    #[error(transparent)]
-    Record(#[from] AuditError),
-}
-
-fn list_of(known: &[String]) -> String {
-    match known.is_empty() {
-        true => ": nothing was shipped to it yet".to_owned(),
-        false => format!(": its nodes are {}", known.join(", ")),
-    }
-}
 
 /// How the archive is reached.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-use super::connection::ArchiveFailure;
 use super::excerpt::values;
+use super::failure::ArchiveFailure;
 use super::question::ArchiveQuestion;
 use super::reader::NodeRecordsReader;
 use super::session::in_background;

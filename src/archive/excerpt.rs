@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rusqlite::types::Value;
 use tokio_postgres::Row;
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use super::nodes::ArchiveNode;
 use super::place::ArchivePlace;
 use super::session::ArchiveSession;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio_postgres::Row;
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use super::fleet_head::{FLEET_ORIGIN, head_text, member_line};
 use super::nodes::nodes_of;
 use super::reader::NodeRecordsReader;

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use tokio_postgres::{Client, Row};
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use crate::audit::head::RecordHead;
 use crate::audit::merkle::{CompactRange, TreeHead, leaf_hash};
 use crate::audit::note::{NoteSigner, SignedNote};

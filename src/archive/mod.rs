@@ -21,6 +21,8 @@ mod counts;
 #[cfg(feature = "postgres")]
 mod excerpt;
 #[cfg(feature = "postgres")]
+pub mod failure;
+#[cfg(feature = "postgres")]
 pub mod fleet_check;
 #[cfg(feature = "postgres")]
 mod fleet_head;

@@ -11,7 +11,8 @@ use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Transaction};
 
-use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
+use super::connection::{ArchiveAccess, ArchiveConnection};
+use super::failure::ArchiveFailure;
 use super::month::Month;
 use super::removal::NodeRemoval;
 use super::schema;

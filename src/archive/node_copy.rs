@@ -12,8 +12,8 @@ use rusqlite::types::Value;
 
 use tokio_postgres::Row;
 
-use super::connection::ArchiveFailure;
 use super::excerpt::{file_digests, files, references, values};
+use super::failure::ArchiveFailure;
 use super::nodes::ArchiveNode;
 use super::reader::NodeRecordsReader;
 use super::tables::{CopiedTable, value};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use super::session::ArchiveSession;
 
 /// Node whose record is in the archive.

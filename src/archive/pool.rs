@@ -11,7 +11,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::Options;
-use super::connection::{ArchiveAccess, ArchiveFailure};
+use super::connection::ArchiveAccess;
+use super::failure::ArchiveFailure;
 use super::reader::NodeRecordsReader;
 
 /// Questions at a time. Others wait, within their own time.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::ToSql;
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use super::nodes::{ArchiveNode, nodes_of};
 use super::session::ArchiveSession;
 use crate::audit::filter::{DecisionFilter, normal_host};

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::connection::{ArchiveAccess, ArchiveFailure};
+use super::connection::ArchiveAccess;
 use super::excerpt::{Excerpt, decision_columns};
+use super::failure::ArchiveFailure;
 use super::nodes::{ArchiveNode, nodes_of};
 use super::place::ArchivePlace;
 use super::question::{ArchiveConditions, ArchiveQuestion};

@@ -7,7 +7,7 @@
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use crate::audit::{PersonalValues, read_digest};
 use crate::decision::digest::{CanonicalBytes, Digest};
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use super::month::Month;
 use super::nodes::ArchiveNode;
 use super::reader::NodeRecordsReader;

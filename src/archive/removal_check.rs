@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use super::connection::ArchiveFailure;
+use super::failure::ArchiveFailure;
 use super::nodes::ArchiveNode;
 use super::reader::NodeRecordsReader;
 use crate::audit::head::key_name;

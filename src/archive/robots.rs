@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::ArchiveFailure;
 use super::excerpt::{file_digests, files, values};
+use super::failure::ArchiveFailure;
 use super::nodes::{ArchiveNode, nodes_of};
 use super::question::origins_of;
 use super::reader::NodeRecordsReader;

@@ -2,7 +2,8 @@
 
 use tokio_postgres::Client;
 
-use super::connection::{ArchiveAccess, ArchiveFailure};
+use super::connection::ArchiveAccess;
+use super::failure::ArchiveFailure;
 
 /// Version of the tables.
 const VERSION: i32 = 2;

@@ -9,7 +9,8 @@ use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
+use super::connection::{ArchiveAccess, ArchiveConnection};
+use super::failure::ArchiveFailure;
 use super::schema;
 use crate::audit::AuditError;
 

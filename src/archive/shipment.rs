@@ -14,7 +14,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
 use super::columns::{Cell, ColumnTypes, entry_columns, in_common_order};
-use super::connection::{ArchiveAccess, ArchiveFailure};
+use super::connection::ArchiveAccess;
+use super::failure::ArchiveFailure;
 use super::month::Month;
 use super::redaction;
 use crate::audit::copy_end::{CopiedEntry, CopyEnd};

@@ -11,7 +11,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{ArchiveAccess, ArchiveConnection, ArchiveFailure};
+use super::connection::{ArchiveAccess, ArchiveConnection};
+use super::failure::ArchiveFailure;
 use super::shipment::ShippedNode;
 use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
 use crate::audit::AuditError;

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use super::arguments::DecisionName;
-use crate::archive::connection::ArchiveFailure;
+use crate::archive::failure::ArchiveFailure;
 use crate::archive::fleet_check::FleetCheck;
 use crate::archive::node_copy::NodeCopy;
 use crate::archive::nodes::ArchiveNode;

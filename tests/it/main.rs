@@ -17,6 +17,7 @@ mod annotate_bounds;
 mod annotate_codings;
 mod annotate_record;
 mod archive;
+mod archive_advice;
 mod archive_asked;
 mod archive_faults;
 mod archive_forked;

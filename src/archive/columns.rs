@@ -57,7 +57,7 @@ impl ColumnTypes {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure::Query`].
+    /// [`ArchiveFailure`].
     pub(super) async fn read(client: &Client) -> Result<Self, ArchiveFailure> {
         let entries = ENTRY_TABLES.map(|table| (table.name, entry_columns(table)));
         let values = value_tables().map(|table| (table.name, table.columns.join(", ")));

@@ -127,37 +127,14 @@ impl ArchiveAccess {
 
     fn connect_error(&self, error: tokio_postgres::Error) -> ArchiveFailure {
         let address = self.address.clone();
-        // By code: the texts are in the language of the server.
         match error.code() {
             Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
                 ArchiveFailure::Refused(address, error)
             }
             Some(&SqlState::INVALID_CATALOG_NAME) => ArchiveFailure::NoDatabase(address, error),
-            _ => ArchiveFailure::Connect(address, error),
+            None => ArchiveFailure::Connect(address, error),
+            Some(_) => error.into(),
         }
-    }
-
-    /// Names what the failure of an order means, if `error` is one.
-    pub(super) fn explained(&self, error: ArchiveFailure) -> ArchiveFailure {
-        if let ArchiveFailure::Query(error) = error {
-            return self.query_error(error);
-        }
-        error
-    }
-
-    /// Names what a failed order means, as far as the user can do something about it.
-    pub(super) fn query_error(&self, error: tokio_postgres::Error) -> ArchiveFailure {
-        let denied = [
-            &SqlState::INSUFFICIENT_PRIVILEGE,
-            &SqlState::READ_ONLY_SQL_TRANSACTION,
-        ];
-        if error.code().is_some_and(|code| denied.contains(&code)) {
-            return ArchiveFailure::Denied(self.address.clone(), error);
-        }
-        if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
-            return ArchiveFailure::Busy(error);
-        }
-        ArchiveFailure::Query(error)
     }
 }
 

@@ -1,10 +1,14 @@
 //! Failures of the archive, each with what the user can do about it.
+//!
+//! What the server says is told apart by its codes (PostgreSQL, Appendix A): its texts are
+//! in the language of the server.
 
 use std::io;
 use std::sync::Arc;
 
 use thiserror::Error;
 use tokio::time::error::Elapsed;
+use tokio_postgres::error::SqlState;
 
 use super::address::ArchiveAddress;
 use crate::audit::AuditError;
@@ -30,7 +34,9 @@ pub enum ArchiveFailure {
     #[error("the archive {0} of audit.archive cannot be reached")]
     Unreached(ArchiveAddress, #[source] io::Error),
     /// The server lets nobody in with these credentials.
-    #[error("the archive {0} refuses the name or the password of audit.archive_auth")]
+    #[error(
+        "the archive {0} refuses the name or the password of audit.archive_auth, or its pg_hba.conf does not let this user in from here"
+    )]
     Refused(ArchiveAddress, #[source] tokio_postgres::Error),
     /// There is no such database.
     #[error(
@@ -42,11 +48,61 @@ pub enum ArchiveFailure {
         "no connection to the archive {0} (its certificate is verified by audit.archive_ca; a server without TLS needs ?sslmode=disable in audit.archive)"
     )]
     Connect(ArchiveAddress, #[source] tokio_postgres::Error),
+    /// The server, the database or the user has as many connections as it may have.
+    #[error(
+        "the archive has no connection left (each node needs one, each page or command one more): raise max_connections, or the CONNECTION LIMIT of the user or the database (docs/archive.md, Messages)"
+    )]
+    TooManyConnections(#[source] tokio_postgres::Error),
+    /// The server begins, ends, or has ended the connection.
+    #[error(
+        "the server of the archive is starting or stopping, or has ended the connection: have it run, and what was begun is made again (docs/archive.md, Messages)"
+    )]
+    Interrupted(#[source] tokio_postgres::Error),
+    /// The server has no room.
+    #[error(
+        "the disk of the archive is full: make room on its server, and shipping goes on by itself (docs/archive.md, Messages)"
+    )]
+    DiskFull(#[source] tokio_postgres::Error),
     /// The user may not do what is needed.
     #[error(
-        "the user of audit.archive_auth may not write to the archive {0}, or not read it: whoever ships owns the tables, and whoever asks needs SELECT on all of them"
+        "the user of audit.archive_auth may not write to the archive, or not read it: whoever ships owns the tables, and whoever asks needs SELECT on all of them (docs/archive.md, Messages)"
     )]
-    Denied(ArchiveAddress, #[source] tokio_postgres::Error),
+    Denied(#[source] tokio_postgres::Error),
+    /// The server takes no changes.
+    #[error(
+        "the archive only reads: name the primary server in audit.archive if this is a standby, else unset default_transaction_read_only (docs/archive.md, Messages)"
+    )]
+    ReadOnly(#[source] tokio_postgres::Error),
+    /// The server has ended a query that took too long.
+    #[error(
+        "the server of the archive has ended a query: raise audit.archive_timeout, or statement_timeout of its user if that is shorter (docs/archive.md, Messages)"
+    )]
+    Canceled(#[source] tokio_postgres::Error),
+    /// Tables of the database are not those of an archive.
+    #[error(
+        "the database of the archive has a table that is another program's, or was changed: name a database of its own in audit.archive, or put the table back from a backup (docs/archive.md, Messages)"
+    )]
+    Foreign(#[source] tokio_postgres::Error),
+    /// A table of the database is not that of an archive.
+    #[error(
+        "the table {table} of the archive {fault}, so it is another program's, or was changed: name a database of its own in audit.archive, or put the table back from a backup (docs/archive.md, Messages)"
+    )]
+    ForeignTable {
+        /// Name of the table.
+        table: String,
+        /// Fault of it, as the end of a sentence.
+        fault: String,
+    },
+    /// The tables are where this user does not look.
+    #[error(
+        "the archive {address} has its tables in the schema {schema}, where this user does not look: grant it USAGE on that schema, and name the schema in its search_path (docs/archive.md, Messages)"
+    )]
+    Hidden {
+        /// Address of the archive.
+        address: ArchiveAddress,
+        /// Name of the schema.
+        schema: String,
+    },
     /// The database has not all characters.
     #[error(
         "the database of the archive {address} has the encoding {encoding}, and URLs have characters of all kinds: make one with `createdb --encoding UTF8 --template template0`"
@@ -77,7 +133,7 @@ pub enum ArchiveFailure {
     Timeout(#[from] Elapsed),
     /// An order failed.
     #[error("the archive did not do as it was asked")]
-    Query(#[from] tokio_postgres::Error),
+    Query(#[source] tokio_postgres::Error),
     /// Another process ships the same record, and was faster.
     #[error("another process ships this record, or removes months, at the same time: try again")]
     Overtaken,
@@ -137,6 +193,33 @@ pub enum ArchiveFailure {
     /// The record cannot be read.
     #[error(transparent)]
     Record(#[from] AuditError),
+}
+
+impl From<tokio_postgres::Error> for ArchiveFailure {
+    /// Names what the failure of an order means.
+    fn from(error: tokio_postgres::Error) -> Self {
+        let name = match error.code() {
+            None if error.is_closed() => Self::Interrupted,
+            Some(&SqlState::TOO_MANY_CONNECTIONS) => Self::TooManyConnections,
+            Some(
+                &SqlState::ADMIN_SHUTDOWN
+                | &SqlState::CRASH_SHUTDOWN
+                | &SqlState::CANNOT_CONNECT_NOW,
+            ) => Self::Interrupted,
+            Some(&SqlState::DISK_FULL) => Self::DiskFull,
+            // The second: a user who may not use any schema has none to make tables in.
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE | &SqlState::INVALID_SCHEMA_NAME) => {
+                Self::Denied
+            }
+            Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Self::ReadOnly,
+            Some(&SqlState::QUERY_CANCELED) => Self::Canceled,
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Busy,
+            // Class 42: a name that is not there, is there already, or is something else.
+            Some(code) if code.code().starts_with("42") => Self::Foreign,
+            None | Some(_) => Self::Query,
+        };
+        name(error)
+    }
 }
 
 fn list_of(known: &[String]) -> String {

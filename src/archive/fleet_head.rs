@@ -35,7 +35,7 @@ const INSERT: &str = "INSERT INTO fleet_head (members, note, vkey) VALUES ($1, $
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure::Query`].
+/// [`ArchiveFailure`].
 pub(super) async fn make(client: &mut Client, signer: &NoteSigner) -> Result<bool, ArchiveFailure> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(LOCK).await?;

@@ -91,22 +91,19 @@ impl MonthDrop {
         removals: &[NodeRemoval],
     ) -> Result<(), ArchiveFailure> {
         let key = self.key.to_string();
-        let done = async {
-            let transaction = begin(&mut self.connection.client, self.access.timeout).await?;
-            // First of all the paths, by which it is known what stays.
-            for removal in removals {
-                note(&transaction, removal, &key).await?;
+        let transaction = begin(&mut self.connection.client, self.access.timeout).await?;
+        // First of all the paths, by which it is known what stays.
+        for removal in removals {
+            note(&transaction, removal, &key).await?;
+        }
+        mark(&transaction, removals).await?;
+        for month in months {
+            for [table, column] in PARTITIONED {
+                replace(&transaction, *month, [table, column]).await?;
             }
-            mark(&transaction, removals).await?;
-            for month in months {
-                for [table, column] in PARTITIONED {
-                    replace(&transaction, *month, [table, column]).await?;
-                }
-            }
-            transaction.execute(COUNT_REMOVAL, &[]).await?;
-            Ok(transaction.commit().await?)
-        };
-        done.await.map_err(|error| self.access.explained(error))
+        }
+        transaction.execute(COUNT_REMOVAL, &[]).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Takes away the values that no entry refers to any more.
@@ -115,19 +112,16 @@ impl MonthDrop {
     ///
     /// [`ArchiveFailure`]. They go with the next removal then.
     pub async fn remove_unused_values(&mut self) -> Result<(), ArchiveFailure> {
-        let done = async {
-            // Beside the drop: each query reads all decisions that are left.
-            let transaction = begin(&mut self.connection.client, self.access.timeout).await?;
-            for table in value_tables() {
-                let unused = unused_values(table.name);
-                transaction.execute(&unused, &[]).await?;
-            }
-            // After the snapshots that had them.
-            transaction.execute(REMOVE_FILES, &[]).await?;
-            transaction.execute(COUNT_REMOVAL, &[]).await?;
-            Ok(transaction.commit().await?)
-        };
-        done.await.map_err(|error| self.access.explained(error))
+        // Beside the drop: each query reads all decisions that are left.
+        let transaction = begin(&mut self.connection.client, self.access.timeout).await?;
+        for table in value_tables() {
+            let unused = unused_values(table.name);
+            transaction.execute(&unused, &[]).await?;
+        }
+        // After the snapshots that had them.
+        transaction.execute(REMOVE_FILES, &[]).await?;
+        transaction.execute(COUNT_REMOVAL, &[]).await?;
+        Ok(transaction.commit().await?)
     }
 }
 

@@ -38,7 +38,7 @@ AND NOT EXISTS (SELECT 1 FROM decision AS d WHERE d.origin = o.id)";
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure::Query`].
+/// [`ArchiveFailure`].
 pub(super) async fn apply(
     transaction: &Transaction<'_>,
     log: i32,

@@ -1,6 +1,8 @@
-//! Tables of the archive: made by the first node that ships to it, and their version.
+//! Tables of the archive: made by the first node that ships to it, their version, and
+//! whether they are what they were made.
 
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 
 use super::connection::ArchiveAccess;
 use super::failure::ArchiveFailure;
@@ -18,17 +20,34 @@ const SCHEMA_LOCK: i64 = 0x706f_6c69_7465;
 const FIND_TABLES: &str = "SELECT EXISTS (SELECT FROM pg_class
   WHERE relname = 'archive' AND relkind = 'r' AND pg_table_is_visible(oid))";
 
+/// Schema with an archive in which this user does not look, or may not.
+const FIND_ELSEWHERE: &str = "
+SELECT n.nspname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname = 'archive' AND EXISTS (SELECT FROM pg_class AS h
+  WHERE h.relname = 'fleet_head' AND h.relnamespace = c.relnamespace)
+ORDER BY 1 LIMIT 1";
+
+/// First of some columns, each with its table and its type, that the tables lack.
+const FIND_MISSING: &str = "
+SELECT w.name, w.of_table, w.type
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS w (of_table, name, type, place)
+WHERE NOT EXISTS (SELECT FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
+  WHERE c.relname = w.of_table AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
+  AND a.attname = w.name AND NOT a.attisdropped AND a.atttypid = w.type::regtype)
+ORDER BY w.place LIMIT 1";
+
+/// Table with the version.
+const VERSION_TABLE: &str = "archive";
+
 /// Makes the tables if there are none.
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure::Denied`], [`ArchiveFailure::Version`], [`ArchiveFailure::Encoding`],
-/// [`ArchiveFailure::Query`].
+/// [`ArchiveFailure`]: those of [`check`]; [`ArchiveFailure::Encoding`].
 pub(super) async fn make(
     connector: &ArchiveAccess,
     client: &mut Client,
 ) -> Result<(), ArchiveFailure> {
-    let failed = |error| connector.query_error(error);
     // A user who may not make tables can ship to those that are there.
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
     if !is_made {
@@ -39,12 +58,9 @@ pub(super) async fn make(
         // Another node may have made them meanwhile.
         let is_made: bool = transaction.query_one(FIND_TABLES, &[]).await?.get(0);
         if !is_made {
-            transaction.batch_execute(TABLES).await.map_err(failed)?;
+            transaction.batch_execute(TABLES).await?;
             let first = "INSERT INTO archive (version, removals) VALUES ($1, 0)";
-            transaction
-                .execute(first, &[&VERSION])
-                .await
-                .map_err(failed)?;
+            transaction.execute(first, &[&VERSION]).await?;
         }
         transaction.commit().await?;
     }
@@ -68,23 +84,81 @@ async fn check_encoding(connector: &ArchiveAccess, client: &Client) -> Result<()
 ///
 /// # Errors
 ///
-/// [`ArchiveFailure::Empty`], [`ArchiveFailure::Version`], [`ArchiveFailure::Query`].
+/// [`ArchiveFailure`]: [`Empty`](ArchiveFailure::Empty), [`Hidden`](ArchiveFailure::Hidden),
+/// [`ForeignTable`](ArchiveFailure::ForeignTable), [`Version`](ArchiveFailure::Version), or
+/// that of a query.
 pub async fn check(connector: &ArchiveAccess, client: &Client) -> Result<(), ArchiveFailure> {
-    let address = || connector.address.clone();
+    let address = connector.address.clone();
     let is_made: bool = client.query_one(FIND_TABLES, &[]).await?.get(0);
     if !is_made {
-        return Err(ArchiveFailure::Empty(address()));
+        let elsewhere = client.query_opt(FIND_ELSEWHERE, &[]).await?;
+        return Err(match elsewhere.map(|row| row.get(0)) {
+            Some(schema) => ArchiveFailure::Hidden { address, schema },
+            None => ArchiveFailure::Empty(address),
+        });
     }
-    let failed = |error| connector.query_error(error);
-    let row = client.query_one("SELECT version FROM archive", &[]);
-    let found: i32 = row.await.map_err(failed)?.get(0);
-    if found == VERSION {
-        return Ok(());
+    // The version before all others: those of another version may have other columns.
+    let (of_version, of_others): (Vec<_>, Vec<_>) =
+        made_columns().partition(|column| column.table == VERSION_TABLE);
+    check_columns(client, &of_version).await?;
+    let rows = client.query("SELECT version FROM archive", &[]).await?;
+    let [row] = rows.as_slice() else {
+        return Err(ArchiveFailure::ForeignTable {
+            table: VERSION_TABLE.to_owned(),
+            fault: format!("has {} rows in place of one", rows.len()),
+        });
+    };
+    let found: i32 = row.get(0);
+    if found != VERSION {
+        return Err(ArchiveFailure::Version {
+            address,
+            found,
+            known: VERSION,
+        });
     }
-    Err(ArchiveFailure::Version {
-        address: address(),
-        found,
-        known: VERSION,
+    check_columns(client, &of_others).await
+}
+
+/// Holds that the tables have `columns`: whoever reads one relies on its type.
+async fn check_columns(client: &Client, columns: &[MadeColumn]) -> Result<(), ArchiveFailure> {
+    let list = |part: fn(&MadeColumn) -> &'static str| columns.iter().map(part).collect();
+    let tables: Vec<&str> = list(|column| column.table);
+    let names: Vec<&str> = list(|column| column.name);
+    let types: Vec<&str> = list(|column| column.type_name);
+    let values: [&(dyn ToSql + Sync); 3] = [&tables, &names, &types];
+    let missing = client.query_opt(FIND_MISSING, &values).await?;
+    missing.map_or(Ok(()), |row| {
+        let [name, table, type_name]: [String; 3] = [0, 1, 2].map(|place| row.get(place));
+        Err(ArchiveFailure::ForeignTable {
+            table,
+            fault: format!("has no column {name} of the type {type_name}"),
+        })
+    })
+}
+
+/// Column of a table that this program makes.
+struct MadeColumn {
+    table: &'static str,
+    name: &'static str,
+    type_name: &'static str,
+}
+
+/// Reads which columns [`TABLES`] makes: a line each.
+fn made_columns() -> impl Iterator<Item = MadeColumn> {
+    let tables = TABLES.split("CREATE TABLE ").skip(1);
+    tables.flat_map(|text| {
+        let (table, definition) = text.split_once(" (\n").unwrap_or_default();
+        let lines = definition.lines().take_while(|line| !line.starts_with(')'));
+        lines.filter_map(move |line| {
+            let mut words = line.trim().trim_end_matches(',').split(' ');
+            let (name, type_name) = (words.next()?, words.next()?);
+            // Neither a key nor a comment.
+            (!["PRIMARY", "--"].contains(&name)).then_some(MadeColumn {
+                table,
+                name,
+                type_name,
+            })
+        })
     })
 }
 
@@ -95,15 +169,8 @@ mod tests {
 
     /// Returns the columns of a table.
     fn columns(table: &str) -> Vec<&'static str> {
-        let (_, definition) = TABLES
-            .split_once(&format!("CREATE TABLE {table} (\n"))
-            .unwrap();
-        let (definition, _) = definition.split_once("\n)").unwrap();
-        let names = definition
-            .lines()
-            .map(|line| line.trim().split(' ').next().unwrap());
-        let is_column = |name: &&str| !["PRIMARY", "--"].contains(name);
-        names.filter(is_column).collect()
+        let of_table = made_columns().filter(|column| column.table == table);
+        of_table.map(|column| column.name).collect()
     }
 
     // Ours, docs/archive.md: the same rows as those of the record.

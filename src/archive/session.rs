@@ -68,7 +68,7 @@ impl ArchiveSession {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure::Query`], [`ArchiveFailure::Timeout`].
+    /// [`ArchiveFailure`], [`ArchiveFailure::Timeout`].
     pub(super) async fn query(
         &self,
         sql: &str,
@@ -82,7 +82,7 @@ impl ArchiveSession {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure::Query`], [`ArchiveFailure::Timeout`].
+    /// [`ArchiveFailure`], [`ArchiveFailure::Timeout`].
     pub(super) async fn order(&self, sql: &str) -> Result<(), ArchiveFailure> {
         let asked = self.connection.client.batch_execute(sql);
         Ok(timeout(self.longest + GRACE, asked).await??)

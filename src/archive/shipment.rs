@@ -14,7 +14,6 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
 
 use super::columns::{Cell, ColumnTypes, entry_columns, in_common_order};
-use super::connection::ArchiveAccess;
 use super::failure::ArchiveFailure;
 use super::month::Month;
 use super::redaction;
@@ -99,14 +98,12 @@ impl ShippedNode {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure::Denied`], [`ArchiveFailure::Query`].
+    /// [`ArchiveFailure`], as of all functions here.
     pub(super) async fn find(
-        connector: &ArchiveAccess,
         client: &Client,
         record: &RecordDescription,
         name: &str,
     ) -> Result<Self, ArchiveFailure> {
-        let failed = |error| connector.query_error(error);
         let RecordDescription {
             id,
             begun_us,
@@ -114,14 +111,14 @@ impl ShippedNode {
             before_last,
             digest,
         } = record;
-        let is_known = client.query_opt(FIND_NODE, &[id]).await.map_err(failed)?;
+        let is_known = client.query_opt(FIND_NODE, &[id]).await?;
         if is_known.is_none() {
             // Only then: each try takes a number of the nodes.
             let values: [&(dyn ToSql + Sync); 6] =
                 [id, &name, begun_us, before, before_last, digest];
-            client.execute(ADD_NODE, &values).await.map_err(failed)?;
+            client.execute(ADD_NODE, &values).await?;
         }
-        let row = client.query_one(FIND_NODE, &[id]).await.map_err(failed)?;
+        let row = client.query_one(FIND_NODE, &[id]).await?;
         Ok(Self {
             log: row.get(0),
             position: CopyPosition {
@@ -140,7 +137,7 @@ impl ShippedNode {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure::Query`].
+    /// [`ArchiveFailure`].
     pub(super) async fn end(&self, client: &Client) -> Result<CopyEnd, ArchiveFailure> {
         let last = self.position.last;
         let newest = client.query_opt(NEWEST_ENTRY, &[&self.log, &last]).await?;
@@ -157,7 +154,7 @@ impl ShippedNode {
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure::Query`].
+    /// [`ArchiveFailure`].
     pub(super) async fn set_name(&self, client: &Client, name: &str) -> Result<(), ArchiveFailure> {
         client.execute(NAME_NODE, &[&self.log, &name]).await?;
         Ok(())

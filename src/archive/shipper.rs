@@ -216,7 +216,7 @@ impl Shipper {
         let client = &mut connection.client;
         schema::make(&self.connector, client).await?;
         client.execute(COMMITS_LAST, &[]).await?;
-        let node = ShippedNode::find(&self.connector, client, &record, &self.record.node).await?;
+        let node = ShippedNode::find(client, &record, &self.record.node).await?;
         let end = node.end(client).await?;
         let compared = spawn_blocking(move || {
             let strange = reader.strange_entry(&end);
@@ -279,8 +279,7 @@ impl Shipper {
                 .is_some_and(|rows| !rows.is_empty());
             let count = u64::try_from(window.last - position.last).unwrap_or_default();
             let client = &mut connection.client;
-            let shipped = node.ship(client, window).await;
-            shipped.map_err(|error| self.connector.explained(error))?;
+            node.ship(client, window).await?;
             self.note_arrival(node.position.last);
             self.metrics.archive_shipped.inc_by(count);
             numbers = Some(count);

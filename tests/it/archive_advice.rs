@@ -126,3 +126,168 @@ fn a_fault_of_the_archive_is_told_with_the_key_to_change_and_stops_no_request() 
         postgres.kill();
     });
 }
+
+/// Command that fails.
+struct FailingCommand<'a> {
+    /// The command, the address of the archive last.
+    arguments: &'a [&'a str],
+    /// Text that the user reads.
+    said: &'a str,
+}
+
+impl FailingCommand<'_> {
+    async fn assert_told(&self, place: &Place) {
+        let outcome = place.run(self.arguments).await;
+        assert_eq!(outcome.code, Some(1), "{:?}: {outcome:?}", self.said);
+        let text = &outcome.stderr;
+        assert!(text.contains(self.said), "{:?}: {text}", self.said);
+        assert!(text.contains("docs/archive.md, Messages"), "{text}");
+    }
+}
+
+/// Holds that shipping to the archive at `url` fails, and says `said`.
+async fn assert_shipping_fails(place: &Place, url: &str, said: &str) {
+    let arguments = ["audit", "ship", "--once", "--to", url];
+    let arguments = &arguments[..];
+    FailingCommand { arguments, said }.assert_told(place).await;
+}
+
+// Ours: a database that another program uses, or that somebody has changed.
+#[test]
+fn tables_that_are_not_those_of_an_archive_are_told_by_name() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let (place, other) = tokio::join!(recorded(&origin, 2), recorded(&origin, 2));
+        for (name, sql, said) in [
+            ("a", "CREATE TABLE node (x int)", "another program's"),
+            (
+                "b",
+                "CREATE TABLE archive (version text); ALTER TABLE archive OWNER TO politesse",
+                "the table archive of the archive has no column version of the type int,",
+            ),
+            (
+                "c",
+                "CREATE SCHEMA politesse; GRANT USAGE ON SCHEMA politesse TO politesse",
+                "may not write to the archive",
+            ),
+        ] {
+            let url = postgres.changed(name, sql).await;
+            assert_shipping_fails(&place, &url, said).await;
+        }
+        ship_once(&place, &postgres).await;
+        for (name, sql, said) in [
+            (
+                "d",
+                "ALTER TABLE event DROP COLUMN detail",
+                "the table event of the archive has no column detail of the type text,",
+            ),
+            (
+                "e",
+                "DROP TABLE removal",
+                "the table removal of the archive has no column log",
+            ),
+            (
+                "f",
+                "ALTER TABLE node ALTER last TYPE text",
+                "the table node of the archive has no column last of the type bigint,",
+            ),
+            (
+                "g",
+                "INSERT INTO archive VALUES (2, 0)",
+                "the table archive of the archive has 2 rows in place of one,",
+            ),
+            // Found by what refers to it.
+            (
+                "h",
+                "ALTER TABLE client DROP CONSTRAINT client_sha256_key",
+                "was changed",
+            ),
+            (
+                "i",
+                "ALTER SCHEMA public RENAME TO hidden; CREATE SCHEMA public",
+                "may not write to the archive",
+            ),
+        ] {
+            let url = postgres.changed(name, sql).await;
+            assert_shipping_fails(&other, &url, said).await;
+        }
+        let hidden = format!("--archive={}", postgres.url_of("i"));
+        let arguments = &["audit", &hidden, "list"][..];
+        let said = "has its tables in the schema hidden";
+        FailingCommand { arguments, said }.assert_told(&place).await;
+    });
+}
+
+// Ours: what the server says, or does not let this user do.
+#[test]
+fn a_server_that_takes_nothing_is_told_with_what_to_do() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let place = recorded(&origin, 2).await;
+        ship_once(&place, &postgres).await;
+        let url = postgres.url();
+        for (set, unset, said) in [
+            (
+                "ALTER ROLE politesse CONNECTION LIMIT 0",
+                "ALTER ROLE politesse CONNECTION LIMIT -1",
+                "has no connection left",
+            ),
+            (
+                "REVOKE CONNECT ON DATABASE politesse FROM PUBLIC; ALTER DATABASE politesse OWNER TO postgres",
+                "ALTER DATABASE politesse OWNER TO politesse",
+                "needs SELECT",
+            ),
+            (
+                "ALTER DATABASE politesse SET default_transaction_read_only = on",
+                "BEGIN READ WRITE; ALTER DATABASE politesse RESET ALL; COMMIT",
+                "the archive only reads",
+            ),
+        ] {
+            postgres.sql(set).await;
+            // Something to ship, each time.
+            postgres
+                .sql("BEGIN READ WRITE; DELETE FROM node; COMMIT")
+                .await;
+            assert_shipping_fails(&place, &url, said).await;
+            postgres.sql(unset).await;
+        }
+        // It ends when whoever is connected has gone, and lets nobody in meanwhile.
+        let session = postgres.session("SELECT 1");
+        session.begun().await;
+        postgres.begin_stop();
+        assert_shipping_fails(&place, &url, "is starting or stopping").await;
+    });
+}
+
+// Ours.
+#[test]
+fn a_query_that_the_server_ends_is_told_with_what_to_do() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let place = recorded(&origin, 2).await;
+        ship_once(&place, &postgres).await;
+        let locked = postgres.session("LOCK TABLE decision");
+        locked.begun().await;
+        let archive = format!("--archive={}", postgres.url());
+        let list = ["audit", &archive, "list"];
+        let said = "has ended the connection";
+        let (arguments, cut) = (&list[..], async {
+            until("a query that waits", async || {
+                let waits = "SELECT count(*) FROM pg_stat_activity
+                             WHERE usename = 'politesse' AND wait_event_type = 'Lock'";
+                (postgres.number(waits).await == 1).then_some(())
+            })
+            .await;
+            postgres.cut().await
+        });
+        let command = FailingCommand { arguments, said };
+        tokio::join!(command.assert_told(&place), cut);
+        let short = ["--set", "audit.archive_timeout=\"1s\""];
+        let arguments = &[&short[..], &list[..]].concat();
+        let said = "raise audit.archive_timeout";
+        FailingCommand { arguments, said }.assert_told(&place).await;
+    });
+}

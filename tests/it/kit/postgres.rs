@@ -118,18 +118,22 @@ impl Postgres {
     }
 
     async fn try_sql_in(&self, database: &str, sql: &str) -> Result<Vec<String>, String> {
+        let output = self.psql(database, sql).output().await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output.status.success() {
+            true => Ok(text(&output.stdout).lines().map(str::to_owned).collect()),
+            false => Err(text(&output.stderr)),
+        }
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> tokio::process::Command {
         let mut psql = tokio::process::Command::new(program("psql"));
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres"])
             .args(["-h", "127.0.0.1", "-p", &self.address.port().to_string()])
             .args(["-d", database, "-c", sql])
             .env("PGCONNECT_TIMEOUT", "5")
             .kill_on_drop(true);
-        let output = psql.output().await.unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match output.status.success() {
-            true => Ok(text(&output.stdout).lines().map(str::to_owned).collect()),
-            false => Err(text(&output.stderr)),
-        }
+        psql
     }
 
     /// Returns the number that is the answer to `sql`.
@@ -168,8 +172,47 @@ impl Postgres {
         self.number(&cut).await
     }
 
+    /// Begins an orderly end (SIGTERM): nobody is let in any more, and it ends when all
+    /// have gone.
+    pub(crate) fn begin_stop(&self) {
+        signal("TERM", &[self.process.id()]);
+    }
+
+    /// Opens a transaction of the superuser that does what `sql` says, and stays open
+    /// until it is dropped.
+    pub(crate) fn session(&self, sql: &str) -> OpenSession<'_> {
+        let held = format!("SET application_name = 'held'; BEGIN; {sql}; SELECT pg_sleep(600)");
+        let mut psql = self.psql(ROLE, &held);
+        OpenSession {
+            postgres: self,
+            _process: psql
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        }
+    }
+
     async fn answers(&self) {
         until("PostgreSQL", async || self.try_sql("SELECT 1").await.ok()).await;
+    }
+}
+
+/// Transaction that stays open until this is dropped.
+pub(crate) struct OpenSession<'a> {
+    postgres: &'a Postgres,
+    _process: tokio::process::Child,
+}
+
+impl OpenSession<'_> {
+    /// Waits until it has done what it was to do.
+    pub(crate) async fn begun(&self) {
+        let sleeps = "SELECT count(*) FROM pg_stat_activity
+                      WHERE application_name = 'held' AND wait_event = 'PgSleep'";
+        until("session of PostgreSQL", async || {
+            (self.postgres.number(sleeps).await == 1).then_some(())
+        })
+        .await;
     }
 }
 

@@ -19,41 +19,117 @@ pub struct ArchiveAddress {
     pub is_tls: bool,
 }
 
-/// The text is no address of an archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not an address such as postgres://db.example/politesse, without a password")]
-pub struct InvalidArchiveAddress;
+/// The text is no address of an archive, or one with more than an address has here.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{} is wanted", self.wanted())]
+pub enum InvalidArchiveAddress {
+    /// It has not the form of an address.
+    Malformed,
+    /// A mode of TLS that leaves something unverified, or that there is not.
+    Mode(String),
+    /// A parameter in whose place there is a key.
+    Keyed {
+        /// Name of the parameter.
+        parameter: String,
+        /// The key.
+        key: &'static str,
+    },
+    /// A parameter that an address does not have here, or has twice.
+    Parameter(String),
+}
+
+impl InvalidArchiveAddress {
+    /// Describes the address that is right; `is wanted` can follow.
+    pub fn wanted(&self) -> String {
+        match self {
+            Self::Malformed => {
+                "an address such as \"postgres://db.example/politesse\", without a password (that is for audit.archive_auth)".to_owned()
+            }
+            Self::Mode(mode) => format!(
+                "sslmode=verify-full (also meant where there is none; audit.archive_ca has the certificates) or sslmode=disable (no TLS), in place of sslmode={mode},"
+            ),
+            Self::Keyed { parameter, key } => format!("{key} in place of {parameter}"),
+            Self::Parameter(name) => {
+                format!("an address without {name} (sslmode is the one parameter, given once)")
+            }
+        }
+    }
+}
 
 /// Port of PostgreSQL.
 const PORT: u16 = 5432;
+
+/// Parameters of PostgreSQL's own library in whose place there are keys, by the key.
+const KEYED: [(&str, &[&str]); 3] = [
+    (
+        "audit.archive_auth",
+        &[
+            "user",
+            "password",
+            "passfile",
+            "sslcert",
+            "sslkey",
+            "sslpassword",
+        ],
+    ),
+    ("audit.archive_ca", &["sslrootcert", "sslcrl", "sslcrldir"]),
+    ("audit.archive_timeout", &["connect_timeout"]),
+];
 
 impl FromStr for ArchiveAddress {
     type Err = InvalidArchiveAddress;
 
     fn from_str(text: &str) -> Result<Self, InvalidArchiveAddress> {
-        let rest = text
+        let malformed = InvalidArchiveAddress::Malformed;
+        let stripped = text
             .strip_prefix("postgres://")
-            .or_else(|| text.strip_prefix("postgresql://"))
-            .ok_or(InvalidArchiveAddress)?;
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, database) = place.split_once('/').ok_or(InvalidArchiveAddress)?;
-        let is_tls = match query {
-            "" | "sslmode=verify-full" => true,
-            "sslmode=disable" => false,
-            _ => return Err(InvalidArchiveAddress),
-        };
-        let server = ServerPlace::parse(authority, PORT).ok_or(InvalidArchiveAddress)?;
+            .or_else(|| text.strip_prefix("postgresql://"));
+        let rest = stripped.ok_or_else(|| malformed.clone())?;
+        let (place, query) = rest
+            .split_once('?')
+            .map_or((rest, None), |(place, query)| (place, Some(query)));
+        let (authority, database) = place.split_once('/').ok_or_else(|| malformed.clone())?;
+        let server = ServerPlace::parse(authority, PORT).ok_or_else(|| malformed.clone())?;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let is_plain = !database.is_empty() && database.bytes().all(is_name);
-        if !is_plain {
-            return Err(InvalidArchiveAddress);
+        if database.is_empty() || !database.bytes().all(is_name) {
+            return Err(malformed);
         }
         Ok(Self {
             server,
             database: database.to_owned(),
-            is_tls,
+            is_tls: query.map_or(Ok(true), speaks_tls)?,
         })
     }
+}
+
+/// Reads the parameters of an address: whether TLS is spoken.
+///
+/// PostgreSQL's library goes on without TLS, or with a server that it has not verified,
+/// in every mode but the one that is taken here. To take such a mode for a stronger or a
+/// weaker one would be a surprise either way.
+fn speaks_tls(query: &str) -> Result<bool, InvalidArchiveAddress> {
+    let mut mode = None;
+    for parameter in query.split('&') {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let by_key = KEYED.iter().find(|(_, names)| names.contains(&name));
+        if let Some((key, _)) = by_key {
+            return Err(InvalidArchiveAddress::Keyed {
+                parameter: name.to_owned(),
+                key,
+            });
+        }
+        let is_second = mode.is_some();
+        mode = match (name, value) {
+            ("sslmode", "verify-full") => Some(true),
+            ("sslmode", "disable") => Some(false),
+            ("sslmode", mode) => return Err(InvalidArchiveAddress::Mode(mode.to_owned())),
+            _ => None,
+        };
+        if mode.is_none() || is_second {
+            return Err(InvalidArchiveAddress::Parameter(name.to_owned()));
+        }
+    }
+    Ok(mode.unwrap_or(true))
 }
 
 impl fmt::Display for ArchiveAddress {
@@ -90,6 +166,14 @@ mod tests {
         }
     }
 
+    fn refused(text: &str) -> InvalidArchiveAddress {
+        match text.parse::<ArchiveAddress>() {
+            Ok(address) => panic!("{text}: {address}"),
+            Err(error) => error,
+        }
+    }
+
+    // Ours.
     #[test]
     fn passwords_and_other_databases_are_refused() {
         for text in [
@@ -103,13 +187,54 @@ mod tests {
             "postgres://db.example:/a",
             "postgres://db.example/a/b",
             "postgres://db.example/a b",
-            "postgres://db.example/a?sslmode=prefer",
         ] {
+            assert_eq!(refused(text), InvalidArchiveAddress::Malformed, "{text}");
+        }
+    }
+
+    // Ours, docs/archive.md: PostgreSQL's own library (section 34.19) takes all of these.
+    #[test]
+    fn no_mode_is_taken_for_a_stronger_or_a_weaker_one() {
+        for mode in ["allow", "prefer", "require", "verify-ca", "VERIFY-FULL", ""] {
+            let error = refused(&format!("postgres://db.example/a?sslmode={mode}"));
+            assert_eq!(error, InvalidArchiveAddress::Mode(mode.to_owned()));
+            assert!(error.to_string().contains("sslmode=verify-full"), "{error}");
+        }
+        for twice in ["disable&sslmode=verify-full", "verify-full&sslmode=disable"] {
+            let error = refused(&format!("postgres://db.example/a?sslmode={twice}"));
             assert_eq!(
-                text.parse::<ArchiveAddress>(),
-                Err(InvalidArchiveAddress),
-                "{text}"
+                error,
+                InvalidArchiveAddress::Parameter("sslmode".to_owned())
             );
+        }
+    }
+
+    // Ours.
+    #[test]
+    fn a_parameter_is_refused_with_the_key_in_its_place() {
+        for (parameter, wanted) in [
+            (
+                "sslrootcert=a.pem",
+                "audit.archive_ca in place of sslrootcert is wanted",
+            ),
+            (
+                "sslcert=a.pem",
+                "audit.archive_auth in place of sslcert is wanted",
+            ),
+            (
+                "user=u&password=p",
+                "audit.archive_auth in place of user is wanted",
+            ),
+            (
+                "connect_timeout=5",
+                "audit.archive_timeout in place of connect_timeout is wanted",
+            ),
+            ("sslmode=disable&options=-c", "an address without options"),
+            ("sslmode=disable&", "an address without "),
+            ("", "an address without "),
+        ] {
+            let error = refused(&format!("postgres://db.example/a?{parameter}")).to_string();
+            assert!(error.starts_with(wanted), "{parameter}: {error}");
         }
     }
 }

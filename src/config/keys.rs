@@ -20,9 +20,9 @@ use super::kinds::{
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
-    ADMIN_HOST, ALLOW, ARCHIVE, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME, FLEET_STORE,
-    INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE, PortRange, ROOTS,
-    ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
+    ADMIN_HOST, ALLOW, ArchiveOrNone, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME,
+    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE,
+    PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -661,7 +661,7 @@ keys! {
         /// beside them: "postgres://db.example/politesse". TLS is spoken, unless
         /// "?sslmode=disable" follows. Old entries are removed here once they have arrived
         /// there.
-        archive: Option<ArchiveAddress> = r#""none""#, ARCHIVE;
+        archive: Option<ArchiveAddress> = r#""none""#, ArchiveOrNone;
         /// A file with the name and the password for the archive, of the form
         /// user:password; readable by this proxy alone (0600).
         archive_auth: Option<PathBuf> = r#""none""#, PATH_OR_NONE;

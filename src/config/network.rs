@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use http::HeaderName;
 use ipnet::IpNet;
@@ -14,7 +15,7 @@ use toml::de::DeValue;
 use super::kinds::{Kind, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
-use crate::archive::address::ArchiveAddress;
+use crate::archive::address::{ArchiveAddress, InvalidArchiveAddress};
 use crate::audit::SealTarget;
 use crate::fleet::options::StoreAddress;
 use crate::proxy::server::ListenAddress;
@@ -301,13 +302,25 @@ pub(super) const FLEET_STORE: Text<StoreAddress> = Text {
 };
 
 /// Address of the archive, or `none`.
-pub(super) const ARCHIVE: Text<Option<ArchiveAddress>> = Text {
-    wanted: "\"none\", or an address such as \"postgres://db.example/politesse\", without a password (that is for audit.archive_auth)",
-    parse: |text| match text {
-        "none" => Some(None),
-        _ => text.parse().ok().map(Some),
-    },
-};
+pub(super) struct ArchiveOrNone;
+
+impl Kind for ArchiveOrNone {
+    type Value = Option<ArchiveAddress>;
+
+    fn wanted(&self) -> String {
+        format!("\"none\", or {}", InvalidArchiveAddress::Malformed.wanted())
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        let wanted = match written.get_ref().as_str().map(ArchiveAddress::from_str) {
+            _ if written.get_ref().as_str() == Some("none") => return Ok(None),
+            Some(Ok(address)) => return Ok(Some(address)),
+            Some(Err(InvalidArchiveAddress::Malformed)) | None => self.wanted(),
+            Some(Err(error)) => error.wanted(),
+        };
+        Err(vec![Fault::whole(written, wanted)])
+    }
+}
 
 /// Name of a fleet, or of a node in it.
 pub(super) const FLEET_NAME: Text<String> = Text {

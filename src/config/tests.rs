@@ -621,7 +621,7 @@ bounds! {
     audit_seal_to: "audit.seal_to" refuses ["none" "['']" "['~/a']" "['exec: ']" "['ftp://a.test/']" "['http://']"]
         takes ["[]" "['heads.txt', 'exec:cat > /dev/null', 'https://a.test/heads?token=1']"];
     audit_archive: "audit.archive"
-        refuses ["''" "db.example/a" "postgres://a" "postgres://u:p@a/b" "sqlite:a.db"]
+        refuses ["''" "db.example/a" "postgres://a" "postgres://u:p@a/b" "postgres://a/b?sslmode=require" "3" "sqlite:a.db"]
         takes ["none" "postgres://a/b" "postgres://[::1]:1/b?sslmode=disable"];
     audit_archive_auth: "audit.archive_auth" refuses ["''" "3"] takes ["none" "archive.auth"];
     audit_archive_ca: "audit.archive_ca" refuses ["''" "3"] takes ["none" "ca.pem"];

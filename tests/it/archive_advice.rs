@@ -291,3 +291,45 @@ fn a_query_that_the_server_ends_is_told_with_what_to_do() {
         FailingCommand { arguments, said }.assert_told(&place).await;
     });
 }
+
+// Ours: the password and the record are not for whoever is on the way.
+#[test]
+fn a_server_without_tls_or_with_another_name_gets_nothing() {
+    run_within(MINUTES, async {
+        let origin = origin().await;
+        let (plain, named) = (["fsync=off", "ssl=off"], ["fsync=off"]);
+        let (plain, named) = tokio::join!(Postgres::with(&plain), Postgres::with(&named));
+        let place = recorded(&origin, 2).await;
+        let roots = ["--set", "audit.archive_ca=\"roots.pem\""];
+        let ship = async |url: String| {
+            let ship = ["audit", "ship", "--once", "--to", &url];
+            place.run(&[&roots[..], &ship[..]].concat()).await
+        };
+        let other_name = named.tls_url().replace("localhost", "127.0.0.1");
+        for (url, said) in [
+            (plain.tls_url(), "does not support TLS"),
+            (other_name, "certificate"),
+        ] {
+            let refused = ship(url).await;
+            assert_eq!(refused.code, Some(1), "{refused:?}");
+            assert!(refused.stderr.contains("no connection"), "{refused:?}");
+            assert!(refused.stderr.contains(said), "{refused:?}");
+        }
+        // By its name it is the same server, and a weaker mode is not taken for this one.
+        let outcome = ship(named.tls_url()).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        for (parameter, said) in [
+            ("sslmode=require", "sslmode=verify-full"),
+            ("sslrootcert=roots.pem", "audit.archive_ca"),
+        ] {
+            let url = format!("{}?{parameter}", named.tls_url());
+            let refused = ship(url.clone()).await;
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            assert!(refused.stderr.contains(said), "{refused:?}");
+            let key = format!("audit.archive=\"{url}\"");
+            let refused = place.run(&["--set", &key, "audit", "ship", "--once"]).await;
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            assert!(refused.stderr.contains(said), "{refused:?}");
+        }
+    });
+}

@@ -145,6 +145,16 @@ pub enum ArchiveFailure {
         /// Number of the entry.
         seq: i64,
     },
+    /// The record has lost entries that were removed from the archive by order.
+    #[error(
+        "entries up to {removed} were removed from the archive by order, and this record, which was put back from an older backup, has lost those from {first}: stop this proxy, move the folder of audit.store away, and put back what the archive has (`politesse audit --archive fetch`, then `politesse audit restore`), or begin a new record (docs/archive.md, Two copies of one record)"
+    )]
+    LostRemoved {
+        /// First entry that the record has lost.
+        first: i64,
+        /// Highest number that was removed.
+        removed: i64,
+    },
     /// A dictionary value of the record, to which an entry refers, is not as it was
     /// written.
     #[error(

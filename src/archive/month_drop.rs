@@ -106,22 +106,24 @@ impl MonthDrop {
         Ok(transaction.commit().await?)
     }
 
-    /// Takes away the values that no entry refers to any more.
+    /// Takes away the values that no entry refers to any more, a dictionary at a time.
     ///
     /// # Errors
     ///
-    /// [`ArchiveFailure`]. They go with the next removal then.
+    /// [`ArchiveFailure`]. Those that are left go with the next removal then.
     pub async fn remove_unused_values(&mut self) -> Result<(), ArchiveFailure> {
-        // Beside the drop: each query reads all decisions that are left.
-        let transaction = begin(&mut self.connection.client, self.access.timeout).await?;
-        for table in value_tables() {
-            let unused = unused_values(table.name);
-            transaction.execute(&unused, &[]).await?;
+        let dictionaries = value_tables().map(|table| unused_values(table.name));
+        // Files after the snapshots that had them.
+        for order in dictionaries.chain([REMOVE_FILES.to_owned()]) {
+            // Each reads all decisions that are left. Between two of them shipments, which
+            // wait meanwhile, are made.
+            let transaction = begin(&mut self.connection.client, self.access.timeout).await?;
+            if 0 < transaction.execute(&order, &[]).await? {
+                transaction.execute(COUNT_REMOVAL, &[]).await?;
+            }
+            transaction.commit().await?;
         }
-        // After the snapshots that had them.
-        transaction.execute(REMOVE_FILES, &[]).await?;
-        transaction.execute(COUNT_REMOVAL, &[]).await?;
-        Ok(transaction.commit().await?)
+        Ok(())
     }
 }
 

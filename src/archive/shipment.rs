@@ -73,6 +73,12 @@ UPDATE node SET last = $2, last_us = greatest(last_us, $3), shipped_at = now() W
 const NOTE_REMOVED: &str = "
 INSERT INTO removal (log, last, time_us, note, vkey) VALUES ($1, $2, $3, $4, $5)";
 
+/// Ranges that one from $2 to $3 covers.
+const FORGET_LOST: &str = "
+DELETE FROM lost_range WHERE log = $1 AND $2 <= first AND last <= $3 AND (first, last) <> ($2, $3)";
+
+const REMOVED_UP_TO: &str = "SELECT coalesce(max(last), 0) FROM removal WHERE log = $1";
+
 /// Roots of parts that are not as they were, since entries in them are lost.
 const FORGET_ROOTS: &str = "DELETE FROM subtree WHERE log = $1 AND $2 <= part";
 
@@ -414,12 +420,17 @@ impl Shipment<'_> {
     ) -> Result<Option<i64>, ArchiveFailure> {
         let mut changed = None;
         for row in rows {
+            let [Value::Integer(first), Value::Integer(last), ..] = row.as_slice() else {
+                continue;
+            };
+            // Whoever restores a backup again loses from the same number on, or from an
+            // earlier one, and more: the range covers those of before.
+            let bounds: [&(dyn ToSql + Sync); 3] = [&self.log, first, last];
+            self.transaction.execute(FORGET_LOST, &bounds).await?;
             // A long range is in every window that it touches.
             let added = self.add_row(&LOST_ENTRIES, row, "DO NOTHING").await?;
-            if let Some(Value::Integer(first)) = row.first()
-                && 0 < added
-                && *first <= arrived
-            {
+            if 0 < added && *first <= arrived {
+                self.check_removed(*first).await?;
                 let part = part_of(*first);
                 self.transaction
                     .execute(FORGET_ROOTS, &[&self.log, &part])
@@ -428,6 +439,20 @@ impl Shipment<'_> {
             }
         }
         Ok(changed)
+    }
+
+    /// Holds that entries from `first` on, which the record has lost since they arrived,
+    /// are none that were removed by order: what was signed of these is the root with them.
+    async fn check_removed(&self, first: i64) -> Result<(), ArchiveFailure> {
+        let row = self
+            .transaction
+            .query_one(REMOVED_UP_TO, &[&self.log])
+            .await?;
+        let removed: i64 = row.get(0);
+        match first <= removed {
+            true => Err(ArchiveFailure::LostRemoved { first, removed }),
+            false => Ok(()),
+        }
     }
 
     /// Adds the roots of parts, in place of those that are not right any more.

@@ -156,14 +156,15 @@ async fn record(place: &Place) {
 }
 
 /// Archive with two nodes: one with a month that is over, and one that is younger.
-struct Archive {
-    postgres: Postgres,
-    north: Place,
-    south: Place,
+pub(crate) struct Archive {
+    pub(crate) postgres: Postgres,
+    pub(crate) north: Place,
+    pub(crate) south: Place,
 }
 
 impl Archive {
-    async fn shipped() -> Self {
+    /// Makes two nodes that have shipped nothing yet.
+    pub(crate) async fn empty() -> Self {
         let postgres = Postgres::start().await;
         let place = |name: &str| {
             Place::with(
@@ -173,8 +174,17 @@ impl Archive {
             )
         };
         let (north, south) = (place("north"), place("south"));
-        record(&north).await;
-        let young = PastRecord::open(&south);
+        Self {
+            postgres,
+            north,
+            south,
+        }
+    }
+
+    pub(crate) async fn shipped() -> Self {
+        let archive = Self::empty().await;
+        record(&archive.north).await;
+        let young = PastRecord::open(&archive.south);
         let host = snapshot("http://new.test/");
         for number in 0..NEW {
             end(
@@ -183,28 +193,24 @@ impl Archive {
             );
         }
         young.close().await;
-        for place in [&north, &south] {
+        for place in [&archive.north, &archive.south] {
             done(&place.run(&["audit", "ship", "--once"]).await);
         }
-        Self {
-            postgres,
-            north,
-            south,
-        }
+        archive
     }
 
     /// Runs `audit --archive`, by the configuration of the younger node.
-    async fn ask(&self, arguments: &[&str]) -> Outcome {
+    pub(crate) async fn ask(&self, arguments: &[&str]) -> Outcome {
         let command = ["audit", "--archive"];
         self.south.run(&[&command, arguments].concat()).await
     }
 
     /// Removes what is in months before the one of 30 days ago, signed by the younger node.
-    async fn prune(&self) -> String {
+    pub(crate) async fn prune(&self) -> String {
         done(&self.ask(&["prune", "--before", "30d", "--yes"]).await)
     }
 
-    async fn verified(&self) -> Vec<Value> {
+    pub(crate) async fn verified(&self) -> Vec<Value> {
         lines(&self.ask(&["verify", "--json"]).await)
     }
 

@@ -24,6 +24,7 @@ mod archive_forked;
 mod archive_kill;
 mod archive_months;
 mod archive_pages;
+mod archive_pruned;
 mod archive_restored;
 mod archive_verified;
 mod ask_first;

@@ -29,6 +29,9 @@ cargo test --locked --profile quick --test it fleet -- --ignored --nocapture
 echo '== Three nodes and their archive, killed twenty times'
 cargo test --locked --test it archive_kill -- --ignored --nocapture
 
+echo '== An archive with a full disk'
+cargo test --locked --test it archive_disk -- --ignored --nocapture
+
 echo '== Clients that wait for long' # in the environment that tests/run makes
 cargo test --locked --test it pace_clients -- --ignored --nocapture
 

@@ -33,7 +33,7 @@ pub(crate) fn config(origin: &Origin) -> Config {
 }
 
 /// Asks for so many pages, of which every second is refused.
-async fn crawl(proxy: SocketAddr, count: usize) {
+pub(crate) async fn crawl(proxy: SocketAddr, count: usize) {
     let mut crawler = Crawler::to(proxy).await;
     for page in 0..count {
         let folder = ["no", "open"][page % 2];

@@ -19,6 +19,7 @@ mod annotate_record;
 mod archive;
 mod archive_advice;
 mod archive_asked;
+mod archive_disk;
 mod archive_faults;
 mod archive_forked;
 mod archive_kill;

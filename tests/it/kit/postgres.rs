@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use super::certificates::TestCa;
+use super::disk::Disk;
 use super::redis::free_addresses;
 use super::until;
 
@@ -170,6 +171,22 @@ impl Postgres {
              WHERE usename = '{ROLE}'"
         );
         self.number(&cut).await
+    }
+
+    /// Moves its database to a disk of so many bytes; the log of what is written stays
+    /// where it is. Only within [`inside`](super::namespace::inside).
+    pub(crate) async fn move_to_disk(&self, bytes: u64) -> Disk {
+        let folder = self.folder.path().join("disk");
+        let disk = Disk::mount(folder.clone(), bytes);
+        give_away(&folder);
+        let make = format!("CREATE TABLESPACE small LOCATION '{}'", folder.display());
+        let make_default = format!("ALTER DATABASE {ROLE} SET TABLESPACE small");
+        for sql in [make, make_default] {
+            if let Err(error) = self.try_sql_in("postgres", &sql).await {
+                panic!("{sql}: {error}");
+            }
+        }
+        disk
     }
 
     /// Begins an orderly end (SIGTERM): nobody is let in any more, and it ends when all

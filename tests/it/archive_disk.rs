@@ -1,0 +1,73 @@
+//! Full disk of the archive: the proxy goes on, and what did not arrive does once there is
+//! room. All ours; docs/archive.md.
+
+use crate::archive_faults::{config, crawl, origin};
+use crate::kit::archived::{ArchivedNode, shipping};
+use crate::kit::client::get;
+use crate::kit::namespace::{Addresses, inside};
+use crate::kit::paced::metric;
+use crate::kit::postgres::Postgres;
+use crate::kit::until;
+
+/// Size of the disk of the archive.
+const DISK_BYTES: u64 = 48 << 20;
+
+/// Requests while the disk is full: more than it has room for in pages that are begun.
+const REQUESTS: usize = 600;
+
+// Ours. PostgreSQL runs as a user of its own, which takes root.
+#[test]
+#[ignore = "needs root; tests/full.sh runs it"]
+fn a_full_disk_of_the_archive_loses_nothing_and_stops_no_request() {
+    let name = "archive_disk::a_full_disk_of_the_archive_loses_nothing_and_stops_no_request";
+    inside(name, Addresses::These(&[]), async {
+        let origin = origin().await;
+        let postgres = Postgres::start().await;
+        let disk = postgres.move_to_disk(DISK_BYTES).await;
+        let proxy = shipping(config(&origin), &postgres.url()).start().await;
+        for round in 1..3 {
+            crawl(proxy.address(), 100).await;
+            let node = ArchivedNode::of(&postgres, proxy.place()).await;
+            node.arrival().await;
+            let failures = metric(&proxy, "politesse_archive_errors_total").await;
+            disk.fill();
+            crawl(proxy.address(), REQUESTS).await;
+            until("a failure", async || {
+                let count = metric(&proxy, "politesse_archive_errors_total").await;
+                (failures < count).then_some(())
+            })
+            .await;
+            assert_eq!(get(&proxy, "http://o.test/no").await.status(), 403);
+            assert_eq!(get(&proxy, "http://o.test/open").await.status(), 200);
+            until("a lag", async || {
+                let lag = metric(&proxy, "politesse_archive_lag_entries").await;
+                (0.0 < lag).then_some(())
+            })
+            .await;
+            let told = proxy
+                .log()
+                .matches("the disk of the archive is full")
+                .count();
+            assert_eq!(told, round, "{}", proxy.log());
+            disk.make_room();
+            node.arrival().await;
+            until("a lag of nothing", async || {
+                let lag = metric(&proxy, "politesse_archive_lag_entries").await;
+                (lag == 0.0).then_some(())
+            })
+            .await;
+        }
+        let again = proxy
+            .log()
+            .matches("are shipped to the archive again")
+            .count();
+        assert_eq!(again, 2, "{}", proxy.log());
+        let place = proxy.stop().await;
+        ArchivedNode::of(&postgres, &place)
+            .await
+            .assert_whole()
+            .await;
+        // The disk is that of PostgreSQL, which is to end before it goes.
+        drop((postgres, disk));
+    });
+}

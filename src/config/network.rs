@@ -17,7 +17,7 @@ use super::problem::{Fault, ValuePart};
 use super::values::name_text;
 use crate::archive::address::{ArchiveAddress, InvalidArchiveAddress};
 use crate::audit::SealTarget;
-use crate::fleet::options::StoreAddress;
+use crate::fleet::options::{StoreAddress, is_name};
 use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
@@ -325,11 +325,7 @@ impl Kind for ArchiveOrNone {
 /// Name of a fleet, or of a node in it.
 pub(super) const FLEET_NAME: Text<String> = Text {
     wanted: "1 to 64 letters, digits and -._",
-    parse: |text| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        let is_name = (1..=64).contains(&text.len()) && text.bytes().all(is_plain);
-        is_name.then(|| text.to_owned())
-    },
+    parse: |text| is_name(text).then(|| text.to_owned()),
 };
 
 /// Reads a path that can name a file.

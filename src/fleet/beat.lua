@@ -8,14 +8,22 @@ local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
 
 local fleet = redis.call('HMGET', KEYS[1], 'generation', 'born', 'run', 'list')
-local generation, born = tonumber(fleet[1] or '0'), tonumber(fleet[2] or '0')
-local lease, list = tonumber(ARGV[5]), fleet[4]
+-- Whatever is no number was written by somebody else, and counts as absent.
+local foreign = {}
+local function number(index, name)
+    local value = fleet[index]
+    if not value or #value <= 16 and value:find('^%d+$') then return tonumber(value or '0') end
+    foreign[1 + #foreign] = name
+end
+local generation, born = number(1, 'generation'), number(2, 'born')
+local lease, list = tonumber(ARGV[5]), number(4, 'list') and fleet[4]
 -- Another process of the store may have lost leases, and a node that was away has
 -- asked hosts of which nothing is known here. A clock that was set back must not keep
 -- hosts from all nodes for as long.
-local is_other = fleet[3] ~= ARGV[2] or now < born
+local is_other = fleet[3] ~= ARGV[2] or not generation or not born or now < born
 if is_other or (ARGV[3] == '1' and born + lease <= now) then
-    generation = math.max(generation, tonumber(ARGV[4])) + 1
+    -- Generations are counted, so that the time is later than any that was there.
+    generation = math.max(generation or math.floor(now / 1000), tonumber(ARGV[4])) + 1
     born = now
     redis.call('HSET', KEYS[1], 'generation', text(generation), 'born', text(born), 'run', ARGV[2])
 end
@@ -37,12 +45,27 @@ if changed > 0 or not list then
     redis.call('HSET', KEYS[1], 'list', list)
 end
 
-local live = redis.call('ZCOUNT', KEYS[2], '(' .. text(now - lease), '+inf')
-local answer = { text(generation), text(born + lease), text(live), list }
--- The names of a thousand nodes are not told twice a second to each of them.
-if list ~= ARGV[8] then
-    for index, name in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-        answer[4 + index] = name
+-- The names of a thousand nodes are not told twice a second to each of them. Their number
+-- changes also where somebody else writes a name.
+local function listed() return list .. '.' .. redis.call('ZCOUNT', KEYS[2], '-inf', '+inf') end
+local names = {}
+if listed() ~= ARGV[8] then
+    for _, name in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+        -- No node has such a name (`fleet.node`). As one that is heard of, it would stand
+        -- for a node that is not.
+        if #name <= 64 and name:find('^[%w._-]+$') then
+            names[1 + #names] = name
+        else
+            redis.call('ZREM', KEYS[2], name)
+            local function hex(byte) return string.format('\\x%02x', byte:byte()) end
+            foreign[1 + #foreign] = name:sub(1, 64):gsub('[^%w._-]', hex)
+        end
     end
+end
+local live = redis.call('ZCOUNT', KEYS[2], '(' .. text(now - lease), '+inf')
+local removed = table.concat(foreign, ' ', 1, math.min(#foreign, 8))
+local answer = { text(generation), text(born + lease), text(live), listed(), removed }
+for index, name in ipairs(names) do
+    answer[5 + index] = name
 end
 return answer

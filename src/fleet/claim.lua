@@ -7,7 +7,9 @@ if ARGV[3] == '0' then
     if holder == claim then redis.call('DEL', KEYS[1]) end
     return 1
 end
--- An earlier claim of the same process is of a fetch that has ended.
-if holder and holder:match('^(.*) ') ~= ARGV[1] then return 0 end
+-- An earlier claim of the same process is of a fetch that has ended. What is no claim was
+-- written by somebody else.
+local owner = holder and holder:match('^(.*) %d+$')
+if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], claim, 'PX', ARGV[3])
 return 1

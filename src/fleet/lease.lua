@@ -10,8 +10,37 @@ local function text(number) return string.format('%.0f', number) end
 
 local order, node, number, generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local opens, lease = tonumber(ARGV[5]), tonumber(ARGV[6])
-local known = redis.call('HMGET', KEYS[1], 'generation', 'holder', 'number', 'until', 'wanted',
-    'started', 'ended', 'robots', 'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed')
+local fields = { 'generation', 'holder', 'number', 'until', 'wanted', 'started', 'ended', 'robots',
+    'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed' }
+local known = redis.pcall('HMGET', KEYS[1], unpack(fields))
+
+local function remember(longest)
+    local left = math.max(redis.call('PTTL', KEYS[1]), 0)
+    redis.call('PEXPIRE', KEYS[1], text(math.max(left, math.ceil((longest + lease) / 1000))))
+end
+
+local foreign = {}
+if known.err then
+    if not known.err:find('WRONGTYPE') then return known end
+    redis.call('DEL', KEYS[1])
+    known, foreign = {}, { KEYS[1] }
+end
+for index = 4, #fields do
+    local value = known[index]
+    if value and not (#value <= 17 and value:find('^%-?%d+$')) then
+        redis.call('HDEL', KEYS[1], fields[index])
+        foreign[1 + #foreign] = fields[index]
+    end
+end
+-- Somebody else wrote there, and nobody knows what was lost: as after a holder that gave
+-- nothing back, the host is asked again when a lease from now would have ended.
+if #foreign > 0 then
+    redis.call('HSET', KEYS[1], 'generation', generation, 'holder', '?', 'number', '0',
+        'until', text(now + lease))
+    remember(600000000)
+    return { 4, table.concat(foreign, ' ') }
+end
+
 local holder, ends = known[2], tonumber(known[4] or '0')
 -- A clock that was set back must not keep the host for longer than a lease.
 if ends > now + lease then
@@ -20,11 +49,6 @@ if ends > now + lease then
 end
 local wanted = tonumber(known[5] or '0')
 local is_wanted = now < wanted and wanted <= now + 250000 and 1 or 0
-
-local function remember(longest)
-    local left = math.max(redis.call('PTTL', KEYS[1]), 0)
-    redis.call('PEXPIRE', KEYS[1], text(math.max(left, math.ceil((longest + lease) / 1000))))
-end
 
 local is_holder = holder == node and known[3] == number
 if order == 'end_back_off' then
@@ -73,7 +97,8 @@ if order == 'renew' and not is_holder then
 end
 local function note(field, value, before)
     if not is_holder then value = math.max(value, tonumber(before or '0')) end
-    redis.call('HSET', KEYS[1], field, text(value))
+    -- In as many digits as are read.
+    redis.call('HSET', KEYS[1], field, text(math.min(value, 9e15)))
 end
 for index, field in ipairs({ 'started', 'ended', 'robots' }) do
     local age = tonumber(ARGV[6 + index])

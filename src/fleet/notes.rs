@@ -53,11 +53,12 @@ impl NamesakeWatch {
 }
 
 /// Answers of the store: the note of this node as it was, notes by node, times of
-/// heartbeats by node in microseconds, and its clock in seconds and microseconds.
+/// heartbeats by node in microseconds, and its clock in seconds and microseconds. Names
+/// are bytes: somebody else may write any.
 type StoredNotes = (
     Option<Vec<u8>>,
-    HashMap<String, Vec<u8>>,
-    Vec<(String, f64)>,
+    HashMap<Vec<u8>, Vec<u8>>,
+    Vec<(Vec<u8>, f64)>,
     (u64, u64),
 );
 
@@ -145,21 +146,21 @@ impl NodeNotes {
         let before = before.and_then(|text| NodeNote::read(&text));
         self.set_namesake(watch.see(before, &self.store.process));
         let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
-        let sighting = |(name, beat): (String, f64)| {
+        let sighting = |(name, beat): (Vec<u8>, f64)| {
             // A double holds microseconds since 1970 exactly until the year 2255.
             let beat = Duration::try_from_secs_f64(beat / 1e6).unwrap_or_default();
             let note = notes.remove(&name);
-            NodeSighting {
+            Some(NodeSighting {
                 age: now.saturating_sub(beat),
                 note: note.and_then(|text| NodeNote::read(&text)),
-                name,
-            }
+                name: String::from_utf8(name).ok()?,
+            })
         };
-        let sightings: Vec<_> = beats.into_iter().map(sighting).collect();
+        let sightings: Vec<_> = beats.into_iter().filter_map(sighting).collect();
         let nodes = u32::try_from(sightings.len()).unwrap_or(u32::MAX);
         self.board.see(sightings);
         // The heartbeat of this node may come after its first note.
-        notes.remove(&options.node);
+        notes.remove(options.node.as_bytes());
         if !notes.is_empty() {
             // Of nodes that are forgotten (`fleet.forget`).
             let mut order = redis::cmd("HDEL");

@@ -50,6 +50,14 @@ impl Options {
     }
 }
 
+/// Returns whether `text` can be the name of a fleet, or of a node in it. `beat.lua`
+/// removes any other from the store.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
 /// Address of a store: `redis://store.example:6379`, `rediss://` for TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoreAddress {

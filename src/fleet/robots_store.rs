@@ -49,8 +49,9 @@ const CLAIM_LEASES: u32 = 4;
 /// Place before all changes.
 const BEGINNING: &str = "0-0";
 
-/// A change as the store gives it: its place, and names with their values.
-type StreamEntry = (String, Vec<String>);
+/// A change as the store gives it: its place, and names with their values. Bytes, as
+/// somebody else may write any.
+type StreamEntry = (String, Vec<Vec<u8>>);
 
 /// Store of the files of a fleet.
 #[derive(Debug)]
@@ -263,13 +264,14 @@ impl RobotsStore {
 }
 
 /// Reads what [`RobotsStore::announce`] wrote.
-fn changed_key(fields: &[String]) -> Option<CacheKey> {
+fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
     let [_, url, _, token] = fields else {
         return None;
     };
+    let (url, token) = (str::from_utf8(url).ok()?, str::from_utf8(token).ok()?);
     Some(CacheKey {
         origin: url.parse::<Target>().ok()?.origin,
-        token: match token.as_str() {
+        token: match token {
             "" => None,
             token => Some(ProductToken::new(token).ok()?),
         },

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::membership::{Beat, Membership};
 use super::options::{Options, StoreAddress};
 use super::status::StoreState;
-use super::store_error::{StoreError, with_advice};
+use super::store_error::StoreError;
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
@@ -169,9 +169,9 @@ impl LeaseStore for RedisStore {
                 self.metrics.fleet_call_errors.inc();
                 // The heartbeat reports a store that does not answer. What it says about one
                 // host nobody else would know.
-                if let StoreError::Redis(error) = &error {
+                if let StoreError::Redis(_) | StoreError::Foreign(_) = &error {
                     tracing::warn!(
-                        target: REPEATING, host = %call.host, error = with_advice(error),
+                        target: REPEATING, host = %call.host, error = error.with_advice(),
                         "the store of the fleet gave no lease"
                     );
                 }
@@ -228,13 +228,14 @@ fn lease_answer(words: &[String], length: Duration) -> Result<LeaseAnswer, Store
                 adaptive: time(5)?,
                 robots_delay: time(6)?,
                 remembered: time(7)?,
-                incidents: u32::try_from(number(8)?).map_err(|_| broken())?,
+                incidents: u32::try_from(number(8)?).unwrap_or(u32::MAX),
                 back_off_end: match words.get(9).map(String::as_str) {
                     Some("") => None,
                     _ => Some(SignedDuration::from_micros(number(9)?)),
                 },
             }),
         }),
+        (4, 2) => Err(StoreError::Foreign(words[1].clone())),
         _ => Err(broken()),
     }
 }
@@ -243,7 +244,7 @@ fn lease_answer(words: &[String], length: Duration) -> Result<LeaseAnswer, Store
 /// those of the latest answer.
 fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Beat, StoreError> {
     let broken = || StoreError::Answer(words.join(" "));
-    let [generation, opens, live, list, told @ ..] = words else {
+    let [generation, opens, live, list, _, told @ ..] = words else {
         return Err(broken());
     };
     let same = latest.filter(|latest| latest.list == *list);
@@ -281,7 +282,7 @@ pub enum StoreSetupError {
 #[derive(Debug)]
 pub struct FleetTask {
     store: Arc<RedisStore>,
-    clients: Vec<Client>,
+    clients: Arc<[Client]>,
     membership: Membership,
     script: Script,
     mode: Option<FleetMode>,
@@ -388,19 +389,27 @@ impl FleetTask {
         match self.ask(&mut link, asked_at).await {
             Ok(beat) => {
                 link.beat = Some(beat.clone());
+                self.troubles.clear();
                 self.run = Some(link.run.clone());
                 self.store.link.store(Some(Arc::new(link)));
                 self.membership.take(beat, asked_at);
             }
             Err(error) => {
-                tracing::warn!(
-                    error = error.with_advice(),
-                    "the store of the fleet did not answer"
-                );
-                self.store.metrics.fleet_call_errors.inc();
                 self.store.link.store(None);
                 self.membership.miss(asked_at);
+                self.report(&link.address, &error);
             }
+        }
+    }
+
+    /// Counts an error of a store and logs it, but for one that was logged already: each
+    /// heartbeat tries again.
+    fn report(&mut self, address: &StoreAddress, error: &StoreError) {
+        self.store.metrics.fleet_call_errors.inc();
+        let trouble = error.with_advice();
+        if self.troubles.get(address) != Some(&trouble) {
+            tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
+            self.troubles.insert(address.clone(), trouble);
         }
     }
 
@@ -438,6 +447,9 @@ impl FleetTask {
             .metrics
             .fleet_store_seconds
             .observe(took.as_secs_f64());
+        if let Some(removed) = words.get(4).filter(|removed| !removed.is_empty()) {
+            tracing::warn!(removed, "somebody else wrote into the store of the fleet");
+        }
         beat_answer(&words, &options.node, list).and_then(|beat| {
             // A replica that became primary without the latest data. Leases given by
             // it could be held by two nodes.
@@ -454,25 +466,17 @@ impl FleetTask {
     async fn connect(&mut self) -> Option<StoreLink> {
         let limit = self.store.options.rules.timeout;
         let mut best: Option<(u64, StoreLink)> = None;
-        for (client, address) in self.clients.iter().zip(&self.store.options.store) {
+        let (store, clients) = (Arc::clone(&self.store), Arc::clone(&self.clients));
+        for (client, address) in clients.iter().zip(&store.options.store) {
             let found = timeout(limit, self.look_at(client, address)).await;
             match found.unwrap_or(Err(StoreError::Timeout(limit))) {
                 // For a while after a fail-over the old server may be a primary, too.
                 Ok(found) => {
-                    self.troubles.remove(address);
                     if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {
                         best = Some(found);
                     }
                 }
-                Err(error) => {
-                    self.store.metrics.fleet_call_errors.inc();
-                    let trouble = error.with_advice();
-                    // Each heartbeat tries again; the same error is logged once.
-                    if self.troubles.get(address) != Some(&trouble) {
-                        tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
-                        self.troubles.insert(address.clone(), trouble);
-                    }
-                }
+                Err(error) => self.report(address, &error),
             }
         }
         best.map(|(_, link)| link)
@@ -505,14 +509,18 @@ impl FleetTask {
         let mut order = redis::cmd("HGET");
         order.arg(fleet_key(&self.store.options));
         order.arg("generation");
-        let generation: Option<u64> = order.query_async(&mut connection).await?;
+        // What is no number, the heartbeat replaces.
+        let generation: Option<Vec<u8>> = order.query_async(&mut connection).await?;
+        let text = generation
+            .as_deref()
+            .and_then(|bytes| str::from_utf8(bytes).ok());
         let link = StoreLink {
             connection,
             address: address.clone(),
             run,
             beat: None,
         };
-        Ok((generation.unwrap_or(0), link))
+        Ok((text.and_then(|text| text.parse().ok()).unwrap_or(0), link))
     }
 }
 

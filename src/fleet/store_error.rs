@@ -34,6 +34,8 @@ pub(super) enum StoreError {
     Nameless,
     #[error("it is older than what this node knows: generation {0}")]
     Older(u64),
+    #[error("somebody else wrote into it, which was removed: {0}")]
+    Foreign(String),
     #[error("it gave an answer that is none: {0}")]
     Answer(String),
 }

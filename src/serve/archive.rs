@@ -25,7 +25,8 @@ impl ArchiveShipping {
     ///
     /// # Errors
     ///
-    /// Credentials or certificates that cannot be read, or a machine without a name.
+    /// Credentials or certificates that cannot be read, or a machine whose name cannot be that
+    /// of a node.
     pub(super) fn start(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Option<Self>> {
         if settings.archive.address.is_none() {
             return Ok(None);
@@ -56,7 +57,7 @@ impl ArchiveShipping {
 ///
 /// # Errors
 ///
-/// A machine without a name.
+/// A machine whose name cannot be that of a node.
 pub(crate) fn shipped_record(settings: &Settings) -> anyhow::Result<ShippedRecord> {
     Ok(ShippedRecord {
         path: settings.audit.path.clone(),

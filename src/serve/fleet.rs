@@ -47,7 +47,8 @@ impl FleetStores {
     ///
     /// # Errors
     ///
-    /// A key that cannot be read, or a machine without a name.
+    /// A key that cannot be read, or a machine whose name cannot be that
+    /// of a node.
     pub(super) fn open(
         settings: &Settings,
         metrics: &Arc<Metrics>,

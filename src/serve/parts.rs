@@ -16,6 +16,8 @@ use crate::clients::shares::Shares;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::fleet::options::is_name;
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
 use crate::pace::back_off::BackOffListener;
@@ -389,15 +391,14 @@ const AUTO: &str = "auto";
 ///
 /// # Errors
 ///
-/// A machine without a name that is to be that of the node.
+/// A machine whose name cannot be that of the node.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) fn node_name(configured: &str) -> anyhow::Result<String> {
     if configured != AUTO {
         return Ok(configured.to_owned());
     }
     let facts = rustix::system::uname();
-    let name = facts.nodename().to_string_lossy();
-    (!name.is_empty())
-        .then(|| name.into_owned())
-        .context("this machine has no name: set fleet.node")
+    let name = facts.nodename().to_str().ok().filter(|name| is_name(name));
+    name.map(str::to_owned)
+        .context("the name of this machine cannot be that of a node: set fleet.node")
 }

@@ -64,7 +64,7 @@ impl SeenPages {
 
 /// Waits until the host got so many pages since a time, and asserts that no pause was
 /// shorter than the delay.
-async fn paced_pages(origin: &TimedOrigin, from: Instant, count: u32) {
+pub(crate) async fn paced_pages(origin: &TimedOrigin, from: Instant, count: u32) {
     let seen = until("pages", async || {
         let seen = SeenPages::between(origin, from, clock::instant());
         (count <= seen.count).then_some(seen)

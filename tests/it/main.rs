@@ -72,6 +72,7 @@ mod fleet;
 mod fleet_long;
 mod fleet_pace;
 mod fleet_robots;
+mod fleet_store;
 mod floods;
 mod foreign_cases;
 mod forward;

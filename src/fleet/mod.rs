@@ -13,6 +13,8 @@ pub mod membership;
 pub mod notes;
 pub mod options;
 #[cfg(feature = "redis")]
+mod rights;
+#[cfg(feature = "redis")]
 pub mod robots_store;
 #[cfg(feature = "redis")]
 pub mod shared_answer;

@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::membership::{Beat, Membership};
 use super::options::{Options, StoreAddress};
+use super::rights;
 use super::status::StoreState;
-use super::store_error::StoreError;
+use super::store_error::{StoreError, is_about_rights};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
@@ -124,13 +125,21 @@ impl RedisStore {
     }
 
     /// Waits for an answer, up to `fleet.timeout`.
+    ///
+    /// A store that has refused a command is given up: one on which a right is missing
+    /// must not keep this node in the fleet by its heartbeats, and the next one finds out
+    /// which right that is.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, StoreError> {
         let limit = self.options.rules.timeout;
         let came = timeout(limit, answer).await;
-        Ok(came.map_err(|_| StoreError::Timeout(limit))??)
+        let answer = came.map_err(|_| StoreError::Timeout(limit))?;
+        if answer.as_ref().is_err_and(is_about_rights) {
+            self.link.store(None);
+        }
+        Ok(answer?)
     }
 
     async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
@@ -506,6 +515,7 @@ impl FleetTask {
             return Err(StoreError::Role(role));
         }
         let run: String = facts.get("run_id").ok_or(StoreError::Nameless)?;
+        rights::check(&mut connection, &self.store.options).await?;
         let mut order = redis::cmd("HGET");
         order.arg(fleet_key(&self.store.options));
         order.arg("generation");

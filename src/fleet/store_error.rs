@@ -32,6 +32,8 @@ pub(super) enum StoreError {
     Sentinel,
     #[error("it does not say which process it is (INFO server)")]
     Nameless,
+    #[error("its user lacks {0} (docs/fleet.md, The store, has the rights that it needs)")]
+    Rights(String),
     #[error("it is older than what this node knows: generation {0}")]
     Older(u64),
     #[error("somebody else wrote into it, which was removed: {0}")]
@@ -56,6 +58,11 @@ pub(super) fn with_advice(error: &RedisError) -> String {
         Some(advice) => format!("{error}: {advice}"),
         None => error.to_string(),
     }
+}
+
+/// Returns whether the store refused a command because its user may not run it.
+pub(super) fn is_about_rights(error: &RedisError) -> bool {
+    advice(error) == Some(RIGHTS)
 }
 
 /// Returns what the user can do about an error; `None` if its text says all that is known.

@@ -417,7 +417,7 @@ fn a_store_in_trouble_is_named_and_used_again() {
             (
                 &["acl", "setuser", "default", "-evalsha"],
                 &["acl", "setuser", "default", "+evalsha"],
-                "no permissions",
+                "its user lacks +evalsha",
             ),
         ] {
             store.cli(trouble).await;

@@ -1,12 +1,12 @@
-//! A store that somebody else writes into while a real fleet keeps its pace: real
-//! processes, with a real Redis.
+//! A store that somebody else writes into, that refuses commands, or that is in trouble
+//! while a real fleet keeps its pace: real processes, with a real Redis.
 
 use politesse::clock;
 
 use super::fleet_pace::paced_pages;
-use crate::kit::fleet::{Load, SECRET, all_are, quoted, sharing, start_with_key};
+use crate::kit::fleet::{Load, SECRET, all_are, quoted, sharing, start_with_key, write_private};
 use crate::kit::paced::{metric, ms};
-use crate::kit::proxy::Proxy;
+use crate::kit::proxy::{Place, Proxy};
 use crate::kit::redis::Redis;
 use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{run, until};
@@ -108,6 +108,97 @@ fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
             })
             .await;
         }
+        drop(load);
+    });
+}
+
+/// Starts a node whose user of the store has the rights of the book.
+async fn start_with_rights(store: &Redis, origin: &TimedOrigin, config: &str) -> Proxy {
+    let mut user = vec!["acl", "setuser", "fleet", "on", ">secret", "~politesse:*"];
+    user.extend(rights());
+    // The database has a number here.
+    user.push("+select");
+    assert_eq!(store.cli(&user).await.trim(), "OK");
+    let database = format!("\"{}/1\"", store.url());
+    let config = sharing(0, &database, origin.address())
+        .set("fleet.store_auth = \"auth\"")
+        .set(config);
+    let place = Place::with(&config);
+    write_private(&place, "fleet.key", SECRET);
+    write_private(&place, "auth", "fleet:secret\n");
+    place.start().await
+}
+
+/// Returns the commands that the book has a user run.
+fn rights() -> Vec<&'static str> {
+    let book = include_str!("../../docs/fleet.md");
+    let user = book
+        .lines()
+        .find_map(|line| line.strip_prefix("user politesse on "));
+    let words = user.unwrap().split(' ');
+    words.filter(|word| word.starts_with('+')).collect()
+}
+
+// Ours: each command that the book lists is needed, and named where it is missing.
+#[test]
+fn each_right_that_is_missing_is_named() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let store = Redis::start(&[]).await;
+        let nodes = [start_with_rights(&store, &origin, "fleet.lease = \"500ms\"").await];
+        all_are(&nodes, "ready").await;
+        let load = Load::on(&nodes[0]);
+        let from = clock::instant();
+        for right in rights().into_iter().chain(["~politesse:*", "+select"]) {
+            let (less, again) = match right.strip_prefix('+') {
+                Some(command) => (format!("-{command}"), right),
+                None => ("resetkeys".to_owned(), right),
+            };
+            store.cli(&["acl", "setuser", "fleet", &less]).await;
+            // Some are used seldom.
+            store.cli(&["client", "kill", "type", "normal"]).await;
+            let named = match right {
+                "+info" => "'info' command",
+                "+select" => "'select' command",
+                "~politesse:*" => "its user lacks ~politesse:* (",
+                right => &format!("its user lacks {right} ("),
+            };
+            told(&nodes, named).await;
+            store.cli(&["acl", "setuser", "fleet", again]).await;
+        }
+        all_are(&nodes, "ready").await;
+        // One node alone is the whole fleet: it keeps the delay throughout.
+        paced_pages(&origin, from, 10).await;
+        drop(load);
+    });
+}
+
+// Ours: a right that is taken away while leases are held costs no request more than the
+// time until the store counts as lost, and no delay.
+#[test]
+fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let store = Redis::start(&[]).await;
+        let nodes = [start_with_rights(&store, &origin, "fleet.lease = \"500ms\"").await];
+        all_are(&nodes, "ready").await;
+        let load = Load::on(&nodes[0]);
+        let from = clock::instant();
+        paced_pages(&origin, from, 3).await;
+        // Of leases, of heartbeats, of notes, of scripts.
+        for command in ["pexpire", "hmget", "zcount", "hgetall", "evalsha"] {
+            store
+                .cli(&["acl", "setuser", "fleet", &format!("-{command}")])
+                .await;
+            told(&nodes, &format!("its user lacks +{command} (")).await;
+            all_are(&nodes, "degraded").await;
+            paced_pages(&origin, clock::instant(), 3).await;
+            store
+                .cli(&["acl", "setuser", "fleet", &format!("+{command}")])
+                .await;
+            all_are(&nodes, "ready").await;
+        }
+        paced_pages(&origin, from, 10).await;
         drop(load);
     });
 }

@@ -1,0 +1,158 @@
+//! Rights that a node needs in the store of its fleet: the commands of its scripts and
+//! calls, each of which is tried before the store is used.
+//!
+//! A script that may not run a command stops there, and Redis does not say at which one.
+//! A node that is counted by its heartbeats but gets no lease would have its requests wait
+//! in vain. So a server on which one right is missing counts as lost, and the error names
+//! it. Does not know when a store is tried.
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+
+use super::options::Options;
+use super::store_error::{StoreError, is_about_rights};
+
+/// Stands for a key that no node writes.
+const KEY: &str = "KEY";
+
+/// Commands that every node uses, with arguments by which they change nothing: the server
+/// looks at the rights before it refuses those arguments, or finds no such key.
+const COMMANDS: [&[&str]; 18] = [
+    &["TIME"],
+    &["SCRIPT", "LOAD", "return 1"],
+    &["EVALSHA", "0000000000000000000000000000000000000000", "0"],
+    &["DEL", KEY],
+    &["EXISTS", KEY],
+    &["PEXPIRE", KEY, "1"],
+    &["PTTL", KEY],
+    &["HDEL", KEY, "field"],
+    &["HGET", KEY, "field"],
+    &["HGETALL", KEY],
+    &["HMGET", KEY, "field"],
+    &["HSET", KEY, "field", "value", "field without value"],
+    &["ZADD", KEY, "no score", "member"],
+    &["ZCOUNT", KEY, "0", "0"],
+    &["ZRANGE", KEY, "0", "0"],
+    &["ZRANGEBYSCORE", KEY, "0", "0"],
+    &["ZREM", KEY, "member"],
+    &["ZREMRANGEBYSCORE", KEY, "0", "0"],
+];
+
+/// Commands that a node uses besides, where each robots.txt is fetched once for all
+/// (`fleet.key`).
+const ROBOTS_COMMANDS: [&[&str]; 4] = [
+    &["GET", KEY],
+    &["SET", KEY, "value", "no option"],
+    &["XADD", KEY, "NOMKSTREAM", "*", "field"],
+    &["XRANGE", KEY, "+", "-"],
+];
+
+/// Holds that the user of `connection` may run each command that this node uses, but for
+/// `INFO`, which comes first: there the server names the right.
+///
+/// # Errors
+///
+/// [`StoreError::Rights`] with what is missing.
+pub(super) async fn check(
+    connection: &mut MultiplexedConnection,
+    options: &Options,
+) -> Result<(), StoreError> {
+    let key = format!("{}:{{fleet}}:rights", options.name);
+    let robots = ROBOTS_COMMANDS.iter().filter(|_| options.key.is_some());
+    let commands: Vec<&[&str]> = COMMANDS.iter().chain(robots).copied().collect();
+    let mut trial = redis::pipe();
+    for command in &commands {
+        trial.cmd(command[0]);
+        for argument in &command[1..] {
+            trial.arg(if *argument == KEY { &key } else { *argument });
+        }
+    }
+    let trial = trial.ignore_errors();
+    let answers: Vec<RedisResult<Value>> = trial.query_async(connection).await?;
+    let mut missing: Vec<_> = commands
+        .iter()
+        .zip(answers)
+        .filter_map(|(command, answer)| Some((command, answer.err()?)))
+        .filter(|(_, error)| is_about_rights(error))
+        .map(|(command, error)| match error.to_string().contains("key") {
+            true => format!("~{}:*", options.name),
+            false => right(command),
+        })
+        .collect();
+    missing.dedup();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(StoreError::Rights(missing.join(" "))),
+    }
+}
+
+/// Returns the right to run a command, as a rule of an ACL has it.
+fn right(command: &[&str]) -> String {
+    match command {
+        // Its other subcommands are of no use here.
+        ["SCRIPT", subcommand, ..] => format!("+script|{}", subcommand.to_lowercase()),
+        _ => format!("+{}", command[0].to_lowercase()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Files in which commands stand.
+    const SOURCES: [&str; 6] = [
+        include_str!("beat.lua"),
+        include_str!("claim.lua"),
+        include_str!("lease.lua"),
+        include_str!("notes.rs"),
+        include_str!("robots_store.rs"),
+        include_str!("store.rs"),
+    ];
+
+    /// Returns the word behind each `start` in the sources.
+    fn words_after<'a>(start: &'a str, sources: &'a str) -> impl Iterator<Item = String> + 'a {
+        let parts = sources.split(start).skip(1);
+        parts.map(|rest| {
+            let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric());
+            rest[..end.unwrap_or(rest.len())].to_lowercase()
+        })
+    }
+
+    // Ours: a command that is used and not tried may be missing unseen, and one that the
+    // book does not list is refused to its readers.
+    #[test]
+    fn each_command_that_is_used_is_tried_and_in_the_book() {
+        let sources = SOURCES.concat();
+        let used = [
+            "redis.call('",
+            "redis.pcall('",
+            "cmd(\"",
+            "orders.h",
+            "orders.z",
+        ];
+        let used: BTreeSet<_> = used
+            .iter()
+            .flat_map(|start| {
+                let first = start.strip_prefix("orders.").unwrap_or_default();
+                words_after(start, &sources).map(move |word| format!("+{first}{word}"))
+            })
+            .collect();
+        // Scripts are run by the library.
+        let by_library = ["+evalsha", "+script|load"].map(str::to_owned);
+        let used: BTreeSet<_> = used.into_iter().chain(by_library).collect();
+        let tried = COMMANDS.iter().chain(&ROBOTS_COMMANDS);
+        let tried: BTreeSet<_> = tried.map(|command| right(command)).collect();
+        let and_info = tried.into_iter().chain(["+info".to_owned()]);
+        let and_info: BTreeSet<_> = and_info.collect();
+        assert_eq!(used, and_info);
+        let book = include_str!("../../docs/fleet.md");
+        let line = book
+            .lines()
+            .find(|line| line.starts_with("user politesse on"));
+        let listed: BTreeSet<_> = line.unwrap().split(' ').map(str::to_owned).collect();
+        let rights = listed.into_iter().filter(|word| word.starts_with('+'));
+        assert!(rights.eq(and_info));
+    }
+}

@@ -141,6 +141,134 @@ fn a_connection_of_a_balancer_without_a_header_is_closed() {
     });
 }
 
+/// Header of version 2 with its command, its family and what it says of its length.
+fn odd(command_and_family: [u8; 2], length: u16, rest: &[u8]) -> Vec<u8> {
+    [START, &command_and_family, &length.to_be_bytes(), rest].concat()
+}
+
+// proxy-protocol.txt, sections 2.1, 2.2; the bounds are ours. What the client behind a
+// header asks for must not be read as anything else.
+#[test]
+fn each_malformed_header_is_refused_counted_and_told() {
+    run(async {
+        let origin = origin().await;
+        // Each is told, not some of them.
+        let proxy = config(&origin).set("log.burst = 100").start().await;
+        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
+        let (malformed, ended) = (
+            "the PROXY header is malformed, closed",
+            "the connection ended before its PROXY header",
+        );
+        let (long, other) = (
+            "the PROXY header is longer than",
+            "the PROXY header is not about a TCP connection",
+        );
+        let whole = v2("192.0.2.7".parse().unwrap());
+        let line_end = [&b"PROXY UNKNOWN "[..], &[b'a'; 200], b"\r\n"].concat();
+        let table: [(Vec<u8>, &str); 14] = [
+            // Cut short: in its start, in its length, in its addresses, in a line.
+            (START[..7].to_vec(), ended),
+            (whole[..15].to_vec(), ended),
+            (whole[..whole.len() - 1].to_vec(), ended),
+            (b"PROXY TCP4 192.0.2.7".to_vec(), ended),
+            // A length that does not hold the addresses, one that holds the request, too,
+            // and extensions that nobody has room for.
+            (odd([0x21, 0x11], 11, &[0; 11]), malformed),
+            (odd([0x21, 0x21], 12, &[0; 12]), malformed),
+            (odd([0x21, 0x11], 500, &whole[16..]), ended),
+            (odd([0x21, 0x11], u16::MAX, &whole[16..]), long),
+            // Another version, command and family, and a datagram.
+            (odd([0x11, 0x11], 12, &[0; 12]), malformed),
+            (odd([0x22, 0x11], 12, &[0; 12]), malformed),
+            (odd([0x21, 0x41], 12, &[0; 12]), malformed),
+            (odd([0x21, 0x12], 12, &[0; 12]), other),
+            // Lines.
+            (
+                b"PROXY TCP4 192.0.2.256 127.0.0.1 1 2\r\n".to_vec(),
+                malformed,
+            ),
+            (line_end, long),
+        ];
+        for (number, (header, line)) in table.into_iter().enumerate() {
+            let before = proxy.log().matches(line).count();
+            let mut crawler = balanced(&proxy, &header).await;
+            if line != ended || header.len() == whole.len() {
+                // The proxy may have closed it by then.
+                let _ = crawler.try_send(request).await;
+            }
+            let _ = crawler.try_finish_sending().await;
+            assert!(crawler.closes().await, "{}", header.escape_ascii());
+            refused(&proxy, "proxy_header", number + 1).await;
+            until(line, async || {
+                let told = proxy.log().matches(line).count();
+                (told == before + 1).then_some(())
+            })
+            .await;
+        }
+        assert!(proxy.place().rows().await.is_empty());
+        assert!(origin.targets().is_empty());
+    });
+}
+
+// Ours: one header counts. Behind it the client speaks, who is to be believed in nothing.
+#[test]
+fn a_second_header_is_what_the_client_of_the_first_said() {
+    run(async {
+        let origin = origin().await;
+        let proxy = config(&origin).start().await;
+        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
+        let [first, second] = ["192.0.2.7", "192.0.2.8"].map(|client| v2(client.parse().unwrap()));
+        let line = b"PROXY TCP4 192.0.2.8 127.0.0.1 1 3128\r\n";
+        for (one, two) in [
+            (&first[..], &second[..]),
+            (&first, line),
+            (line, &first),
+            (HEALTH_CHECK, &second),
+        ] {
+            let mut crawler = balanced(&proxy, &[one, two, request].concat()).await;
+            let head = crawler.head().await.expect("an answer");
+            assert_eq!(head.status, 400);
+            assert!(crawler.closes().await);
+        }
+        assert!(proxy.place().rows().await.is_empty());
+        assert!(origin.targets().is_empty());
+    });
+}
+
+// RFC 4291, section 2.5.5.2: a listener for both families sees the balancer's address as
+// one of IPv6. LOCAL and Unix sockets name no client, whatever addresses they carry.
+#[test]
+fn a_balancer_is_known_by_its_mapped_address_and_may_name_nobody() {
+    run(async {
+        let origin = origin().await;
+        let config = config(&origin).set("proxy.listen = [\"[::]:0\"]");
+        let proxy = config.start().await;
+        let local = odd([0x20, 0x11], 12, &v2("192.0.2.7".parse().unwrap())[16..]);
+        let unix = odd([0x21, 0x31], 216, &[b'/'; 216]);
+        let extended = [&whole_with(500)[..], &[0; 500]].concat();
+        for (number, (header, client)) in [
+            (v2("192.0.2.7".parse().unwrap()), "192.0.2.7"),
+            (extended, "192.0.2.9"),
+            (local, "127.0.0.5"),
+            (unix, "127.0.0.5"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let mut crawler = balanced(&proxy, &header).await;
+            assert_eq!(asks(&mut crawler, &format!("/{number}")).await, 200);
+            let rows = proxy.place().completed(number + 1).await;
+            assert_eq!(rows[number]["client"], client);
+        }
+    });
+}
+
+/// Header of a connection from 192.0.2.9 that says that so many bytes follow it.
+fn whole_with(extensions: u16) -> Vec<u8> {
+    let addresses = &v2("192.0.2.9".parse().unwrap())[16..];
+    odd([0x21, 0x11], 12 + extensions, addresses)
+}
+
 #[test]
 fn a_header_from_anybody_else_is_a_malformed_request() {
     run(async {

@@ -126,7 +126,9 @@ impl Crawler {
     pub(crate) async fn at(source: Ipv4Addr, proxy: &Proxy) -> Option<Self> {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((source, 0).into()).unwrap();
-        let stream = socket.connect(proxy.address()).await.ok()?;
+        // The listener may be one for both families.
+        let proxy = (Ipv4Addr::LOCALHOST, proxy.address().port());
+        let stream = socket.connect(proxy.into()).await.ok()?;
         Some(Self::over(stream))
     }
 

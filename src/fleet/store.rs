@@ -46,6 +46,8 @@ pub(super) struct StoreLink {
     address: StoreAddress,
     /// `run_id` of the server: another one after each of its starts.
     pub(super) run: String,
+    /// Policy by which it removes entries where it is full; `None`: it removes none.
+    eviction: Option<String>,
     /// Answer to the latest heartbeat over this connection.
     beat: Option<Beat>,
 }
@@ -139,7 +141,11 @@ impl RedisStore {
         if answer.as_ref().is_err_and(is_about_rights) {
             self.link.store(None);
         }
-        Ok(answer?)
+        // The library has the same limit, and may be first.
+        answer.map_err(|error| match error.is_timeout() {
+            true => StoreError::Timeout(limit),
+            false => error.into(),
+        })
     }
 
     async fn call(&self, call: &LeaseCall<'_>) -> Result<LeaseAnswer, StoreError> {
@@ -297,6 +303,8 @@ pub struct FleetTask {
     mode: Option<FleetMode>,
     /// `run_id` of the server that answered the latest heartbeat.
     run: Option<String>,
+    /// Policy of the server that was used last, by which it removes entries.
+    eviction: Option<String>,
     /// Error of the latest attempt to connect, by store. Each one is logged once.
     troubles: HashMap<StoreAddress, String>,
 }
@@ -326,6 +334,7 @@ impl FleetTask {
             store,
             mode: None,
             run: None,
+            eviction: None,
             troubles: HashMap::new(),
         })
     }
@@ -488,7 +497,18 @@ impl FleetTask {
                 Err(error) => self.report(address, &error),
             }
         }
-        best.map(|(_, link)| link)
+        let (_, link) = best?;
+        if let Some(policy) = link.eviction.as_ref()
+            && link.eviction != self.eviction
+        {
+            tracing::warn!(
+                address = %link.address, policy,
+                "the store of the fleet removes entries when it is full, and with them delays: \
+                 set its maxmemory-policy to noeviction"
+            );
+        }
+        self.eviction.clone_from(&link.eviction);
+        Some(link)
     }
 
     /// Connects to a server, and returns its generation with the connection.
@@ -515,6 +535,8 @@ impl FleetTask {
             return Err(StoreError::Role(role));
         }
         let run: String = facts.get("run_id").ok_or(StoreError::Nameless)?;
+        let memory: Option<u64> = facts.get("maxmemory");
+        let policy: Option<String> = facts.get("maxmemory_policy");
         rights::check(&mut connection, &self.store.options).await?;
         let mut order = redis::cmd("HGET");
         order.arg(fleet_key(&self.store.options));
@@ -528,6 +550,7 @@ impl FleetTask {
             connection,
             address: address.clone(),
             run,
+            eviction: policy.filter(|policy| memory != Some(0) && policy != "noeviction"),
             beat: None,
         };
         Ok((text.and_then(|text| text.parse().ok()).unwrap_or(0), link))

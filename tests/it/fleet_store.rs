@@ -4,7 +4,9 @@
 use politesse::clock;
 
 use super::fleet_pace::paced_pages;
-use crate::kit::fleet::{Load, SECRET, all_are, quoted, sharing, start_with_key, write_private};
+use crate::kit::fleet::{
+    Load, SECRET, all_are, node, quoted, sharing, start_with_key, write_private,
+};
 use crate::kit::paced::{metric, ms};
 use crate::kit::proxy::{Place, Proxy};
 use crate::kit::redis::Redis;
@@ -200,5 +202,91 @@ fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
         }
         paced_pages(&origin, from, 10).await;
         drop(load);
+    });
+}
+
+// Ours: a full, slow or read-only store, or one that forgets a host, costs no delay.
+#[test]
+fn a_store_in_trouble_costs_no_delay() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let store = Redis::start(&["--enable-debug-command", "yes"]).await;
+        let stores = quoted(&[&store]);
+        let config = node(0, &stores, origin.address()).set("fleet.lease = \"500ms\"");
+        let nodes = [config.start().await];
+        all_are(&nodes, "ready").await;
+        let load = Load::on(&nodes[0]);
+        let from = clock::instant();
+        paced_pages(&origin, from, 3).await;
+        let copy = ["replicaof", "127.0.0.1", "1"];
+        for (trouble, over, line) in [
+            (
+                &["config", "set", "maxmemory", "1"][..],
+                &["config", "set", "maxmemory", "0"][..],
+                "command not allowed when used memory",
+            ),
+            (
+                &copy,
+                &["replicaof", "no", "one"],
+                "it takes no orders: it is a slave",
+            ),
+            (
+                &["debug", "sleep", "1"],
+                &["ping"],
+                "no answer within 200ms",
+            ),
+            (
+                &["client", "pause", "700", "write"],
+                &["client", "unpause"],
+                "",
+            ),
+            (&["client", "kill", "type", "normal"], &["ping"], ""),
+            (&["del", "politesse:{o.test}"], &["ping"], ""),
+        ] {
+            store.cli(trouble).await;
+            told(&nodes, line).await;
+            paced_pages(&origin, clock::instant(), 3).await;
+            store.cli(over).await;
+            all_are(&nodes, "ready").await;
+            paced_pages(&origin, clock::instant(), 2).await;
+        }
+        paced_pages(&origin, from, 20).await;
+        // Though each heartbeat met it: in two lines of its script.
+        let log = nodes[0].log();
+        let is_about_it = |line: &&str| line.contains("cannot be used") && line.contains("OOM");
+        assert!(log.lines().filter(is_about_it).count() <= 2, "{log}");
+        drop(load);
+    });
+}
+
+// Ours: an entry that is removed is a delay that is not kept.
+#[test]
+fn a_store_that_removes_entries_is_named() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let line = "set its maxmemory-policy to noeviction";
+        for (memory, policy, is_named) in [
+            ("100mb", "allkeys-lru", true),
+            ("100mb", "volatile-ttl", true),
+            ("100mb", "noeviction", false),
+            ("0", "allkeys-lru", false),
+        ] {
+            let store = Redis::start(&["--maxmemory", memory, "--maxmemory-policy", policy]).await;
+            let config = node(0, &quoted(&[&store]), origin.address());
+            let nodes = [config.start().await];
+            all_are(&nodes, "ready").await;
+            // Once, though it connects again.
+            store.cli(&["client", "kill", "type", "normal"]).await;
+            until("another connection", async || {
+                let clients = store.cli(&["info", "stats"]).await;
+                let count = clients
+                    .lines()
+                    .find_map(|line| line.strip_prefix("total_connections_received:"));
+                (5 < count.unwrap().trim().parse::<u32>().unwrap()).then_some(())
+            })
+            .await;
+            let count = nodes[0].log().matches(line).count();
+            assert_eq!(count, usize::from(is_named), "{policy}");
+        }
     });
 }

@@ -17,7 +17,7 @@ if [ ! -e secrets/fleet/store-auth ]; then
     password=$(secret)
     # The rights are those of docs/fleet.md.
     printf 'user default off\nuser politesse on >%s %s\n' "$password" \
-        '~politesse:* +@connection +info +evalsha +eval +script|load +time +hget +hmget +hset +hgetall +hdel +exists +pexpire +zadd +zcount +zrem +zrange +zrangebyscore +zremrangebyscore +get +set +del +pttl +xadd +xrange' \
+        '~politesse:* +info +evalsha +script|load +time +hget +hmget +hset +hgetall +hdel +exists +pexpire +zadd +zcount +zrem +zrange +zrangebyscore +zremrangebyscore +get +set +del +pttl +xadd +xrange' \
         > secrets/store/users.acl
     printf 'politesse:%s\n' "$password" > secrets/fleet/store-auth
 fi

@@ -106,7 +106,7 @@ pub(super) enum QueueMode {
 pub(super) struct BatchCommit {
     /// Highest number that is reserved on disk.
     pub(super) reserved: u64,
-    /// Entries that somebody waits for, and who is answered now.
+    /// Entries of it that somebody waits for.
     pub(super) awaited: usize,
     /// Time that the commit took.
     pub(super) duration: Duration,
@@ -135,8 +135,7 @@ impl EntryQueueState {
     /// Returns for how long, at `now`, clients that were answered are waited for;
     /// `None` if they are not.
     fn return_time(&self, now: Instant) -> Option<Duration> {
-        let until = self.returning_until.filter(|_| 0 < self.returning)?;
-        Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+        time_left(self.returning_until.filter(|_| 0 < self.returning)?, now)
     }
 
     /// Returns for how long more entries may be gathered at `now`; `None` if those
@@ -147,8 +146,7 @@ impl EntryQueueState {
         }
         self.return_time(now).or_else(|| {
             let since = self.waiting_since.filter(|_| self.awaited == 0)?;
-            let left = (since + GATHER_TIME).saturating_duration_since(now);
-            Some(left).filter(|left| !left.is_zero())
+            time_left(since + GATHER_TIME, now)
         })
     }
 
@@ -184,6 +182,11 @@ impl EntryQueueState {
         self.is_writer_waiting = !is_due;
         is_due
     }
+}
+
+/// Returns the time from `now` to `until`; `None` if that is over.
+fn time_left(until: Instant, now: Instant) -> Option<Duration> {
+    Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
 }
 
 /// The queue as its two ends share it.

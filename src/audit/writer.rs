@@ -353,7 +353,7 @@ impl AuditWriter {
             // Before the answers: whoever has one may wait for the end.
             self.tell_removal();
         }
-        let mut awaited = Vec::with_capacity(count_awaited(&self.batch));
+        let mut awaited = Vec::new();
         for entry in self.batch.drain(..) {
             if entry.task.is_by_client() {
                 self.metrics.clients_gone.inc();

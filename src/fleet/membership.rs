@@ -118,6 +118,7 @@ impl Membership {
     pub fn miss(&mut self, asked_at: Duration) {
         if !self.has_asked_in_vain() {
             self.unheard_at = Some(asked_at);
+            // Before the leases end, none counts but the latest.
             self.vain = 0;
         }
         self.vain += 1;
@@ -128,9 +129,10 @@ impl Membership {
         self.unheard_at.is_some_and(|at| self.leases_end_at() <= at)
     }
 
-    /// Returns whether [`VAIN_MIN`] questions were asked in vain since the leases ended.
+    /// Returns whether [`VAIN_MIN`] questions were asked in vain since the leases ended:
+    /// only from then on is more than one counted.
     fn is_alone(&self) -> bool {
-        self.has_asked_in_vain() && VAIN_MIN <= self.vain
+        VAIN_MIN <= self.vain
     }
 
     fn leases_end_at(&self) -> Duration {

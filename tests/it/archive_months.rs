@@ -220,6 +220,20 @@ impl Archive {
     }
 }
 
+/// Makes the record of `north` again, in its folder `again`.
+pub(crate) async fn fetch_again(place: &Place) {
+    let fetch = [
+        "audit",
+        "--archive",
+        "--node",
+        "north",
+        "fetch",
+        "-o",
+        "again",
+    ];
+    done(&place.run(&fetch).await);
+}
+
 pub(crate) fn done(outcome: &Outcome) -> String {
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     outcome.stdout.clone()

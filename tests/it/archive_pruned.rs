@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use politesse::clock;
 use serde_json::Value;
 
-use crate::archive_months::{Archive, PastRecord, done, end, old, snapshot};
+use crate::archive_months::{Archive, PastRecord, done, end, fetch_again, old, snapshot};
 use crate::kit::proxy::Place;
 use crate::kit::run;
 
@@ -126,16 +126,7 @@ fn a_node_goes_on_with_a_record_that_was_made_again_after_a_removal() {
         let north = &archive.north;
         done(&north.run(&["audit", "backup", "whole.db"]).await);
         archive.prune().await;
-        let fetch = [
-            "audit",
-            "--archive",
-            "--node",
-            "north",
-            "fetch",
-            "-o",
-            "again",
-        ];
-        assert_eq!(north.run(&fetch).await.code, Some(0));
+        fetch_again(north).await;
         for backup in ["again/audit.db", "whole.db"] {
             restore(north, backup).await;
             write(north, "http://third.test/", &[clock::now(); 3]).await;
@@ -186,16 +177,7 @@ fn a_backup_that_ends_within_what_was_removed_is_not_shipped_but_told() {
         assert!(refused.stderr.contains(said), "{refused:?}");
         verified(&archive).await;
         // As the message says.
-        let fetch = [
-            "audit",
-            "--archive",
-            "--node",
-            "north",
-            "fetch",
-            "-o",
-            "again",
-        ];
-        assert_eq!(north.run(&fetch).await.code, Some(0));
+        fetch_again(north).await;
         restore(north, "again/audit.db").await;
         write(north, "http://third.test/", &[clock::now(); 3]).await;
         ship(north).await;

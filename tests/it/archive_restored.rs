@@ -4,7 +4,7 @@
 use politesse::clock;
 use serde_json::Value;
 
-use crate::archive_months::{PastRecord, done, end, old, snapshot};
+use crate::archive_months::{PastRecord, done, end, fetch_again, old, snapshot};
 use crate::kit::archive_fleet::lines;
 use crate::kit::postgres::Postgres;
 use crate::kit::proxy::{Config, Place};
@@ -83,16 +83,7 @@ fn entries_that_a_restored_node_has_lost_stay_in_the_archive_and_are_told() {
 fn a_record_that_the_archive_has_is_put_in_the_place_of_a_lost_one() {
     run(async {
         let (_postgres, place) = backed_up().await;
-        let fetch = [
-            "audit",
-            "--archive",
-            "--node",
-            "north",
-            "fetch",
-            "-o",
-            "again",
-        ];
-        done(&place.run(&fetch).await);
+        fetch_again(&place).await;
         // All of the folder, as with a disk.
         for name in ["audit.db", "record"] {
             std::fs::remove_file(place.path(name)).unwrap();

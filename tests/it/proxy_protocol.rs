@@ -49,6 +49,15 @@ async fn asks(crawler: &mut Crawler, path: &str) -> u16 {
     crawler.get(&url, "o.test").await.status()
 }
 
+const REQUEST: &[u8] = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
+
+/// Holds that a connection is answered with 400 and closed.
+async fn is_malformed(mut crawler: Crawler) {
+    let head = crawler.head().await.expect("an answer");
+    assert_eq!(head.status, 400);
+    assert!(crawler.closes().await);
+}
+
 /// Waits until a counter is `value`.
 async fn counted(proxy: &Proxy, counter: &str, value: usize) {
     let line = format!("{counter} {value}\n");
@@ -124,8 +133,7 @@ fn a_connection_of_a_balancer_without_a_header_is_closed() {
         let proxy = config(&origin).start().await;
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         let hello = b"\x16\x03\x01\x02\0\x01";
-        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
-        let tls_first: [&[u8]; 3] = [preface, hello, request];
+        let tls_first: [&[u8]; 3] = [preface, hello, REQUEST];
         for bytes in tls_first {
             let mut crawler = balanced(&proxy, bytes).await;
             assert!(crawler.closes().await);
@@ -154,7 +162,6 @@ fn each_malformed_header_is_refused_counted_and_told() {
         let origin = origin().await;
         // Each is told, not some of them.
         let proxy = config(&origin).set("log.burst = 100").start().await;
-        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
         let (malformed, ended) = (
             "the PROXY header is malformed, closed",
             "the connection ended before its PROXY header",
@@ -194,7 +201,7 @@ fn each_malformed_header_is_refused_counted_and_told() {
             let mut crawler = balanced(&proxy, &header).await;
             if line != ended || header.len() == whole.len() {
                 // The proxy may have closed it by then.
-                let _ = crawler.try_send(request).await;
+                let _ = crawler.try_send(REQUEST).await;
             }
             let _ = crawler.try_finish_sending().await;
             assert!(crawler.closes().await, "{}", header.escape_ascii());
@@ -216,7 +223,6 @@ fn a_second_header_is_what_the_client_of_the_first_said() {
     run(async {
         let origin = origin().await;
         let proxy = config(&origin).start().await;
-        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
         let [first, second] = ["192.0.2.7", "192.0.2.8"].map(|client| v2(client.parse().unwrap()));
         let line = b"PROXY TCP4 192.0.2.8 127.0.0.1 1 3128\r\n";
         for (one, two) in [
@@ -225,10 +231,7 @@ fn a_second_header_is_what_the_client_of_the_first_said() {
             (line, &first),
             (HEALTH_CHECK, &second),
         ] {
-            let mut crawler = balanced(&proxy, &[one, two, request].concat()).await;
-            let head = crawler.head().await.expect("an answer");
-            assert_eq!(head.status, 400);
-            assert!(crawler.closes().await);
+            is_malformed(balanced(&proxy, &[one, two, REQUEST].concat()).await).await;
         }
         assert!(proxy.place().rows().await.is_empty());
         assert!(origin.targets().is_empty());
@@ -274,15 +277,12 @@ fn a_header_from_anybody_else_is_a_malformed_request() {
     run(async {
         let origin = origin().await;
         let proxy = config(&origin).start().await;
-        let request = b"GET http://o.test/ HTTP/1.1\r\nHost: o.test\r\n\r\n";
         let client: IpAddr = "192.0.2.7".parse().unwrap();
         let line = b"PROXY TCP4 192.0.2.7 127.0.0.1 1 3128\r\n".to_vec();
         for header in [v2(client), line, HEALTH_CHECK.to_vec()] {
             let mut crawler = Crawler::plain(&proxy).await;
-            crawler.send(&[&header[..], request].concat()).await;
-            let head = crawler.head().await.expect("an answer");
-            assert_eq!(head.status, 400);
-            assert!(crawler.closes().await);
+            crawler.send(&[&header[..], REQUEST].concat()).await;
+            is_malformed(crawler).await;
         }
         assert!(proxy.place().rows().await.is_empty());
         assert!(origin.targets().is_empty());

@@ -58,6 +58,7 @@ mod seal_paths;
 mod sealing;
 
 mod folder;
+mod gathering;
 mod remaining;
 pub mod removal_proof;
 mod saved_state;

@@ -5,10 +5,6 @@
 //! so the place of an exchange's ending is reserved before its decision is
 //! written: an exchange that is dropped half-way still completes its row.
 //!
-//! The writer gathers entries for a moment, so that a commit is shared by many: a
-//! commit costs as much as hundreds of rows. How long depends on whether somebody
-//! waits for one of them.
-//!
 //! With `audit.durability = "queue"` nobody waits for a decision, and an entry gets
 //! its number as it is queued: the order of numbers is that of the queue, and a
 //! crash can only take the last ones.
@@ -26,34 +22,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::error::AuditError;
+use super::gathering::{CommitAnswers, EntryGathering};
 use super::tasks::{CLIENT_GONE, SharedSeq, WriterTask};
 use crate::clock;
 use crate::decision::record::ExchangeEnd;
 
 /// Entries taken from the queue at a time.
 const BATCH_MAX: usize = 512;
-
-/// Time for which entries are gathered that nobody waits for. A crash loses them,
-/// so it is short; a commit costs as much as hundreds of rows, so it is not
-/// shorter.
-const GATHER_TIME: Duration = Duration::from_millis(20);
-
-/// Time for which entries are gathered that somebody waits for, in durations of the
-/// last commit.
-const AWAITED_GATHER_COMMITS: u32 = 5;
-
-/// Longest time for which entries are gathered that somebody waits for. Clients on a
-/// fast network come back within it, so on a slow disk a longer one would be in vain.
-const AWAITED_GATHER_MAX: Duration = Duration::from_millis(3);
-
-/// Exchanges that are elsewhere, for each one that waits for the record or was just
-/// answered, up to which those are waited for. On a busy processor it is some that are
-/// on their way; those with slow origins are many more.
-const ELSEWHERE_MAX: usize = 3;
-
-/// Entries that are written without waiting for more: beyond this a batch is
-/// hardly cheaper for each.
-const GATHER_ENTRIES: usize = 256;
 
 /// Part of a reserved block, one in so many, that is kept for decisions: while
 /// nothing can be written, events come and are lost, and each uses up a number.
@@ -101,53 +76,22 @@ pub(super) enum QueueMode {
     Queue(NumberRange),
 }
 
-/// Commit of a batch, as far as the queue needs to know of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BatchCommit {
-    /// Highest number that is reserved on disk.
-    pub(super) reserved: u64,
-    /// Entries of it that somebody waits for.
-    pub(super) awaited: usize,
-    /// Time that the commit took.
-    pub(super) duration: Duration,
-}
-
 #[derive(Debug)]
 struct EntryQueueState {
     entries: VecDeque<WriterEntry>,
     mode: QueueMode,
-    /// Entries that are written without waiting for more.
-    enough: usize,
-    /// Time at which the first of the entries was queued.
-    waiting_since: Option<Instant>,
-    /// Entries that somebody waits for.
-    awaited: usize,
-    /// Clients that the last commit has answered and that have not come back since.
-    returning: usize,
-    /// Time until which they are waited for.
-    returning_until: Option<Instant>,
+    gathering: EntryGathering,
     /// Whether the writer waits for entries.
     is_writer_waiting: bool,
     is_closed: bool,
 }
 
 impl EntryQueueState {
-    /// Returns for how long, at `now`, clients that were answered are waited for;
-    /// `None` if they are not.
-    fn return_time(&self, now: Instant) -> Option<Duration> {
-        time_left(self.returning_until.filter(|_| 0 < self.returning)?, now)
-    }
-
     /// Returns for how long more entries may be gathered at `now`; `None` if those
     /// that are there must be written.
     fn gather_time(&self, now: Instant) -> Option<Duration> {
-        if self.enough <= self.entries.len() || self.is_closed {
-            return None;
-        }
-        self.return_time(now).or_else(|| {
-            let since = self.waiting_since.filter(|_| self.awaited == 0)?;
-            time_left(since + GATHER_TIME, now)
-        })
+        let time = self.gathering.time_left(self.entries.len(), now);
+        time.filter(|_| !self.is_closed)
     }
 
     /// Numbers `task`, if numbers are given here and it needs one: 0 if not, `None`
@@ -164,12 +108,11 @@ impl EntryQueueState {
     fn push(&mut self, entry: WriterEntry) -> bool {
         let is_awaited = entry.task.is_awaited();
         if self.entries.is_empty() {
-            self.waiting_since = Some(clock::instant());
+            self.gathering.begin(clock::instant());
         }
         self.entries.push_back(entry);
         if is_awaited {
-            self.awaited += 1;
-            self.returning = self.returning.saturating_sub(1);
+            self.gathering.add_awaited();
         }
         if !self.is_writer_waiting {
             return false;
@@ -177,16 +120,11 @@ impl EntryQueueState {
         let count = self.entries.len();
         // While clients are waited for, the writer wakes by itself when that ends.
         let is_news = count == 1 || is_awaited;
-        let is_due =
-            count == self.enough || is_news && self.return_time(clock::instant()).is_none();
+        let is_due = self.gathering.is_enough(count)
+            || is_news && self.gathering.return_time(clock::instant()).is_none();
         self.is_writer_waiting = !is_due;
         is_due
     }
-}
-
-/// Returns the time from `now` to `until`; `None` if that is over.
-fn time_left(until: Instant, now: Instant) -> Option<Duration> {
-    Some(until.saturating_duration_since(now)).filter(|left| !left.is_zero())
 }
 
 /// The queue as its two ends share it.
@@ -269,12 +207,7 @@ impl EntryQueue {
         let state = EntryQueueState {
             entries: VecDeque::new(),
             mode,
-            // Where places are few, exchanges wait for those that entries hold.
-            enough: GATHER_ENTRIES.min(places / 2).max(1),
-            waiting_since: None,
-            awaited: 0,
-            returning: 0,
-            returning_until: None,
+            gathering: EntryGathering::new(places),
             is_writer_waiting: false,
             is_closed: false,
         };
@@ -339,12 +272,12 @@ impl EntryReceiver {
             if state.is_closed {
                 return false;
             }
-            let returning = state.return_time(clock::instant());
+            let returning = state.gathering.return_time(clock::instant());
             let time = returning.or(patience).unwrap_or(Duration::MAX);
             let (woken_state, result) = self.shared.wait(state, time);
             state = woken_state;
             // Clients that have not come back by then are not waited for any more.
-            if result.timed_out() && mem::take(&mut state.returning) == 0 {
+            if result.timed_out() && !state.gathering.give_up_returning() {
                 return true;
             }
         }
@@ -352,14 +285,14 @@ impl EntryReceiver {
             let (woken_state, result) = self.shared.wait(state, time);
             state = woken_state;
             // In a test the clock may stand still.
-            if result.timed_out() && mem::take(&mut state.returning) == 0 {
+            if result.timed_out() && !state.gathering.give_up_returning() {
                 break;
             }
         }
         let count = state.entries.len().min(BATCH_MAX);
         let taken = batch.len();
         batch.extend(state.entries.drain(..count));
-        state.awaited -= count_awaited(&batch[taken..]);
+        state.gathering.take_awaited(count_awaited(&batch[taken..]));
         true
     }
 
@@ -377,35 +310,18 @@ impl EntryReceiver {
         self.shared.push(task, slot).map(drop)
     }
 
-    /// Takes in that a batch is on disk. To be called before those who wait for it
-    /// are answered.
-    ///
-    /// Whoever gets an answer sends its request, and often the next one soon after. If
-    /// the writer went on with those alone that have been queued meanwhile, two groups
-    /// of clients would take turns, with two commits where one would do. So it waits
-    /// for those that were answered, for as long as a few commits take. A client alone
-    /// is not delayed: once it is back, nobody else is waited for. Nor is anybody where
-    /// most exchanges are with their origins, from which nobody comes back so soon.
-    pub(super) fn note_commit(&self, commit: BatchCommit) {
+    /// Takes in that a batch is on disk, with numbers up to `reserved`. To be called
+    /// before those who wait for it are answered.
+    pub(super) fn note_commit(&self, reserved: u64, answers: CommitAnswers) {
         let mut state = self.shared.lock();
         if let QueueMode::Queue(numbers) = &mut state.mode {
-            numbers.reserved = commit.reserved;
+            numbers.reserved = reserved;
         }
-        let here = state.awaited + commit.awaited;
         // Each exchange has a sender, for its ending.
-        let elsewhere = self
-            .shared
-            .senders
-            .load(Ordering::Relaxed)
-            .saturating_sub(here);
-        let are_most_elsewhere = ELSEWHERE_MAX * here < elsewhere;
-        state.returning = if are_most_elsewhere {
-            0
-        } else {
-            commit.awaited
-        };
-        let time = commit.duration.saturating_mul(AWAITED_GATHER_COMMITS);
-        state.returning_until = Some(clock::instant() + time.min(AWAITED_GATHER_MAX));
+        let exchanges = self.shared.senders.load(Ordering::Relaxed);
+        state
+            .gathering
+            .note_commit(answers, exchanges, clock::instant());
     }
 }
 
@@ -524,81 +440,24 @@ mod tests {
         queue.send(WriterTask::Probe { ack }, slot()).unwrap();
     }
 
-    fn gather_time(queue: &EntryQueue, after: Duration) -> Option<Duration> {
-        let state = queue.shared.lock();
-        let since = state.waiting_since.unwrap();
-        state.gather_time(since + after)
+    fn answer_two(receiver: &EntryReceiver, duration: Duration) {
+        receiver.note_commit(
+            0,
+            CommitAnswers {
+                awaited: 2,
+                duration,
+            },
+        );
     }
 
-    // Ours: nobody waits for these, and a commit costs as much as hundreds of rows.
+    // Ours: the order of numbers is that of the queue.
     #[test]
-    fn entries_are_gathered_for_20_ms_and_no_longer() {
-        for (queue, _receiver) in [queue_of(1000), commit_queue()] {
-            queue.send(ending(), slot()).unwrap();
-            let ms = Duration::from_millis;
-            assert_eq!(gather_time(&queue, ms(0)), Some(ms(20)));
-            assert_eq!(gather_time(&queue, ms(19)), Some(ms(1)));
-            assert_eq!(gather_time(&queue, ms(20)), None);
-            assert_eq!(gather_time(&queue, ms(70)), None);
-        }
-    }
-
-    // Ours: nobody waits for more entries than a commit can share.
-    #[test]
-    fn entries_are_not_gathered_when_there_are_enough_or_somebody_waits() {
-        for (places, enough) in [(1000, GATHER_ENTRIES), (8, 4), (2, 1)] {
-            let (queue, receiver) = queue_of(places);
-            for count in 1..=enough {
-                queue.send(ending(), slot()).unwrap();
-                let is_enough = gather_time(&queue, Duration::ZERO).is_none();
-                assert_eq!(is_enough, count == enough, "{count} of {places}");
-            }
-            let mut batch = Vec::new();
-            assert!(receiver.receive(&mut batch, None));
-            assert!(batch.iter().map(|entry| entry.number).eq(1..=enough as u64));
-        }
-        for (queue, _receiver) in [queue_of(1000), commit_queue()] {
-            queue.send(ending(), slot()).unwrap();
-            send_awaited(&queue);
-            assert_eq!(gather_time(&queue, Duration::ZERO), None);
-        }
-    }
-
-    fn commit_of(awaited: usize, duration: Duration) -> BatchCommit {
-        BatchCommit {
-            reserved: 0,
-            awaited,
-            duration,
-        }
-    }
-
-    // Ours: clients that were answered and those that have come meanwhile share the
-    // next commit, and a client alone waits for nobody.
-    #[tokio::test(start_paused = true)]
-    async fn a_commit_waits_for_the_clients_that_the_last_one_has_answered() {
-        let (queue, receiver) = commit_queue();
-        let left = || queue.shared.lock().gather_time(clock::instant());
-        let us = Duration::from_micros;
-        send_awaited(&queue);
-        assert_eq!(left(), None);
-        receiver.note_commit(commit_of(2, us(500)));
-        assert_eq!(left(), Some(us(2500)));
-        send_awaited(&queue);
-        assert_eq!(left(), Some(us(2500)));
-        send_awaited(&queue);
-        assert_eq!(left(), None);
-
-        receiver.note_commit(commit_of(1, us(30_000)));
-        assert_eq!(left(), Some(AWAITED_GATHER_MAX));
-        tokio::time::advance(AWAITED_GATHER_MAX).await;
-        assert_eq!(left(), None);
-
+    fn entries_are_numbered_as_they_are_queued() {
+        let (queue, receiver) = queue_of(8);
+        (0..4).for_each(|_| queue.send(ending(), slot()).unwrap());
         let mut batch = Vec::new();
         assert!(receiver.receive(&mut batch, None));
-        assert_eq!(count_awaited(&batch), 3);
-        receiver.note_commit(commit_of(1, us(500)));
-        send_awaited(&queue);
-        assert_eq!(left(), None);
+        assert!(batch.iter().map(|entry| entry.number).eq(1..=4));
     }
 
     // Ours: most entries cost no system call.
@@ -618,7 +477,7 @@ mod tests {
 
         let mut batch = Vec::new();
         assert!(receiver.receive(&mut batch, None));
-        receiver.note_commit(commit_of(2, Duration::from_secs(1)));
+        answer_two(&receiver, Duration::from_secs(1));
         let tasks = [ending(), awaited(), ending(), awaited()];
         assert_eq!(tasks.map(is_woken), [false, false, false, true]);
     }
@@ -627,30 +486,11 @@ mod tests {
     #[test]
     fn clients_that_do_not_come_back_are_not_waited_for_again() {
         let (queue, receiver) = commit_queue();
-        receiver.note_commit(commit_of(2, Duration::from_micros(1)));
+        answer_two(&receiver, Duration::from_micros(1));
         send_awaited(&queue);
         let mut batch = Vec::new();
         assert!(receiver.receive(&mut batch, None));
         assert_eq!(batch.len(), 1);
-        assert_eq!(queue.shared.lock().awaited, 0);
-    }
-
-    // Ours: a crawl of slow origins is not made any slower.
-    #[test]
-    fn no_commit_waits_where_most_exchanges_wait_for_their_origins() {
-        let (queue, receiver) = commit_queue();
-        // Two are answered, and for each of them three are elsewhere. The first sender
-        // is that of the record.
-        let mut exchanges = vec![queue.clone(); 7];
-        let is_waiting = || {
-            receiver.note_commit(commit_of(2, Duration::from_secs(1)));
-            0 < queue.shared.lock().returning
-        };
-        assert!(is_waiting());
-        exchanges.push(queue.clone());
-        assert!(!is_waiting());
-        send_awaited(&queue);
-        assert!(is_waiting());
     }
 
     // Ours: a number is told once, so none is told that is not reserved.

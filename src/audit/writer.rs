@@ -19,8 +19,9 @@ use tokio::time::Instant;
 use super::columns::count;
 use super::error::{WriteError, is_full_disk};
 use super::events::{ProcessEvent, ProcessEventKind};
+use super::gathering::CommitAnswers;
 use super::leaf::LostRange;
-use super::queue::{BatchCommit, EntryReceiver, WriterEntry, count_awaited};
+use super::queue::{EntryReceiver, WriterEntry, count_awaited};
 use super::retention::{RemovalState, Retention, RetentionOrder};
 use super::store::AuditStore;
 use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers, WriterTask};
@@ -333,11 +334,12 @@ impl AuditWriter {
         if matches!(done, Ok(()) | Err(WriteError::FilesAfterCommit(_))) {
             self.next = next;
             self.lost.clear();
-            self.entries.note_commit(BatchCommit {
-                reserved: count(self.store.sequence().reserved),
+            let answers = CommitAnswers {
                 awaited: count_awaited(&self.batch),
                 duration: taken,
-            });
+            };
+            let reserved = count(self.store.sequence().reserved);
+            self.entries.note_commit(reserved, answers);
         }
         done
     }

@@ -56,6 +56,8 @@ mod session;
 #[cfg(feature = "postgres")]
 mod shipment;
 #[cfg(feature = "postgres")]
+mod shipped_node;
+#[cfg(feature = "postgres")]
 pub mod shipper;
 #[cfg(feature = "postgres")]
 mod tables;

@@ -17,18 +17,13 @@ use super::columns::{Cell, ColumnTypes, entry_columns, in_common_order};
 use super::failure::ArchiveFailure;
 use super::month::Month;
 use super::redaction;
-use crate::audit::copy_end::{CopiedEntry, CopyEnd};
+use super::shipped_node::{ShippedNode, WindowArrival};
 use crate::audit::entry_tables::{
     DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, LOST_ENTRIES, RecordTable, SUBTREE_ENTRIES,
     ValueTable, value_tables,
 };
-use crate::audit::entry_window::{
-    CopyPosition, EntryWindow, KnownValues, NewFile, NewValue, RecordDescription, RemovedEntries,
-};
+use crate::audit::entry_window::{EntryWindow, KnownValues, NewFile, NewValue, RemovedEntries};
 use crate::audit::parts::part_of;
-
-/// Dictionary values that are remembered: with more, all are looked up anew.
-const KNOWN_MAX: usize = 200_000;
 
 /// Lock under which partitions are made.
 const PARTITION_LOCK: i64 = 0x706f_6c69_7466;
@@ -38,27 +33,6 @@ const DECISION_TIME: usize = 1;
 
 /// Position of the time of the decision among the columns of endings.
 const ENDING_TIME: usize = 2;
-
-const ADD_NODE: &str = "
-INSERT INTO node (id, name, begun_us, before, before_last, digest, last, shipped_at)
-VALUES ($1, $2, $3, $4, $5, $6, 0, now())
-ON CONFLICT (id) DO NOTHING";
-
-const NAME_NODE: &str = "UPDATE node SET name = $2 WHERE log = $1 AND name <> $2";
-
-/// Newest decision or event of a node.
-const NEWEST_ENTRY: &str = "
-SELECT seq, leaf FROM (
-  (SELECT seq, leaf FROM decision WHERE log = $1 AND seq <= $2 ORDER BY seq DESC LIMIT 1)
-  UNION ALL
-  (SELECT seq, leaf FROM event WHERE log = $1 AND seq <= $2 ORDER BY seq DESC LIMIT 1)
-) AS newest ORDER BY seq DESC LIMIT 1";
-
-const FIND_NODE: &str = "
-SELECT n.log, n.last, (SELECT removals FROM archive),
-       coalesce((SELECT max(size) FROM seal AS s WHERE s.log = n.log), 0),
-       coalesce((SELECT max(part) FROM subtree AS t WHERE t.log = n.log), -1)
-FROM node AS n WHERE n.id = $1";
 
 const LOCK_NODE: &str = "SELECT last FROM node WHERE log = $1 FOR UPDATE";
 
@@ -82,157 +56,60 @@ const REMOVED_UP_TO: &str = "SELECT coalesce(max(last), 0) FROM removal WHERE lo
 /// Roots of parts that are not as they were, since entries in them are lost.
 const FORGET_ROOTS: &str = "DELETE FROM subtree WHERE log = $1 AND $2 <= part";
 
-/// Node of the archive, and how far its record is there.
-#[derive(Debug)]
-pub(super) struct ShippedNode {
-    /// Number of the node.
-    pub(super) log: i32,
-    /// Position up to which the record has arrived.
-    pub(super) position: CopyPosition,
-    /// Numbers that dictionary values have in the archive.
-    pub(super) known: Arc<KnownValues>,
-    /// Count of removals of values: at another one, nothing is known.
-    removals: i64,
-    /// Months whose partitions are there.
-    months: HashSet<Month>,
-    types: Arc<ColumnTypes>,
-}
-
-impl ShippedNode {
-    /// Finds the node of a record, or adds it under `name`. One that is there keeps its
-    /// name until [`ShippedNode::set_name`].
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`], as of all functions here.
-    pub(super) async fn find(
-        client: &Client,
-        record: &RecordDescription,
-        name: &str,
-    ) -> Result<Self, ArchiveFailure> {
-        let RecordDescription {
-            id,
-            begun_us,
-            before,
-            before_last,
-            digest,
-        } = record;
-        let is_known = client.query_opt(FIND_NODE, &[id]).await?;
-        if is_known.is_none() {
-            // Only then: each try takes a number of the nodes.
-            let values: [&(dyn ToSql + Sync); 6] =
-                [id, &name, begun_us, before, before_last, digest];
-            client.execute(ADD_NODE, &values).await?;
-        }
-        let row = client.query_one(FIND_NODE, &[id]).await?;
-        Ok(Self {
-            log: row.get(0),
-            position: CopyPosition {
-                last: row.get(1),
-                seal: row.get(3),
-                part: row.get(4),
-            },
-            removals: row.get(2),
-            known: Arc::default(),
-            months: HashSet::new(),
-            types: Arc::new(ColumnTypes::read(client).await?),
-        })
+/// Ships a window that was read behind the position of `node`.
+///
+/// # Errors
+///
+/// [`ArchiveFailure`]; nothing was shipped then, or all of it, and the connection is to be
+/// made anew.
+pub(super) async fn ship(
+    client: &mut Client,
+    node: &mut ShippedNode,
+    window: EntryWindow,
+) -> Result<(), ArchiveFailure> {
+    // A future that is dropped in here drops the connection, which rolls back.
+    let transaction = client.transaction().await?;
+    let mut shipment = Shipment {
+        transaction,
+        log: node.log,
+        types: Arc::clone(&node.types),
+        ids: BTreeMap::new(),
+    };
+    shipment.lock(node, &window).await?;
+    // Before what refers to it: whoever reads meanwhile sees neither or both.
+    shipment.write_files(&window.files).await?;
+    for table in value_tables() {
+        let values = window.values.get(table.name).map_or(&[][..], Vec::as_slice);
+        shipment.write_values(table, values).await?;
     }
-
-    /// Reads the end of what has arrived.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`].
-    pub(super) async fn end(&self, client: &Client) -> Result<CopyEnd, ArchiveFailure> {
-        let last = self.position.last;
-        let newest = client.query_opt(NEWEST_ENTRY, &[&self.log, &last]).await?;
-        Ok(CopyEnd {
-            last,
-            newest: newest.map(|row| CopiedEntry {
-                seq: row.get(0),
-                leaf: row.get(1),
-            }),
-        })
-    }
-
-    /// Gives the node its name of today.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`].
-    pub(super) async fn set_name(&self, client: &Client, name: &str) -> Result<(), ArchiveFailure> {
-        client.execute(NAME_NODE, &[&self.log, &name]).await?;
-        Ok(())
-    }
-
-    /// Ships a window that was read behind the position.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`]; nothing was shipped then, or all of it, and the connection is
-    /// to be made anew.
-    pub(super) async fn ship(
-        &mut self,
-        client: &mut Client,
-        window: EntryWindow,
-    ) -> Result<(), ArchiveFailure> {
-        // A future that is dropped in here drops the connection, which rolls back.
-        let transaction = client.transaction().await?;
-        let mut shipment = Shipment {
-            transaction,
-            log: self.log,
-            types: Arc::clone(&self.types),
-            ids: BTreeMap::new(),
-        };
-        shipment.lock(self, &window).await?;
-        // Before what refers to it: whoever reads meanwhile sees neither or both.
-        shipment.write_files(&window.files).await?;
-        for table in value_tables() {
-            let values = window.values.get(table.name).map_or(&[][..], Vec::as_slice);
-            shipment.write_values(table, values).await?;
-        }
-        let new_months = shipment.make_partitions(&window, &self.months).await?;
-        let mut position = window.position_behind(self.position);
-        for table in ENTRY_TABLES {
-            let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
-            match table.name {
-                name if name == LOST_ENTRIES.name => {
-                    let part = shipment.add_lost(rows, self.position.last).await?;
-                    position.part = part.map_or(position.part, |part| part - 1);
-                }
-                name if name == SUBTREE_ENTRIES.name => shipment.add_roots(rows).await?,
-                _ => shipment.copy(table, rows, &self.known).await?,
+    let months = shipment.make_partitions(&window, &node.months).await?;
+    let mut position = window.position_behind(node.position);
+    for table in ENTRY_TABLES {
+        let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
+        match table.name {
+            name if name == LOST_ENTRIES.name => {
+                let part = shipment.add_lost(rows, node.position.last).await?;
+                position.part = part.map_or(position.part, |part| part - 1);
             }
-        }
-        if let Some(removed) = &window.removed {
-            shipment.note_removed(removed).await?;
-        }
-        let is_redacted =
-            redaction::apply(&shipment.transaction, self.log, &window.redacted).await?;
-        let moved: [&(dyn ToSql + Sync); 3] = [&self.log, &window.last, &window.newest_us];
-        shipment.transaction.execute(MOVE_NODE, &moved).await?;
-        // Whether a commit that broke was done is found out by the next connection.
-        let ids = shipment.ids;
-        shipment.transaction.commit().await?;
-        self.months.extend(new_months);
-        self.remember(ids, is_redacted);
-        self.position = position;
-        Ok(())
-    }
-
-    fn remember(&mut self, ids: BTreeMap<(&'static str, i64), i64>, is_redacted: bool) {
-        let known = Arc::make_mut(&mut self.known);
-        if KNOWN_MAX < known.len() || is_redacted {
-            known.clear();
-        }
-        known.extend(ids);
-        if is_redacted {
-            // Values may be gone, also of those that came with this window.
-            known.clear();
-            self.removals += 1;
+            name if name == SUBTREE_ENTRIES.name => shipment.add_roots(rows).await?,
+            _ => shipment.copy(table, rows, &node.known).await?,
         }
     }
+    if let Some(removed) = &window.removed {
+        shipment.note_removed(removed).await?;
+    }
+    let is_redacted = redaction::apply(&shipment.transaction, node.log, &window.redacted).await?;
+    let moved: [&(dyn ToSql + Sync); 3] = [&node.log, &window.last, &window.newest_us];
+    shipment.transaction.execute(MOVE_NODE, &moved).await?;
+    // Whether a commit that broke was done is found out by the next connection.
+    shipment.transaction.commit().await?;
+    node.take(WindowArrival {
+        position,
+        months,
+        values: shipment.ids,
+        is_redacted,
+    });
+    Ok(())
 }
 
 /// Transaction in which a window is written.

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{ArchiveAccess, ArchiveConnection};
 use super::failure::ArchiveFailure;
-use super::shipment::ShippedNode;
+use super::shipment;
+use super::shipped_node::ShippedNode;
 use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
 use crate::audit::AuditError;
 use crate::audit::copy_end::MissingEntries;
@@ -279,7 +280,7 @@ impl Shipper {
                 .is_some_and(|rows| !rows.is_empty());
             let count = u64::try_from(window.last - position.last).unwrap_or_default();
             let client = &mut connection.client;
-            node.ship(client, window).await?;
+            shipment::ship(client, &mut node, window).await?;
             self.note_arrival(node.position.last);
             self.metrics.archive_shipped.inc_by(count);
             numbers = Some(count);

@@ -17,21 +17,26 @@ local function number(index, name)
 end
 local generation, born = number(1, 'generation'), number(2, 'born')
 local lease, list = tonumber(ARGV[5]), number(4, 'list') and fleet[4]
+-- Those were heard of before the clock was set back.
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. text(now), '+inf')) do
+    redis.call('ZADD', KEYS[2], text(now - lease), name)
+end
+local function count(from) return redis.call('ZCOUNT', KEYS[2], from, '+inf') end
+local function live() return count('(' .. text(now - lease)) end
+-- Of nodes that have had no answer for a lease, those are alone that have asked often
+-- enough. The first one that is back may be none of them, and know of none.
+local is_first = tonumber(ARGV[7]) >= lease and count('-inf') > 0 and live() == 0
 -- Another process of the store may have lost leases, and a node that was away has
 -- asked hosts of which nothing is known here. A clock that was set back must not keep
 -- hosts from all nodes for as long.
 local is_other = fleet[3] ~= ARGV[2] or not generation or not born or now < born
-if is_other or (ARGV[3] == '1' and born + lease <= now) then
+if is_other or ((ARGV[3] == '1' or is_first) and born + lease <= now) then
     -- Generations are counted, so that the time is later than any that was there.
     generation = math.max(generation or math.floor(now / 1000), tonumber(ARGV[4])) + 1
     born = now
     redis.call('HSET', KEYS[1], 'generation', text(generation), 'born', text(born), 'run', ARGV[2])
 end
 
--- Those were heard of before the clock was set back.
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. text(now), '+inf')) do
-    redis.call('ZADD', KEYS[2], text(now - lease), name)
-end
 -- Nobody knows whether the answer to this question comes: the others must leave room
 -- for a node from when it has had none for a lease. Before anything is removed: a store
 -- that is full refuses only what is written first, and is to refuse this.
@@ -47,7 +52,7 @@ end
 
 -- The names of a thousand nodes are not told twice a second to each of them. Their number
 -- changes also where somebody else writes a name.
-local function listed() return list .. '.' .. redis.call('ZCOUNT', KEYS[2], '-inf', '+inf') end
+local function listed() return list .. '.' .. count('-inf') end
 local names = {}
 if listed() ~= ARGV[8] then
     for _, name in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
@@ -62,9 +67,8 @@ if listed() ~= ARGV[8] then
         end
     end
 end
-local live = redis.call('ZCOUNT', KEYS[2], '(' .. text(now - lease), '+inf')
 local removed = table.concat(foreign, ' ', 1, math.min(#foreign, 8))
-local answer = { text(generation), text(born + lease), text(live), listed(), removed }
+local answer = { text(generation), text(born + lease), text(live()), listed(), removed }
 for index, name in ipairs(names) do
     answer[5 + index] = name
 end

@@ -284,7 +284,9 @@ fn others_leave_room_for_nodes_that_are_cut_off() {
 // what nobody can know before it is missed: a lease's time for each fault.
 #[test]
 fn whatever_happens_the_mean_rate_is_kept() {
-    for seed in seeds() {
+    // In these a node that was not alone yet had a lease just after the last start of one
+    // that was (472, 5764), or was alone beside the store (2797).
+    for seed in seeds().chain([472, 2797, 5764]) {
         let mut plan = busy(seed);
         plan.faults = Chaos::faults(plan.nodes, seed + 2_000_000);
         let run = Fleet::run(&plan, seed);

@@ -155,17 +155,19 @@ impl Store {
         let (now, run, node) = (self.now(), self.run, caller.node);
         let known = question.known.as_ref();
         let memory = &mut self.memory;
-        let is_old = memory.born + micros(LEASE) <= now;
-        let is_other = memory.run != run || now < memory.born;
-        if is_other || question.is_away && is_old {
-            let known = known.map_or(0, |(_, known)| known.generation);
-            memory.generation = memory.generation.max(known) + 1;
-            (memory.born, memory.run) = (now, run);
-        }
         let nodes = Arc::make_mut(&mut memory.nodes);
         // They were heard of before the clock was set back.
         for at in nodes.values_mut().filter(|at| now < **at) {
             *at = now - micros(LEASE);
+        }
+        let is_silent = nodes.values().all(|at| *at <= now - micros(LEASE));
+        let is_first = LEASE <= question.heard_before && !nodes.is_empty() && is_silent;
+        let is_old = memory.born + micros(LEASE) <= now;
+        let is_other = memory.run != run || now < memory.born;
+        if is_other || (question.is_away || is_first) && is_old {
+            let known = known.map_or(0, |(_, known)| known.generation);
+            memory.generation = memory.generation.max(known) + 1;
+            (memory.born, memory.run) = (now, run);
         }
         nodes.retain(|_, at| now - micros(FORGET) < *at);
         let told = known.filter(|(other, _)| *other != run);

@@ -26,7 +26,7 @@ use super::membership::{Beat, Membership};
 use super::options::{Options, StoreAddress};
 use super::rights;
 use super::status::StoreState;
-use super::store_error::{StoreError, is_about_rights};
+use super::store_error::{StoreError, first_command_error, is_about_rights};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::Scheduler;
@@ -523,13 +523,19 @@ impl FleetTask {
             .set_response_timeout(Some(limit));
         let mut connection = client
             .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+            .await
+            .map_err(first_command_error)?;
         // All sections: servers before Redis 7 take at most one name of a section.
-        let facts: InfoDict = redis::cmd("INFO").query_async(&mut connection).await?;
+        let facts: InfoDict = redis::cmd("INFO")
+            .query_async(&mut connection)
+            .await
+            .map_err(first_command_error)?;
         let role: String = facts.get("role").unwrap_or_default();
         let mode: Option<String> = facts.get("redis_mode");
-        if mode.as_deref() == Some("sentinel") {
-            return Err(StoreError::Sentinel);
+        match mode.as_deref() {
+            Some("sentinel") => return Err(StoreError::Sentinel),
+            Some("cluster") => check_shards(&mut connection).await?,
+            _ => {}
         }
         if role != "master" {
             return Err(StoreError::Role(role));
@@ -554,6 +560,17 @@ impl FleetTask {
             beat: None,
         };
         Ok((text.and_then(|text| text.parse().ok()).unwrap_or(0), link))
+    }
+}
+
+/// Holds that a server of a cluster has all keys: of several, each has some, and redirects
+/// the rest.
+async fn check_shards(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
+    let mut order = redis::cmd("CLUSTER");
+    let facts: InfoDict = order.arg("INFO").query_async(connection).await?;
+    match facts.get("cluster_size") {
+        Some(shards) if 1 < shards => Err(StoreError::Shard(shards)),
+        _ => Ok(()),
     }
 }
 

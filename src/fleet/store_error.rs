@@ -22,6 +22,10 @@ pub(super) enum StoreError {
     Unreached,
     #[error(transparent)]
     Redis(#[from] RedisError),
+    /// Of the first command over a connection. A server that waits for TLS, or for a
+    /// request of its own protocol, hangs up.
+    #[error("{0}: {advice}", advice = PROTOCOL)]
+    HungUp(RedisError),
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     #[error("it takes no orders: it is a {0}")]
@@ -30,6 +34,11 @@ pub(super) enum StoreError {
         "it is a sentinel, which keeps nothing: name the servers that it watches in fleet.store"
     )]
     Sentinel,
+    #[error(
+        "it is one of {0} shards of a cluster, whose redirects are not followed: name one server \
+         in fleet.store, or a proxy in front of the cluster"
+    )]
+    Shard(u32),
     #[error("it does not say which process it is (INFO server)")]
     Nameless,
     #[error("its user lacks {0} (docs/fleet.md, The store, has the rights that it needs)")]
@@ -87,27 +96,48 @@ fn by_text(error: &RedisError) -> Option<&'static str> {
     if has("can't run this command") || has("no permissions") {
         return Some(RIGHTS);
     }
-    if has("peer certificate") {
-        return Some(CERTIFICATE);
-    }
-    // A server that waits for TLS, or for a request of its own protocol, hangs up.
-    let is_cut = [
+    has("peer certificate").then_some(CERTIFICATE)
+}
+
+/// Returns the error of the first command over a connection.
+pub(super) fn first_command_error(error: RedisError) -> StoreError {
+    let text = error.to_string();
+    let signs = [
         "reset by peer",
         "broken pipe",
         "Parse error",
         "InvalidContentType",
     ];
-    is_cut.into_iter().any(has).then_some(PROTOCOL)
+    match advice(&error).is_none() && signs.into_iter().any(|sign| text.contains(sign)) {
+        true => StoreError::HungUp(error),
+        false => StoreError::Redis(error),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const RESET: &str = "Connection reset by peer (os error 104)";
+
+    fn said(kind: ErrorKind, text: &str) -> RedisError {
+        (kind, "", text.to_owned()).into()
+    }
+
+    // Ours: a connection may end at any time; at the first command it is another protocol.
+    #[test]
+    fn a_server_that_hangs_up_at_once_does_not_speak_as_redis_does() {
+        for (text, is_named) in [(RESET, true), ("Connection refused (os error 111)", false)] {
+            let error = first_command_error(said(ErrorKind::Io, text));
+            assert_eq!(error.with_advice().contains(PROTOCOL), is_named, "{text}");
+        }
+        let later = StoreError::from(said(ErrorKind::Io, RESET));
+        assert!(!later.with_advice().contains(PROTOCOL));
+    }
+
     // Ours: kinds and texts as Redis 7 and the library have them.
     #[test]
     fn an_error_leads_to_the_key_or_the_right_to_change() {
-        let said = |kind, text: &str| RedisError::from((kind, "", text.to_owned()));
         let no_perm = ErrorKind::Server(ServerErrorKind::NoPerm);
         let response = ErrorKind::Server(ServerErrorKind::ResponseError);
         for (kind, text, expected) in [
@@ -129,11 +159,7 @@ mod tests {
                 Some(CERTIFICATE),
             ),
             (ErrorKind::Parse, "", Some(PROTOCOL)),
-            (
-                ErrorKind::Io,
-                "Connection reset by peer (os error 104)",
-                Some(PROTOCOL),
-            ),
+            (ErrorKind::Io, RESET, None),
             (ErrorKind::Io, "Connection refused (os error 111)", None),
             (response, "OOM command not allowed", None),
         ] {

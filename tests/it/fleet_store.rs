@@ -4,6 +4,7 @@
 use politesse::clock;
 
 use super::fleet_pace::paced_pages;
+use crate::kit::client::get;
 use crate::kit::fleet::{
     Load, SECRET, all_are, node, quoted, sharing, start_with_key, write_private,
 };
@@ -205,6 +206,48 @@ fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
     });
 }
 
+// Issue: `fleet.on_loss = "closed"`; the same store that answers heartbeats gives no lease.
+#[test]
+fn without_a_right_a_closed_fleet_sends_nothing() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let store = Redis::start(&[]).await;
+        let config = "fleet.on_loss = \"closed\"";
+        let nodes = [start_with_rights(&store, &origin, config).await];
+        all_are(&nodes, "ready").await;
+        assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
+        store.cli(&["acl", "setuser", "fleet", "-pexpire"]).await;
+        all_are(&nodes, "closed").await;
+        assert_eq!(get(&nodes[0], "http://o.test/2").await.status(), 503);
+        store.cli(&["acl", "setuser", "fleet", "+pexpire"]).await;
+        all_are(&nodes, "ready").await;
+        assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
+    });
+}
+
+// Ours: of several shards each has the leases of some hosts, and requests to the others
+// would wait in vain.
+#[test]
+fn a_cluster_is_used_if_it_is_one_shard_and_named_if_it_is_more() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let [whole, part, rest] = [
+            Redis::shard().await,
+            Redis::shard().await,
+            Redis::shard().await,
+        ];
+        whole.take_slots("0", "16383").await;
+        part.take_slots("0", "8191").await;
+        rest.take_slots("8192", "16383").await;
+        rest.join(&part).await;
+        let alone = node(0, &quoted(&[&part]), origin.address()).start().await;
+        told(&[alone], "it is one of 2 shards of a cluster").await;
+        let nodes = [node(0, &quoted(&[&whole]), origin.address()).start().await];
+        all_are(&nodes, "ready").await;
+        assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
+    });
+}
+
 // Ours: a full, slow or read-only store, or one that forgets a host, costs no delay.
 #[test]
 fn a_store_in_trouble_costs_no_delay() {
@@ -255,6 +298,8 @@ fn a_store_in_trouble_costs_no_delay() {
         let log = nodes[0].log();
         let is_about_it = |line: &&str| line.contains("cannot be used") && line.contains("OOM");
         assert!(log.lines().filter(is_about_it).count() <= 2, "{log}");
+        // It speaks as Redis does, though it has ended connections.
+        assert!(!log.contains("it does not speak"), "{log}");
         drop(load);
     });
 }

@@ -48,6 +48,33 @@ impl Redis {
         redis
     }
 
+    /// Starts a server of a cluster, which has no keys yet.
+    pub(crate) async fn shard() -> Self {
+        // The port by which servers of a cluster know each other.
+        let [bus] = free_addresses();
+        let port = bus.port().to_string();
+        Self::start(&["--cluster-enabled", "yes", "--cluster-port", &port]).await
+    }
+
+    /// Gives a server of a cluster the slots `first` to `last`.
+    pub(crate) async fn take_slots(&self, first: &str, last: &str) {
+        let answer = self.cli(&["cluster", "addslotsrange", first, last]).await;
+        assert_eq!(answer.trim(), "OK");
+    }
+
+    /// Has a server of a cluster join that of `other`, and waits for it.
+    pub(crate) async fn join(&self, other: &Self) {
+        let port = other.address.port().to_string();
+        let bus = other.arguments.last().unwrap();
+        self.cli(&["cluster", "meet", "127.0.0.1", &port, bus])
+            .await;
+        until("cluster", async || {
+            let facts = other.cli(&["cluster", "info"]).await;
+            facts.contains("cluster_size:2").then_some(())
+        })
+        .await;
+    }
+
     /// Starts a sentinel that watches nothing.
     pub(crate) async fn sentinel() -> Self {
         let folder = TempDir::with_prefix("politesse-sentinel-").unwrap();

@@ -1,15 +1,20 @@
 -- Claims the fetch of a robots.txt for a process, renews the claim, or gives it back.
 -- KEYS: claim. ARGV: process, number of the claim, time for which it holds in
 -- milliseconds ('0': give it back).
-local holder = redis.call('GET', KEYS[1])
+local holder = redis.pcall('GET', KEYS[1])
+if type(holder) == 'table' then
+    if not holder.err:find('WRONGTYPE') then return holder end
+    redis.call('DEL', KEYS[1])
+    holder = false
+end
 local claim = ARGV[1] .. ' ' .. ARGV[2]
 if ARGV[3] == '0' then
     if holder == claim then redis.call('DEL', KEYS[1]) end
     return 1
 end
--- An earlier claim of the same process is of a fetch that has ended. What is no claim was
--- written by somebody else.
+-- An earlier claim of the same process is of a fetch that has ended. What is no claim, or
+-- holds for ever, was written by somebody else.
 local owner = holder and holder:match('^(.*) %d+$')
-if owner and owner ~= ARGV[1] then return 0 end
+if owner and owner ~= ARGV[1] and redis.call('PTTL', KEYS[1]) > 0 then return 0 end
 redis.call('SET', KEYS[1], claim, 'PX', ARGV[3])
 return 1

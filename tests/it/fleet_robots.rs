@@ -56,6 +56,46 @@ fn a_robots_txt_is_fetched_once_though_the_store_is_late() {
     });
 }
 
+// Ours: nobody waits for a claim that no node can have made.
+#[test]
+fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /no\n");
+        let origin = origin.start().await;
+        let store = Redis::start(&[]).await;
+        let mut config = sharing(0, &quoted(&[&store]), origin.address());
+        let claims: [&[&str]; 3] = [
+            &["set", "somebody"],
+            // It would hold for ever.
+            &["set", "somebody 1"],
+            &["hset", "holder", "somebody"],
+        ];
+        for (host, claim) in claims.iter().enumerate() {
+            config = config.resolve(&format!("h{host}.test"), origin.address());
+            let key = format!("politesse:fetch:http://h{host}.test ");
+            let words = [&claim[..1], &[&key], &claim[1..]].concat();
+            store.cli(&words).await;
+        }
+        let nodes = [start_with_key(&config, SECRET).await];
+        all_are(&nodes, "ready").await;
+        let before = clock::instant();
+        let mut crawler = Crawler::to(nodes[0].address()).await;
+        for host in 0..claims.len() {
+            is_refused(&mut crawler, &format!("h{host}.test")).await;
+        }
+        assert!(clock::instant() - before < Duration::from_secs(3));
+        assert_eq!(origin.robots_fetches(), claims.len());
+        assert_eq!(store.cli(&["keys", "politesse:fetch:*"]).await.trim(), "");
+    });
+}
+
+/// Asks for a page that the robots.txt of `host` disallows.
+async fn is_refused(crawler: &mut Crawler, host: &str) {
+    let request = format!("GET http://{host}/no HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    crawler.send(request.as_bytes()).await;
+    assert_eq!(crawler.reply_to("GET").await.status(), 403, "{host}");
+}
+
 /// Four nodes and hosts that none of them knows.
 struct ColdFleet {
     hosts: usize,
@@ -96,10 +136,7 @@ impl ColdFleet {
                     let mut crawler = Crawler::to(proxy).await;
                     for host in (first..hosts).step_by(20) {
                         let name = format!("h{host}.test");
-                        let request =
-                            format!("GET http://{name}/no HTTP/1.1\r\nHost: {name}\r\n\r\n");
-                        crawler.send(request.as_bytes()).await;
-                        assert_eq!(crawler.reply_to("GET").await.status(), 403, "{name}");
+                        is_refused(&mut crawler, &name).await;
                     }
                 });
             }

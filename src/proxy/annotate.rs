@@ -52,7 +52,7 @@ pub struct Options {
 
 impl Options {
     /// Returns the form of the annotation for `crawler`.
-    pub fn form(&self, crawler: &Crawler) -> FieldFormat<'static> {
+    pub fn form(&self, crawler: &Crawler) -> FieldFormat {
         FieldFormat {
             keys: match crawler.naming() {
                 Naming::Operator => TokenKeys::All,
@@ -216,9 +216,8 @@ impl Annotator {
         request: &AnnotationRequest<'_>,
         annotation: &Annotation,
     ) -> (HeaderValue, AnnotationSummary) {
-        let audit = request.seq.to_string();
         let form = FieldFormat {
-            audit: Some(&audit),
+            audit: Some(request.seq),
             ..self.options.form(request.crawler())
         };
         let value = annotation.header_value(&form);

@@ -16,7 +16,7 @@ use super::vocabulary::DirectiveValue;
 
 /// Choices on how an annotation is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FieldFormat<'a> {
+pub struct FieldFormat {
     /// Tokens of the crawler that are keys.
     pub keys: TokenKeys,
     /// Whether the directives for every crawler have a key of their own, `*`.
@@ -25,9 +25,9 @@ pub struct FieldFormat<'a> {
     pub preferences: PreferenceListing,
     /// Longest value, in bytes.
     pub bytes_max: usize,
-    /// Record of the decision, named where `*` stands for a crawler whose token
+    /// Number of the decision in the record, named where `*` stands for a crawler whose token
     /// cannot be a key.
-    pub audit: Option<&'a str>,
+    pub audit: Option<u64>,
 }
 
 /// Tokens of a crawler that are keys.
@@ -57,7 +57,7 @@ pub enum PreferenceListing {
     No,
 }
 
-impl Default for FieldFormat<'_> {
+impl Default for FieldFormat {
     /// Returns the format with the first token alone, without preferences.
     fn default() -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Annotation {
     /// binds the crawler; `*` if the crawler is not identified, or no token of
     /// it can be a key (`_bot`). Over the cap, the least important parts are
     /// omitted first; a value that lacks directives is `partial`.
-    pub fn header_value(&self, format: &FieldFormat<'_>) -> String {
+    pub fn header_value(&self, format: &FieldFormat) -> String {
         let written = |omission| {
             let writer = FieldWriter {
                 annotation: self,
@@ -113,7 +113,7 @@ enum Omission {
 /// Writes one value.
 struct FieldWriter<'a> {
     annotation: &'a Annotation,
-    format: &'a FieldFormat<'a>,
+    format: &'a FieldFormat,
     omission: Omission,
 }
 
@@ -207,7 +207,7 @@ impl FieldWriter<'_> {
         &self,
         mut list: InnerListSerializer<'_>,
         entries: Vec<FieldEntry<'_>>,
-        audit: Option<&str>,
+        audit: Option<u64>,
     ) {
         self.write_entries(&mut list, entries);
         let mut state = self.annotation.known.state;
@@ -224,7 +224,11 @@ impl FieldWriter<'_> {
             let from = date(from.as_second());
             member = member.parameter(const { key_ref("from") }, from);
         }
-        if let Some(audit) = audit.and_then(|audit| StringRef::from_str(audit).ok()) {
+        let audit = audit.map(|seq| seq.to_string());
+        if let Some(audit) = audit
+            .as_deref()
+            .and_then(|seq| StringRef::from_str(seq).ok())
+        {
             member = member.parameter(const { key_ref("audit") }, audit);
         }
         let _: &mut String = member.finish();
@@ -398,7 +402,7 @@ mod tests {
     #[test]
     fn the_record_is_named_where_the_token_cannot_be() {
         let form = FieldFormat {
-            audit: Some("17"),
+            audit: Some(17),
             ..FieldFormat::default()
         };
         let value = annotation(&["_a"], &["_a: noai"]).header_value(&form);

@@ -39,7 +39,7 @@ pub(super) struct PageJson<'a> {
 
 impl AnnotationJson {
     /// Builds the members from an annotation, with the field written in `form`.
-    pub(super) fn new(annotation: &Annotation, form: &FieldFormat<'_>) -> Self {
+    pub(super) fn new(annotation: &Annotation, form: &FieldFormat) -> Self {
         Self {
             directives: annotation.directives(),
             state: annotation.state().as_str(),

@@ -142,7 +142,7 @@ impl PageQuery<'_> {
 /// Annotation of the page on the command line, with all that explains it.
 pub(super) struct PageReport<'a> {
     /// Way in which the field is written.
-    pub(super) form: FieldFormat<'static>,
+    pub(super) form: FieldFormat,
     pub(super) crawler: &'a Crawler,
     pub(super) annotation: Annotation,
     pub(super) body: PageBody,

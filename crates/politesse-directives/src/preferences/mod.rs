@@ -135,6 +135,10 @@ impl Preferences {
     /// Returns the strictest preferences, sorted by name, licenses by URL.
     #[must_use]
     pub fn settle(self) -> Vec<Preference> {
+        // Most responses have none, and this is done for each.
+        if self == Self::default() {
+            return Vec::new();
+        }
         let mut settled: Vec<Preference> = self.uses.settle().collect();
         settled.extend(self.mining.settle());
         settled.extend(self.licenses.settle());

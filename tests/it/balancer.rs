@@ -1,18 +1,15 @@
 //! Load balancers in front of a fleet: the files of `contrib/` send each host to one
-//! node. HAProxy runs as Debian has it.
+//! node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
+use crate::kit::balancer::{Balancer, BalancerKind, NodeAddresses};
 use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::ms;
@@ -22,92 +19,8 @@ use crate::kit::redis::{Redis, free_addresses};
 use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{run, until};
 
-const CONFIGURATION: &str = include_str!("../../contrib/haproxy/politesse.cfg");
 const NODES: usize = 3;
 const HOSTS: usize = 60;
-
-/// Addresses of a node: for crawlers, and of its admin listener.
-struct NodeAddresses {
-    listen: SocketAddr,
-    admin: SocketAddr,
-}
-
-/// A running HAProxy.
-struct Balancer {
-    address: SocketAddr,
-    folder: TempDir,
-    _process: Child,
-}
-
-impl Balancer {
-    /// Starts one with the file of `contrib/`, but for its addresses.
-    async fn start(nodes: &[NodeAddresses]) -> Self {
-        let [address] = free_addresses();
-        let folder = TempDir::with_prefix("politesse-haproxy-").unwrap();
-        let socket = folder.path().join("socket");
-        let mut text = changed(CONFIGURATION, "10.0.0.5:3128", &address.to_string());
-        text = changed(
-            &text,
-            "/run/haproxy-politesse.sock mode",
-            &format!("{} mode", socket.display()),
-        );
-        text = changed(&text, "inter 1s", "inter 200ms");
-        for (number, node) in nodes.iter().enumerate() {
-            let (listen, admin) = (node.listen, node.admin.port());
-            let line = format!("server node{} ", number + 1);
-            let example = format!("{line}10.0.0.1{}:3128", number + 1);
-            text = changed(&text, &example, &format!("{line}{listen} port {admin}"));
-        }
-        let file = folder.path().join("politesse.cfg");
-        std::fs::write(&file, text).unwrap();
-        let process = Command::new("/usr/sbin/haproxy")
-            .arg("-db")
-            .arg("-f")
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("haproxy is missing; tests/run installs it");
-        let balancer = Self {
-            address,
-            folder,
-            _process: process,
-        };
-        until("HAProxy", async || TcpStream::connect(address).await.ok()).await;
-        balancer
-    }
-
-    /// Gives an order as an operator does, by the socket; returns the answer.
-    async fn order(&self, text: &str) -> String {
-        let path = self.folder.path().join("socket");
-        let mut socket = UnixStream::connect(path).await.unwrap();
-        socket
-            .write_all(format!("{text}\n").as_bytes())
-            .await
-            .unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    /// Waits until it takes a node for one that can be sent to, or for none.
-    async fn sees(&self, node: usize, state: &str) {
-        let wanted = format!("politesse,node{},", node + 1);
-        until(state, async || {
-            let table = self.order("show stat").await;
-            let line = table.lines().find(|line| line.starts_with(&wanted))?;
-            line.split(',').nth(17)?.starts_with(state).then_some(())
-        })
-        .await;
-    }
-}
-
-/// Replaces an example in a file, which must be there.
-fn changed(text: &str, example: &str, value: &str) -> String {
-    assert!(text.contains(example), "{example}");
-    text.replacen(example, value, 1)
-}
 
 fn host(number: usize) -> String {
     format!("h{number}.test")
@@ -118,16 +31,16 @@ fn host(number: usize) -> String {
 struct Fleet {
     nodes: Vec<Option<Proxy>>,
     balancer: Balancer,
-    _origins: Vec<Origin>,
+    origins: Vec<Origin>,
 }
 
 impl Fleet {
-    async fn start() -> Self {
-        Self::with(|config, _| config).await
+    async fn start(kind: BalancerKind) -> Self {
+        Self::with(kind, |config, _| config).await
     }
 
     /// Starts one whose nodes have what `further` adds, by their numbers.
-    async fn with(further: impl Fn(Config, usize) -> Config) -> Self {
+    async fn with(kind: BalancerKind, further: impl Fn(Config, usize) -> Config) -> Self {
         let addresses: [SocketAddr; 2 * NODES] = free_addresses();
         let pairs = addresses.chunks(2);
         let places: Vec<_> = pairs
@@ -155,14 +68,14 @@ impl Fleet {
             nodes.push(Some(Place::with(&config).start().await));
             origins.push(origin);
         }
-        let balancer = Balancer::start(&places).await;
+        let balancer = Balancer::start(kind, &places).await;
         let fleet = Self {
             nodes,
             balancer,
-            _origins: origins,
+            origins,
         };
         for node in 0..NODES {
-            fleet.balancer.sees(node, "UP").await;
+            fleet.balancer.sees(node, true).await;
         }
         fleet
     }
@@ -188,9 +101,18 @@ impl Fleet {
 // Issue: "HAProxy … configurations in `contrib/` that send a host to one node
 // (consistent hashing on CONNECT's and the target's host; tested)".
 #[test]
-fn each_host_is_one_nodes_whatever_asks_for_it() {
+fn behind_haproxy_each_host_is_one_nodes() {
+    each_host_is_one_nodes(BalancerKind::HaProxy);
+}
+
+#[test]
+fn behind_envoy_each_host_is_one_nodes() {
+    each_host_is_one_nodes(BalancerKind::Envoy);
+}
+
+fn each_host_is_one_nodes(kind: BalancerKind) {
     run(async {
-        let fleet = Fleet::start().await;
+        let fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
         for node in 0..NODES {
             let share = nodes.values().filter(|other| **other == node).count();
@@ -200,13 +122,16 @@ fn each_host_is_one_nodes_whatever_asks_for_it() {
         for (&number, &node) in &nodes {
             // The same host in other spellings, and another port of it.
             let name = host(number);
-            for target in [
-                format!("HTTP://{}/page", name.to_uppercase()),
+            let spellings = [
                 format!("http://{name}:80/page"),
                 format!("http://{name}/?x=/y"),
-            ] {
+                format!("HTTP://{}/page", name.to_uppercase()),
+            ];
+            // Envoy does not take capital letters for small ones.
+            let known = if kind == BalancerKind::Envoy { 2 } else { 3 };
+            for target in &spellings[..known] {
                 let mut crawler = Crawler::to(fleet.balancer.address).await;
-                let reply = crawler.get(&target, &name).await;
+                let reply = crawler.get(target, &name).await;
                 assert_eq!(reply.text(), node.to_string(), "{target}");
             }
             let mut crawler = Crawler::to(fleet.balancer.address).await;
@@ -234,6 +159,38 @@ fn each_host_is_one_nodes_whatever_asks_for_it() {
                 .find(|row| row["url"] == "http://o.test/page")
         });
         assert_eq!(known.await["client"], "127.0.0.9");
+    });
+}
+
+#[test]
+fn through_haproxy_a_request_goes_on_as_it_came() {
+    a_request_goes_on_as_it_came(BalancerKind::HaProxy);
+}
+
+#[test]
+fn through_envoy_a_request_goes_on_as_it_came() {
+    a_request_goes_on_as_it_came(BalancerKind::Envoy);
+}
+
+// Ours: no site sees that there is a balancer.
+fn a_request_goes_on_as_it_came(kind: BalancerKind) {
+    run(async {
+        let fleet = Fleet::start(kind).await;
+        let mut crawler = Crawler::to(fleet.balancer.address).await;
+        let request = [
+            "GET http://o.test/?x=/y HTTP/1.1",
+            "Host: o.test",
+            "User-Agent: ExampleBot/1.0",
+            "X-Forwarded-For: 192.0.2.1",
+        ];
+        let reply = crawler.ask(&request).await;
+        let node: usize = reply.text().parse().unwrap();
+        let seen = fleet.origins[node].arrival("/?x=/y").await;
+        let names: Vec<_> = seen.fields.iter().map(|(name, _)| name.as_str()).collect();
+        // The last one is ours.
+        let expected = ["host", "user-agent", "x-forwarded-for", "via"];
+        assert_eq!(names, expected);
+        assert_eq!(seen.values("x-forwarded-for"), ["192.0.2.1"]);
     });
 }
 
@@ -300,11 +257,20 @@ async fn crawl(balancer: SocketAddr, hosts: &[&String]) -> Result<(), String> {
 
 // Issue: "rolling restart without a refused request (drain, lease handed on)".
 #[test]
-fn nodes_that_are_restarted_one_after_the_other_cost_no_request() {
+fn behind_haproxy_nodes_are_restarted_without_a_refused_request() {
+    nodes_are_restarted(BalancerKind::HaProxy);
+}
+
+#[test]
+fn behind_envoy_nodes_are_restarted_without_a_refused_request() {
+    nodes_are_restarted(BalancerKind::Envoy);
+}
+
+fn nodes_are_restarted(kind: BalancerKind) {
     run(async {
         let origin = TimedOrigin::start("User-agent: *\nCrawl-delay: 0.2\n", "x", ms(2)).await;
         let store = Redis::start(&[]).await;
-        let mut fleet = Fleet::with(|config, number| {
+        let mut fleet = Fleet::with(kind, |config, number| {
             config
                 .resolve("paced.test", origin.address())
                 .set(&format!("fleet.store = [{:?}]", store.url()))
@@ -321,9 +287,9 @@ fn nodes_that_are_restarted_one_after_the_other_cost_no_request() {
         until("pages", async || (5 < origin.pages().len()).then_some(())).await;
         for node in 0..NODES {
             let place = fleet.nodes[node].take().unwrap().stop().await;
-            fleet.balancer.sees(node, "DOWN").await;
+            fleet.balancer.sees(node, false).await;
             fleet.nodes[node] = Some(place.start().await);
-            fleet.balancer.sees(node, "UP").await;
+            fleet.balancer.sees(node, true).await;
         }
         assert_eq!(load.stop().await, [""; 0]);
         let mut pauses = origin.pauses();
@@ -337,18 +303,35 @@ fn nodes_that_are_restarted_one_after_the_other_cost_no_request() {
 
 // Ours: a node that dies is noticed, and its hosts go to the others.
 #[test]
-fn a_node_that_dies_costs_what_it_was_doing() {
+fn behind_haproxy_a_node_that_dies_costs_what_it_was_doing() {
+    a_node_dies(BalancerKind::HaProxy);
+}
+
+#[test]
+fn behind_envoy_a_node_that_dies_costs_what_it_was_doing() {
+    a_node_dies(BalancerKind::Envoy);
+}
+
+fn a_node_dies(kind: BalancerKind) {
     run(async {
-        let mut fleet = Fleet::start().await;
+        let mut fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
         let place = fleet.nodes[0].take().unwrap().kill().await;
         // Before a health check has failed, too.
-        for (host, now) in fleet.nodes_of_hosts().await {
-            assert_eq!(now == nodes[&host], nodes[&host] != 0, "{host}");
-        }
-        fleet.balancer.sees(0, "DOWN").await;
+        let hosts = fleet.nodes_of_hosts().await;
+        assert!(hosts.values().all(|node| *node != 0), "{hosts:?}");
+        let others = hosts.iter().filter(|(host, _)| nodes[host] != 0);
+        let moved = others.filter(|(host, node)| nodes[host] != **node).count();
+        // Envoy has as many places on its ring for two nodes as for three.
+        let most = if kind == BalancerKind::Envoy {
+            HOSTS / 4
+        } else {
+            0
+        };
+        assert!(moved <= most, "{nodes:?}, {hosts:?}");
+        fleet.balancer.sees(0, false).await;
         fleet.nodes[0] = Some(place.start().await);
-        fleet.balancer.sees(0, "UP").await;
+        fleet.balancer.sees(0, true).await;
         assert_eq!(nodes, fleet.nodes_of_hosts().await);
     });
 }

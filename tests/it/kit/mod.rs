@@ -7,6 +7,7 @@
 
 pub(crate) mod archive_fleet;
 pub(crate) mod archived;
+pub(crate) mod balancer;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod clock;

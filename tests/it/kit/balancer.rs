@@ -1,0 +1,160 @@
+//! Load balancers as the files of `contrib/` make them: HAProxy of Debian, and Envoy of
+//! PyPI.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::process::{Child, Command};
+
+use super::client::Crawler;
+use super::redis::free_addresses;
+use super::until;
+
+const HAPROXY: &str = include_str!("../../../contrib/haproxy/politesse.cfg");
+const ENVOY: &str = include_str!("../../../contrib/envoy/politesse.yaml");
+
+/// Program that balances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BalancerKind {
+    HaProxy,
+    Envoy,
+}
+
+/// Addresses of a node: for crawlers, and of its admin listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeAddresses {
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// A running balancer.
+pub(crate) struct Balancer {
+    kind: BalancerKind,
+    pub(crate) address: SocketAddr,
+    /// Address for operators of Envoy.
+    admin: SocketAddr,
+    nodes: Vec<NodeAddresses>,
+    folder: TempDir,
+    _process: Child,
+}
+
+impl Balancer {
+    /// Starts one with the file of `contrib/`, but for its addresses.
+    pub(crate) async fn start(kind: BalancerKind, nodes: &[NodeAddresses]) -> Self {
+        let [address, admin] = free_addresses();
+        let folder = TempDir::with_prefix("politesse-balancer-").unwrap();
+        let file = folder.path().join("politesse.yaml");
+        let socket = folder.path().join("socket").display().to_string();
+        let (text, mut command) = match kind {
+            BalancerKind::HaProxy => {
+                let mut command = Command::new("/usr/sbin/haproxy");
+                command.arg("-db").arg("-f").arg(&file);
+                (haproxy_file(address, &socket, nodes), command)
+            }
+            BalancerKind::Envoy => {
+                let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+                let mut command = Command::new(root.join("target/venv/bin/envoy"));
+                command.args(["--concurrency", "1", "--use-dynamic-base-id"]);
+                command.args(["--log-level", "error", "-c"]).arg(&file);
+                (envoy_file(address, admin, nodes), command)
+            }
+        };
+        std::fs::write(&file, text).unwrap();
+        let process = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a balancer is missing; tests/run installs it");
+        until("a balancer", async || {
+            TcpStream::connect(address).await.ok()
+        })
+        .await;
+        Self {
+            kind,
+            address,
+            admin,
+            nodes: nodes.to_vec(),
+            folder,
+            _process: process,
+        }
+    }
+
+    /// Waits until it takes a node for one that can be sent to, or for none.
+    pub(crate) async fn sees(&self, node: usize, is_up: bool) {
+        let state = if is_up {
+            "a node is up"
+        } else {
+            "a node is down"
+        };
+        until(state, async || {
+            let is_seen_up = match self.kind {
+                BalancerKind::HaProxy => self.haproxy_sees(node).await?,
+                BalancerKind::Envoy => self.envoy_sees(node).await?,
+            };
+            (is_seen_up == is_up).then_some(())
+        })
+        .await;
+    }
+
+    /// Asks as an operator does, by the socket.
+    async fn haproxy_sees(&self, node: usize) -> Option<bool> {
+        let path = self.folder.path().join("socket");
+        let mut socket = UnixStream::connect(path).await.unwrap();
+        socket.write_all(b"show stat\n").await.unwrap();
+        let mut table = String::new();
+        socket.read_to_string(&mut table).await.unwrap();
+        let wanted = format!("politesse,node{},", node + 1);
+        let line = table.lines().find(|line| line.starts_with(&wanted))?;
+        Some(line.split(',').nth(17)?.starts_with("UP"))
+    }
+
+    async fn envoy_sees(&self, node: usize) -> Option<bool> {
+        let mut operator = Crawler::to(self.admin).await;
+        let table = operator.get("/clusters", "localhost").await.text();
+        let wanted = format!("politesse::{}::health_flags::", self.nodes[node].listen);
+        let line = table.lines().find(|line| line.starts_with(&wanted))?;
+        Some(line.ends_with("::healthy"))
+    }
+}
+
+fn haproxy_file(address: SocketAddr, socket: &str, nodes: &[NodeAddresses]) -> String {
+    let mut text = changed(HAPROXY, "10.0.0.5:3128", &address.to_string());
+    let operator = format!("{socket} mode");
+    text = changed(&text, "/run/haproxy-politesse.sock mode", &operator);
+    text = changed(&text, "inter 1s", "inter 200ms");
+    for (number, node) in nodes.iter().enumerate() {
+        let (listen, admin) = (node.listen, node.admin.port());
+        let line = format!("server node{} ", number + 1);
+        let example = format!("{line}10.0.0.1{}:3128", number + 1);
+        text = changed(&text, &example, &format!("{line}{listen} port {admin}"));
+    }
+    text
+}
+
+fn envoy_file(address: SocketAddr, admin: SocketAddr, nodes: &[NodeAddresses]) -> String {
+    let written = |host: &str, port: u16| format!("address: {host}, port_value: {port} }}");
+    let own = |address: SocketAddr| written("127.0.0.1", address.port());
+    let mut text = changed(ENVOY, &written("127.0.0.1", 9901), &own(admin));
+    text = changed(&text, &written("10.0.0.5", 3128), &own(address));
+    for name in ["no_traffic_interval", "interval"] {
+        text = changed(&text, &format!("{name}: 1s"), &format!("{name}: 0.2s"));
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        let example = written(&format!("10.0.0.1{}", number + 1), 3128);
+        text = changed(&text, &example, &own(node.listen));
+        let check = |port: u16| format!("health_check_config: {{ port_value: {port} }}");
+        text = changed(&text, &check(3129), &check(node.admin.port()));
+    }
+    text
+}
+
+/// Replaces an example in a file, which must be there.
+fn changed(text: &str, example: &str, value: &str) -> String {
+    assert!(text.contains(example), "{example}");
+    text.replacen(example, value, 1)
+}

@@ -8,8 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use politesse::clock;
 
 use super::fleet_pace::{DELAY, SeenPages};
-use crate::kit::client::get;
-use crate::kit::fleet::{Load, all_are, node, quoted};
+use crate::kit::fleet::{Load, all_are, node, page, quoted};
 use crate::kit::paced::ms;
 use crate::kit::proxy::Proxy;
 use crate::kit::redis::Redis;
@@ -100,7 +99,7 @@ impl LongRun {
         all_are(&nodes, "ready").await;
         // Each fetches the robots.txt for itself, which takes a turn and is no page.
         for node in &nodes {
-            assert_eq!(get(node, "http://o.test/first").await.status(), 200);
+            page(node.address()).await.unwrap();
         }
         let load = nodes.iter().map(Load::on).collect();
         Self {
@@ -142,6 +141,8 @@ impl LongRun {
         let from = clock::instant();
         self.load.remove(0);
         let again = self.nodes.remove(0).kill().await.start().await;
+        // It fetches the robots.txt anew.
+        page(again.address()).await.unwrap();
         self.load.push(Load::on(&again));
         self.nodes.push(again);
         all_are(&self.nodes, "ready").await;

@@ -100,7 +100,8 @@ async fn crawl(proxy: SocketAddr) {
     }
 }
 
-async fn page(proxy: SocketAddr) -> std::io::Result<()> {
+/// Asks for a page as [`Load`] does.
+pub(crate) async fn page(proxy: SocketAddr) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(proxy).await?;
     let request = "GET http://o.test/page HTTP/1.1\r\nHost: o.test\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await?;

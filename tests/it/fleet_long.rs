@@ -141,11 +141,12 @@ impl LongRun {
         let from = clock::instant();
         self.load.remove(0);
         let again = self.nodes.remove(0).kill().await.start().await;
-        // It fetches the robots.txt anew.
-        page(again.address()).await.unwrap();
-        self.load.push(Load::on(&again));
         self.nodes.push(again);
         all_are(&self.nodes, "ready").await;
+        let again = self.nodes.last().unwrap();
+        // It fetches the robots.txt anew.
+        page(again.address()).await.unwrap();
+        self.load.push(Load::on(again));
         sleep(LEASE + SLACK).await;
         self.assert_cost_of_node("kill", from);
     }

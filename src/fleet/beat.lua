@@ -23,8 +23,8 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. text(now), '+i
 end
 local function count(from) return redis.call('ZCOUNT', KEYS[2], from, '+inf') end
 local function live() return count('(' .. text(now - lease)) end
--- Of nodes that have had no answer for a lease, those are alone that have asked often
--- enough. The first one that is back may be none of them, and know of none.
+-- A node without an answer for a lease goes on alone only after several questions in
+-- vain, so the first one that is back cannot say whether others did.
 local is_first = tonumber(ARGV[7]) >= lease and count('-inf') > 0 and live() == 0
 -- Another process of the store may have lost leases, and a node that was away has
 -- asked hosts of which nothing is known here. A clock that was set back must not keep

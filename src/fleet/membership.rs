@@ -1,8 +1,8 @@
 //! Membership of this node in the fleet: what follows from the answers of the store.
 //!
 //! A node asks in short intervals who is there ([`Beat`]). Once the store has not
-//! answered for as long as a lease lasts, no lease holds any more, and the node is
-//! alone. When it comes back, others may have asked hosts of which the store knows
+//! answered for as long as a lease lasts, no lease holds any more, and after some
+//! questions in vain the node is alone. When it comes back, others may have asked hosts of which the store knows
 //! nothing: the store begins another generation, in which no lease is given until
 //! all of them have come back, or were missing for as long.
 //!

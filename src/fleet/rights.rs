@@ -48,7 +48,7 @@ const ROBOTS_COMMANDS: [&[&str]; 4] = [
 ];
 
 /// Holds that the user of `connection` may run each command that this node uses, but for
-/// `INFO`, which comes first: there the server names the right.
+/// `INFO` and `CLUSTER INFO`, which come first: there the server names the right.
 ///
 /// # Errors
 ///
@@ -144,6 +144,7 @@ mod tests {
         let mut used: BTreeSet<_> = used.into_iter().chain(by_library).collect();
         // Where the store is a cluster of one shard, which the book says beside the list.
         assert!(used.remove("+cluster"));
+        assert!(include_str!("../../docs/fleet.md").contains("`+cluster|info`"));
         let tried = COMMANDS.iter().chain(&ROBOTS_COMMANDS);
         let tried: BTreeSet<_> = tried.map(|command| right(command)).collect();
         let and_info = tried.into_iter().chain(["+info".to_owned()]);

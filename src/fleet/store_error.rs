@@ -22,8 +22,8 @@ pub(super) enum StoreError {
     Unreached,
     #[error(transparent)]
     Redis(#[from] RedisError),
-    /// Of the first command over a connection. A server that waits for TLS, or for a
-    /// request of its own protocol, hangs up.
+    /// Connection that ended at its first command: a server that waits for TLS, or for
+    /// a request of its own protocol, hangs up.
     #[error("{0}: {advice}", advice = PROTOCOL)]
     HungUp(RedisError),
     #[error("no answer within {0:?}")]
@@ -99,7 +99,7 @@ fn by_text(error: &RedisError) -> Option<&'static str> {
     has("peer certificate").then_some(CERTIFICATE)
 }
 
-/// Returns the error of the first command over a connection.
+/// Adds to the error of the first command over a connection what it may mean there.
 pub(super) fn first_command_error(error: RedisError) -> StoreError {
     let text = error.to_string();
     let signs = [

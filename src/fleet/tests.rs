@@ -285,7 +285,7 @@ fn others_leave_room_for_nodes_that_are_cut_off() {
 #[test]
 fn whatever_happens_the_mean_rate_is_kept() {
     // In these a node that was not alone yet had a lease just after the last start of one
-    // that was (472, 5764), or was alone beside the store (2797).
+    // that was (472, 5764), or went on alone though the store was there (2797).
     for seed in seeds().chain([472, 2797, 5764]) {
         let mut plan = busy(seed);
         plan.faults = Chaos::faults(plan.nodes, seed + 2_000_000);

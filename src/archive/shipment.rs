@@ -103,7 +103,7 @@ pub(super) async fn ship(
     shipment.transaction.execute(MOVE_NODE, &moved).await?;
     // Whether a commit that broke was done is found out by the next connection.
     shipment.transaction.commit().await?;
-    node.take(WindowArrival {
+    node.note_arrival(WindowArrival {
         position,
         months,
         values: shipment.ids,

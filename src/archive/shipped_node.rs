@@ -56,7 +56,7 @@ pub(super) struct ShippedNode {
     pub(super) types: Arc<ColumnTypes>,
 }
 
-/// What has arrived with a window.
+/// Result of a window that was shipped.
 #[derive(Debug)]
 pub(super) struct WindowArrival {
     /// Position up to which the record has arrived now.
@@ -139,7 +139,7 @@ impl ShippedNode {
     }
 
     /// Takes note of what has arrived.
-    pub(super) fn take(&mut self, arrival: WindowArrival) {
+    pub(super) fn note_arrival(&mut self, arrival: WindowArrival) {
         self.position = arrival.position;
         self.months.extend(arrival.months);
         let known = Arc::make_mut(&mut self.known);

@@ -39,7 +39,7 @@ const ELSEWHERE_MAX: usize = 3;
 /// hardly cheaper for each.
 const GATHER_ENTRIES: usize = 256;
 
-/// Commit, as far as those count that wait for one.
+/// Facts of a commit that decide how long its clients are waited for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommitAnswers {
     /// Entries of it that somebody waits for.

@@ -482,6 +482,26 @@ mod tests {
         assert_eq!(tasks.map(is_woken), [false, false, false, true]);
     }
 
+    // Ours: nobody waits for what was taken, and most exchanges are elsewhere.
+    #[test]
+    fn what_was_taken_is_not_awaited_and_exchanges_are_counted() {
+        let (queue, receiver) = commit_queue();
+        send_awaited(&queue);
+        assert!(receiver.receive(&mut Vec::new(), None));
+        queue.send(ending(), slot()).unwrap();
+        assert!(queue.shared.lock().gather_time(clock::instant()).is_some());
+
+        let returning = || {
+            answer_two(&receiver, Duration::from_secs(1));
+            let state = queue.shared.lock();
+            state.gathering.return_time(clock::instant()).is_some()
+        };
+        assert!(returning());
+        // The first sender is that of the record.
+        let _exchanges = vec![queue.clone(); 8];
+        assert!(!returning());
+    }
+
     // Ours: whoever has come back does not wait for those that have not.
     #[test]
     fn clients_that_do_not_come_back_are_not_waited_for_again() {

@@ -224,12 +224,11 @@ impl FieldWriter<'_> {
             let from = date(from.as_second());
             member = member.parameter(const { key_ref("from") }, from);
         }
-        let audit = audit.map(|seq| seq.to_string());
-        if let Some(audit) = audit
-            .as_deref()
-            .and_then(|seq| StringRef::from_str(seq).ok())
-        {
-            member = member.parameter(const { key_ref("audit") }, audit);
+        if let Some(seq) = audit {
+            let digits = seq.to_string();
+            if let Ok(text) = StringRef::from_str(&digits) {
+                member = member.parameter(const { key_ref("audit") }, text);
+            }
         }
         let _: &mut String = member.finish();
     }

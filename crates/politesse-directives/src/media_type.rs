@@ -88,13 +88,13 @@ fn essence(member: &str) -> &str {
 
 /// Reports whether a text has the form of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
-    let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_token_letter);
+    let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_token_byte);
     let parts = essence.split_once('/');
     parts.is_some_and(|(main, sub)| is_token(main) && is_token(sub))
 }
 
 /// Reports whether a byte may be part of a token (RFC 9110, section 5.6.2).
-fn is_token_letter(byte: u8) -> bool {
+fn is_token_byte(byte: u8) -> bool {
     matches!(
         byte,
         b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~'

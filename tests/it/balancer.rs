@@ -75,7 +75,7 @@ impl Fleet {
             origins,
         };
         for node in 0..NODES {
-            fleet.balancer.sees(node, true).await;
+            fleet.balancer.sees_up(node).await;
         }
         fleet
     }
@@ -101,16 +101,16 @@ impl Fleet {
 // Issue: "HAProxy … configurations in `contrib/` that send a host to one node
 // (consistent hashing on CONNECT's and the target's host; tested)".
 #[test]
-fn behind_haproxy_each_host_is_one_nodes() {
-    each_host_is_one_nodes(BalancerKind::HaProxy);
+fn behind_haproxy_each_host_has_one_node() {
+    each_host_has_one_node(BalancerKind::HaProxy);
 }
 
 #[test]
-fn behind_envoy_each_host_is_one_nodes() {
-    each_host_is_one_nodes(BalancerKind::Envoy);
+fn behind_envoy_each_host_has_one_node() {
+    each_host_has_one_node(BalancerKind::Envoy);
 }
 
-fn each_host_is_one_nodes(kind: BalancerKind) {
+fn each_host_has_one_node(kind: BalancerKind) {
     run(async {
         let fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
@@ -287,9 +287,9 @@ fn nodes_are_restarted(kind: BalancerKind) {
         until("pages", async || (5 < origin.pages().len()).then_some(())).await;
         for node in 0..NODES {
             let place = fleet.nodes[node].take().unwrap().stop().await;
-            fleet.balancer.sees(node, false).await;
+            fleet.balancer.sees_down(node).await;
             fleet.nodes[node] = Some(place.start().await);
-            fleet.balancer.sees(node, true).await;
+            fleet.balancer.sees_up(node).await;
         }
         assert_eq!(load.stop().await, [""; 0]);
         let mut pauses = origin.pauses();
@@ -329,9 +329,9 @@ fn a_node_dies(kind: BalancerKind) {
             0
         };
         assert!(moved <= most, "{nodes:?}, {hosts:?}");
-        fleet.balancer.sees(0, false).await;
+        fleet.balancer.sees_down(0).await;
         fleet.nodes[0] = Some(place.start().await);
-        fleet.balancer.sees(0, true).await;
+        fleet.balancer.sees_up(0).await;
         assert_eq!(nodes, fleet.nodes_of_hosts().await);
     });
 }

@@ -21,9 +21,9 @@ const LEASE: Duration = Duration::from_secs(2);
 const ROUND: Duration = Duration::from_secs(30);
 const ROUNDS: u32 = 20;
 
-/// Longest time from a lost store until the nodes go on alone: a lease, one question in
-/// vain, the next one, and the time-out of both.
-const UNTIL_ALONE: Duration = Duration::from_millis(2_000 + 500 + 500 + 2 * 200);
+/// Longest time from a lost store until the nodes go on alone: a lease, three questions
+/// in vain, each after a quarter of a lease, and the time-out of each.
+const UNTIL_ALONE: Duration = Duration::from_millis(2_000 + 3 * (500 + 200) + 200);
 
 /// Longest silence that a node may cost that is killed, or stands still, while it has the
 /// host: what is left of its lease, the time until another one asks for it, and a delay.

@@ -78,14 +78,16 @@ fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
         }
         let nodes = [start_with_key(&config, SECRET).await];
         all_are(&nodes, "ready").await;
-        let before = clock::instant();
         let mut crawler = Crawler::to(nodes[0].address()).await;
         for host in 0..claims.len() {
             is_refused(&mut crawler, &format!("h{host}.test")).await;
         }
-        assert!(clock::instant() - before < Duration::from_secs(3));
         assert_eq!(origin.robots_fetches(), claims.len());
-        assert_eq!(store.cli(&["keys", "politesse:fetch:*"]).await.trim(), "");
+        until("claims that are given back", async || {
+            let claims = store.cli(&["keys", "politesse:fetch:*"]).await;
+            claims.trim().is_empty().then_some(())
+        })
+        .await;
     });
 }
 

@@ -84,25 +84,31 @@ impl Balancer {
         }
     }
 
-    /// Waits until it takes a node for one that can be sent to, or for none.
-    pub(crate) async fn sees(&self, node: usize, is_up: bool) {
-        let state = if is_up {
-            "a node is up"
-        } else {
-            "a node is down"
-        };
-        until(state, async || {
-            let is_seen_up = match self.kind {
-                BalancerKind::HaProxy => self.haproxy_sees(node).await?,
-                BalancerKind::Envoy => self.envoy_sees(node).await?,
-            };
-            (is_seen_up == is_up).then_some(())
+    /// Waits until it takes a node for one that can be sent to.
+    pub(crate) async fn sees_up(&self, node: usize) {
+        until("a node that is up", async || {
+            self.is_up(node).await?.then_some(())
         })
         .await;
     }
 
+    /// Waits until it takes a node for none that can be sent to.
+    pub(crate) async fn sees_down(&self, node: usize) {
+        until("a node that is down", async || {
+            (!self.is_up(node).await?).then_some(())
+        })
+        .await;
+    }
+
+    async fn is_up(&self, node: usize) -> Option<bool> {
+        match self.kind {
+            BalancerKind::HaProxy => self.is_up_for_haproxy(node).await,
+            BalancerKind::Envoy => self.is_up_for_envoy(node).await,
+        }
+    }
+
     /// Asks as an operator does, by the socket.
-    async fn haproxy_sees(&self, node: usize) -> Option<bool> {
+    async fn is_up_for_haproxy(&self, node: usize) -> Option<bool> {
         let path = self.folder.path().join("socket");
         let mut socket = UnixStream::connect(path).await.unwrap();
         socket.write_all(b"show stat\n").await.unwrap();
@@ -113,7 +119,7 @@ impl Balancer {
         Some(line.split(',').nth(17)?.starts_with("UP"))
     }
 
-    async fn envoy_sees(&self, node: usize) -> Option<bool> {
+    async fn is_up_for_envoy(&self, node: usize) -> Option<bool> {
         let mut operator = Crawler::to(self.admin).await;
         let table = operator.get("/clusters", "localhost").await.text();
         let wanted = format!("politesse::{}::health_flags::", self.nodes[node].listen);

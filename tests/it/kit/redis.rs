@@ -50,10 +50,14 @@ impl Redis {
 
     /// Starts a server of a cluster, which has no keys yet.
     pub(crate) async fn shard() -> Self {
-        // The port by which servers of a cluster know each other.
-        let [bus] = free_addresses();
+        // The second is that by which servers of a cluster know each other.
+        let [address, bus] = free_addresses();
         let port = bus.port().to_string();
-        Self::start(&["--cluster-enabled", "yes", "--cluster-port", &port]).await
+        Self::at(
+            address,
+            &["--cluster-enabled", "yes", "--cluster-port", &port],
+        )
+        .await
     }
 
     /// Gives a server of a cluster the slots `first` to `last`.

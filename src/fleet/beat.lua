@@ -10,12 +10,17 @@ local function text(number) return string.format('%.0f', number) end
 local fleet = redis.call('HMGET', KEYS[1], 'generation', 'born', 'run', 'list')
 -- Whatever is no number was written by somebody else, and counts as absent.
 local foreign = {}
-local function number(index, name)
+local function number(index, name, digits)
     local value = fleet[index]
-    if not value or #value <= 16 and value:find('^%d+$') then return tonumber(value or '0') end
+    if not value or #value <= (digits or 16) and value:find('^%d+$') then
+        return tonumber(value or '0')
+    end
     foreign[1 + #foreign] = name
 end
-local generation, born = number(1, 'generation'), number(2, 'born')
+-- Generations begin with the time in milliseconds, so one of more digits is nobody's. It
+-- could not be counted on.
+local generation, born = number(1, 'generation', 15), number(2, 'born')
+local told = #ARGV[4] <= 15 and tonumber(ARGV[4]) or 0
 local lease, list = tonumber(ARGV[5]), number(4, 'list') and fleet[4]
 -- Those were heard of before the clock was set back.
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. text(now), '+inf')) do
@@ -32,7 +37,7 @@ local is_first = tonumber(ARGV[7]) >= lease and count('-inf') > 0 and live() == 
 local is_other = fleet[3] ~= ARGV[2] or not generation or not born or now < born
 if is_other or ((ARGV[3] == '1' or is_first) and born + lease <= now) then
     -- Generations are counted, so that the time is later than any that was there.
-    generation = math.max(generation or math.floor(now / 1000), tonumber(ARGV[4])) + 1
+    generation = math.max(generation or math.floor(now / 1000), told) + 1
     born = now
     redis.call('HSET', KEYS[1], 'generation', text(generation), 'born', text(born), 'run', ARGV[2])
 end

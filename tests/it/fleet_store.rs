@@ -70,6 +70,10 @@ fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
                 "redis.call('HSET', 'politesse:{fleet}', 'born', '1e300')",
                 "born",
             ),
+            (
+                "redis.call('HSET', 'politesse:{fleet}', 'generation', '9999999999999999')",
+                "generation",
+            ),
             (&all, fields),
             (
                 "redis.call('DEL', 'politesse:{o.test}') redis.call('SET', 'politesse:{o.test}', 'x')",
@@ -97,6 +101,11 @@ fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
             );
             assert!(!log.contains("cannot be used"), "{log}");
         }
+        // One more of these has more digits than are read.
+        let generation = store
+            .cli(&["hget", "politesse:{fleet}", "generation"])
+            .await;
+        assert!(generation.trim().len() <= 15, "{generation}");
         // Told once, by whichever node removed it.
         let logs = nodes[0].log() + &nodes[1].log();
         assert_eq!(logs.matches("xff").count(), 1, "{logs}");

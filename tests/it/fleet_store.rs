@@ -141,6 +141,11 @@ async fn start_with_rights(store: &Redis, origin: &TimedOrigin, config: &str) ->
     place.start().await
 }
 
+/// Gives the user of [`start_with_rights`] a right, or takes it away: a rule of an ACL.
+async fn set_right(store: &Redis, rule: &str) {
+    store.cli(&["acl", "setuser", "fleet", rule]).await;
+}
+
 /// Returns the commands that the book has a user run.
 fn rights() -> Vec<&'static str> {
     let book = include_str!("../../docs/fleet.md");
@@ -166,7 +171,7 @@ fn each_right_that_is_missing_is_named() {
                 Some(command) => (format!("-{command}"), right),
                 None => ("resetkeys".to_owned(), right),
             };
-            store.cli(&["acl", "setuser", "fleet", &less]).await;
+            set_right(&store, &less).await;
             // Some are used seldom.
             store.cli(&["client", "kill", "type", "normal"]).await;
             let named = match right {
@@ -176,7 +181,7 @@ fn each_right_that_is_missing_is_named() {
                 right => &format!("its user lacks {right} ("),
             };
             told(&nodes, named).await;
-            store.cli(&["acl", "setuser", "fleet", again]).await;
+            set_right(&store, again).await;
         }
         all_are(&nodes, "ready").await;
         // One node alone is the whole fleet: it keeps the delay throughout.
@@ -199,15 +204,11 @@ fn without_a_right_the_store_counts_as_lost_and_requests_go_on() {
         paced_pages(&origin, from, 3).await;
         // Of leases, of heartbeats, of notes, of scripts.
         for command in ["pexpire", "hmget", "zcount", "hgetall", "evalsha"] {
-            store
-                .cli(&["acl", "setuser", "fleet", &format!("-{command}")])
-                .await;
+            set_right(&store, &format!("-{command}")).await;
             told(&nodes, &format!("its user lacks +{command} (")).await;
             all_are(&nodes, "degraded").await;
             paced_pages(&origin, clock::instant(), 3).await;
-            store
-                .cli(&["acl", "setuser", "fleet", &format!("+{command}")])
-                .await;
+            set_right(&store, &format!("+{command}")).await;
             all_are(&nodes, "ready").await;
         }
         paced_pages(&origin, from, 10).await;
@@ -225,12 +226,12 @@ fn without_a_right_a_closed_fleet_sends_nothing() {
         let nodes = [start_with_rights(&store, &origin, config).await];
         all_are(&nodes, "ready").await;
         assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
-        store.cli(&["acl", "setuser", "fleet", "-pexpire"]).await;
+        set_right(&store, "-pexpire").await;
         // Without a request it is missed at the next connection.
         store.cli(&["client", "kill", "type", "normal"]).await;
         all_are(&nodes, "closed").await;
         assert_eq!(get(&nodes[0], "http://o.test/2").await.status(), 503);
-        store.cli(&["acl", "setuser", "fleet", "+pexpire"]).await;
+        set_right(&store, "+pexpire").await;
         all_are(&nodes, "ready").await;
         assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
     });

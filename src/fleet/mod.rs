@@ -4,10 +4,14 @@
 //! asks it (`pace::lease`), and counts the nodes. Nothing of a request waits for the
 //! store but the first lease of its host: where it is lost, each node goes on with a
 //! longer distance, or none does (`fleet.on_loss`). What follows from the answers of
-//! the store is pure ([`membership`]); Redis and its scripts are in [`store`]. Where the
+//! the store is pure ([`membership`]); [`heartbeat`] and [`store`] speak to Redis. Where the
 //! nodes have a key, they also fetch a robots.txt once for all of them
 //! ([`robots_store`]). What they say of themselves is shown ([`notes`], [`status`]).
 
+#[cfg(feature = "redis")]
+pub mod connect;
+#[cfg(feature = "redis")]
+pub mod heartbeat;
 pub mod membership;
 #[cfg(feature = "redis")]
 pub mod notes;

@@ -35,6 +35,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// Returns the key of what all nodes agree on: the generation, and the list of nodes.
+    #[must_use]
+    pub fn fleet_key(&self) -> String {
+        format!("{}:{{fleet}}", self.name)
+    }
+
     /// Returns the key of the nodes, with the time at which each was heard of.
     #[must_use]
     pub fn nodes_key(&self) -> String {

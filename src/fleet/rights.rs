@@ -102,9 +102,11 @@ mod tests {
     use super::*;
 
     /// Files in which commands stand.
-    const SOURCES: [&str; 6] = [
+    const SOURCES: [&str; 8] = [
         include_str!("beat.lua"),
         include_str!("claim.lua"),
+        include_str!("connect.rs"),
+        include_str!("heartbeat.rs"),
         include_str!("lease.lua"),
         include_str!("notes.rs"),
         include_str!("robots_store.rs"),

@@ -1,0 +1,271 @@
+//! Heartbeat of a node: the task that keeps it in its fleet.
+//!
+//! The task connects to the primary server of the store, and asks at short intervals who
+//! is there (`beat.lua`). What follows for this node ([`super::membership`]) it sets in the
+//! scheduler.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::{Client, Script};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::connect::{StoreSetupError, client, look_at};
+use super::membership::{Beat, Membership};
+use super::options::StoreAddress;
+use super::store::{RedisStore, StoreLink, micros};
+use super::store_error::StoreError;
+use crate::clock;
+use crate::pace::Scheduler;
+use crate::pace::fleet_part::{FleetMode, FleetPart};
+use crate::upstream::parent::UserPassword;
+
+/// Largest number of nodes that a heartbeat names. A store that has lost its data
+/// learns the nodes of the fleet from these names.
+const NODES_MAX: usize = 1000;
+
+/// Task that keeps this node in its fleet.
+#[derive(Debug)]
+pub struct FleetTask {
+    store: Arc<RedisStore>,
+    clients: Arc<[Client]>,
+    membership: Membership,
+    script: Script,
+    mode: Option<FleetMode>,
+    /// `run_id` of the server that answered the latest heartbeat.
+    run: Option<String>,
+    /// Policy of the server that was used last, by which it removes entries.
+    eviction: Option<String>,
+    /// Error of the latest attempt to connect, by store. Each one is logged once.
+    troubles: HashMap<StoreAddress, String>,
+}
+
+impl FleetTask {
+    /// Makes the task that connects `store`; `roots` are certificates in PEM.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreSetupError`].
+    pub fn new(
+        store: Arc<RedisStore>,
+        credentials: Option<&UserPassword>,
+        roots: Option<&[u8]>,
+    ) -> Result<Self, StoreSetupError> {
+        let addresses = store.options.store.iter();
+        let clients = addresses.map(|address| {
+            client(address, credentials, roots).map_err(|source| StoreSetupError::Client {
+                address: address.clone(),
+                source,
+            })
+        });
+        Ok(Self {
+            clients: clients.collect::<Result<_, _>>()?,
+            membership: Membership::new(store.options.rules),
+            script: Script::new(include_str!("beat.lua")),
+            store,
+            mode: None,
+            run: None,
+            eviction: None,
+            troubles: HashMap::new(),
+        })
+    }
+
+    /// Sends heartbeats until `stop`, and calls `changed` after each change of the
+    /// mode. The node stays in the store until [`FleetTask::leave`].
+    pub async fn run(
+        mut self,
+        scheduler: Arc<Scheduler>,
+        changed: impl Fn(FleetPart, Option<&Beat>),
+        stop: CancellationToken,
+    ) {
+        let rules = self.store.options.rules;
+        while !stop.is_cancelled() {
+            self.beat(&scheduler).await;
+            // A heartbeat without an answer counts, too: leases may have expired.
+            self.membership.set_namesake(self.store.has_namesake());
+            let part = self.membership.part(scheduler.uptime());
+            scheduler.set_fleet_part(part, self.membership.valid_until());
+            self.show(part);
+            if self.mode != Some(part.mode) {
+                self.mode = Some(part.mode);
+                changed(part, self.membership.latest());
+            }
+            tokio::select! {
+                () = sleep(rules.beat()) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// Removes this node from the store, so that a new generation does not wait for
+    /// it.
+    pub async fn leave(store: &RedisStore) {
+        let Ok(mut connection) = store.connection() else {
+            return;
+        };
+        let (options, mut orders) = (&store.options, redis::pipe());
+        orders.zrem(options.nodes_key(), &options.node);
+        orders.hdel(options.notes_key(), &options.node);
+        // Without a number the list of nodes gets another one, and is told to all.
+        orders.hdel(options.fleet_key(), "list");
+        let gone = orders.query_async::<(u32, u32, u32)>(&mut connection);
+        if store.in_time(gone).await.is_err() {
+            tracing::warn!("the store of the fleet was not told that this node stops");
+        }
+    }
+
+    /// Shows whether the fleet is joined, also in metrics.
+    fn show(&self, part: FleetPart) {
+        let (metrics, is_joined) = (&self.store.metrics, part.mode == FleetMode::Leased);
+        self.store.is_joined.store(is_joined, Ordering::Relaxed);
+        metrics.fleet_degraded.set((!is_joined).into());
+        metrics.fleet_nodes.set(part.share.nodes.into());
+        let live = self.membership.latest().map_or(0, |latest| latest.live);
+        metrics.fleet_live_nodes.set(live.into());
+    }
+
+    /// Sends a heartbeat, over a new connection if there is none.
+    async fn beat(&mut self, scheduler: &Scheduler) {
+        let asked_at = scheduler.uptime();
+        let known = self.store.link.load_full();
+        let link = match known.as_deref() {
+            Some(link) => Some(link.clone()),
+            None => self.connect().await,
+        };
+        let Some(mut link) = link else {
+            return self.membership.miss(asked_at);
+        };
+        match self.ask(&mut link, asked_at).await {
+            Ok(beat) => {
+                link.beat = Some(beat.clone());
+                self.troubles.clear();
+                self.run = Some(link.run.clone());
+                self.store.link.store(Some(Arc::new(link)));
+                self.membership.take(beat, asked_at);
+            }
+            Err(error) => {
+                self.store.link.store(None);
+                self.membership.miss(asked_at);
+                self.report(&link.address, &error);
+            }
+        }
+    }
+
+    /// Counts an error of a store and logs it, but for one that was logged already: each
+    /// heartbeat tries again.
+    fn report(&mut self, address: &StoreAddress, error: &StoreError) {
+        self.store.metrics.fleet_call_errors.inc();
+        let trouble = error.with_advice();
+        if self.troubles.get(address) != Some(&trouble) {
+            tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
+            self.troubles.insert(address.clone(), trouble);
+        }
+    }
+
+    /// Runs `beat.lua` over `link`.
+    async fn ask(&self, link: &mut StoreLink, now: Duration) -> Result<Beat, StoreError> {
+        let options = &self.store.options;
+        let latest = self.membership.latest();
+        let generation = latest.map_or(0, |latest| latest.generation);
+        // Another server, or the same one started again: it may have lost the latest
+        // nodes, so the heartbeat names them.
+        let is_new = self.run.as_ref() != Some(&link.run);
+        let list = latest.filter(|_| !is_new);
+        let mut invocation = self.script.key(options.fleet_key());
+        invocation
+            .key(options.nodes_key())
+            .arg(&options.node)
+            .arg(&link.run)
+            .arg(u8::from(self.membership.is_away()))
+            .arg(generation)
+            .arg(micros(options.rules.lease))
+            .arg(micros(options.forget))
+            .arg(micros(self.membership.heard_before(now)))
+            .arg(list.map_or("", |latest| &latest.list));
+        let told = latest.filter(|_| is_new);
+        let names = told.into_iter().flat_map(|latest| latest.names.iter());
+        for name in names.take(NODES_MAX) {
+            invocation.arg(name);
+        }
+        let asked_at = clock::instant();
+        let answer = invocation.invoke_async(&mut link.connection);
+        let words: Vec<String> = self.store.in_time(answer).await?;
+        let took = clock::instant().saturating_duration_since(asked_at);
+        self.store.latency_us.store(micros(took), Ordering::Relaxed);
+        self.store
+            .metrics
+            .fleet_store_seconds
+            .observe(took.as_secs_f64());
+        if let Some(removed) = words.get(4).filter(|removed| !removed.is_empty()) {
+            tracing::warn!(removed, "somebody else wrote into the store of the fleet");
+        }
+        beat_answer(&words, &options.node, list).and_then(|beat| {
+            // A replica that became primary without the latest data. Leases given by
+            // it could be held by two nodes.
+            let is_older = beat.generation < generation;
+            if is_older {
+                return Err(StoreError::Older(beat.generation));
+            }
+            Ok(beat)
+        })
+    }
+
+    /// Connects to the primary server. If several servers say that they are it, takes
+    /// the one of the latest generation.
+    async fn connect(&mut self) -> Option<StoreLink> {
+        let limit = self.store.options.rules.timeout;
+        let mut best: Option<(u64, StoreLink)> = None;
+        let (store, clients) = (Arc::clone(&self.store), Arc::clone(&self.clients));
+        for (client, address) in clients.iter().zip(&store.options.store) {
+            let found = timeout(limit, look_at(client, address, &store.options)).await;
+            match found.unwrap_or(Err(StoreError::Timeout(limit))) {
+                // For a while after a fail-over the old server may be a primary, too.
+                Ok(found) => {
+                    if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {
+                        best = Some(found);
+                    }
+                }
+                Err(error) => self.report(address, &error),
+            }
+        }
+        let (_, link) = best?;
+        if let Some(policy) = link.eviction.as_ref()
+            && link.eviction != self.eviction
+        {
+            tracing::warn!(
+                address = %link.address, policy,
+                "the store of the fleet removes entries when it is full, and with them delays: \
+                 set its maxmemory-policy to noeviction"
+            );
+        }
+        self.eviction.clone_from(&link.eviction);
+        Some(link)
+    }
+}
+
+/// Reads the answer of `beat.lua` to `node`. The names are missing from it where they are
+/// those of the latest answer.
+fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Beat, StoreError> {
+    let broken = || StoreError::Answer(words.join(" "));
+    let [generation, opens, live, list, _, told @ ..] = words else {
+        return Err(broken());
+    };
+    let same = latest.filter(|latest| latest.list == *list);
+    let names = match (told, same) {
+        ([], Some(latest)) => Arc::clone(&latest.names),
+        ([], None) => return Err(broken()),
+        (names, _) => names.into(),
+    };
+    let before = names.iter().filter(|name| name.as_str() < node);
+    Ok(Beat {
+        generation: generation.parse().map_err(|_| broken())?,
+        opens_us: opens.parse().map_err(|_| broken())?,
+        live: live.parse().map_err(|_| broken())?,
+        place: u32::try_from(before.count()).unwrap_or(u32::MAX),
+        list: list.clone(),
+        names,
+    })
+}

@@ -34,7 +34,7 @@ use crate::clients::client::ClientLimits;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
 use crate::decision::overrides::Override;
-use crate::fleet::membership::OnLoss;
+use crate::fleet::membership::{FleetRules, OnLoss};
 use crate::fleet::options::StoreAddress;
 use crate::pace::back_off::BackOffLimits;
 use crate::pace::options::QueueLimits;
@@ -535,8 +535,8 @@ keys! {
         on_loss: OnLoss = r#""degrade""#, Choice(&[("degrade", OnLoss::Degrade), ("closed", OnLoss::Closed)]);
         /// How long a node may ask a host without a word to the store. A node that dies
         /// keeps the host from the others for as long.
-        lease: Duration = r#""2s""#, Span(Duration::from_millis(500)..=MINUTE);
-        /// How long an answer of the store is waited for.
+        lease: Duration = r#""2s""#, Span(Duration::from_millis(500)..=FleetRules::LEASE_MAX);
+        /// How long an answer of the store is waited for; half of `fleet.lease` at most.
         timeout: Duration = r#""200ms""#, Span(Duration::from_millis(10)..=Duration::from_secs(5));
         /// After how long a node is forgotten that is not heard of. Until then the others
         /// leave room for it, since it may go on without the store.

@@ -455,6 +455,17 @@ fn the_cap_on_the_age_of_a_copy_wins_over_its_least_age() {
     assert_eq!(config.settings().robots.ttl_min.as_secs(), 60);
 }
 
+// Ours: a node whose questions to the store are a lease apart counts as missing.
+#[test]
+fn an_answer_of_the_store_is_waited_for_half_a_lease_at_most() {
+    for (lease, timeout, expected) in [("1s", "5s", 500), ("2s", "1s", 1000), ("2s", "200ms", 200)]
+    {
+        let text = format!("[fleet]\nlease = \"{lease}\"\ntimeout = \"{timeout}\"\n");
+        let rules = file(&text).unwrap().settings().fleet.rules;
+        assert_eq!(rules.timeout.as_millis(), expected, "{text}");
+    }
+}
+
 /// One past each end of a range is refused, with the range; each end is taken.
 macro_rules! bounds {
     ($($name:ident: $key:literal refuses [$($bad:literal)+] takes [$($good:literal)+];)+) => {$(

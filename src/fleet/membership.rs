@@ -2,9 +2,9 @@
 //!
 //! A node asks in short intervals who is there ([`Beat`]). Once the store has not
 //! answered for as long as a lease lasts, no lease holds any more, and after some
-//! questions in vain the node is alone. When it comes back, others may have asked hosts of which the store knows
-//! nothing: the store begins another generation, in which no lease is given until
-//! all of them have come back, or were missing for as long.
+//! questions in vain the node is alone. When it comes back, others may have asked hosts of
+//! which the store knows nothing: the store begins another generation, in which no lease
+//! is given until all of them have come back, or were missing for as long.
 //!
 //! Does no IO, and takes the time as an argument.
 
@@ -43,6 +43,17 @@ pub struct FleetRules {
 }
 
 impl FleetRules {
+    /// Longest lease (`fleet.lease`).
+    pub const LEASE_MAX: Duration = Duration::from_secs(60);
+
+    /// Returns the longest wait for an answer that a lease allows. Questions are a quarter
+    /// of a lease apart, and each waits for the answer to the one before. A node whose
+    /// questions were a lease apart would count as missing, however often it is answered.
+    #[must_use]
+    pub fn timeout_max(lease: Duration) -> Duration {
+        lease / 2
+    }
+
     /// Returns the time from one question who is there to the next.
     #[must_use]
     pub fn beat(&self) -> Duration {

@@ -4,16 +4,24 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, InfoDict, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, InfoDict,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    TlsCertificates, Value,
 };
 use thiserror::Error;
 
 use super::options::{Options, StoreAddress};
 use super::rights;
 use super::store::StoreLink;
-use super::store_error::{StoreError, first_command_error};
+use super::store_error::{StoreError, first_command_error, is_about_foreign_key};
 use crate::upstream::parent::UserPassword;
+
+/// Keys that a server is asked for, to see whether it has those of all hosts. A shard with
+/// nine in ten of all slots has all of these once in 850 times.
+const SHARD_TRIALS: usize = 64;
+
+/// End of the numbers that `beat.lua` takes for a generation: those of 15 digits.
+const GENERATIONS_END: u64 = 1_000_000_000_000_000;
 
 /// Reason why a store cannot be connected to at all. The proxy does not start then.
 #[derive(Debug, Error)]
@@ -84,11 +92,8 @@ pub(super) async fn look_at(
         .await
         .map_err(first_command_error)?;
     let role: String = facts.get("role").unwrap_or_default();
-    let mode: Option<String> = facts.get("redis_mode");
-    match mode.as_deref() {
-        Some("sentinel") => return Err(StoreError::Sentinel),
-        Some("cluster") => check_shards(&mut connection).await?,
-        _ => {}
+    if is_sentinel(&facts) {
+        return Err(StoreError::Sentinel);
     }
     if role != "master" {
         return Err(StoreError::Role(role));
@@ -96,15 +101,9 @@ pub(super) async fn look_at(
     let run: String = facts.get("run_id").ok_or(StoreError::Nameless)?;
     let memory: Option<u64> = facts.get("maxmemory");
     let policy: Option<String> = facts.get("maxmemory_policy");
+    check_shards(&mut connection, options).await?;
     rights::check(&mut connection, options).await?;
-    let mut order = redis::cmd("HGET");
-    order.arg(options.fleet_key());
-    order.arg("generation");
-    // What is no number, the heartbeat replaces.
-    let generation: Option<Vec<u8>> = order.query_async(&mut connection).await?;
-    let text = generation
-        .as_deref()
-        .and_then(|bytes| str::from_utf8(bytes).ok());
+    let generation = generation(&mut connection, options).await?;
     let link = StoreLink {
         connection,
         address: address.clone(),
@@ -112,16 +111,77 @@ pub(super) async fn look_at(
         eviction: policy.filter(|policy| memory != Some(0) && policy != "noeviction"),
         beat: None,
     };
-    Ok((text.and_then(|text| text.parse().ok()).unwrap_or(0), link))
+    Ok((generation, link))
 }
 
-/// Holds that a server of a cluster has all keys: of several, each has some, and redirects
-/// the rest.
-async fn check_shards(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
-    let mut order = redis::cmd("CLUSTER");
-    let facts: InfoDict = order.arg("INFO").query_async(connection).await?;
-    match facts.get("cluster_size") {
-        Some(shards) if 1 < shards => Err(StoreError::Shard(shards)),
-        _ => Ok(()),
+fn is_sentinel(facts: &InfoDict) -> bool {
+    // Valkey calls the field `server_mode`, from 8.0 on.
+    let modes = ["redis_mode", "server_mode"].map(|name| facts.get::<String>(name));
+    modes.into_iter().flatten().any(|mode| mode == "sentinel")
+}
+
+/// Holds that a server has the keys of all hosts: of several shards of a cluster, each has
+/// some, and redirects the rest.
+///
+/// Facts about the cluster need not be asked for, which take a right of their own, and
+/// which a proxy in front of it gives as one of its servers does.
+async fn check_shards(
+    connection: &mut MultiplexedConnection,
+    options: &Options,
+) -> Result<(), StoreError> {
+    let mut trial = redis::pipe();
+    for number in 0..SHARD_TRIALS {
+        trial
+            .cmd("EXISTS")
+            .arg(format!("{}:{{{number}}}", options.name));
+    }
+    let trial = trial.ignore_errors();
+    let answers: Vec<RedisResult<Value>> = trial.query_async(connection).await?;
+    let errors = answers.into_iter().filter_map(Result::err);
+    let redirects = [ServerErrorKind::Moved, ServerErrorKind::Ask].map(ErrorKind::Server);
+    match errors
+        .map(|error| error.kind())
+        .any(|kind| redirects.contains(&kind))
+    {
+        true => Err(StoreError::Shard),
+        false => Ok(()),
+    }
+}
+
+/// Reads the generation that a server has. Whatever is none, the heartbeat replaces.
+async fn generation(
+    connection: &mut MultiplexedConnection,
+    options: &Options,
+) -> Result<u64, StoreError> {
+    let mut order = redis::cmd("HGET");
+    order.arg(options.fleet_key()).arg("generation");
+    let bytes: Vec<u8> = match order.query_async::<Option<Vec<u8>>>(connection).await {
+        Ok(found) => found.unwrap_or_default(),
+        Err(error) if is_about_foreign_key(&error) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let text = str::from_utf8(&bytes).ok();
+    let number = text.and_then(|text| text.parse().ok());
+    Ok(number
+        .filter(|number| *number < GENERATIONS_END)
+        .unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: names as Redis 7 and Valkey 8 have them.
+    #[test]
+    fn a_sentinel_is_known_by_either_name_of_its_mode() {
+        for (facts, expected) in [
+            ("redis_mode:sentinel", true),
+            ("server_mode:sentinel", true),
+            ("redis_mode:standalone", false),
+            ("server_mode:cluster", false),
+            ("role:master", false),
+        ] {
+            assert_eq!(is_sentinel(&InfoDict::new(facts)), expected, "{facts}");
+        }
     }
 }

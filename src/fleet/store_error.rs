@@ -14,6 +14,9 @@ const RIGHTS: &str = "its user lacks a command (docs/fleet.md, The store, has th
 const CERTIFICATE: &str = "its certificate is verified by fleet.store_ca";
 const PROTOCOL: &str = "it does not speak as Redis does: fleet.store has its address and port, \
                         and rediss:// only if it speaks TLS";
+const HANG_UP: &str = "it has too many clients (maxclients), is a balancer that finds no server, or \
+                       does not speak as Redis does: fleet.store has its address and port, and \
+                       rediss:// only if it speaks TLS";
 
 /// Reason why a command to a store failed.
 #[derive(Debug, Error)]
@@ -22,9 +25,9 @@ pub(super) enum StoreError {
     Unreached,
     #[error(transparent)]
     Redis(#[from] RedisError),
-    /// Connection that ended at its first command: a server that waits for TLS, or for
-    /// a request of its own protocol, hangs up.
-    #[error("{0}: {advice}", advice = PROTOCOL)]
+    /// Connection that ended at its first command. A server hangs up that waits for TLS, or
+    /// for a request of its own protocol; so does one that takes no more connections.
+    #[error("{0}: {advice}", advice = HANG_UP)]
     HungUp(RedisError),
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -35,10 +38,10 @@ pub(super) enum StoreError {
     )]
     Sentinel,
     #[error(
-        "it is one of {0} shards of a cluster, whose redirects are not followed: name one server \
-         in fleet.store, or a proxy in front of the cluster"
+        "it is one of several shards of a cluster, whose redirects are not followed: name one \
+         server in fleet.store, or a proxy in front of the cluster"
     )]
-    Shard(u32),
+    Shard,
     #[error("it does not say which process it is (INFO server)")]
     Nameless,
     #[error("its user lacks {0} (docs/fleet.md, The store, has the rights that it needs)")]
@@ -72,6 +75,24 @@ pub(super) fn with_advice(error: &RedisError) -> String {
 /// Returns whether the store refused a command because its user may not run it.
 pub(super) fn is_about_rights(error: &RedisError) -> bool {
     advice(error) == Some(RIGHTS)
+}
+
+/// Returns whether a key cannot be used as nodes do, whatever they do: it is of another
+/// type, or a list of changes to which nothing can be added. Somebody else wrote it.
+pub(super) fn is_about_foreign_key(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors();
+    errors
+        .iter()
+        .flat_map(|errors| errors.iter())
+        .any(|(_, error)| {
+            let details = error.details().unwrap_or_default();
+            error.code() == "WRONGTYPE" || details.contains("the last possible ID")
+        })
+}
+
+/// Returns whether the store has answered, and refused what it was asked for.
+pub(super) fn is_refusal(error: &RedisError) -> bool {
+    error.clone().into_server_errors().is_some()
 }
 
 /// Returns what the user can do about an error; `None` if its text says all that is known.
@@ -124,15 +145,15 @@ mod tests {
         (kind, "", text.to_owned()).into()
     }
 
-    // Ours: a connection may end at any time; at the first command it is another protocol.
+    // Ours: a connection may end at any time; at the first command it has a reason.
     #[test]
-    fn a_server_that_hangs_up_at_once_does_not_speak_as_redis_does() {
+    fn a_server_that_hangs_up_at_once_is_told_with_what_that_may_mean() {
         for (text, is_named) in [(RESET, true), ("Connection refused (os error 111)", false)] {
             let error = first_command_error(said(ErrorKind::Io, text));
-            assert_eq!(error.with_advice().contains(PROTOCOL), is_named, "{text}");
+            assert_eq!(error.with_advice().contains(HANG_UP), is_named, "{text}");
         }
         let later = StoreError::from(said(ErrorKind::Io, RESET));
-        assert!(!later.with_advice().contains(PROTOCOL));
+        assert!(!later.with_advice().contains(HANG_UP));
     }
 
     // Ours: kinds and texts as Redis 7 and the library have them.

@@ -1,5 +1,5 @@
 -- Counts a node, and tells it who else is there.
--- KEYS: fleet, nodes. ARGV: node, run of the store, whether the node was away, its
+-- KEYS: fleet, nodes, notes. ARGV: node, run of the store, whether the node was away, its
 -- generation, lease and time after which a node is forgotten (microseconds), time since
 -- it asked the question that was answered last, number of the list of nodes that it has
 -- ('': none), and the names that it knows, if another process of the store told it those.
@@ -7,9 +7,19 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
 
+-- A key of another type was written by somebody else. It would end this script.
+local foreign = {}
+local function removes_other_type(key, answer)
+    if not answer.err or not answer.err:find('WRONGTYPE') then return false end
+    foreign[1 + #foreign] = key
+    return redis.call('DEL', key) == 1
+end
+local is_lost = removes_other_type(KEYS[1], redis.pcall('HMGET', KEYS[1], 'list'))
+removes_other_type(KEYS[2], redis.pcall('ZRANGE', KEYS[2], 0, 0))
+removes_other_type(KEYS[3], redis.pcall('HMGET', KEYS[3], 'list'))
+
 local fleet = redis.call('HMGET', KEYS[1], 'generation', 'born', 'run', 'list')
 -- Whatever is no number was written by somebody else, and counts as absent.
-local foreign = {}
 local function number(index, name, digits)
     local value = fleet[index]
     if not value or #value <= (digits or 16) and value:find('^%d+$') then
@@ -20,6 +30,7 @@ end
 -- Generations begin with the time in milliseconds, so one of more digits is nobody's. It
 -- could not be counted on.
 local generation, born = number(1, 'generation', 15), number(2, 'born')
+if is_lost then generation = nil end
 local told = #ARGV[4] <= 15 and tonumber(ARGV[4]) or 0
 local lease, list = tonumber(ARGV[5]), number(4, 'list') and fleet[4]
 -- Those were heard of before the clock was set back.

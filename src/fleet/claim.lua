@@ -1,6 +1,6 @@
 -- Claims the fetch of a robots.txt for a process, renews the claim, or gives it back.
--- KEYS: claim. ARGV: process, number of the claim, time for which it holds in
--- milliseconds ('0': give it back).
+-- KEYS: claim. ARGV: process, number of the claim, time for which it holds ('0': give it
+-- back), and the longest for which a node may claim (milliseconds).
 local holder = redis.pcall('GET', KEYS[1])
 if type(holder) == 'table' then
     if not holder.err:find('WRONGTYPE') then return holder end
@@ -13,8 +13,8 @@ if ARGV[3] == '0' then
     return 1
 end
 -- An earlier claim of the same process is of a fetch that has ended. What is no claim, or
--- holds for ever, was written by somebody else.
-local owner = holder and holder:match('^(.*) %d+$')
-if owner and owner ~= ARGV[1] and redis.call('PTTL', KEYS[1]) > 0 then return 0 end
+-- holds for longer than any, was written by somebody else.
+local owner, left = holder and holder:match('^(.*) %d+$'), redis.call('PTTL', KEYS[1])
+if owner and owner ~= ARGV[1] and 0 < left and left <= tonumber(ARGV[4]) then return 0 end
 redis.call('SET', KEYS[1], claim, 'PX', ARGV[3])
 return 1

@@ -177,6 +177,7 @@ impl FleetTask {
         let mut invocation = self.script.key(options.fleet_key());
         invocation
             .key(options.nodes_key())
+            .key(options.notes_key())
             .arg(&options.node)
             .arg(&link.run)
             .arg(u8::from(self.membership.is_away()))

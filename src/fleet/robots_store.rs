@@ -15,9 +15,10 @@ use thiserror::Error;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::membership::FleetRules;
 use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
 use super::store::RedisStore;
-use super::store_error::{StoreError, with_advice};
+use super::store_error::{StoreError, is_about_foreign_key, is_refusal, with_advice};
 use crate::clock::{self, passed};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
@@ -92,7 +93,7 @@ impl ExchangeError {
     fn may_pass(&self) -> bool {
         match self {
             Self::Store(StoreError::Unreached | StoreError::Timeout(_)) => true,
-            Self::Store(StoreError::Redis(error)) => error.code().is_none(),
+            Self::Store(StoreError::Redis(error)) => !is_refusal(error),
             Self::Store(_) | Self::Unverified => false,
         }
     }
@@ -123,9 +124,28 @@ impl RobotsStore {
         robots.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Gives orders to the store, and waits for the answers up to `fleet.timeout`.
-    async fn ask<T: FromRedisValue>(&self, orders: &Pipeline) -> Result<T, ExchangeError> {
+    /// Gives orders about `key` to the store, and waits for the answers up to
+    /// `fleet.timeout`. If no node can have written the key, it is removed, and the orders
+    /// are given once more.
+    async fn ask<T: FromRedisValue>(
+        &self,
+        key: &str,
+        orders: &Pipeline,
+    ) -> Result<T, ExchangeError> {
         let mut connection = self.store.connection()?;
+        let answer = self.store.in_time(orders.query_async(&mut connection));
+        match answer.await {
+            Err(StoreError::Redis(error)) if is_about_foreign_key(&error) => {}
+            answer => return Ok(answer?),
+        }
+        let mut removal = redis::cmd("DEL");
+        let removed = removal.arg(key).query_async(&mut connection);
+        if self.store.in_time::<u32>(removed).await? == 1 {
+            tracing::warn!(
+                removed = key,
+                "somebody else wrote into the store of the fleet"
+            );
+        }
         let answer = orders.query_async(&mut connection);
         Ok(self.store.in_time(answer).await?)
     }
@@ -138,7 +158,7 @@ impl RobotsStore {
         let name = self.name("robots", &key_text(key));
         let mut orders = redis::pipe();
         orders.cmd("GET").arg(&name).cmd("PTTL").arg(&name);
-        let (Some(bytes), left) = self.ask::<(Option<Vec<u8>>, i64)>(&orders).await? else {
+        let (Some(bytes), left) = self.ask::<(Option<Vec<u8>>, i64)>(&name, &orders).await? else {
             return Ok(None);
         };
         let opened = self.key.open(&name, &bytes);
@@ -146,9 +166,9 @@ impl RobotsStore {
         let body = match answer.file_digest() {
             None => None,
             Some(digest) => {
-                let mut orders = redis::pipe();
-                orders.cmd("GET").arg(self.name("body", digest));
-                let (body,) = self.ask::<(Option<Vec<u8>>,)>(&orders).await?;
+                let (mut orders, name) = (redis::pipe(), self.name("body", digest));
+                orders.cmd("GET").arg(&name);
+                let (body,) = self.ask::<(Option<Vec<u8>>,)>(&name, &orders).await?;
                 // A node that keeps more of a file may have stored it.
                 match body.filter(|bytes| bytes.len() <= self.max_bytes) {
                     None => return Ok(None),
@@ -189,7 +209,7 @@ impl RobotsStore {
         order
             .arg(u64::try_from(left).unwrap_or(0).max(1))
             .arg("GET");
-        let (before,) = self.ask::<(Option<Vec<u8>>,)>(&orders).await?;
+        let (before,) = self.ask::<(Option<Vec<u8>>,)>(&name, &orders).await?;
         if let Some(before) = before {
             let before = self.key.open(&name, &before);
             // One that is already there is of an attempt whose answer was late, so that
@@ -207,11 +227,11 @@ impl RobotsStore {
     async fn announce(&self, key: &CacheKey) -> Result<(), ExchangeError> {
         let token = key.token.as_ref().map_or("", ProductToken::as_str);
         let url = key.origin.robots_txt().to_string();
-        let mut orders = redis::pipe();
-        let order = orders.cmd("XADD").arg(self.changes_key());
+        let (mut orders, changes) = (redis::pipe(), self.changes_key());
+        let order = orders.cmd("XADD").arg(&changes);
         order.arg(&["MAXLEN", "~"]).arg(CHANGES_MAX).arg("*");
         order.arg(&["url", &url, "token", token]);
-        self.ask::<(String,)>(&orders).await.map(drop)
+        self.ask::<(String,)>(&changes, &orders).await.map(drop)
     }
 
     /// Calls `changed` for each origin and crawler whose rules another node found
@@ -221,19 +241,15 @@ impl RobotsStore {
         changed: impl Fn(CacheKey) -> F,
         stop: CancellationToken,
     ) {
-        let mut run = None;
         let mut place = BEGINNING.to_owned();
         while !stop.is_cancelled() {
-            let link = self.store.link.load_full();
-            if let Some(link) = link.filter(|link| run.as_ref() != Some(&link.run)) {
-                // Places of another process of the store need not follow those before.
-                place = BEGINNING.to_owned();
-                run = Some(link.run.clone());
-            }
-            let entries = self.changes_after(&place).await.unwrap_or_else(|error| {
-                error.report();
-                Vec::new()
-            });
+            let entries = self
+                .changes_after(&mut place)
+                .await
+                .unwrap_or_else(|error| {
+                    error.report();
+                    Vec::new()
+                });
             // A node that was away reads what it missed at once.
             let is_all = entries.len() < CHANGES_READ;
             for (found, fields) in entries {
@@ -251,14 +267,25 @@ impl RobotsStore {
         }
     }
 
-    async fn changes_after(&self, place: &str) -> Result<Vec<StreamEntry>, ExchangeError> {
-        let mut orders = redis::pipe();
-        let order = orders.cmd("XRANGE").arg(self.changes_key());
-        order
-            .arg(format!("({place}"))
-            .arg(&["+", "COUNT"])
-            .arg(CHANGES_READ);
-        let (entries,) = self.ask::<(Vec<StreamEntry>,)>(&orders).await?;
+    /// Returns the changes that follow the one at `place`. A list without that one is
+    /// another: its store has lost it, or somebody removed it. All of it is new then, and
+    /// `place` its beginning.
+    async fn changes_after(&self, place: &mut String) -> Result<Vec<StreamEntry>, ExchangeError> {
+        let mut entries = self.changes_from(place).await?;
+        if entries.first().is_some_and(|(first, _)| first == place) {
+            entries.remove(0);
+        } else if place != BEGINNING {
+            BEGINNING.clone_into(place);
+            entries = self.changes_from(place).await?;
+        }
+        Ok(entries)
+    }
+
+    async fn changes_from(&self, place: &str) -> Result<Vec<StreamEntry>, ExchangeError> {
+        let (mut orders, changes) = (redis::pipe(), self.changes_key());
+        let order = orders.cmd("XRANGE").arg(&changes).arg(place);
+        order.arg(&["+", "COUNT"]).arg(1 + CHANGES_READ);
+        let (entries,) = self.ask::<(Vec<StreamEntry>,)>(&changes, &orders).await?;
         Ok(entries)
     }
 }
@@ -286,7 +313,12 @@ impl RobotsStore {
         invocation
             .arg(&self.store.process)
             .arg(call.number)
-            .arg(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+            .arg(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX))
+            .arg(
+                (CLAIM_LEASES * FleetRules::LEASE_MAX)
+                    .as_millis()
+                    .to_string(),
+            );
         let mut connection = self.store.connection()?;
         let answer = invocation.invoke_async(&mut connection);
         Ok(self.store.in_time(answer).await?)

@@ -64,10 +64,12 @@ fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
         let origin = origin.start().await;
         let store = Redis::start(&[]).await;
         let mut config = sharing(0, &quoted(&[&store]), origin.address());
-        let claims: [&[&str]; 3] = [
+        let claims: [&[&str]; 4] = [
             &["set", "somebody"],
             // It would hold for ever.
             &["set", "somebody 1"],
+            // Longer than any node claims.
+            &["set", "somebody 1", "px", "86400000"],
             &["hset", "holder", "somebody"],
         ];
         for (host, claim) in claims.iter().enumerate() {
@@ -88,6 +90,36 @@ fn what_is_no_claim_keeps_nobody_from_a_robots_txt() {
             claims.trim().is_empty().then_some(())
         })
         .await;
+    });
+}
+
+// Ours: keys of another type keep no node from the fleet, nor from a robots.txt that
+// another one has fetched or found changed.
+#[test]
+fn keys_of_another_type_are_removed_and_files_are_shared() {
+    run(async {
+        let store = Redis::start(&[]).await;
+        for key in ["", ":nodes", ":notes", ":changes"] {
+            let key = format!("politesse:{{fleet}}{key}");
+            store.cli(&["set", &key, "x"]).await;
+        }
+        let answer = "politesse:robots:http://o.test examplebot";
+        store.cli(&["hset", answer, "x", "x"]).await;
+        changed_robots_txt_reaches(2, &store).await;
+        assert_eq!(store.cli(&["type", answer]).await.trim(), "string");
+    });
+}
+
+// Ours: a list of changes that somebody ended is begun anew, and read from there.
+#[test]
+fn a_list_of_changes_that_is_at_its_end_is_begun_anew() {
+    run(async {
+        let store = Redis::start(&[]).await;
+        let (changes, last) = ("politesse:{fleet}:changes", u64::MAX);
+        let end = format!("{last}-{last}");
+        store.cli(&["xadd", changes, &end, "url", "x"]).await;
+        changed_robots_txt_reaches(2, &store).await;
+        assert_eq!(store.cli(&["xlen", changes]).await.trim(), "1");
     });
 }
 
@@ -176,7 +208,7 @@ impl ColdFleet {
 fn a_changed_robots_txt_reaches_every_node() {
     // Beside other tests, a machine may take its time.
     run(async {
-        let took = changed_robots_txt_reaches(2).await;
+        let took = changed_robots_txt_reaches(2, &Redis::start(&[]).await).await;
         assert!(took < Duration::from_secs(3), "{took:?}");
     });
 }
@@ -185,22 +217,21 @@ fn a_changed_robots_txt_reaches_every_node() {
 #[ignore = "a second is short beside other tests: tests/full.sh runs it"]
 fn a_changed_robots_txt_reaches_four_nodes_within_a_second() {
     run(async {
-        let took = changed_robots_txt_reaches(4).await;
+        let took = changed_robots_txt_reaches(4, &Redis::start(&[]).await).await;
         println!("known to four nodes after {took:?}");
         assert!(took < Duration::from_secs(1), "{took:?}");
     });
 }
 
 /// Returns the time from when one of some nodes has a changed robots.txt until all have it.
-async fn changed_robots_txt_reaches(count: usize) -> Duration {
+async fn changed_robots_txt_reaches(count: usize, store: &Redis) -> Duration {
     let before = Page::text("User-agent: *\nDisallow: /a\n").field("ETag", "\"1\"");
     let after = Page::text("User-agent: *\nDisallow: /b\n").field("ETag", "\"2\"");
     let script = Script::robots_page(before).robots_if_conditional(after);
     let origin = script.start().await;
-    let store = Redis::start(&[]).await;
     let mut nodes = Vec::new();
     for number in 0..count {
-        let config = sharing(number, &quoted(&[&store]), origin.address());
+        let config = sharing(number, &quoted(&[store]), origin.address());
         let config = config
             .set("robots.ttl = \"5s\"")
             .set("robots.ttl_min = \"1s\"");

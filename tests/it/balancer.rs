@@ -55,6 +55,11 @@ impl Fleet {
             for path in ["/page", "/?x=/y"] {
                 script = script.page(path, Page::text(&number.to_string()));
             }
+            let mut long = Page::text("long").field("x-long", &"x".repeat(50_000));
+            for field in 0..200 {
+                long = long.field(&format!("x-{field}"), "x");
+            }
+            script = script.page("/long", long);
             let origin = script.start().await;
             let mut config = resolve("o.test", origin.address())
                 .set(&format!("proxy.listen = [\"{}\"]", place.listen))
@@ -194,6 +199,54 @@ fn a_request_goes_on_as_it_came(kind: BalancerKind) {
     });
 }
 
+#[test]
+fn haproxy_takes_what_a_node_takes() {
+    a_balancer_takes_what_a_node_takes(BalancerKind::HaProxy);
+}
+
+#[test]
+fn envoy_takes_what_a_node_takes() {
+    a_balancer_takes_what_a_node_takes(BalancerKind::Envoy);
+}
+
+// Ours: heads of up to 64 KiB and 256 fields, of requests and of responses, and HTTP/1.0.
+fn a_balancer_takes_what_a_node_takes(kind: BalancerKind) {
+    run(async {
+        let fleet = Fleet::start(kind).await;
+        let cookie = format!("Cookie: {}", "x".repeat(50_000));
+        let mut request = vec!["GET http://o.test/long HTTP/1.1", "Host: o.test", &cookie];
+        request.extend(["X-Field: x"; 200]);
+        let mut crawler = Crawler::to(fleet.balancer.address).await;
+        let reply = crawler.ask(&request).await;
+        assert_eq!((reply.status(), reply.text().as_str()), (200, "long"));
+        assert_eq!(reply.head.value("x-long").len(), 50_000);
+        assert_eq!(reply.head.value("x-199"), "x");
+        // Of a node is only what says so: the book has the others.
+        let is_haproxy = kind == BalancerKind::HaProxy;
+        for (request, expected) in [
+            ("GET http://o.test/page HTTP/1.0\r\n\r\n", 200),
+            ("CONNECT o.test:443 HTTP/1.0\r\n\r\n", 200),
+            (
+                "GET http://o.test?x=/y HTTP/1.1\r\nHost: o.test\r\n\r\n",
+                if is_haproxy { 400 } else { 404 },
+            ),
+            (
+                "GET https://o.test/page HTTP/1.1\r\nHost: o.test\r\n\r\n",
+                if is_haproxy { 502 } else { 403 },
+            ),
+            (
+                "GET http://o.test/\u{e4} HTTP/1.1\r\nHost: o.test\r\n\r\n",
+                400,
+            ),
+        ] {
+            let mut crawler = Crawler::to(fleet.balancer.address).await;
+            crawler.send(request.as_bytes()).await;
+            let head = crawler.head().await.expect("an answer");
+            assert_eq!(head.status, expected, "{request}");
+        }
+    });
+}
+
 /// Crawlers that ask through a balancer, until they are stopped.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -317,7 +370,15 @@ fn a_node_dies(kind: BalancerKind) {
         let mut fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
         let place = fleet.nodes[0].take().unwrap().kill().await;
-        // Before a health check has failed, too.
+        // Before a health check has failed, too, and of many at a time.
+        let mut crawlers = JoinSet::new();
+        for number in 0..200 {
+            let (balancer, host) = (fleet.balancer.address, host(number % HOSTS));
+            crawlers.spawn(async move { crawl(balancer, &[&host]).await });
+        }
+        let failures: Vec<_> = crawlers.join_all().await;
+        let failures: Vec<_> = failures.into_iter().filter_map(Result::err).collect();
+        assert_eq!(failures, [""; 0]);
         let hosts = fleet.nodes_of_hosts().await;
         assert!(hosts.values().all(|node| *node != 0), "{hosts:?}");
         let others = hosts.iter().filter(|(host, _)| nodes[host] != 0);

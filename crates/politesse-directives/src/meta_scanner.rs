@@ -13,7 +13,7 @@ use memchr::memchr;
 use super::findings::{HeadFindings, Meta, Notice};
 use super::head::HeadExtent;
 use super::head_reader::{HeadReader, ScanStatus};
-use super::media_type::{Kind, SIGNATURE_BYTES, charset, kind, looks_like_html};
+use super::media_type::{Kind, SIGNATURE_BYTES, charset, kind, looks_like_html, text};
 use super::page_encoding::{self, ESCAPE, EncodingLabel, PRESCAN_BYTES, PageEncoding, PageStart};
 
 /// Part of a page that is looked at.
@@ -99,7 +99,7 @@ impl MetaScanner {
     /// Begins a body of this Content-Type. None if the type is not HTML; a body
     /// without a type is scanned if it looks like HTML.
     pub fn for_type(content_type: Option<&[u8]>, options: impl Into<ScanOptions>) -> Option<Self> {
-        let text = String::from_utf8_lossy(content_type.unwrap_or_default());
+        let text = text(content_type.unwrap_or_default());
         let must_look_like_html = match kind(&text) {
             Kind::Html => false,
             Kind::Missing => true,

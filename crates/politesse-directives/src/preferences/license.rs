@@ -21,6 +21,10 @@ const LICENSE: &TokenRef = token_ref("license");
 pub(super) struct Licenses(BTreeMap<String, BTreeSet<Carrier>>);
 
 impl Licenses {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds the target of a link, which may be relative to the response.
     pub(super) fn add_reference(&mut self, written: &[u8], carrier: Carrier) {
         if let Some(url) = reference(written) {

@@ -132,11 +132,17 @@ impl Preferences {
         self.licenses.bytes() + self.mining.bytes()
     }
 
+    fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+            && self.licenses.is_empty()
+            && self.mining == MiningDeclarations::default()
+    }
+
     /// Returns the strictest preferences, sorted by name, licenses by URL.
     #[must_use]
     pub fn settle(self) -> Vec<Preference> {
         // Most responses have none, and this is done for each.
-        if self == Self::default() {
+        if self.is_empty() {
             return Vec::new();
         }
         let mut settled: Vec<Preference> = self.uses.settle().collect();

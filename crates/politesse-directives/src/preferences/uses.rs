@@ -67,6 +67,10 @@ pub(super) fn joined<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Cow<'a, [u8]>
 }
 
 impl UseStatements {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds the value of a `Content-Usage`. Where it is no dictionary, nothing
     /// is known of any use. Of a label given twice the last counts, and its
     /// parameters mean nothing (section 6.5).

@@ -9,7 +9,7 @@
 //!
 //! Does not know how rows are read.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -138,7 +138,9 @@ impl PartSpan {
 #[derive(Debug, Default)]
 pub(super) struct PartSums {
     part: i64,
-    spans: HashMap<PartKey, PartSpan>,
+    /// In the order of the table. A part has 8,192 numbers at most, and most parts have
+    /// few hosts, so that a look-up takes less than a hash.
+    spans: BTreeMap<PartKey, PartSpan>,
 }
 
 impl PartSums {
@@ -146,7 +148,7 @@ impl PartSums {
     pub(super) fn new(part: i64) -> Self {
         Self {
             part,
-            spans: HashMap::new(),
+            spans: BTreeMap::new(),
         }
     }
 
@@ -167,10 +169,8 @@ impl PartSums {
 
     /// Writes the sums, in the order of the table.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut spans: Vec<_> = self.spans.iter().collect();
-        spans.sort_unstable_by_key(|(key, _)| **key);
         let mut statement = connection.prepare_cached(INSERT)?;
-        for (key, span) in spans {
+        for (key, span) in &self.spans {
             statement.insert(params![
                 key.field, self.part, key.value, span.first, span.last
             ])?;

@@ -192,6 +192,12 @@ impl Shares {
         taken.map_err(|refusal| self.count_refused(client, refusal))
     }
 
+    /// Takes a share if one is free, or can be displaced. Nothing is counted: the
+    /// client waits for one if there is none.
+    pub fn take_free(self: &Arc<Self>, client: &Arc<Client>) -> Option<Share> {
+        self.take_locked(&mut self.lock(), client).ok()
+    }
+
     /// Displaces a share for the sake of `newcomer`, although some are free: what
     /// they stand for has become scarce. Returns whether there was one.
     pub fn make_room(&self, newcomer: &Client) -> bool {

@@ -200,6 +200,9 @@ impl Proxy {
     /// Takes a share of the requests, or waits for one.
     async fn request_share(&self, sharer: &Arc<Client>) -> Result<Share, ShareRefusal> {
         let requests = &self.entry.requests;
+        if let Some(share) = requests.take_free(sharer) {
+            return Ok(share);
+        }
         let mut taken = pin!(requests.take_within(sharer, self.options.place_wait));
         tokio::select! {
             biased;

@@ -8,6 +8,7 @@
 
 use std::future::pending;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -294,7 +295,9 @@ impl TurnDecider {
     async fn decide(&self, request: &ProxyRequest, wait: &TurnWait<'_>) -> OriginDecision {
         let robots_wait = RobotsWait {
             longest: wait.left,
-            client_gone: self.end_of_robots_wait(wait),
+            // Pinned here: it has half a kilobyte, is handed on twice, and is seldom
+            // polled.
+            client_gone: pin!(self.end_of_robots_wait(wait)),
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
         let decided = self

@@ -5,9 +5,9 @@
 //! client that makes up tokens could have it asked without end. Does not know
 //! what becomes of a request beyond the limit.
 
-use std::collections::hash_map::{Entry, RandomState};
-use std::collections::{HashMap, HashSet};
-use std::hash::BuildHasher as _;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::mem;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
@@ -51,8 +51,9 @@ pub struct NameLimiter {
 /// generations goes with the next.
 #[derive(Debug)]
 struct WindowTable {
-    young: HashMap<u64, NameWindow>,
-    old: HashMap<u64, NameWindow>,
+    // Sorted, since the keys are hashes already: a hash map would hash them once more.
+    young: BTreeMap<u64, NameWindow>,
+    old: BTreeMap<u64, NameWindow>,
     /// Begin of the young generation.
     since: Stamp,
     /// Whether the young generation was old enough to change when it was looked
@@ -67,14 +68,14 @@ struct NameWindow {
     /// Hashes of the tokens: a client that makes them up must not fill the
     /// memory with them. Two tokens of one hash, should they ever meet, count
     /// once.
-    names: HashSet<u64>,
+    names: BTreeSet<u64>,
 }
 
 impl NameWindow {
     fn new() -> Self {
         Self {
             since: Stamp::now(),
-            names: HashSet::new(),
+            names: BTreeSet::new(),
         }
     }
 }
@@ -82,8 +83,8 @@ impl NameWindow {
 impl Default for WindowTable {
     fn default() -> Self {
         Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: BTreeMap::new(),
+            old: BTreeMap::new(),
             since: Stamp::now(),
             is_over: false,
         }

@@ -157,9 +157,7 @@ impl Annotator {
     ) -> AnnotatedResponse {
         let tokens = tokens(request.crawler());
         let conditional = ConditionalRequest {
-            method: &request.head.method,
-            target: &request.evidence.inquiry.target,
-            crawler: request.crawler(),
+            inquiry: &request.evidence.inquiry,
             fields: &request.head.headers,
         };
         let reading = AnnotationContext {

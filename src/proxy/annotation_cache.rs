@@ -19,10 +19,10 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::decision::decide::Inquiry;
 use crate::decision::digest::Digest;
 use politesse_directives::{AnnotationState, SavedDirectives};
-use politesse_robots::crawler::Crawler;
-use politesse_robots::origin::Target;
+use politesse_robots::crawler::ProductToken;
 
 /// The longest validator that is kept, in bytes.
 const VALIDATOR_BYTES_MAX: usize = 512;
@@ -37,28 +37,24 @@ const ENTRY_BYTES: usize = 1024;
 pub struct AnnotationCache {
     pages: Mutex<CachedPages>,
     bytes_max: usize,
-    /// Two, since 64 bits are few where a false hit states directives of another
-    /// page. Their keys are random: nobody can look for two pages of one hash.
-    hashers: [RandomState; 2],
+    /// Its keys are random: nobody can look for two pages of one hash.
+    hasher: RandomState,
     gauge: Gauge,
 }
 
-/// Annotations by the hash of their request, and the bytes that they take.
+/// Annotations by the hash of their request, and the bytes that they take. Two
+/// requests of one hash, should they ever meet, take each other's place.
 #[derive(Debug)]
 struct CachedPages {
-    by_request: LruCache<u128, CachedAnnotation>,
+    by_request: LruCache<u64, CachedAnnotation>,
     bytes: usize,
 }
 
 /// Properties of a request that a 304 in response to it depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct ConditionalRequest<'a> {
-    /// Method.
-    pub method: &'a Method,
-    /// URL.
-    pub target: &'a Target,
-    /// Crawler: a page may say something else to each name.
-    pub crawler: &'a Crawler,
+    /// Method, URL, and crawler: a page may say something else to each name.
+    pub inquiry: &'a Arc<Inquiry>,
     /// Fields, as sent to the origin.
     pub fields: &'a HeaderMap,
 }
@@ -66,6 +62,7 @@ pub struct ConditionalRequest<'a> {
 /// Annotation of one representation, and how to recognise that.
 #[derive(Debug, Clone)]
 struct CachedAnnotation {
+    inquiry: Arc<Inquiry>,
     validators: PageValidators,
     selection: VaryKey,
     known: Arc<SavedDirectives>,
@@ -103,27 +100,20 @@ struct VaryKey {
 /// depend on them, and few origins name them.
 const PERSONAL: [HeaderName; 2] = [COOKIE, AUTHORIZATION];
 
-impl ConditionalRequest<'_> {
-    /// Hashes the URL and the names of the crawler, in any case.
-    fn hash_with(&self, state: &RandomState) -> u64 {
-        let mut hasher = state.build_hasher();
-        self.target.hash(&mut hasher);
-        let names = self.crawler.candidates().iter();
-        for name in names.chain(self.crawler.unlisted()) {
-            name.hash(&mut hasher);
-        }
-        hasher.finish()
-    }
+/// Returns the names by which a page may address the crawler.
+fn names_in(inquiry: &Inquiry) -> impl Iterator<Item = &ProductToken> {
+    let crawler = &inquiry.crawler;
+    crawler.candidates().iter().chain(crawler.unlisted())
 }
 
 impl CachedPages {
-    fn remove(&mut self, key: u128) {
+    fn remove(&mut self, key: u64) {
         if let Some(entry) = self.by_request.remove(&key) {
             self.bytes -= entry.bytes();
         }
     }
 
-    fn insert(&mut self, key: u128, entry: CachedAnnotation) {
+    fn insert(&mut self, key: u64, entry: CachedAnnotation) {
         self.bytes += entry.bytes();
         if let Some(replaced) = self.by_request.insert(key, entry) {
             self.bytes -= replaced.bytes();
@@ -151,7 +141,7 @@ impl AnnotationCache {
                 bytes: 0,
             }),
             bytes_max,
-            hashers: [RandomState::new(), RandomState::new()],
+            hasher: RandomState::new(),
             gauge,
         }
     }
@@ -160,9 +150,12 @@ impl AnnotationCache {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn key(&self, request: &ConditionalRequest<'_>) -> u128 {
-        let [high, low] = &self.hashers;
-        u128::from(request.hash_with(high)) << 64 | u128::from(request.hash_with(low))
+    /// Hashes the URL and the names of the crawler, in any case.
+    fn key(&self, inquiry: &Inquiry) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        inquiry.target.hash(&mut hasher);
+        names_in(inquiry).for_each(|name| name.hash(&mut hasher));
+        hasher.finish()
     }
 
     /// Returns what is known of the representation that a 304 with these
@@ -172,7 +165,13 @@ impl AnnotationCache {
         request: &ConditionalRequest<'_>,
         fields: &HeaderMap,
     ) -> Option<Arc<SavedDirectives>> {
-        let entry = self.pages().by_request.get(&self.key(request))?.clone();
+        let key = self.key(request.inquiry);
+        let entry = self.pages().by_request.get(&key)?.clone();
+        // Others may have the same hash, and directives of another page must not be
+        // stated.
+        if !entry.is_of(request.inquiry) {
+            return None;
+        }
         let named = PageValidators::of_response(fields);
         let asked = PageValidators::of_request(request.fields);
         let is_same = match entry.validators.meant_by(&named, &asked)? {
@@ -193,7 +192,7 @@ impl AnnotationCache {
         known: &SavedDirectives,
     ) {
         // A HEAD shows no page, and a 206 only a part of one.
-        if *request.method != Method::GET || status != StatusCode::OK {
+        if request.inquiry.method != Method::GET.as_str() || status != StatusCode::OK {
             return;
         }
         let validators = PageValidators::of_response(fields);
@@ -203,8 +202,9 @@ impl AnnotationCache {
         if !is_kept && self.pages().by_request.is_empty() {
             return;
         }
-        let key = self.key(request);
+        let key = self.key(request.inquiry);
         let entry = CachedAnnotation {
+            inquiry: Arc::clone(request.inquiry),
             validators,
             selection: VaryKey::of(fields, request.fields),
             known: Arc::new(known.clone()),
@@ -223,11 +223,25 @@ impl AnnotationCache {
 }
 
 impl CachedAnnotation {
+    /// Reports whether an inquiry is for the same page, by a crawler of the same
+    /// names.
+    fn is_of(&self, inquiry: &Inquiry) -> bool {
+        self.inquiry.target == inquiry.target && names_in(&self.inquiry).eq(names_in(inquiry))
+    }
+
     /// Returns about how many bytes of memory it takes.
     fn bytes(&self) -> usize {
+        let Inquiry {
+            target, crawler, ..
+        } = &*self.inquiry;
         let validators = [&self.validators.etag, &self.validators.last_modified];
         let validator_bytes = validators.into_iter().flatten().map(|value| value.len());
-        ENTRY_BYTES + self.known.bytes() + self.selection.bytes() + validator_bytes.sum::<usize>()
+        ENTRY_BYTES
+            + target.path_and_query().len()
+            + crawler.user_agent().map_or(0, str::len)
+            + self.known.bytes()
+            + self.selection.bytes()
+            + validator_bytes.sum::<usize>()
     }
 }
 
@@ -340,6 +354,7 @@ fn opaque(tag: &[u8]) -> Box<[u8]> {
 mod tests {
     use super::*;
     use politesse_directives::{AnnotationContext, DirectiveCollector, DirectiveLimits};
+    use politesse_robots::crawler::Crawler;
 
     fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
         let fields = fields.iter().map(|&(name, value)| {
@@ -350,16 +365,27 @@ mod tests {
     }
 
     /// A GET.
-    fn asked<'a>(
-        target: &'a Target,
-        crawler: &'a Crawler,
-        fields: &'a HeaderMap,
-    ) -> ConditionalRequest<'a> {
-        ConditionalRequest {
-            method: &Method::GET,
-            target,
-            crawler,
-            fields,
+    fn inquiry(url: &str, agent: &str) -> Arc<Inquiry> {
+        Arc::new(Inquiry {
+            crawler: Crawler::parse(agent),
+            target: url.parse().unwrap(),
+            method: "GET".to_owned(),
+        })
+    }
+
+    fn cached(inquiry: &Arc<Inquiry>) -> CachedAnnotation {
+        let reading = AnnotationContext {
+            tokens: &[],
+            now: jiff::Timestamp::UNIX_EPOCH,
+            robots: None,
+            limits: DirectiveLimits::default(),
+        };
+        let annotation = DirectiveCollector::new(reading).annotation();
+        CachedAnnotation {
+            inquiry: Arc::clone(inquiry),
+            validators: PageValidators::default(),
+            selection: VaryKey::of(&HeaderMap::new(), &HeaderMap::new()),
+            known: Arc::new(annotation.known().clone()),
         }
     }
 
@@ -409,16 +435,23 @@ mod tests {
 
     #[test]
     fn another_crawler_and_another_url_ask_for_another_page() {
-        let fields = HeaderMap::new();
         let pages = AnnotationCache::new(0, Gauge::default());
-        let key = |url: &str, agent: &str| {
-            let (target, crawler) = (url.parse().unwrap(), Crawler::parse(agent));
-            pages.key(&asked(&target, &crawler, &fields))
-        };
-        assert_eq!(key("http://h/a", "Foo"), key("http://h/a", "foo"));
-        assert_ne!(key("http://h/a", "Foo"), key("http://h/a", "Bar"));
-        assert_ne!(key("http://h/a", "Foo"), key("http://h/a", ""));
-        assert_ne!(key("http://h/a", "Foo"), key("http://h/b", "Foo"));
+        let first = inquiry("http://h/a", "Foo");
+        for (url, agent, is_same) in [
+            ("http://h/a", "foo", true),
+            ("http://h/a", "Bar", false),
+            ("http://h/a", "", false),
+            ("http://h/b", "Foo", false),
+        ] {
+            let other = inquiry(url, agent);
+            // Whatever their hashes are.
+            assert_eq!(cached(&first).is_of(&other), is_same, "{url} {agent}");
+            assert_eq!(
+                pages.key(&first) == pages.key(&other),
+                is_same,
+                "{url} {agent}"
+            );
+        }
     }
 
     // Invariant 8 (ARCHITECTURE.md): what is kept is bounded, whatever origins
@@ -444,9 +477,10 @@ mod tests {
             collector.add_fields(&fields);
             let annotation = collector.annotation();
             assert!(1500 < annotation.known().bytes());
-            let (target, none) = (url.parse().unwrap(), HeaderMap::new());
-            let crawler = Crawler::parse("");
-            let asked = asked(&target, &crawler, &none);
+            let asked = ConditionalRequest {
+                inquiry: &inquiry(&url, ""),
+                fields: &HeaderMap::new(),
+            };
             pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
         }
         let kept = pages.pages();
@@ -461,20 +495,15 @@ mod tests {
     #[test]
     fn what_is_no_longer_sent_is_forgotten() {
         let pages = AnnotationCache::new(64 * 1024, Gauge::default());
-        let reading = AnnotationContext {
-            tokens: &[],
-            now: jiff::Timestamp::UNIX_EPOCH,
-            robots: None,
-            limits: DirectiveLimits::default(),
+        let asked = ConditionalRequest {
+            inquiry: &inquiry("http://h/", ""),
+            fields: &HeaderMap::new(),
         };
-        let known = DirectiveCollector::new(reading).annotation();
-        let (target, none) = ("http://h/".parse().unwrap(), HeaderMap::new());
-        let crawler = Crawler::parse("");
-        let asked = asked(&target, &crawler, &none);
+        let known = cached(asked.inquiry).known;
         let tagged = map(&[("etag", "\"a\"")]);
-        pages.keep(&asked, StatusCode::OK, &tagged, known.known());
+        pages.keep(&asked, StatusCode::OK, &tagged, &known);
         assert!(pages.recall(&asked, &tagged).is_some());
-        pages.keep(&asked, StatusCode::OK, &HeaderMap::new(), known.known());
+        pages.keep(&asked, StatusCode::OK, &HeaderMap::new(), &known);
         assert!(pages.recall(&asked, &tagged).is_none());
     }
 

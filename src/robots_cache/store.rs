@@ -8,11 +8,11 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
+use std::hash::RandomState;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use moka::policy::EvictionPolicy;
-use moka::sync::Cache;
+use hashlink::LruCache;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -81,10 +81,46 @@ pub(super) enum Lookup {
 
 /// Entries and running fetches of all origins.
 pub(super) struct EntryTable {
-    entries: Cache<CacheKey, Arc<CacheEntry>>,
+    entries: Mutex<HeldEntries>,
     running: Mutex<RunningFetches>,
     pub(super) options: Options,
     pub(super) metrics: Arc<Metrics>,
+}
+
+/// Entries in memory, and the bytes that they count for.
+struct HeldEntries {
+    // Hashed by random keys: clients choose the names that are looked up.
+    by_key: LruCache<CacheKey, WeighedEntry, RandomState>,
+    bytes: usize,
+}
+
+/// Entry with the bytes that it counts for, as they were when it was inserted: its
+/// rules are compiled for further crawlers later.
+struct WeighedEntry {
+    entry: Arc<CacheEntry>,
+    bytes: usize,
+}
+
+impl HeldEntries {
+    /// Inserts an entry. Returns those that are held no longer: the one in its place,
+    /// and the least recently used beyond `bytes_max`.
+    fn insert(
+        &mut self,
+        key: CacheKey,
+        inserted: WeighedEntry,
+        bytes_max: usize,
+    ) -> Vec<WeighedEntry> {
+        self.bytes += inserted.bytes;
+        let mut removed = Vec::from_iter(self.by_key.insert(key, inserted));
+        self.bytes -= removed.iter().map(|entry| entry.bytes).sum::<usize>();
+        while bytes_max < self.bytes
+            && let Some((_, entry)) = self.by_key.remove_lru()
+        {
+            self.bytes -= entry.bytes;
+            removed.push(entry);
+        }
+        removed
+    }
 }
 
 /// A fetch, as requests find it.
@@ -118,26 +154,16 @@ struct RunningFetches {
 
 impl EntryTable {
     pub(super) fn new(options: Options, metrics: Arc<Metrics>) -> Self {
-        let bytes_max = options.max_snapshot_bytes.max(options.max_snapshots.get());
-        // An entry counts at least its share of the bytes. So one capacity
-        // bounds both the bytes and the number of entries.
-        let weight_min = u32::try_from(bytes_max / options.max_snapshots.get()).unwrap_or(u32::MAX);
-        let entries = Cache::builder()
-            .max_capacity(u64::try_from(bytes_max).unwrap_or(u64::MAX))
-            .weigher(move |_, entry: &Arc<CacheEntry>| {
-                let bytes = u32::try_from(entry.weight()).unwrap_or(u32::MAX);
-                bytes.max(weight_min)
-            })
-            // The other policy may turn new entries away, and their fetch was
-            // in vain.
-            .eviction_policy(EvictionPolicy::lru())
-            .build();
+        let entries = HeldEntries {
+            by_key: LruCache::with_hasher(usize::MAX, RandomState::new()),
+            bytes: 0,
+        };
         let running = RunningFetches {
             fetches: HashMap::new(),
             bound: SharedBound::new(options.max_waiting.get()),
         };
         Self {
-            entries,
+            entries: Mutex::new(entries),
             running: Mutex::new(running),
             options,
             metrics,
@@ -146,7 +172,8 @@ impl EntryTable {
 
     /// Returns the entry under `key`, in force or not.
     pub(super) fn latest(&self, key: &CacheKey) -> Option<Arc<CacheEntry>> {
-        self.entries.get(key).map(CacheEntry::latest)
+        let entry = Arc::clone(&self.entries().by_key.get(key)?.entry);
+        Some(entry.latest())
     }
 
     /// Returns the entry in force, or the fetch that it will come from: the one
@@ -216,7 +243,31 @@ impl EntryTable {
 
     /// Holds an entry.
     pub(super) fn insert(&self, key: &CacheKey, entry: &Arc<CacheEntry>) {
-        self.entries.insert(key.clone(), Arc::clone(entry));
+        let bytes_max = self.bytes_max();
+        let inserted = WeighedEntry {
+            entry: Arc::clone(entry),
+            // At least its share of the bytes. So one capacity bounds both the bytes
+            // and the number of entries.
+            bytes: entry
+                .weight()
+                .max(bytes_max / self.options.max_snapshots.get()),
+        };
+        let removed = self.entries().insert(key.clone(), inserted, bytes_max);
+        // Without the lock: to free the rules of a large file takes a while.
+        drop(removed);
+    }
+
+    fn bytes_max(&self) -> usize {
+        let Options {
+            max_snapshot_bytes,
+            max_snapshots,
+            ..
+        } = &self.options;
+        (*max_snapshot_bytes).max(max_snapshots.get())
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HeldEntries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> MutexGuard<'_, RunningFetches> {
@@ -231,19 +282,16 @@ impl EntryTable {
     }
 
     fn update_gauges(&self) {
-        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let (entries, metrics) = (&self.entries, &self.metrics);
-        metrics.robots_snapshots.set(gauge(entries.entry_count()));
-        metrics
-            .robots_snapshot_bytes
-            .set(gauge(entries.weighted_size()));
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        let (entries, metrics) = (self.entries(), &self.metrics);
+        metrics.robots_snapshots.set(gauge(entries.by_key.len()));
+        metrics.robots_snapshot_bytes.set(gauge(entries.bytes));
     }
 
-    /// Returns the number of entries after all evictions.
+    /// Returns the number of entries.
     #[cfg(test)]
-    pub(super) fn len(&self) -> u64 {
-        self.entries.run_pending_tasks();
-        self.entries.entry_count()
+    pub(super) fn len(&self) -> usize {
+        self.entries().by_key.len()
     }
 }
 

@@ -92,7 +92,12 @@ impl ReadBudget {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut stream.take(READ_BYTES_MAX)).poll_read(cx, buffer);
+        // Most buffers have less room than that, and need no limit.
+        let polled = if buffer.remaining() as u64 <= READ_BYTES_MAX {
+            Pin::new(stream).poll_read(cx, buffer)
+        } else {
+            Pin::new(&mut stream.take(READ_BYTES_MAX)).poll_read(cx, buffer)
+        };
         let bytes = buffer.filled().len() - before;
         // While the task waits for input, the others run anyway.
         if polled.is_pending() {

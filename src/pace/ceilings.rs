@@ -111,6 +111,9 @@ impl Ceilings {
         host: &Host,
         address: Option<IpAddr>,
     ) -> Option<CeilingClaim> {
+        if self.limits.iter().all(PaceLimits::are_none) {
+            return None;
+        }
         let number = |kind: usize| match kind {
             CRAWLER => crawler.map(|crawler| self.number(crawler)),
             DOMAIN => Some(self.number(&registered_domain(host))),

@@ -461,7 +461,7 @@ fn out_of_places() -> Delay {
 /// crawler's product token, else the client's address.
 pub(super) fn owner(inquiry: &Inquiry, client: &Arc<Client>, address: IpAddr) -> TurnOwner {
     let crawler = match inquiry.crawler.token() {
-        Some(token) => Arc::from(token.as_str()),
+        Some(token) => token.shared(),
         None => Arc::from(address.to_string()),
     };
     TurnOwner {

@@ -75,6 +75,12 @@ impl ProductToken {
         &self.0
     }
 
+    /// Returns the token as written, without a copy of it.
+    #[must_use]
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+
     /// Reports whether the value of an agent line means this token (RFC 9309,
     /// section 2.2.1).
     ///

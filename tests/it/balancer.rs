@@ -13,7 +13,7 @@ use crate::kit::balancer::{Balancer, BalancerKind, NodeAddresses};
 use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::ms;
-use crate::kit::page::Page;
+use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::redis::{Redis, free_addresses};
 use crate::kit::timed_origin::TimedOrigin;
@@ -21,6 +21,7 @@ use crate::kit::{run, until};
 
 const NODES: usize = 3;
 const HOSTS: usize = 60;
+const CRAWLERS: usize = 200;
 
 fn host(number: usize) -> String {
     format!("h{number}.test")
@@ -54,6 +55,9 @@ impl Fleet {
             let mut script = Script::robots("");
             for path in ["/page", "/?x=/y"] {
                 script = script.page(path, Page::text(&number.to_string()));
+            }
+            if number == 0 {
+                script = script.page("/held", Page::text("late").after(&Gate::shut()));
             }
             for length in [90_000, 250_000] {
                 let mut long = Page::text("long").field("x-long", &"x".repeat(length));
@@ -98,6 +102,28 @@ impl Fleet {
             nodes.insert(number, reply.text().parse().unwrap());
         }
         nodes
+    }
+
+    /// Returns a crawler that waits for an answer of the first node, whose origin has its
+    /// request. The other origins answer it at once.
+    async fn held_by_first_node(&self, name: &str) -> Crawler {
+        let mut crawler = Crawler::to(self.balancer.address).await;
+        let request = format!("GET http://{name}/held HTTP/1.1\r\nHost: {name}\r\n\r\n");
+        crawler.send(request.as_bytes()).await;
+        self.origins[0].arrival("/held").await;
+        crawler
+    }
+
+    /// Returns crawlers each of which has got a page of its host, in order of the hosts.
+    async fn crawlers_with_connections(&self) -> Vec<Crawler> {
+        let mut crawlers = Vec::new();
+        for number in 0..CRAWLERS {
+            let mut crawler = Crawler::to(self.balancer.address).await;
+            let reply = ask_for_page(&mut crawler, &host(number % HOSTS)).await;
+            assert_eq!(reply, Ok(()));
+            crawlers.push(crawler);
+        }
+        crawlers
     }
 
     fn node(&self, number: usize) -> &Proxy {
@@ -334,14 +360,19 @@ impl Load {
 async fn crawl(balancer: SocketAddr, hosts: &[&String]) -> Result<(), String> {
     let mut crawler = Crawler::to(balancer).await;
     for name in hosts {
-        let request = format!("GET http://{name}/page HTTP/1.1\r\nHost: {name}\r\n\r\n");
-        let sent = crawler.try_send(request.as_bytes()).await;
-        sent.map_err(|error| format!("{name}: {error}"))?;
-        let reply = crawler.try_reply_to("GET").await;
-        let reply = reply.ok_or(format!("{name}: no answer"))?;
-        if reply.status() != 200 {
-            return Err(format!("{name}: {} {}", reply.status(), reply.text()));
-        }
+        ask_for_page(&mut crawler, name).await?;
+    }
+    Ok(())
+}
+
+async fn ask_for_page(crawler: &mut Crawler, name: &str) -> Result<(), String> {
+    let request = format!("GET http://{name}/page HTTP/1.1\r\nHost: {name}\r\n\r\n");
+    let sent = crawler.try_send(request.as_bytes()).await;
+    sent.map_err(|error| format!("{name}: {error}"))?;
+    let reply = crawler.try_reply_to("GET").await;
+    let reply = reply.ok_or(format!("{name}: no answer"))?;
+    if reply.status() != 200 {
+        return Err(format!("{name}: {} {}", reply.status(), reply.text()));
     }
     Ok(())
 }
@@ -407,16 +438,25 @@ fn a_node_dies(kind: BalancerKind) {
     run(async {
         let mut fleet = Fleet::start(kind).await;
         let nodes = fleet.nodes_of_hosts().await;
+        let (first, _) = nodes.iter().find(|(_, node)| **node == 0).unwrap();
+        let mut under_way = fleet.held_by_first_node(&host(*first)).await;
+        let crawlers = fleet.crawlers_with_connections().await;
         let place = fleet.nodes[0].take().unwrap().kill().await;
         // Before a health check has failed, too, and of many at a time.
-        let mut crawlers = JoinSet::new();
-        for number in 0..200 {
-            let (balancer, host) = (fleet.balancer.address, host(number % HOSTS));
-            crawlers.spawn(async move { crawl(balancer, &[&host]).await });
+        let mut requests = JoinSet::new();
+        for (number, mut crawler) in crawlers.into_iter().enumerate() {
+            requests.spawn(async move { ask_for_page(&mut crawler, &host(number % HOSTS)).await });
         }
-        let failures: Vec<_> = crawlers.join_all().await;
-        let failures: Vec<_> = failures.into_iter().filter_map(Result::err).collect();
+        let replies = requests.join_all().await.into_iter();
+        let failures: Vec<_> = replies.filter_map(Result::err).collect();
         assert_eq!(failures, [""; 0]);
+        // Only HAProxy sends a request again that a node has received.
+        let expected = if kind == BalancerKind::HaProxy {
+            200
+        } else {
+            503
+        };
+        assert_eq!(under_way.reply_to("GET").await.status(), expected);
         let hosts = fleet.nodes_of_hosts().await;
         assert!(hosts.values().all(|node| *node != 0), "{hosts:?}");
         let others = hosts.iter().filter(|(host, _)| nodes[host] != 0);

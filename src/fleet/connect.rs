@@ -4,16 +4,15 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, InfoDict,
-    IntoConnectionInfo, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
-    TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, InfoDict, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 use thiserror::Error;
 
 use super::options::{Options, StoreAddress};
 use super::rights;
 use super::store::StoreLink;
-use super::store_error::{StoreError, first_command_error, is_about_foreign_key};
+use super::store_error::{StoreError, first_command_error, is_about_shards, is_about_type};
 use crate::upstream::parent::UserPassword;
 
 /// Keys that a server is asked for, to see whether it has those of all hosts. A shard with
@@ -85,12 +84,12 @@ pub(super) async fn look_at(
     let mut connection = client
         .get_multiplexed_async_connection_with_config(&config)
         .await
-        .map_err(first_command_error)?;
+        .map_err(|error| first_command_error(error, limit))?;
     // All sections: servers before Redis 7 take at most one name of a section.
     let facts: InfoDict = redis::cmd("INFO")
         .query_async(&mut connection)
         .await
-        .map_err(first_command_error)?;
+        .map_err(|error| first_command_error(error, limit))?;
     let role: String = facts.get("role").unwrap_or_default();
     if is_sentinel(&facts) {
         return Err(StoreError::Sentinel);
@@ -120,8 +119,8 @@ fn is_sentinel(facts: &InfoDict) -> bool {
     modes.into_iter().flatten().any(|mode| mode == "sentinel")
 }
 
-/// Holds that a server has the keys of all hosts: of several shards of a cluster, each has
-/// some, and redirects the rest.
+/// Holds that a server has the keys of all hosts, and lets its user have them: of several
+/// shards of a cluster, each has some, and redirects the rest.
 ///
 /// Facts about the cluster need not be asked for, which take a right of their own, and
 /// which a proxy in front of it gives as one of its servers does.
@@ -129,21 +128,21 @@ async fn check_shards(
     connection: &mut MultiplexedConnection,
     options: &Options,
 ) -> Result<(), StoreError> {
+    let name = &options.name;
     let mut trial = redis::pipe();
+    // Keys of robots.txt files begin otherwise than those of hosts.
+    trial.cmd("EXISTS").arg(format!("{name}:robots:"));
     for number in 0..SHARD_TRIALS {
-        trial
-            .cmd("EXISTS")
-            .arg(format!("{}:{{{number}}}", options.name));
+        trial.cmd("EXISTS").arg(format!("{name}:{{{number}}}"));
     }
     let trial = trial.ignore_errors();
     let answers: Vec<RedisResult<Value>> = trial.query_async(connection).await?;
-    let errors = answers.into_iter().filter_map(Result::err);
-    let redirects = [ServerErrorKind::Moved, ServerErrorKind::Ask].map(ErrorKind::Server);
-    match errors
-        .map(|error| error.kind())
-        .any(|kind| redirects.contains(&kind))
-    {
-        true => Err(StoreError::Shard),
+    let errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    if errors.iter().any(is_about_shards) {
+        return Err(StoreError::Shard);
+    }
+    match errors.iter().any(rights::is_about_keys) {
+        true => Err(StoreError::Rights(rights::to_keys(options))),
         false => Ok(()),
     }
 }
@@ -157,7 +156,7 @@ async fn generation(
     order.arg(options.fleet_key()).arg("generation");
     let bytes: Vec<u8> = match order.query_async::<Option<Vec<u8>>>(connection).await {
         Ok(found) => found.unwrap_or_default(),
-        Err(error) if is_about_foreign_key(&error) => Vec::new(),
+        Err(error) if is_about_type(&error) => Vec::new(),
         Err(error) => return Err(error.into()),
     };
     let text = str::from_utf8(&bytes).ok();

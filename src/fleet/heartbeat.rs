@@ -203,26 +203,20 @@ impl FleetTask {
         if let Some(removed) = words.get(4).filter(|removed| !removed.is_empty()) {
             tracing::warn!(removed, "somebody else wrote into the store of the fleet");
         }
-        beat_answer(&words, &options.node, list).and_then(|beat| {
-            // A replica that became primary without the latest data. Leases given by
-            // it could be held by two nodes.
-            let is_older = beat.generation < generation;
-            if is_older {
-                return Err(StoreError::Older(beat.generation));
-            }
-            Ok(beat)
-        })
+        beat_answer(&words, &options.node, list)
     }
 
     /// Connects to the primary server. If several servers say that they are it, takes
     /// the one of the latest generation.
     async fn connect(&mut self) -> Option<StoreLink> {
-        let limit = self.store.options.rules.timeout;
+        // Each answer has its own limit, and there are several: a store that is far away must
+        // not be out of reach for being asked much at first.
+        let limit = self.store.options.rules.lease;
         let mut best: Option<(u64, StoreLink)> = None;
         let (store, clients) = (Arc::clone(&self.store), Arc::clone(&self.clients));
         for (client, address) in clients.iter().zip(&store.options.store) {
             let found = timeout(limit, look_at(client, address, &store.options)).await;
-            match found.unwrap_or(Err(StoreError::Timeout(limit))) {
+            match found.unwrap_or(Err(StoreError::Slow(limit))) {
                 // For a while after a fail-over the old server may be a primary, too.
                 Ok(found) => {
                     if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {

@@ -52,7 +52,8 @@ const ROBOTS_COMMANDS: [&[&str]; 4] = [
 ///
 /// # Errors
 ///
-/// [`StoreError::Rights`] with what is missing.
+/// [`StoreError::Rights`] with what is missing; [`StoreError::Redis`] if the server takes no
+/// orders from anybody, though it is a primary.
 pub(super) async fn check(
     connection: &mut MultiplexedConnection,
     options: &Options,
@@ -69,13 +70,17 @@ pub(super) async fn check(
     }
     let trial = trial.ignore_errors();
     let answers: Vec<RedisResult<Value>> = trial.query_async(connection).await?;
+    let mut errors = answers.iter().filter_map(|answer| answer.as_ref().err());
+    if let Some(refusal) = errors.find(|error| is_about_writing(error)) {
+        return Err(refusal.clone().into());
+    }
     let mut missing: Vec<_> = commands
         .iter()
         .zip(answers)
         .filter_map(|(command, answer)| Some((command, answer.err()?)))
         .filter(|(_, error)| is_about_rights(error))
         .map(|(command, error)| match is_about_keys(&error) {
-            true => format!("~{}:*", options.name),
+            true => to_keys(options),
             false => right(command),
         })
         .collect();
@@ -87,10 +92,21 @@ pub(super) async fn check(
 }
 
 /// Returns whether a user may run a command, but not on the keys of the fleet.
-fn is_about_keys(error: &RedisError) -> bool {
+pub(super) fn is_about_keys(error: &RedisError) -> bool {
     // `No permissions to access a key` in Redis 7.0, `User NAME has no permissions to access
     // the 'KEY' key` later. Of a command it says `to run`; the name may be any word.
     error.to_string().contains("permissions to access ")
+}
+
+/// Returns whether a server refuses to write: it is full, cannot save, or lacks replicas.
+fn is_about_writing(error: &RedisError) -> bool {
+    let codes = ["OOM", "MISCONF", "NOREPLICAS", "READONLY"];
+    error.code().is_some_and(|code| codes.contains(&code))
+}
+
+/// Returns the right to the keys of the fleet, as a rule of an ACL has it.
+pub(super) fn to_keys(options: &Options) -> String {
+    format!("~{}:*", options.name)
 }
 
 /// Returns the right to run a command, as a rule of an ACL has it.
@@ -111,7 +127,8 @@ mod tests {
     use super::*;
 
     /// Files in which commands stand.
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
+        include_str!("announce.lua"),
         include_str!("beat.lua"),
         include_str!("claim.lua"),
         include_str!("connect.rs"),
@@ -141,7 +158,7 @@ mod tests {
             ),
             ("No permissions to access a key", true),
             (
-                "User valkey has no permissions to access the 'politesse:{fleet}' key",
+                "User valkey has no permissions to access the 'politesse:{a.test}' key",
                 true,
             ),
             (

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::membership::FleetRules;
 use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
 use super::store::RedisStore;
-use super::store_error::{StoreError, is_about_foreign_key, is_refusal, with_advice};
+use super::store_error::{StoreError, is_about_type, is_refusal, with_advice};
 use crate::clock::{self, passed};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
@@ -62,6 +62,7 @@ pub struct RobotsStore {
     /// Longest file that is taken (`robots.max_bytes`).
     max_bytes: usize,
     claim: Script,
+    announce: Script,
 }
 
 /// Reason why an answer was neither found nor missing.
@@ -108,6 +109,7 @@ impl RobotsStore {
             key,
             max_bytes,
             claim: Script::new(include_str!("claim.lua")),
+            announce: Script::new(include_str!("announce.lua")),
         }
     }
 
@@ -124,30 +126,17 @@ impl RobotsStore {
         robots.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Gives orders about `key` to the store, and waits for the answers up to
-    /// `fleet.timeout`. If no node can have written the key, it is removed, and the orders
-    /// are given once more.
-    async fn ask<T: FromRedisValue>(
-        &self,
-        key: &str,
-        orders: &Pipeline,
-    ) -> Result<T, ExchangeError> {
+    /// Gives orders to the store, and waits for the answers up to `fleet.timeout`.
+    async fn ask<T: FromRedisValue>(&self, orders: &Pipeline) -> Result<T, ExchangeError> {
         let mut connection = self.store.connection()?;
-        let answer = self.store.in_time(orders.query_async(&mut connection));
-        match answer.await {
-            Err(StoreError::Redis(error)) if is_about_foreign_key(&error) => {}
-            answer => return Ok(answer?),
+        let asked = orders.query_async(&mut connection);
+        let answer = self.store.in_time(asked).await;
+        if let Err(StoreError::Redis(error)) = &answer
+            && is_about_type(error)
+        {
+            return Err(ExchangeError::Unverified);
         }
-        let mut removal = redis::cmd("DEL");
-        let removed = removal.arg(key).query_async(&mut connection);
-        if self.store.in_time::<u32>(removed).await? == 1 {
-            tracing::warn!(
-                removed = key,
-                "somebody else wrote into the store of the fleet"
-            );
-        }
-        let answer = orders.query_async(&mut connection);
-        Ok(self.store.in_time(answer).await?)
+        Ok(answer?)
     }
 
     async fn find(
@@ -158,7 +147,7 @@ impl RobotsStore {
         let name = self.name("robots", &key_text(key));
         let mut orders = redis::pipe();
         orders.cmd("GET").arg(&name).cmd("PTTL").arg(&name);
-        let (Some(bytes), left) = self.ask::<(Option<Vec<u8>>, i64)>(&name, &orders).await? else {
+        let (Some(bytes), left) = self.ask::<(Option<Vec<u8>>, i64)>(&orders).await? else {
             return Ok(None);
         };
         let opened = self.key.open(&name, &bytes);
@@ -166,9 +155,9 @@ impl RobotsStore {
         let body = match answer.file_digest() {
             None => None,
             Some(digest) => {
-                let (mut orders, name) = (redis::pipe(), self.name("body", digest));
-                orders.cmd("GET").arg(&name);
-                let (body,) = self.ask::<(Option<Vec<u8>>,)>(&name, &orders).await?;
+                let mut orders = redis::pipe();
+                orders.cmd("GET").arg(self.name("body", digest));
+                let (body,) = self.ask::<(Option<Vec<u8>>,)>(&orders).await?;
                 // A node that keeps more of a file may have stored it.
                 match body.filter(|bytes| bytes.len() <= self.max_bytes) {
                     None => return Ok(None),
@@ -204,12 +193,23 @@ impl RobotsStore {
             order.arg(&file.body[..]).arg("EX").arg(BODY_SECONDS);
             order.ignore();
         }
-        let left = passed(clock::now(), snapshot.expires_at).as_millis();
-        let order = orders.cmd("SET").arg(&name).arg(bytes).arg("PX");
-        order
-            .arg(u64::try_from(left).unwrap_or(0).max(1))
-            .arg("GET");
-        let (before,) = self.ask::<(Option<Vec<u8>>,)>(&name, &orders).await?;
+        let left = passed(clock::now(), snapshot.expires_at);
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(0).max(1);
+        let order = orders.cmd("SET").arg(&name).arg(&bytes).arg("PX");
+        order.arg(left_ms).arg("GET");
+        let before = match self.ask::<(Option<Vec<u8>>,)>(&orders).await {
+            Ok((before,)) => before,
+            // Of another type. Nobody knows what was there before.
+            Err(ExchangeError::Unverified) => {
+                let mut orders = redis::pipe();
+                let order = orders.cmd("DEL").arg(&name).cmd("SET").arg(&name);
+                order.arg(bytes).arg("PX").arg(left_ms);
+                self.ask::<(u32, ())>(&orders).await?;
+                self.report_foreign(&name);
+                Some(Vec::new())
+            }
+            Err(error) => return Err(error),
+        };
         if let Some(before) = before {
             let before = self.key.open(&name, &before);
             // One that is already there is of an attempt whose answer was late, so that
@@ -227,11 +227,20 @@ impl RobotsStore {
     async fn announce(&self, key: &CacheKey) -> Result<(), ExchangeError> {
         let token = key.token.as_ref().map_or("", ProductToken::as_str);
         let url = key.origin.robots_txt().to_string();
-        let (mut orders, changes) = (redis::pipe(), self.changes_key());
-        let order = orders.cmd("XADD").arg(&changes);
-        order.arg(&["MAXLEN", "~"]).arg(CHANGES_MAX).arg("*");
-        order.arg(&["url", &url, "token", token]);
-        self.ask::<(String,)>(&changes, &orders).await.map(drop)
+        let changes = self.changes_key();
+        let mut invocation = self.announce.key(&changes);
+        invocation.arg(&url).arg(token).arg(CHANGES_MAX);
+        let mut connection = self.store.connection()?;
+        let answer = invocation.invoke_async::<u32>(&mut connection);
+        if self.store.in_time(answer).await? == 1 {
+            self.report_foreign(&changes);
+        }
+        Ok(())
+    }
+
+    /// Logs that a key was removed which no node can have written.
+    fn report_foreign(&self, removed: &str) {
+        tracing::warn!(removed, "somebody else wrote into the store of the fleet");
     }
 
     /// Calls `changed` for each origin and crawler whose rules another node found
@@ -255,6 +264,10 @@ impl RobotsStore {
             for (found, fields) in entries {
                 if let Some(key) = changed_key(&fields) {
                     changed(key).await;
+                    // Else nobody knows whether the store was still there to be asked.
+                    if self.store.connection().is_err() {
+                        break;
+                    }
                 }
                 place = found;
             }
@@ -282,11 +295,15 @@ impl RobotsStore {
     }
 
     async fn changes_from(&self, place: &str) -> Result<Vec<StreamEntry>, ExchangeError> {
-        let (mut orders, changes) = (redis::pipe(), self.changes_key());
-        let order = orders.cmd("XRANGE").arg(&changes).arg(place);
+        let mut orders = redis::pipe();
+        let order = orders.cmd("XRANGE").arg(self.changes_key()).arg(place);
         order.arg(&["+", "COUNT"]).arg(1 + CHANGES_READ);
-        let (entries,) = self.ask::<(Vec<StreamEntry>,)>(&changes, &orders).await?;
-        Ok(entries)
+        match self.ask::<(Vec<StreamEntry>,)>(&orders).await {
+            Ok((entries,)) => Ok(entries),
+            // It is no list, until the next change is added.
+            Err(ExchangeError::Unverified) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::membership::Beat;
 use super::options::{Options, StoreAddress};
 use super::status::StoreState;
-use super::store_error::{StoreError, is_about_rights};
+use super::store_error::{StoreError, is_about_rights, is_about_shards};
 use crate::metrics::Metrics;
 use crate::pace::fleet_part::HostHistory;
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
@@ -112,9 +112,9 @@ impl RedisStore {
 
     /// Waits for an answer, up to `fleet.timeout`.
     ///
-    /// A store that has refused a command is given up: one on which a right is missing
-    /// must not keep this node in the fleet by its heartbeats, and the next one finds out
-    /// which right that is.
+    /// A store that has refused a command is given up: one on which a right is missing, or
+    /// that has not all keys, must not keep this node in the fleet by its heartbeats, and
+    /// the next one finds out which right that is.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, RedisError>>,
@@ -122,7 +122,10 @@ impl RedisStore {
         let limit = self.options.rules.timeout;
         let came = timeout(limit, answer).await;
         let answer = came.map_err(|_| StoreError::Timeout(limit))?;
-        if answer.as_ref().is_err_and(is_about_rights) {
+        if answer
+            .as_ref()
+            .is_err_and(|error| is_about_rights(error) || is_about_shards(error))
+        {
             self.link.store(None);
         }
         // The library has the same limit, and may be first.

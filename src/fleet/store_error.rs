@@ -14,6 +14,10 @@ const RIGHTS: &str = "its user lacks a command (docs/fleet.md, The store, has th
 const CERTIFICATE: &str = "its certificate is verified by fleet.store_ca";
 const PROTOCOL: &str = "it does not speak as Redis does: fleet.store has its address and port, \
                         and rediss:// only if it speaks TLS";
+const SHARD: &str = "it is one of several shards of a cluster, whose redirects are not followed, or \
+                     its cluster is down: name one server in fleet.store, or a proxy in front of \
+                     the cluster";
+const SILENCE: &str = "fleet.store has its address and port, and rediss:// only if it speaks TLS";
 const HANG_UP: &str = "it has too many clients (maxclients), is a balancer that finds no server, or \
                        does not speak as Redis does: fleet.store has its address and port, and \
                        rediss:// only if it speaks TLS";
@@ -27,8 +31,16 @@ pub(super) enum StoreError {
     Redis(#[from] RedisError),
     /// Connection that ended at its first command. A server hangs up that waits for TLS, or
     /// for a request of its own protocol; so does one that takes no more connections.
-    #[error("{0}: {advice}", advice = HANG_UP)]
-    HungUp(RedisError),
+    #[error("it ends the connection at once: {advice}", advice = HANG_UP)]
+    HungUp,
+    #[error("{0}: {advice}", advice = PROTOCOL)]
+    Protocol(RedisError),
+    /// No answer to its first command: a server waits that is spoken to by TLS, and knows
+    /// none.
+    #[error("no answer within {0:?} to what it was asked first: {advice}", advice = SILENCE)]
+    Silent(Duration),
+    #[error("it took longer than {0:?} to be connected to")]
+    Slow(Duration),
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     #[error("it takes no orders: it is a {0}")]
@@ -37,17 +49,12 @@ pub(super) enum StoreError {
         "it is a sentinel, which keeps nothing: name the servers that it watches in fleet.store"
     )]
     Sentinel,
-    #[error(
-        "it is one of several shards of a cluster, whose redirects are not followed: name one \
-         server in fleet.store, or a proxy in front of the cluster"
-    )]
+    #[error("it does not have all keys: {advice}", advice = SHARD)]
     Shard,
     #[error("it does not say which process it is (INFO server)")]
     Nameless,
     #[error("its user lacks {0} (docs/fleet.md, The store, has the rights that it needs)")]
     Rights(String),
-    #[error("it is older than what this node knows: generation {0}")]
-    Older(u64),
     #[error("somebody else wrote into it, which was removed: {0}")]
     Foreign(String),
     #[error("it gave an answer that is none: {0}")]
@@ -77,22 +84,24 @@ pub(super) fn is_about_rights(error: &RedisError) -> bool {
     advice(error) == Some(RIGHTS)
 }
 
-/// Returns whether a key cannot be used as nodes do, whatever they do: it is of another
-/// type, or a list of changes to which nothing can be added. Somebody else wrote it.
-pub(super) fn is_about_foreign_key(error: &RedisError) -> bool {
-    let errors = error.clone().into_server_errors();
-    errors
-        .iter()
-        .flat_map(|errors| errors.iter())
-        .any(|(_, error)| {
-            let details = error.details().unwrap_or_default();
-            error.code() == "WRONGTYPE" || details.contains("the last possible ID")
-        })
+/// Returns whether a key has another type than nodes give it: somebody else wrote it.
+pub(super) fn is_about_type(error: &RedisError) -> bool {
+    let answers = error.clone().into_server_errors();
+    let mut errors = answers.iter().flat_map(|errors| errors.iter());
+    errors.any(|(_, error)| error.code() == "WRONGTYPE")
 }
 
 /// Returns whether the store has answered, and refused what it was asked for.
 pub(super) fn is_refusal(error: &RedisError) -> bool {
     error.clone().into_server_errors().is_some()
+}
+
+/// Returns whether the store refused a command because another shard of its cluster has the
+/// key, or none has.
+pub(super) fn is_about_shards(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, ClusterDown, Moved};
+    let kinds = [Ask, ClusterDown, Moved].map(ErrorKind::Server);
+    kinds.contains(&error.kind())
 }
 
 /// Returns what the user can do about an error; `None` if its text says all that is known.
@@ -102,6 +111,9 @@ fn advice(error: &RedisError) -> Option<&'static str> {
         (ErrorKind::Server(ServerErrorKind::NoPerm), RIGHTS),
         (ErrorKind::Parse, PROTOCOL),
     ];
+    if is_about_shards(error) {
+        return Some(SHARD);
+    }
     let found = kinds.into_iter().find(|(kind, _)| *kind == error.kind());
     found.map_or_else(|| by_text(error), |(_, advice)| Some(advice))
 }
@@ -120,18 +132,19 @@ fn by_text(error: &RedisError) -> Option<&'static str> {
     has("peer certificate").then_some(CERTIFICATE)
 }
 
-/// Adds to the error of the first command over a connection what it may mean there.
-pub(super) fn first_command_error(error: RedisError) -> StoreError {
+/// Makes the error of the first command over a connection, with what it may mean there.
+/// Answers are waited for up to `limit`.
+pub(super) fn first_command_error(error: RedisError, limit: Duration) -> StoreError {
     let text = error.to_string();
-    let signs = [
-        "reset by peer",
-        "broken pipe",
-        "Parse error",
-        "InvalidContentType",
-    ];
-    match advice(&error).is_none() && signs.into_iter().any(|sign| text.contains(sign)) {
-        true => StoreError::HungUp(error),
-        false => StoreError::Redis(error),
+    let has_any = |signs: &[&str]| signs.iter().any(|sign| text.contains(sign));
+    if error.is_timeout() {
+        StoreError::Silent(limit)
+    } else if has_any(&["reset by peer", "broken pipe", "max number of clients"]) {
+        StoreError::HungUp
+    } else if has_any(&["InvalidContentType"]) {
+        StoreError::Protocol(error)
+    } else {
+        StoreError::Redis(error)
     }
 }
 
@@ -149,7 +162,7 @@ mod tests {
     #[test]
     fn a_server_that_hangs_up_at_once_is_told_with_what_that_may_mean() {
         for (text, is_named) in [(RESET, true), ("Connection refused (os error 111)", false)] {
-            let error = first_command_error(said(ErrorKind::Io, text));
+            let error = first_command_error(said(ErrorKind::Io, text), Duration::ZERO);
             assert_eq!(error.with_advice().contains(HANG_UP), is_named, "{text}");
         }
         let later = StoreError::from(said(ErrorKind::Io, RESET));
@@ -180,6 +193,16 @@ mod tests {
                 Some(CERTIFICATE),
             ),
             (ErrorKind::Parse, "", Some(PROTOCOL)),
+            (
+                ErrorKind::Server(ServerErrorKind::Moved),
+                "1 a:1",
+                Some(SHARD),
+            ),
+            (
+                ErrorKind::Server(ServerErrorKind::ClusterDown),
+                "",
+                Some(SHARD),
+            ),
             (ErrorKind::Io, RESET, None),
             (ErrorKind::Io, "Connection refused (os error 111)", None),
             (response, "OOM command not allowed", None),

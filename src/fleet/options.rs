@@ -38,7 +38,8 @@ impl Options {
     /// Returns the key of what all nodes agree on: the generation, and the list of nodes.
     #[must_use]
     pub fn fleet_key(&self) -> String {
-        format!("{}:{{fleet}}", self.name)
+        // Without the last part it would be that of a host named `fleet`.
+        format!("{}:{{fleet}}:state", self.name)
     }
 
     /// Returns the key of the nodes, with the time at which each was heard of.

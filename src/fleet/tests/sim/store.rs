@@ -154,6 +154,7 @@ impl Store {
     pub(super) fn beat(&mut self, caller: Caller, question: &BeatQuestion) -> Beat {
         let (now, run, node) = (self.now(), self.run, caller.node);
         let known = question.known.as_ref();
+        let told = known.map_or(0, |(_, known)| known.generation);
         let memory = &mut self.memory;
         let nodes = Arc::make_mut(&mut memory.nodes);
         // They were heard of before the clock was set back.
@@ -163,15 +164,17 @@ impl Store {
         let is_silent = nodes.values().all(|at| *at <= now - micros(LEASE));
         let is_first = LEASE <= question.heard_before && !nodes.is_empty() && is_silent;
         let is_old = memory.born + micros(LEASE) <= now;
-        let is_other = memory.run != run || now < memory.born;
+        let is_other = memory.run != run || now < memory.born || memory.generation < told;
         if is_other || (question.is_away || is_first) && is_old {
-            let known = known.map_or(0, |(_, known)| known.generation);
-            memory.generation = memory.generation.max(known) + 1;
+            memory.generation = memory.generation.max(told) + 1;
             (memory.born, memory.run) = (now, run);
         }
         nodes.retain(|_, at| now - micros(FORGET) < *at);
-        let told = known.filter(|(other, _)| *other != run);
-        for name in told.into_iter().flat_map(|(_, known)| known.names.iter()) {
+        let earlier = known.filter(|(other, _)| *other != run);
+        for name in earlier
+            .into_iter()
+            .flat_map(|(_, known)| known.names.iter())
+        {
             nodes.entry(number(name)).or_insert(now - micros(LEASE));
         }
         nodes.insert(node, now - micros(question.heard_before));

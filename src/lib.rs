@@ -49,6 +49,8 @@ pub mod serve;
 
 pub mod cli;
 
+pub mod byte_cache;
+
 pub mod clients;
 
 pub mod clock;

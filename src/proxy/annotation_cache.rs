@@ -11,7 +11,6 @@
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashlink::LruCache;
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, COOKIE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     VARY,
@@ -19,6 +18,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::byte_cache::ByteCache;
 use crate::decision::decide::Inquiry;
 use crate::decision::digest::Digest;
 use politesse_directives::{AnnotationState, SavedDirectives};
@@ -35,19 +35,13 @@ const ENTRY_BYTES: usize = 1024;
 /// first.
 #[derive(Debug)]
 pub struct AnnotationCache {
-    pages: Mutex<CachedPages>,
+    /// Annotations by the hash of their request. Two requests of one hash, should they
+    /// ever meet, take each other's place.
+    pages: Mutex<ByteCache<u64, CachedAnnotation>>,
     bytes_max: usize,
     /// Its keys are random: nobody can look for two pages of one hash.
     hasher: RandomState,
     gauge: Gauge,
-}
-
-/// Annotations by the hash of their request, and the bytes that they take. Two
-/// requests of one hash, should they ever meet, take each other's place.
-#[derive(Debug)]
-struct CachedPages {
-    by_request: LruCache<u64, CachedAnnotation>,
-    bytes: usize,
 }
 
 /// Properties of a request that a 304 in response to it depends on.
@@ -106,47 +100,19 @@ fn names_in(inquiry: &Inquiry) -> impl Iterator<Item = &ProductToken> {
     crawler.candidates().iter().chain(crawler.unlisted())
 }
 
-impl CachedPages {
-    fn remove(&mut self, key: u64) {
-        if let Some(entry) = self.by_request.remove(&key) {
-            self.bytes -= entry.bytes();
-        }
-    }
-
-    fn insert(&mut self, key: u64, entry: CachedAnnotation) {
-        self.bytes += entry.bytes();
-        if let Some(replaced) = self.by_request.insert(key, entry) {
-            self.bytes -= replaced.bytes();
-        }
-    }
-
-    /// Removes the least recently used entries beyond `bytes_max`.
-    fn evict(&mut self, bytes_max: usize) {
-        while bytes_max < self.bytes
-            && let Some((_, entry)) = self.by_request.remove_lru()
-        {
-            self.bytes -= entry.bytes();
-        }
-    }
-}
-
 impl AnnotationCache {
     /// Creates a cache of about `bytes_max` at most; 0 keeps nothing. `gauge`
     /// shows its size.
     pub fn new(bytes_max: usize, gauge: Gauge) -> Self {
-        let by_request = LruCache::new_unbounded();
         Self {
-            pages: Mutex::new(CachedPages {
-                by_request,
-                bytes: 0,
-            }),
+            pages: Mutex::new(ByteCache::new(bytes_max)),
             bytes_max,
             hasher: RandomState::new(),
             gauge,
         }
     }
 
-    fn pages(&self) -> MutexGuard<'_, CachedPages> {
+    fn pages(&self) -> MutexGuard<'_, ByteCache<u64, CachedAnnotation>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,7 +132,7 @@ impl AnnotationCache {
         fields: &HeaderMap,
     ) -> Option<Arc<SavedDirectives>> {
         let key = self.key(request.inquiry);
-        let entry = self.pages().by_request.get(&key)?.clone();
+        let entry = self.pages().get(&key)?.clone();
         // Others may have the same hash, and directives of another page must not be
         // stated.
         if !entry.is_of(request.inquiry) {
@@ -199,7 +165,7 @@ impl AnnotationCache {
         let is_kept =
             known.state() != AnnotationState::Unknown && validators != PageValidators::default();
         // Origins that send no validators cost nothing here.
-        if !is_kept && self.pages().by_request.is_empty() {
+        if !is_kept && self.pages().is_empty() {
             return;
         }
         let key = self.key(request.inquiry);
@@ -209,16 +175,16 @@ impl AnnotationCache {
             selection: VaryKey::of(fields, request.fields),
             known: Arc::new(known.clone()),
         };
+        let bytes = entry.bytes();
         let mut pages = self.pages();
         // One that is larger than all may be would drive out the others first.
-        if is_kept && entry.bytes() <= self.bytes_max {
-            pages.insert(key, entry);
+        if is_kept && bytes <= self.bytes_max {
+            pages.insert(key, entry, bytes);
         } else {
-            pages.remove(key);
+            pages.remove(&key);
         }
-        pages.evict(self.bytes_max);
         self.gauge
-            .set(i64::try_from(pages.bytes).unwrap_or(i64::MAX));
+            .set(i64::try_from(pages.bytes()).unwrap_or(i64::MAX));
     }
 }
 
@@ -484,11 +450,11 @@ mod tests {
             pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
         }
         let kept = pages.pages();
-        let bytes = kept.by_request.iter().map(|(_, entry)| entry.bytes());
-        assert_eq!(bytes.sum::<usize>(), kept.bytes);
-        assert!(kept.bytes <= 64 * 1024);
-        assert!(2 < kept.by_request.len());
-        assert_eq!(gauge.get(), i64::try_from(kept.bytes).unwrap());
+        let bytes = kept.values().map(CachedAnnotation::bytes);
+        assert_eq!(bytes.sum::<usize>(), kept.bytes());
+        assert!(kept.bytes() <= 64 * 1024);
+        assert!(2 < kept.len());
+        assert_eq!(gauge.get(), i64::try_from(kept.bytes()).unwrap());
     }
 
     // A response without a validator takes the place of one that had one.

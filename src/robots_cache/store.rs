@@ -8,17 +8,16 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
-use std::hash::RandomState;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashlink::LruCache;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::entry::CacheEntry;
 use super::options::Options;
 use super::outcome::FetchOutcome;
+use crate::byte_cache::ByteCache;
 use crate::clients::bound::SharedBound;
 use crate::clients::client::{Client, Resource};
 use crate::decision::access::Cause;
@@ -81,46 +80,12 @@ pub(super) enum Lookup {
 
 /// Entries and running fetches of all origins.
 pub(super) struct EntryTable {
-    entries: Mutex<HeldEntries>,
+    entries: Mutex<ByteCache<CacheKey, Arc<CacheEntry>>>,
+    /// Bytes that an entry counts for at least: its share of all.
+    entry_bytes_min: usize,
     running: Mutex<RunningFetches>,
     pub(super) options: Options,
     pub(super) metrics: Arc<Metrics>,
-}
-
-/// Entries in memory, and the bytes that they count for.
-struct HeldEntries {
-    // Hashed by random keys: clients choose the names that are looked up.
-    by_key: LruCache<CacheKey, WeighedEntry, RandomState>,
-    bytes: usize,
-}
-
-/// Entry with the bytes that it counts for, as they were when it was inserted: its
-/// rules are compiled for further crawlers later.
-struct WeighedEntry {
-    entry: Arc<CacheEntry>,
-    bytes: usize,
-}
-
-impl HeldEntries {
-    /// Inserts an entry. Returns those that are held no longer: the one in its place,
-    /// and the least recently used beyond `bytes_max`.
-    fn insert(
-        &mut self,
-        key: CacheKey,
-        inserted: WeighedEntry,
-        bytes_max: usize,
-    ) -> Vec<WeighedEntry> {
-        self.bytes += inserted.bytes;
-        let mut removed = Vec::from_iter(self.by_key.insert(key, inserted));
-        self.bytes -= removed.iter().map(|entry| entry.bytes).sum::<usize>();
-        while bytes_max < self.bytes
-            && let Some((_, entry)) = self.by_key.remove_lru()
-        {
-            self.bytes -= entry.bytes;
-            removed.push(entry);
-        }
-        removed
-    }
 }
 
 /// A fetch, as requests find it.
@@ -154,16 +119,15 @@ struct RunningFetches {
 
 impl EntryTable {
     pub(super) fn new(options: Options, metrics: Arc<Metrics>) -> Self {
-        let entries = HeldEntries {
-            by_key: LruCache::with_hasher(usize::MAX, RandomState::new()),
-            bytes: 0,
-        };
+        let bytes_max = options.max_snapshot_bytes.max(options.max_snapshots.get());
         let running = RunningFetches {
             fetches: HashMap::new(),
             bound: SharedBound::new(options.max_waiting.get()),
         };
         Self {
-            entries: Mutex::new(entries),
+            entries: Mutex::new(ByteCache::new(bytes_max)),
+            // So one capacity bounds both the bytes and the number of entries.
+            entry_bytes_min: bytes_max / options.max_snapshots.get(),
             running: Mutex::new(running),
             options,
             metrics,
@@ -172,7 +136,7 @@ impl EntryTable {
 
     /// Returns the entry under `key`, in force or not.
     pub(super) fn latest(&self, key: &CacheKey) -> Option<Arc<CacheEntry>> {
-        let entry = Arc::clone(&self.entries().by_key.get(key)?.entry);
+        let entry = Arc::clone(self.entries().get(key)?);
         Some(entry.latest())
     }
 
@@ -243,30 +207,16 @@ impl EntryTable {
 
     /// Holds an entry.
     pub(super) fn insert(&self, key: &CacheKey, entry: &Arc<CacheEntry>) {
-        let bytes_max = self.bytes_max();
-        let inserted = WeighedEntry {
-            entry: Arc::clone(entry),
-            // At least its share of the bytes. So one capacity bounds both the bytes
-            // and the number of entries.
-            bytes: entry
-                .weight()
-                .max(bytes_max / self.options.max_snapshots.get()),
-        };
-        let removed = self.entries().insert(key.clone(), inserted, bytes_max);
+        // As many as when it is inserted: its rules are compiled for further crawlers later.
+        let bytes = entry.weight().max(self.entry_bytes_min);
+        let mut entries = self.entries();
+        let removed = entries.insert(key.clone(), Arc::clone(entry), bytes);
         // Without the lock: to free the rules of a large file takes a while.
+        drop(entries);
         drop(removed);
     }
 
-    fn bytes_max(&self) -> usize {
-        let Options {
-            max_snapshot_bytes,
-            max_snapshots,
-            ..
-        } = &self.options;
-        (*max_snapshot_bytes).max(max_snapshots.get())
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HeldEntries> {
+    fn entries(&self) -> MutexGuard<'_, ByteCache<CacheKey, Arc<CacheEntry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -284,14 +234,14 @@ impl EntryTable {
     fn update_gauges(&self) {
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         let (entries, metrics) = (self.entries(), &self.metrics);
-        metrics.robots_snapshots.set(gauge(entries.by_key.len()));
-        metrics.robots_snapshot_bytes.set(gauge(entries.bytes));
+        metrics.robots_snapshots.set(gauge(entries.len()));
+        metrics.robots_snapshot_bytes.set(gauge(entries.bytes()));
     }
 
     /// Returns the number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.entries().by_key.len()
+        self.entries().len()
     }
 }
 

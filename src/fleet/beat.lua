@@ -44,8 +44,7 @@ local function live() return count('(' .. text(now - lease)) end
 local is_first = tonumber(ARGV[7]) >= lease and count('-inf') > 0 and live() == 0
 -- Another process of the store may have lost leases, as has a store that does not know the
 -- generation of a node, and a node that was away has asked hosts of which nothing is known
--- here. A clock that was set back must not keep
--- hosts from all nodes for as long.
+-- here. A clock that was set back must not keep hosts from all nodes for as long.
 local is_other = fleet[3] ~= ARGV[2] or not generation or not born or now < born
     or generation < told
 if is_other or ((ARGV[3] == '1' or is_first) and born + lease <= now) then

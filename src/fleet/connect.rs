@@ -153,7 +153,7 @@ async fn generation(
     options: &Options,
 ) -> Result<u64, StoreError> {
     let mut order = redis::cmd("HGET");
-    order.arg(options.fleet_key()).arg("generation");
+    order.arg(options.state_key()).arg("generation");
     let bytes: Vec<u8> = match order.query_async::<Option<Vec<u8>>>(connection).await {
         Ok(found) => found.unwrap_or_default(),
         Err(error) if is_about_type(&error) => Vec::new(),

@@ -110,7 +110,7 @@ impl FleetTask {
         orders.zrem(options.nodes_key(), &options.node);
         orders.hdel(options.notes_key(), &options.node);
         // Without a number the list of nodes gets another one, and is told to all.
-        orders.hdel(options.fleet_key(), "list");
+        orders.hdel(options.state_key(), "list");
         let gone = orders.query_async::<(u32, u32, u32)>(&mut connection);
         if store.in_time(gone).await.is_err() {
             tracing::warn!("the store of the fleet was not told that this node stops");
@@ -174,7 +174,7 @@ impl FleetTask {
         // nodes, so the heartbeat names them.
         let is_new = self.run.as_ref() != Some(&link.run);
         let list = latest.filter(|_| !is_new);
-        let mut invocation = self.script.key(options.fleet_key());
+        let mut invocation = self.script.key(options.state_key());
         invocation
             .key(options.nodes_key())
             .key(options.notes_key())

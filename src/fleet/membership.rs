@@ -22,7 +22,7 @@ const BEATS: u32 = 4;
 /// simulated crawls.
 const VAIN_MIN: u32 = 3;
 
-/// What to do where the store cannot be reached (`fleet.on_loss`).
+/// Conduct of a node that cannot reach the store (`fleet.on_loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLoss {
     /// Each node goes on by itself, with the distances of the whole fleet.
@@ -38,7 +38,7 @@ pub struct FleetRules {
     pub lease: Duration,
     /// Longest wait for an answer of the store.
     pub timeout: Duration,
-    /// What to do where the store cannot be reached.
+    /// Conduct without the store.
     pub on_loss: OnLoss,
 }
 

@@ -35,25 +35,31 @@ pub struct Options {
 }
 
 impl Options {
+    /// Returns a key that all nodes share.
+    ///
+    /// `beat.lua` uses several of them, so all need the same part in braces (Redis Cluster).
+    /// Without the last part it would be the key of a host named `fleet`.
+    #[must_use]
+    pub fn shared_key(&self, last: &str) -> String {
+        format!("{}:{{fleet}}:{last}", self.name)
+    }
+
     /// Returns the key of what all nodes agree on: the generation, and the list of nodes.
     #[must_use]
-    pub fn fleet_key(&self) -> String {
-        // Without the last part it would be that of a host named `fleet`.
-        format!("{}:{{fleet}}:state", self.name)
+    pub fn state_key(&self) -> String {
+        self.shared_key("state")
     }
 
     /// Returns the key of the nodes, with the time at which each was heard of.
     #[must_use]
     pub fn nodes_key(&self) -> String {
-        // `beat.lua` uses this key and that of the fleet, so both need the same part in
-        // braces (Redis Cluster).
-        format!("{}:{{fleet}}:nodes", self.name)
+        self.shared_key("nodes")
     }
 
     /// Returns the key of the notes that nodes leave for each other.
     #[must_use]
     pub fn notes_key(&self) -> String {
-        format!("{}:{{fleet}}:notes", self.name)
+        self.shared_key("notes")
     }
 }
 

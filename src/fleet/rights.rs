@@ -58,7 +58,7 @@ pub(super) async fn check(
     connection: &mut MultiplexedConnection,
     options: &Options,
 ) -> Result<(), StoreError> {
-    let key = format!("{}:{{fleet}}:rights", options.name);
+    let key = options.shared_key("rights");
     let robots = ROBOTS_COMMANDS.iter().filter(|_| options.key.is_some());
     let commands: Vec<&[&str]> = COMMANDS.iter().chain(robots).copied().collect();
     let mut trial = redis::pipe();

@@ -118,7 +118,7 @@ impl RobotsStore {
     }
 
     fn changes_key(&self) -> String {
-        format!("{}:{{fleet}}:changes", self.store.options.name)
+        self.store.options.shared_key("changes")
     }
 
     fn count(&self, result: &'static str) {
@@ -194,7 +194,7 @@ impl RobotsStore {
             order.ignore();
         }
         let left = passed(clock::now(), snapshot.expires_at);
-        let left_ms = u64::try_from(left.as_millis()).unwrap_or(0).max(1);
+        let left_ms = millis(left).max(1);
         let order = orders.cmd("SET").arg(&name).arg(&bytes).arg("PX");
         order.arg(left_ms).arg("GET");
         let before = match self.ask::<(Option<Vec<u8>>,)>(&orders).await {
@@ -307,6 +307,10 @@ impl RobotsStore {
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Reads what [`RobotsStore::announce`] wrote.
 fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
     let [_, url, _, token] = fields else {
@@ -330,12 +334,8 @@ impl RobotsStore {
         invocation
             .arg(&self.store.process)
             .arg(call.number)
-            .arg(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX))
-            .arg(
-                (CLAIM_LEASES * FleetRules::LEASE_MAX)
-                    .as_millis()
-                    .to_string(),
-            );
+            .arg(millis(lasts))
+            .arg(millis(CLAIM_LEASES * FleetRules::LEASE_MAX));
         let mut connection = self.store.connection()?;
         let answer = invocation.invoke_async(&mut connection);
         Ok(self.store.in_time(answer).await?)

@@ -154,7 +154,7 @@ pub(super) struct FleetMember {
     _changes: Option<AbortOnDropHandle<()>>,
 }
 
-/// What is shown of the fleet.
+/// Sources of what an operator is shown of the fleet.
 #[derive(Debug, Clone)]
 pub(super) struct FleetView {
     store: Arc<RedisStore>,

@@ -19,7 +19,7 @@ const FORGET: Duration = Duration::from_secs(600);
 /// Longest time for which a copy of the store is behind it.
 const COPY_LAG: i64 = 2_000_000;
 
-/// What the store keeps of the host.
+/// Entry of the host in the simulated store.
 #[derive(Clone, Debug, Default)]
 struct HostEntry {
     generation: u64,
@@ -34,7 +34,7 @@ struct HostEntry {
     remembered: Duration,
 }
 
-/// What the store keeps.
+/// Contents of the simulated store.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     generation: u64,

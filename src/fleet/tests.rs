@@ -191,6 +191,32 @@ fn closed_keeps_every_gap() {
     }
 }
 
+// Ours: beside an empty store, a node that has just started may be the first, and knows
+// nothing of what the others know.
+#[test]
+fn nodes_are_back_at_an_empty_store_whoever_comes_first() {
+    for seed in seeds() {
+        for on_loss in [OnLoss::Closed, OnLoss::Degrade] {
+            let mut plan = busy(seed);
+            plan.on_loss = on_loss;
+            for round in 1..5_u64 {
+                let node = usize::try_from(round).unwrap() % plan.nodes;
+                let at = seconds(10 * round);
+                plan.faults.push((at, Fault::NodeIsKilled(node)));
+                plan.faults.push((at, Fault::StoreIsEmpty));
+                plan.faults.push((at, Fault::NodeStarts(node)));
+            }
+            let run = Fleet::run(&plan, seed);
+            run.assert_gaps(DELAY);
+            // A lease of silence, and that of a late call, after each.
+            let (asked, best) = (run.count(seconds(4), seconds(60)), 56_000 / 210);
+            assert!(best * 70 / 100 <= asked, "seed {seed}: {run:?}");
+            let late = run.count(seconds(47), seconds(60));
+            assert!(13_000 / 210 * 95 / 100 <= late, "seed {seed}: {late}");
+        }
+    }
+}
+
 // Ours: without the store the mean rate stays within one request in a delay, and all
 // goes on when it is back.
 #[test]

@@ -58,6 +58,8 @@ pub(super) enum Fault {
     /// Another process takes the place of the store, and has lost what it had
     /// written in this time before it stopped.
     StoreFailsOver(Duration),
+    /// Another process takes the place of the store, and knows nothing.
+    StoreIsEmpty,
     /// The clock of the store jumps by so many microseconds.
     StoreClockJumps(i64),
     /// The store does not hear from some nodes, nor they from it.
@@ -222,6 +224,7 @@ impl Fleet {
             Fault::StoreStops => store.stop(),
             Fault::StoreGoesOn => store.go_on(),
             Fault::StoreFailsOver(lost) => store.fail_over(lost),
+            Fault::StoreIsEmpty => store.forget_all(),
             Fault::StoreClockJumps(by) => store.jumped += by,
             Fault::NodesAreCutOff(ref nodes) => store.cut_off.extend(nodes),
             Fault::NodeIsDeaf(node) => {

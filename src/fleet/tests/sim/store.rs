@@ -150,6 +150,13 @@ impl Store {
         self.go_on();
     }
 
+    /// Puts another process in the place of the store, which knows nothing.
+    pub(super) fn forget_all(&mut self) {
+        self.memory = Memory::default();
+        self.run += 1;
+        self.go_on();
+    }
+
     /// Does what `beat.lua` does.
     pub(super) fn beat(&mut self, caller: Caller, question: &BeatQuestion) -> Beat {
         let (now, run, node) = (self.now(), self.run, caller.node);

@@ -536,7 +536,7 @@ keys! {
         /// How long a node may ask a host without a word to the store. A node that dies
         /// keeps the host from the others for as long.
         lease: Duration = r#""2s""#, Span(Duration::from_millis(500)..=FleetRules::LEASE_MAX);
-        /// How long an answer of the store is waited for; half of `fleet.lease` at most.
+        /// How long an answer of the store is waited for; a quarter of `fleet.lease` at most.
         timeout: Duration = r#""200ms""#, Span(Duration::from_millis(10)..=Duration::from_secs(5));
         /// After how long a node is forgotten that is not heard of. Until then the others
         /// leave room for it, since it may go on without the store.

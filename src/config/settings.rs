@@ -404,7 +404,7 @@ fn fleet_options(fleet: Fleet, base: &Path) -> fleet::options::Options {
         forget: fleet.forget,
         rules: FleetRules {
             lease: fleet.lease,
-            timeout: fleet.timeout.min(FleetRules::timeout_max(fleet.lease)),
+            timeout: fleet.timeout.min(FleetRules::answer_max(fleet.lease)),
             on_loss: fleet.on_loss,
         },
     }

@@ -8,7 +8,9 @@ use redis::{
     RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, Value,
 };
 use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
 
+use super::membership::FleetRules;
 use super::options::{Options, StoreAddress};
 use super::rights;
 use super::store::StoreLink;
@@ -71,25 +73,42 @@ pub(super) fn client(
     }
 }
 
-/// Connects to a server, and returns its generation with the connection.
+/// Connects to a server until `end`, and returns its generation with the connection.
 pub(super) async fn look_at(
     client: &Client,
-    address: &StoreAddress,
+    address: StoreAddress,
+    options: &Options,
+    end: Instant,
+) -> Result<(u64, StoreLink), StoreError> {
+    let longest = FleetRules::answer_max(options.rules.lease);
+    let found = timeout_at(end, connect(client, address, options)).await;
+    found.unwrap_or(Err(StoreError::Slow(longest)))
+}
+
+async fn connect(
+    client: &Client,
+    address: StoreAddress,
     options: &Options,
 ) -> Result<(u64, StoreLink), StoreError> {
     let limit = options.rules.timeout;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(Some(limit));
-    let mut connection = client
+    let connection = client
         .get_multiplexed_async_connection_with_config(&config)
         .await
         .map_err(|error| first_command_error(error, limit))?;
     // All sections: servers before Redis 7 take at most one name of a section.
-    let facts: InfoDict = redis::cmd("INFO")
-        .query_async(&mut connection)
-        .await
-        .map_err(|error| first_command_error(error, limit))?;
+    let info = redis::cmd("INFO");
+    // All at the same time, since a store may be far away.
+    let [mut first, mut second, mut third, mut fourth] = [(); 4].map(|()| connection.clone());
+    let (facts, shards, rights, generation) = tokio::join!(
+        info.query_async::<InfoDict>(&mut first),
+        check_shards(&mut second, options),
+        rights::check(&mut third, options),
+        generation(&mut fourth, options),
+    );
+    let facts = facts.map_err(|error| first_command_error(error, limit))?;
     let role: String = facts.get("role").unwrap_or_default();
     if is_sentinel(&facts) {
         return Err(StoreError::Sentinel);
@@ -100,12 +119,12 @@ pub(super) async fn look_at(
     let run: String = facts.get("run_id").ok_or(StoreError::Nameless)?;
     let memory: Option<u64> = facts.get("maxmemory");
     let policy: Option<String> = facts.get("maxmemory_policy");
-    check_shards(&mut connection, options).await?;
-    rights::check(&mut connection, options).await?;
-    let generation = generation(&mut connection, options).await?;
+    shards?;
+    rights?;
+    let generation = generation?;
     let link = StoreLink {
         connection,
-        address: address.clone(),
+        address,
         run,
         eviction: policy.filter(|policy| memory != Some(0) && policy != "noeviction"),
         beat: None,
@@ -122,8 +141,7 @@ fn is_sentinel(facts: &InfoDict) -> bool {
 /// Holds that a server has the keys of all hosts, and lets its user have them: of several
 /// shards of a cluster, each has some, and redirects the rest.
 ///
-/// Facts about the cluster need not be asked for, which take a right of their own, and
-/// which a proxy in front of it gives as one of its servers does.
+/// Facts about the cluster need not be asked for, which take a right of their own.
 async fn check_shards(
     connection: &mut MultiplexedConnection,
     options: &Options,

@@ -4,17 +4,18 @@
 //! is there (`beat.lua`). What follows for this node ([`super::membership`]) it sets in the
 //! scheduler.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{Client, Script};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::{StoreSetupError, client, look_at};
-use super::membership::{Beat, Membership};
+use super::membership::{BEATS, Beat, FleetRules, Membership};
 use super::options::StoreAddress;
 use super::store::{RedisStore, StoreLink, micros};
 use super::store_error::StoreError;
@@ -41,6 +42,12 @@ pub struct FleetTask {
     eviction: Option<String>,
     /// Error of the latest attempt to connect, by store. Each one is logged once.
     troubles: HashMap<StoreAddress, String>,
+    /// Stores that have answered since the start.
+    answered: HashSet<StoreAddress>,
+    /// Generation of the latest answer, and how many answers in a row were of another one
+    /// than the answer before.
+    generation: u64,
+    other_generations: u32,
 }
 
 impl FleetTask {
@@ -70,6 +77,9 @@ impl FleetTask {
             run: None,
             eviction: None,
             troubles: HashMap::new(),
+            answered: HashSet::new(),
+            generation: 0,
+            other_generations: 0,
         })
     }
 
@@ -129,16 +139,23 @@ impl FleetTask {
 
     /// Sends a heartbeat, over a new connection if there is none.
     async fn beat(&mut self, scheduler: &Scheduler) {
-        let asked_at = scheduler.uptime();
+        let began_at = scheduler.uptime();
+        let longest = FleetRules::answer_max(self.store.options.rules.lease);
+        let began = clock::instant();
         let known = self.store.link.load_full();
         let link = match known.as_deref() {
             Some(link) => Some(link.clone()),
-            None => self.connect().await,
+            None => self.connect(began + longest).await,
         };
         let Some(mut link) = link else {
-            return self.membership.miss(asked_at);
+            return self.membership.miss(began_at);
         };
-        match self.ask(&mut link, asked_at).await {
+        // The store has been there until now.
+        let asked_at = scheduler.uptime();
+        let end = began + longest * 3 / 2;
+        let asked = timeout_at(end, self.ask(&mut link, asked_at)).await;
+        let answer = asked.unwrap_or(Err(StoreError::Slow(longest)));
+        match answer.and_then(|beat| self.check_generation(beat)) {
             Ok(beat) => {
                 link.beat = Some(beat.clone());
                 self.troubles.clear();
@@ -148,16 +165,40 @@ impl FleetTask {
             }
             Err(error) => {
                 self.store.link.store(None);
-                self.membership.miss(asked_at);
-                self.report(&link.address, &error);
+                self.membership.miss(began_at);
+                self.report(&link.address, error);
             }
+        }
+    }
+
+    /// Refuses a generation if each of the latest answers was of another one: no lease is
+    /// ever given in them, so that hosts would be waited for in vain.
+    fn check_generation(&mut self, beat: Beat) -> Result<Beat, StoreError> {
+        if beat.generation == self.generation {
+            self.other_generations = 0;
+        } else {
+            self.generation = beat.generation;
+            self.other_generations += 1;
+        }
+        // Nodes that come back begin one in a lease at most.
+        match BEATS < self.other_generations {
+            true => Err(StoreError::Several),
+            false => Ok(beat),
         }
     }
 
     /// Counts an error of a store and logs it, but for one that was logged already: each
     /// heartbeat tries again.
-    fn report(&mut self, address: &StoreAddress, error: &StoreError) {
+    fn report(&mut self, address: &StoreAddress, error: StoreError) {
         self.store.metrics.fleet_call_errors.inc();
+        let error = if let StoreError::Silent(limit) = error
+            && self.answered.contains(address)
+        {
+            // Its address is right: it does not answer any more.
+            StoreError::Timeout(limit)
+        } else {
+            error
+        };
         let trouble = error.with_advice();
         if self.troubles.get(address) != Some(&trouble) {
             tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
@@ -206,24 +247,32 @@ impl FleetTask {
         beat_answer(&words, &options.node, list)
     }
 
-    /// Connects to the primary server. If several servers say that they are it, takes
-    /// the one of the latest generation.
-    async fn connect(&mut self) -> Option<StoreLink> {
-        // Each answer has its own limit, and there are several: a store that is far away must
-        // not be out of reach for being asked much at first.
-        let limit = self.store.options.rules.lease;
+    /// Connects to the primary server, until `end`. If several servers say that they are
+    /// it, takes the one of the latest generation.
+    async fn connect(&mut self, end: Instant) -> Option<StoreLink> {
+        let store = Arc::clone(&self.store);
+        // All at the same time: those that are silent must not keep the others waiting.
+        let servers = self.clients.iter().zip(&store.options.store);
+        let looks = servers.map(|(client, address)| {
+            let (store, client) = (Arc::clone(&store), client.clone());
+            let at = address.clone();
+            let look = async move { look_at(&client, at, &store.options, end).await };
+            (address, AbortOnDropHandle::new(tokio::spawn(look)))
+        });
         let mut best: Option<(u64, StoreLink)> = None;
-        let (store, clients) = (Arc::clone(&self.store), Arc::clone(&self.clients));
-        for (client, address) in clients.iter().zip(&store.options.store) {
-            let found = timeout(limit, look_at(client, address, &store.options)).await;
-            match found.unwrap_or(Err(StoreError::Slow(limit))) {
+        for (address, look) in Vec::from_iter(looks) {
+            let found = look.await.unwrap_or(Err(StoreError::Unreached));
+            if matches!(found, Ok(_) | Err(StoreError::Role(_))) {
+                self.answered.insert(address.clone());
+            }
+            match found {
                 // For a while after a fail-over the old server may be a primary, too.
                 Ok(found) => {
                     if best.as_ref().is_none_or(|(latest, _)| *latest < found.0) {
                         best = Some(found);
                     }
                 }
-                Err(error) => self.report(address, &error),
+                Err(error) => self.report(address, error),
             }
         }
         let (_, link) = best?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare};
 
 /// Times within one lease that a node asks who is there.
-const BEATS: u32 = 4;
+pub(super) const BEATS: u32 = 4;
 
 /// Questions that are asked in vain, after its leases ended, before a node takes itself
 /// to be alone. A node that stood still has asked none in time, and some answers come
@@ -46,12 +46,14 @@ impl FleetRules {
     /// Longest lease (`fleet.lease`).
     pub const LEASE_MAX: Duration = Duration::from_secs(60);
 
-    /// Returns the longest wait for an answer that a lease allows. Questions are a quarter
-    /// of a lease apart, and each waits for the answer to the one before. A node whose
-    /// questions were a lease apart would count as missing, however often it is answered.
+    /// Returns the longest wait for an answer, or for a connection.
+    ///
+    /// A node that is alone sends for a lease from when it asked in vain
+    /// ([`Membership::valid_until`]). By then another question must have ended, which
+    /// begins a [`Self::beat`] after the end of the first.
     #[must_use]
-    pub fn timeout_max(lease: Duration) -> Duration {
-        lease / 2
+    pub fn answer_max(lease: Duration) -> Duration {
+        lease / 4
     }
 
     /// Returns the time from one question who is there to the next.

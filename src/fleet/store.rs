@@ -171,7 +171,7 @@ impl LeaseStore for RedisStore {
                 self.metrics.fleet_call_errors.inc();
                 // The heartbeat reports a store that does not answer. What it says about one
                 // host nobody else would know.
-                if let StoreError::Redis(_) | StoreError::Foreign(_) = &error {
+                if error.is_refusal() {
                     tracing::warn!(
                         target: REPEATING, host = %call.host, error = error.with_advice(),
                         "the store of the fleet gave no lease"

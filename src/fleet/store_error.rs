@@ -15,8 +15,12 @@ const CERTIFICATE: &str = "its certificate is verified by fleet.store_ca";
 const PROTOCOL: &str = "it does not speak as Redis does: fleet.store has its address and port, \
                         and rediss:// only if it speaks TLS";
 const SHARD: &str = "it is one of several shards of a cluster, whose redirects are not followed, or \
-                     its cluster is down: name one server in fleet.store, or a proxy in front of \
-                     the cluster";
+                     its cluster is down: name one server in fleet.store";
+const SEVERAL: &str = "its address leads to several servers, or its clock is set again and again: \
+                       name the server itself in fleet.store";
+const FULL: &str = "raise its maxmemory";
+const DISK: &str = "it cannot save to its disk, as its own log says";
+const REPLICAS: &str = "it has lost its replicas (min-replicas-to-write)";
 const SILENCE: &str = "fleet.store has its address and port, and rediss:// only if it speaks TLS";
 const HANG_UP: &str = "it has too many clients (maxclients), is a balancer that finds no server, or \
                        does not speak as Redis does: fleet.store has its address and port, and \
@@ -39,8 +43,11 @@ pub(super) enum StoreError {
     /// none.
     #[error("no answer within {0:?} to what it was asked first: {advice}", advice = SILENCE)]
     Silent(Duration),
-    #[error("it took longer than {0:?} to be connected to")]
+    #[error("it took longer than {0:?}, a quarter of fleet.lease, to be connected to")]
     Slow(Duration),
+    /// A generation that is another one at each heartbeat: none ever begins.
+    #[error("what it answers to each heartbeat is of another start of the fleet: {advice}", advice = SEVERAL)]
+    Several,
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     #[error("it takes no orders: it is a {0}")]
@@ -68,6 +75,11 @@ impl StoreError {
             return with_advice(error);
         }
         self.to_string()
+    }
+
+    /// Returns whether the store has answered, and refused what it was asked for.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Foreign(_)) || matches!(self, Self::Redis(error) if is_refusal(error))
     }
 }
 
@@ -122,6 +134,12 @@ fn advice(error: &RedisError) -> Option<&'static str> {
 fn by_text(error: &RedisError) -> Option<&'static str> {
     let text = error.to_string();
     let has = |part: &str| text.contains(part);
+    match error.code() {
+        Some("OOM") => return Some(FULL),
+        Some("MISCONF") => return Some(DISK),
+        Some("NOREPLICAS") => return Some(REPLICAS),
+        _ => {}
+    }
     if error.code() == Some("NOAUTH") || has("NOAUTH") || has("WRONGPASS") {
         return Some(CREDENTIALS);
     }
@@ -205,7 +223,6 @@ mod tests {
             ),
             (ErrorKind::Io, RESET, None),
             (ErrorKind::Io, "Connection refused (os error 111)", None),
-            (response, "OOM command not allowed", None),
         ] {
             assert_eq!(advice(&said(kind, text)), expected, "{kind:?} {text}");
         }

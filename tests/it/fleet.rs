@@ -201,7 +201,6 @@ fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
             nodes[0].log()
         );
         let events = ["audit", "events", "--kind", "fleet", "--json"];
-        let events = nodes[0].place().run(&events).await.stdout;
         for wanted in [
             "\"differs\"",
             "\"alike\"",
@@ -209,7 +208,12 @@ fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
             "\"pace\"",
             "\"policy\"",
         ] {
-            assert!(events.contains(wanted), "{wanted}: {events}");
+            // They are committed behind the log.
+            until(wanted, async || {
+                let found = nodes[0].place().run(&events).await.stdout;
+                found.contains(wanted).then_some(())
+            })
+            .await;
         }
     });
 }

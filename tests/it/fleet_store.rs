@@ -1,9 +1,13 @@
 //! A store that somebody else writes into, that refuses commands, or that is in trouble
 //! while a real fleet keeps its pace: real processes, with a real Redis.
 
-use politesse::clock;
+use std::net::SocketAddr;
 
-use super::fleet_pace::paced_pages;
+use politesse::clock;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::fleet_pace::{SeenPages, paced_pages};
 use crate::kit::client::get;
 use crate::kit::fleet::{
     Load, SECRET, all_are, node, quoted, sharing, start_with_key, write_private,
@@ -365,7 +369,7 @@ fn a_store_in_trouble_costs_no_delay() {
             (
                 &["config", "set", "maxmemory", "1"][..],
                 &["config", "set", "maxmemory", "0"][..],
-                "command not allowed when used memory",
+                "raise its maxmemory",
             ),
             (
                 &copy,
@@ -375,7 +379,7 @@ fn a_store_in_trouble_costs_no_delay() {
             (
                 &["debug", "sleep", "1"],
                 &["ping"],
-                "no answer within 200ms",
+                "no answer within 125ms",
             ),
             (
                 &["client", "pause", "700", "write"],
@@ -403,6 +407,90 @@ fn a_store_in_trouble_costs_no_delay() {
     });
 }
 
+// Issue: "breaker outside the request path". Ours: stores that take connections and say
+// nothing keep a node no longer than one that is gone.
+#[test]
+fn stores_that_are_silent_stop_no_node() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let first = Redis::start(&[]).await;
+        let second = Redis::copy_of(&first).await;
+        // More than a lease allows.
+        let config = node(0, &quoted(&[&first, &second]), origin.address());
+        let nodes = [config.set("fleet.timeout = \"1s\"").start().await];
+        all_are(&nodes, "ready").await;
+        let load = Load::on(&nodes[0]);
+        paced_pages(&origin, clock::instant(), 3).await;
+        first.signal("STOP").await;
+        second.signal("STOP").await;
+        all_are(&nodes, "degraded").await;
+        let from = clock::instant();
+        paced_pages(&origin, from, 20).await;
+        let seen = SeenPages::between(&origin, from, clock::instant());
+        assert!(seen.longest < ms(900), "{seen:?}");
+        // Its address was right.
+        let log = nodes[0].log();
+        assert!(log.contains("no answer within 250ms"), "{log}");
+        assert!(!log.contains("fleet.store has its address"), "{log}");
+        first.signal("CONT").await;
+        all_are(&nodes, "ready").await;
+        drop(load);
+    });
+}
+
+/// Leads to a store that says by this digit which process it is: so does a proxy that asks
+/// another one of several servers for each node.
+async fn of_another_run(store: &Redis, digit: u8) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, server) = (listener.local_addr().unwrap(), store.address());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = TcpStream::connect(server).await else {
+                continue;
+            };
+            let (mut questions, mut to_client) = client.into_split();
+            let (mut answers, mut to_server) = server.into_split();
+            tokio::spawn(async move { copy(&mut questions, &mut to_server).await });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 64 * 1024];
+                while let Ok(count @ 1..) = answers.read(&mut bytes).await {
+                    let (name, part) = (b"run_id:", &mut bytes[..count]);
+                    let found = part.windows(name.len()).position(|window| window == name);
+                    if let Some(at) = found {
+                        part[at + name.len()] = digit;
+                    }
+                    if to_client.write_all(part).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+// Ours: nodes that are told of different servers would begin the fleet again and again.
+#[test]
+fn nodes_that_reach_several_servers_say_so_and_go_on_alone() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let store = Redis::start(&[]).await;
+        let mut nodes = Vec::new();
+        for (number, digit) in [b'a', b'b'].into_iter().enumerate() {
+            let address = of_another_run(&store, digit).await;
+            let config = node(number, &format!("\"redis://{address}\""), origin.address());
+            nodes.push(config.start().await);
+        }
+        for each in nodes.chunks(1) {
+            told(each, "its address leads to several servers").await;
+        }
+        all_are(&nodes, "degraded").await;
+        let load: Vec<_> = nodes.iter().map(Load::on).collect();
+        until("pages", async || (10 < origin.pages().len()).then_some(())).await;
+        drop(load);
+    });
+}
+
 // Ours: of several servers that say they are the primary, one that takes no orders is not
 // used, whatever its place in the list.
 #[test]
@@ -414,7 +502,7 @@ fn a_primary_that_refuses_writes_gives_way_to_the_next() {
         let config = node(0, &quoted(&[&first, &second]), origin.address());
         let nodes = [config.start().await];
         all_are(&nodes, "ready").await;
-        told(&nodes, "NOREPLICAS").await;
+        told(&nodes, "it has lost its replicas (min-replicas-to-write)").await;
         assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
     });
 }

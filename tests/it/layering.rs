@@ -97,6 +97,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "proxy/listener.rs",
         "proxy/progress.rs",
         "robots_cache/worker.rs",
+        "fleet/heartbeat.rs",
         "upstream/connect.rs",
         "upstream/parent.rs",
         "upstream/pool.rs",

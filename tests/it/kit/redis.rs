@@ -107,6 +107,10 @@ impl Redis {
         redis
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Returns its address as `fleet.store` has it.
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.address)

@@ -9,11 +9,13 @@
 //! Does not know SQLite, but for the names of its files.
 
 use std::ffi::OsStr;
-use std::fs::{Metadata, metadata};
+use std::fs::metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// File of an audit record that is not the one that was opened.
@@ -127,13 +129,43 @@ impl OpenFiles {
     /// may have changed it.
     pub(super) fn note_checkpoint(&mut self) {
         if let Ok(found) = self.database.look() {
-            self.database.bytes_min = found.len();
+            self.database.bytes_min = found.bytes;
         }
     }
 
     /// Reports whether `fault` says that the WAL was cut.
     pub(super) fn is_wal_cut(&self, fault: &FileFault) -> bool {
         matches!(fault.change, FileChange::Cut { .. }) && fault.file == name_of(&self.wal.path)
+    }
+}
+
+/// File that a path leads to.
+#[derive(Debug)]
+struct FoundFile {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+}
+
+impl FoundFile {
+    fn at(path: &Path) -> io::Result<Self> {
+        // Without its times: whoever asks for them has each later write change them, and
+        // ext4 then writes the inode with each commit, also if only data are synced.
+        let wanted = StatxFlags::INO | StatxFlags::SIZE;
+        match statx(CWD, path, AtFlags::empty(), wanted) {
+            Ok(found) => Ok(Self {
+                device: makedev(found.stx_dev_major, found.stx_dev_minor),
+                inode: found.stx_ino,
+                bytes: found.stx_size,
+            }),
+            // An old kernel, or a container that does not let it through.
+            Err(Errno::NOSYS | Errno::PERM) => metadata(path).map(|found| Self {
+                device: found.dev(),
+                inode: found.ino(),
+                bytes: found.len(),
+            }),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -149,34 +181,34 @@ struct OpenFile {
 
 impl OpenFile {
     fn note(path: PathBuf) -> io::Result<Self> {
-        let found = metadata(&path)?;
+        let found = FoundFile::at(&path)?;
         Ok(Self {
             path,
-            device: found.dev(),
-            inode: found.ino(),
-            bytes_min: found.len(),
+            device: found.device,
+            inode: found.inode,
+            bytes_min: found.bytes,
         })
     }
 
     fn check(&mut self) -> Result<(), FileFault> {
         let found = self.look()?;
-        if (found.dev(), found.ino()) != (self.device, self.inode) {
+        if (found.device, found.inode) != (self.device, self.inode) {
             return Err(self.fault(FileChange::Replaced));
         }
-        if found.len() < self.bytes_min {
+        if found.bytes < self.bytes_min {
             return Err(self.fault(FileChange::Cut {
-                found: found.len(),
+                found: found.bytes,
                 expected: self.bytes_min,
             }));
         }
         // Another process may have lengthened the file by a checkpoint, which
         // loses nothing: the greatest length seen is the one that counts.
-        self.bytes_min = found.len();
+        self.bytes_min = found.bytes;
         Ok(())
     }
 
-    fn look(&self) -> Result<Metadata, FileFault> {
-        metadata(&self.path).map_err(|error| {
+    fn look(&self) -> Result<FoundFile, FileFault> {
+        FoundFile::at(&self.path).map_err(|error| {
             let kind = error.kind();
             let is_gone = matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
             self.fault(if is_gone {

@@ -2,7 +2,8 @@
 //!
 //! rustls reads 4 KiB at most, so a record of 10 KiB takes it three system calls,
 //! and one of 16 KiB five. Here a read takes what has come, and rustls reads from
-//! memory. Does not know TLS beyond the size of its records.
+//! memory. Where records follow each other, rustls takes a whole one as well, and nothing
+//! is read ahead. Does not know TLS beyond the size of its records.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -10,6 +11,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of a reader's buffer from which on it is read into at once: more than rustls
+/// takes at the beginning of a record.
+const ENOUGH_BYTES: usize = 8 * 1024;
 
 /// Bytes that one read takes: a record of the greatest length, 2^14 bytes with
 /// 256 more for its encryption and a header of 5 (RFC 8446, section 5.2).
@@ -73,6 +78,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
         let this = self.get_mut();
         let mut ahead = match this.ahead.take() {
             Some(ahead) => ahead,
+            None if ENOUGH_BYTES <= buffer.remaining() => {
+                return Pin::new(&mut this.stream).poll_read(cx, buffer);
+            }
             None => match ready!(this.poll_ahead(cx))? {
                 Some(ahead) => ahead,
                 None => return Poll::Ready(Ok(())),
@@ -166,6 +174,20 @@ mod tests {
             assert_eq!(stream.stream.reads, reads, "{part}");
             assert_eq!(received, sent, "{part}");
             assert_eq!(stream.read(&mut [0; 9]).await.unwrap(), 0);
+        }
+    }
+
+    // Ours: what is read ahead is copied once more.
+    #[tokio::test]
+    async fn a_reader_with_room_for_most_of_a_record_is_read_into_at_once() {
+        for (room, is_ahead) in [(ENOUGH_BYTES, false), (ENOUGH_BYTES - 1, true)] {
+            let counted = CountedReads {
+                bytes: &[7; 20_000],
+                reads: 0,
+            };
+            let mut stream = ReadAhead::new(counted);
+            stream.read_exact(&mut vec![0; room]).await.unwrap();
+            assert_eq!(stream.ahead.is_some(), is_ahead, "{room}");
         }
     }
 

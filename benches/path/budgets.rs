@@ -76,7 +76,8 @@ impl Budgets {
 
     /// Returns a sentence for each figure that exceeds its budget.
     pub(crate) fn exceeded(&self, kind: &str, figures: &Figures) -> Vec<String> {
-        let all = self.of(kind, "all").unwrap_or_default();
+        // Found, since not all kinds have a budget of it.
+        let all = figures.get("all").copied().unwrap_or_default();
         let over = figures.iter().filter_map(|(row, &found)| {
             let budget = self.of(kind, row)?;
             let noise = match row.as_str() {

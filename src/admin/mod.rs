@@ -418,6 +418,9 @@ fn readyz_of_node(fleet: &FleetStatus) -> Response {
         FleetStanding::Alone => {
             "degraded: the store of the fleet does not answer\n".into_response()
         }
+        FleetStanding::Joined if fleet.store.as_ref().is_some_and(|store| store.is_unopened) => {
+            "degraded: the store of the fleet begins it again and again\n".into_response()
+        }
         FleetStanding::Joined if fleet.has_namesake => {
             "ready, but another process has the name of this node (fleet.node)\n".into_response()
         }

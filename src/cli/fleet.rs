@@ -25,6 +25,7 @@ const HEAD: [&str; 7] = [
 const SHOWN_DIGITS: usize = 12;
 
 /// Behind the state of a node whose name another process has.
+const UNOPENED: &str = ", begins the fleet again and again";
 const NAMESAKE: &str = ", and another process has the same name: change fleet.node";
 
 /// Commands of `fleet`.
@@ -61,10 +62,11 @@ fn text(answer: &FleetAnswer) -> String {
     };
     let store = match &fleet.store {
         Some(store) => format!(
-            "{}, {:.1} ms, generation {}",
+            "{}, {:.1} ms, generation {}{}",
             inert(&store.address),
             store.latency_ms,
-            store.generation
+            store.generation,
+            if store.is_unopened { UNOPENED } else { "" },
         ),
         None => "none answers".to_owned(),
     };

@@ -85,8 +85,9 @@ if listed() ~= ARGV[8] then
     end
 end
 local removed = table.concat(foreign, ' ', 1, math.min(#foreign, 8))
-local answer = { text(generation), text(born + lease), text(live()), listed(), removed }
+local left = math.max(born + lease - now, 0)
+local answer = { text(generation), text(born + lease), text(live()), listed(), removed, text(left) }
 for index, name in ipairs(names) do
-    answer[5 + index] = name
+    answer[6 + index] = name
 end
 return answer

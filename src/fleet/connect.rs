@@ -2,6 +2,8 @@
 //!
 //! Does not know which of several is taken, nor what is asked of it then.
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, InfoDict, IntoConnectionInfo,
@@ -80,9 +82,20 @@ pub(super) async fn look_at(
     options: &Options,
     end: Instant,
 ) -> Result<(u64, StoreLink), StoreError> {
-    let longest = FleetRules::answer_max(options.rules.lease);
     let found = timeout_at(end, connect(client, address, options)).await;
-    found.unwrap_or(Err(StoreError::Slow(longest)))
+    let slow = StoreError::Slow(FleetRules::answer_max(options.rules.lease));
+    match found.unwrap_or(Err(slow)) {
+        Err(StoreError::Redis(error)) if error.is_timeout() => {
+            Err(StoreError::Timeout(first_answer_max(options)))
+        }
+        found => found,
+    }
+}
+
+/// Returns the longest wait for the first answers: silence is found before the whole has
+/// taken too long.
+fn first_answer_max(options: &Options) -> Duration {
+    FleetRules::answer_max(options.rules.lease) * 3 / 4
 }
 
 async fn connect(
@@ -90,7 +103,7 @@ async fn connect(
     address: StoreAddress,
     options: &Options,
 ) -> Result<(u64, StoreLink), StoreError> {
-    let limit = options.rules.timeout;
+    let limit = first_answer_max(options);
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(limit))
         .set_response_timeout(Some(limit));
@@ -128,6 +141,7 @@ async fn connect(
         run,
         eviction: policy.filter(|policy| memory != Some(0) && policy != "noeviction"),
         beat: None,
+        is_unopened: false,
     };
     Ok((generation, link))
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connect::{StoreSetupError, client, look_at};
-use super::membership::{BEATS, Beat, FleetRules, Membership};
+use super::membership::{Beat, FleetRules, Membership};
 use super::options::StoreAddress;
 use super::store::{RedisStore, StoreLink, micros};
 use super::store_error::StoreError;
@@ -44,10 +44,6 @@ pub struct FleetTask {
     troubles: HashMap<StoreAddress, String>,
     /// Stores that have answered since the start.
     answered: HashSet<StoreAddress>,
-    /// Generation of the latest answer, and how many answers in a row were of another one
-    /// than the answer before.
-    generation: u64,
-    other_generations: u32,
 }
 
 impl FleetTask {
@@ -78,8 +74,6 @@ impl FleetTask {
             eviction: None,
             troubles: HashMap::new(),
             answered: HashSet::new(),
-            generation: 0,
-            other_generations: 0,
         })
     }
 
@@ -154,36 +148,24 @@ impl FleetTask {
         let asked_at = scheduler.uptime();
         let end = began + longest * 3 / 2;
         let asked = timeout_at(end, self.ask(&mut link, asked_at)).await;
-        let answer = asked.unwrap_or(Err(StoreError::Slow(longest)));
-        match answer.and_then(|beat| self.check_generation(beat)) {
+        match asked.unwrap_or(Err(StoreError::Timeout(longest / 2))) {
             Ok(beat) => {
-                link.beat = Some(beat.clone());
-                self.troubles.clear();
+                self.membership.take(beat.clone(), asked_at);
+                link.is_unopened = self.membership.is_unopened();
+                if link.is_unopened {
+                    self.report(&link.address, StoreError::Unopened);
+                } else {
+                    self.troubles.clear();
+                }
                 self.run = Some(link.run.clone());
+                link.beat = Some(beat);
                 self.store.link.store(Some(Arc::new(link)));
-                self.membership.take(beat, asked_at);
             }
             Err(error) => {
                 self.store.link.store(None);
                 self.membership.miss(began_at);
                 self.report(&link.address, error);
             }
-        }
-    }
-
-    /// Refuses a generation if each of the latest answers was of another one: no lease is
-    /// ever given in them, so that hosts would be waited for in vain.
-    fn check_generation(&mut self, beat: Beat) -> Result<Beat, StoreError> {
-        if beat.generation == self.generation {
-            self.other_generations = 0;
-        } else {
-            self.generation = beat.generation;
-            self.other_generations += 1;
-        }
-        // Nodes that come back begin one in a lease at most.
-        match BEATS < self.other_generations {
-            true => Err(StoreError::Several),
-            false => Ok(beat),
         }
     }
 
@@ -262,7 +244,7 @@ impl FleetTask {
         let mut best: Option<(u64, StoreLink)> = None;
         for (address, look) in Vec::from_iter(looks) {
             let found = look.await.unwrap_or(Err(StoreError::Unreached));
-            if matches!(found, Ok(_) | Err(StoreError::Role(_))) {
+            if found.as_ref().map_or_else(StoreError::is_answer, |_| true) {
                 self.answered.insert(address.clone());
             }
             match found {
@@ -294,7 +276,7 @@ impl FleetTask {
 /// those of the latest answer.
 fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Beat, StoreError> {
     let broken = || StoreError::Answer(words.join(" "));
-    let [generation, opens, live, list, _, told @ ..] = words else {
+    let [generation, opens, live, list, _, left, told @ ..] = words else {
         return Err(broken());
     };
     let same = latest.filter(|latest| latest.list == *list);
@@ -307,6 +289,7 @@ fn beat_answer(words: &[String], node: &str, latest: Option<&Beat>) -> Result<Be
     Ok(Beat {
         generation: generation.parse().map_err(|_| broken())?,
         opens_us: opens.parse().map_err(|_| broken())?,
+        opens_in: Duration::from_micros(left.parse().map_err(|_| broken())?),
         live: live.parse().map_err(|_| broken())?,
         place: u32::try_from(before.count()).unwrap_or(u32::MAX),
         list: list.clone(),

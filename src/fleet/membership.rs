@@ -14,13 +14,17 @@ use std::time::Duration;
 use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare};
 
 /// Times within one lease that a node asks who is there.
-pub(super) const BEATS: u32 = 4;
+const BEATS: u32 = 4;
 
 /// Questions that are asked in vain, after its leases ended, before a node takes itself
 /// to be alone. A node that stood still has asked none in time, and some answers come
 /// too late: of 500, one in the simulation. Two of them in a row were met in 2,800
 /// simulated crawls.
 const VAIN_MIN: u32 = 3;
+
+/// Leases for which no generation has to open before a node says so. A store that is back
+/// has one open after a lease, and after another one if the last node comes back then.
+const UNOPENED_LEASES: u32 = 3;
 
 /// Conduct of a node that cannot reach the store (`fleet.on_loss`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub struct Beat {
     /// Time of the store, in microseconds, from which on leases of the generation
     /// are given.
     pub opens_us: u64,
+    /// Time that was left until then.
+    pub opens_in: Duration,
     /// Nodes that were heard of within a lease, this one included.
     pub live: u32,
     /// Nodes that come before this one in the order of names.
@@ -88,6 +94,8 @@ pub struct Membership {
     /// Latest answer of the store, and when it was asked for.
     latest: Option<Beat>,
     asked_at: Duration,
+    /// Time of the first question since the latest answer of a generation that was open.
+    unopened_since: Option<Duration>,
     /// Time of the first question that was asked in vain since the leases ended; before
     /// that, of any that was.
     unheard_at: Option<Duration>,
@@ -109,6 +117,7 @@ impl Membership {
             rules,
             latest: None,
             asked_at: Duration::ZERO,
+            unopened_since: None,
             unheard_at: None,
             missed_at: None,
             vain: 0,
@@ -119,6 +128,11 @@ impl Membership {
 
     /// Takes an answer to a question that was asked at `asked_at`.
     pub fn take(&mut self, beat: Beat, asked_at: Duration) {
+        let is_open = beat.opens_in.is_zero();
+        self.unopened_since = match is_open {
+            true => None,
+            false => self.unopened_since.or(Some(asked_at)),
+        };
         self.latest = Some(beat);
         self.asked_at = asked_at;
         self.unheard_at = None;
@@ -146,6 +160,15 @@ impl Membership {
     /// only from then on is more than one counted.
     fn is_alone(&self) -> bool {
         VAIN_MIN <= self.vain
+    }
+
+    /// Returns whether the store answers, but this node has met no generation that was open
+    /// for long: each is followed by another one before. Hosts are waited for in vain then.
+    #[must_use]
+    pub fn is_unopened(&self) -> bool {
+        let longest = self.rules.lease * UNOPENED_LEASES;
+        self.unopened_since
+            .is_some_and(|since| since.saturating_add(longest) <= self.asked_at)
     }
 
     fn leases_end_at(&self) -> Duration {
@@ -258,6 +281,7 @@ mod tests {
         let beat = Beat {
             generation: 1,
             opens_us: 0,
+            opens_in: Duration::ZERO,
             live: 2,
             place: 0,
             list: "1".to_owned(),
@@ -288,6 +312,30 @@ mod tests {
         assert!(membership.is_away());
         // As long as it asks.
         assert_eq!(membership.valid_until(), later + 2 * SECOND);
+    }
+
+    // Ours: a store that starts again and again answers, and never has a lease to give.
+    #[test]
+    fn generations_none_of_which_opens_are_noticed_after_three_leases() {
+        let mut membership = member();
+        let unopened = Beat {
+            opens_in: SECOND,
+            ..membership.latest().unwrap().clone()
+        };
+        for (at, expected) in [(11, false), (16, false), (17, true)] {
+            membership.take(unopened.clone(), at * SECOND);
+            // Answers that are missing are not of an open one.
+            membership.miss(at * SECOND + SECOND / 2);
+            assert_eq!(membership.is_unopened(), expected, "{at}");
+        }
+        let open = Beat {
+            opens_in: Duration::ZERO,
+            ..unopened.clone()
+        };
+        membership.take(open, 18 * SECOND);
+        assert!(!membership.is_unopened());
+        membership.take(unopened, 19 * SECOND);
+        assert!(!membership.is_unopened());
     }
 
     // Ours: two nodes that are counted as one would keep half of the distance.

@@ -186,6 +186,10 @@ pub struct StoreState {
     /// Number of its generation: one more after each fail-over, and after each return of
     /// a node that was alone.
     pub generation: u64,
+    /// Whether each generation was followed by another one before it gave a lease, for three
+    /// leases.
+    #[serde(default)]
+    pub is_unopened: bool,
 }
 
 /// State of a fleet, as one node knows it.

@@ -34,6 +34,8 @@ pub(super) struct StoreLink {
     pub(super) eviction: Option<String>,
     /// Answer to the latest heartbeat over this connection.
     pub(super) beat: Option<Beat>,
+    /// Whether it gives no lease, since each generation is followed by another one before.
+    pub(super) is_unopened: bool,
 }
 
 impl fmt::Debug for StoreLink {
@@ -94,6 +96,7 @@ impl RedisStore {
             address: link.address.to_string(),
             latency_ms: latency.as_secs_f64() * 1e3,
             generation: link.beat.as_ref()?.generation,
+            is_unopened: link.is_unopened,
         })
     }
 
@@ -128,7 +131,7 @@ impl RedisStore {
         {
             self.link.store(None);
         }
-        // The library has the same limit, and may be first.
+        // The library has a limit of its own, and may be first.
         answer.map_err(|error| match error.is_timeout() {
             true => StoreError::Timeout(limit),
             false => error.into(),
@@ -171,7 +174,7 @@ impl LeaseStore for RedisStore {
                 self.metrics.fleet_call_errors.inc();
                 // The heartbeat reports a store that does not answer. What it says about one
                 // host nobody else would know.
-                if error.is_refusal() {
+                if error.is_answer() {
                     tracing::warn!(
                         target: REPEATING, host = %call.host, error = error.with_advice(),
                         "the store of the fleet gave no lease"

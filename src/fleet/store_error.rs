@@ -16,12 +16,11 @@ const PROTOCOL: &str = "it does not speak as Redis does: fleet.store has its add
                         and rediss:// only if it speaks TLS";
 const SHARD: &str = "it is one of several shards of a cluster, whose redirects are not followed, or \
                      its cluster is down: name one server in fleet.store";
-const SEVERAL: &str = "its address leads to several servers, or its clock is set again and again: \
-                       name the server itself in fleet.store";
 const FULL: &str = "raise its maxmemory";
 const DISK: &str = "it cannot save to its disk, as its own log says";
 const REPLICAS: &str = "it has lost its replicas (min-replicas-to-write)";
-const SILENCE: &str = "fleet.store has its address and port, and rediss:// only if it speaks TLS";
+const SILENCE: &str = "fleet.store has its address and port, and rediss:// only if it speaks TLS; one \
+                       that is far away needs a longer fleet.lease";
 const HANG_UP: &str = "it has too many clients (maxclients), is a balancer that finds no server, or \
                        does not speak as Redis does: fleet.store has its address and port, and \
                        rediss:// only if it speaks TLS";
@@ -45,9 +44,12 @@ pub(super) enum StoreError {
     Silent(Duration),
     #[error("it took longer than {0:?}, a quarter of fleet.lease, to be connected to")]
     Slow(Duration),
-    /// A generation that is another one at each heartbeat: none ever begins.
-    #[error("what it answers to each heartbeat is of another start of the fleet: {advice}", advice = SEVERAL)]
-    Several,
+    /// Generations each of which is followed by another one before any lease is given.
+    #[error(
+        "it begins the fleet again and again: it restarts, its clock is set, or its address leads to \
+         several servers"
+    )]
+    Unopened,
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     #[error("it takes no orders: it is a {0}")]
@@ -77,9 +79,25 @@ impl StoreError {
         self.to_string()
     }
 
-    /// Returns whether the store has answered, and refused what it was asked for.
-    pub(super) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Foreign(_)) || matches!(self, Self::Redis(error) if is_refusal(error))
+    /// Returns whether the store has answered.
+    pub(super) fn is_answer(&self) -> bool {
+        match self {
+            Self::Redis(error) => is_refusal(error),
+            Self::Unreached
+            | Self::HungUp
+            | Self::Protocol(_)
+            | Self::Silent(_)
+            | Self::Slow(_)
+            | Self::Timeout(_) => false,
+            Self::Unopened
+            | Self::Role(_)
+            | Self::Sentinel
+            | Self::Shard
+            | Self::Nameless
+            | Self::Rights(_)
+            | Self::Foreign(_)
+            | Self::Answer(_) => true,
+        }
     }
 }
 
@@ -98,9 +116,14 @@ pub(super) fn is_about_rights(error: &RedisError) -> bool {
 
 /// Returns whether a key has another type than nodes give it: somebody else wrote it.
 pub(super) fn is_about_type(error: &RedisError) -> bool {
+    has_code(error, "WRONGTYPE")
+}
+
+/// Returns whether the store has refused a command, or one of several, with this code.
+fn has_code(error: &RedisError, code: &str) -> bool {
     let answers = error.clone().into_server_errors();
     let mut errors = answers.iter().flat_map(|errors| errors.iter());
-    errors.any(|(_, error)| error.code() == "WRONGTYPE")
+    errors.any(|(_, error)| error.code() == code)
 }
 
 /// Returns whether the store has answered, and refused what it was asked for.
@@ -134,11 +157,10 @@ fn advice(error: &RedisError) -> Option<&'static str> {
 fn by_text(error: &RedisError) -> Option<&'static str> {
     let text = error.to_string();
     let has = |part: &str| text.contains(part);
-    match error.code() {
-        Some("OOM") => return Some(FULL),
-        Some("MISCONF") => return Some(DISK),
-        Some("NOREPLICAS") => return Some(REPLICAS),
-        _ => {}
+    let codes = [("OOM", FULL), ("MISCONF", DISK), ("NOREPLICAS", REPLICAS)];
+    let refused = codes.into_iter().find(|(code, _)| has_code(error, code));
+    if let Some((_, advice)) = refused {
+        return Some(advice);
     }
     if error.code() == Some("NOAUTH") || has("NOAUTH") || has("WRONGPASS") {
         return Some(CREDENTIALS);

@@ -62,6 +62,13 @@ fn markup(fleet: &FleetStatus) -> Markup {
                 b { "The store does not answer. " } "Nothing is sent until it does."
             },
         }
+        @if fleet.store.as_ref().is_some_and(|store| store.is_unopened) {
+            p class="error" {
+                b { "The store begins the fleet again and again. " }
+                "It restarts, its clock is set, or its address leads to several servers. \
+                 Hosts are waited for until that ends."
+            }
+        }
         @if !missing_names.is_empty() {
             p class="error" {
                 b { "Not heard of: " } (foreign(&missing_names.join(", "))) ". "

@@ -335,7 +335,8 @@ impl Life {
                 heard_before: membership.heard_before(asked_at),
                 known: known.clone(),
             };
-            if let Ok((run, beat)) = self.link.beat(question).await {
+            if let Ok((run, mut beat)) = self.link.beat(question).await {
+                beat.opens_in = self.link.clock.takes(beat.opens_in);
                 known = Some((run, beat.clone()));
                 *self.link.beat.lock().unwrap() = known.clone();
                 membership.take(beat, asked_at);

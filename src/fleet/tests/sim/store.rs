@@ -198,6 +198,10 @@ impl Store {
         Beat {
             generation: memory.generation,
             opens_us: u64::try_from(memory.born + micros(LEASE)).unwrap(),
+            opens_in: age(
+                memory.born + micros(LEASE),
+                now.min(memory.born + micros(LEASE)),
+            ),
             live: live.count() as u32,
             place: nodes.keys().filter(|other| **other < node).count() as u32,
             list: String::new(),

@@ -24,11 +24,12 @@ const GATHER_TIME: Duration = Duration::from_millis(20);
 
 /// Time for which entries are gathered that somebody waits for, in durations of the
 /// last commit.
-const AWAITED_GATHER_COMMITS: u32 = 5;
+const AWAITED_GATHER_COMMITS: u32 = 10;
 
 /// Longest time for which entries are gathered that somebody waits for. Clients on a
-/// fast network come back within it, so on a slow disk a longer one would be in vain.
-const AWAITED_GATHER_MAX: Duration = Duration::from_millis(3);
+/// fast network come back within it, also from a body of a megabyte, so on a slow disk a
+/// longer one would be in vain.
+const AWAITED_GATHER_MAX: Duration = Duration::from_millis(6);
 
 /// Exchanges that are elsewhere, for each one that waits for the record or was just
 /// answered, up to which those are waited for. On a busy processor it is some that are
@@ -200,9 +201,9 @@ mod tests {
         gathering.add_awaited();
         assert_eq!(gathering.time_left(1, start), None);
         gathering.note_commit(commit_of(2, us(500)), 3, start);
-        assert_eq!(gathering.time_left(1, start), Some(us(2_500)));
+        assert_eq!(gathering.time_left(1, start), Some(us(5_000)));
         gathering.add_awaited();
-        assert_eq!(gathering.time_left(2, start), Some(us(2_500)));
+        assert_eq!(gathering.time_left(2, start), Some(us(5_000)));
         gathering.add_awaited();
         assert_eq!(gathering.time_left(3, start), None);
 

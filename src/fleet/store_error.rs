@@ -46,8 +46,8 @@ pub(super) enum StoreError {
     Slow(Duration),
     /// Generations each of which is followed by another one before any lease is given.
     #[error(
-        "it begins the fleet again and again: it restarts, its clock is set, or its address leads to \
-         several servers"
+        "it begins the fleet again and again: it restarts, its clock is set, its address leads to \
+         several servers, or it hears a node that does not hear its answers"
     )]
     Unopened,
     #[error("no answer within {0:?}")]

@@ -65,8 +65,8 @@ fn markup(fleet: &FleetStatus) -> Markup {
         @if fleet.store.as_ref().is_some_and(|store| store.is_unopened) {
             p class="error" {
                 b { "The store begins the fleet again and again. " }
-                "It restarts, its clock is set, or its address leads to several servers. \
-                 Hosts are waited for until that ends."
+                "It restarts, its clock is set, its address leads to several servers, or it hears \
+                 a node that does not hear its answers. Hosts are waited for until that ends."
             }
         }
         @if !missing_names.is_empty() {

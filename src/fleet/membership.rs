@@ -150,6 +150,10 @@ impl Membership {
         }
         self.vain += 1;
         self.missed_at = Some(asked_at);
+        if self.is_alone() {
+            // One that is back then is given the time for it.
+            self.unopened_since = None;
+        }
     }
 
     fn has_asked_in_vain(&self) -> bool {
@@ -334,7 +338,11 @@ mod tests {
         };
         membership.take(open, 18 * SECOND);
         assert!(!membership.is_unopened());
-        membership.take(unopened, 19 * SECOND);
+        membership.take(unopened.clone(), 19 * SECOND);
+        assert!(!membership.is_unopened());
+        // Lost for long.
+        (21..24).for_each(|at| membership.miss(at * SECOND));
+        membership.take(unopened, 60 * SECOND);
         assert!(!membership.is_unopened());
     }
 

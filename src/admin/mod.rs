@@ -418,7 +418,7 @@ fn readyz_of_node(fleet: &FleetStatus) -> Response {
         FleetStanding::Alone => {
             "degraded: the store of the fleet does not answer\n".into_response()
         }
-        FleetStanding::Joined if fleet.store.as_ref().is_some_and(|store| store.is_unopened) => {
+        FleetStanding::Joined if fleet.is_unopened() => {
             "degraded: the store of the fleet begins it again and again\n".into_response()
         }
         FleetStanding::Joined if fleet.has_namesake => {

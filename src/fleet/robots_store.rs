@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::membership::FleetRules;
 use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
 use super::store::RedisStore;
-use super::store_error::{StoreError, is_about_type, is_refusal, with_advice};
+use super::store_error::{StoreError, is_about_type, with_advice};
 use crate::clock::{self, passed};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::ResultLabel;
@@ -93,9 +93,8 @@ impl ExchangeError {
     /// no.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Store(StoreError::Unreached | StoreError::Timeout(_)) => true,
-            Self::Store(StoreError::Redis(error)) => !is_refusal(error),
-            Self::Store(_) | Self::Unverified => false,
+            Self::Store(error) => !error.is_answer(),
+            Self::Unverified => false,
         }
     }
 }

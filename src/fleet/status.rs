@@ -222,6 +222,13 @@ pub struct FleetAnswer {
 }
 
 impl FleetStatus {
+    /// Returns whether the store answers, and begins the fleet again and again
+    /// ([`StoreState::is_unopened`]).
+    #[must_use]
+    pub fn is_unopened(&self) -> bool {
+        self.store.as_ref().is_some_and(|store| store.is_unopened)
+    }
+
     /// Returns where live nodes have another configuration than the one that was asked.
     #[must_use]
     pub fn difference(&self) -> ConfigurationDifference {

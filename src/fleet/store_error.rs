@@ -127,7 +127,7 @@ fn has_code(error: &RedisError, code: &str) -> bool {
 }
 
 /// Returns whether the store has answered, and refused what it was asked for.
-pub(super) fn is_refusal(error: &RedisError) -> bool {
+fn is_refusal(error: &RedisError) -> bool {
     error.clone().into_server_errors().is_some()
 }
 

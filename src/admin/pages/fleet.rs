@@ -62,7 +62,7 @@ fn markup(fleet: &FleetStatus) -> Markup {
                 b { "The store does not answer. " } "Nothing is sent until it does."
             },
         }
-        @if fleet.store.as_ref().is_some_and(|store| store.is_unopened) {
+        @if fleet.is_unopened() {
             p class="error" {
                 b { "The store begins the fleet again and again. " }
                 "It restarts, its clock is set, its address leads to several servers, or it hears \

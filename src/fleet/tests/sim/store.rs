@@ -195,13 +195,11 @@ impl Store {
             memory.names = nodes.keys().map(|node| format!("{node:03}")).collect();
         }
         let live = nodes.values().filter(|at| now - micros(LEASE) < **at);
+        let opens = memory.born + micros(LEASE);
         Beat {
             generation: memory.generation,
-            opens_us: u64::try_from(memory.born + micros(LEASE)).unwrap(),
-            opens_in: age(
-                memory.born + micros(LEASE),
-                now.min(memory.born + micros(LEASE)),
-            ),
+            opens_us: u64::try_from(opens).unwrap(),
+            opens_in: age(opens, now),
             live: live.count() as u32,
             place: nodes.keys().filter(|other| **other < node).count() as u32,
             list: String::new(),

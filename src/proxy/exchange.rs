@@ -160,7 +160,8 @@ impl Proxy {
         // From here on the host may have seen the request, so its turn is used
         // up even if no response comes.
         turns.mark_sent();
-        let (head, upload) = (&request.outgoing, turns.watch_upload(request.upload));
+        let upload = turns.watch_upload(request.upload);
+        let head = &mut request.outgoing;
         let mut counted = turns.counting(&mut completion.sent);
         // Awaited where it is made: a future in a variable is moved once more.
         let response = self

@@ -167,7 +167,7 @@ impl Upstream {
     pub async fn forward<B>(
         &self,
         permit: Permit,
-        head: &OutgoingHead,
+        head: &mut OutgoingHead,
         body: B,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError>
@@ -195,7 +195,7 @@ impl Upstream {
     ) -> Result<Response<ResponseBody>, UpstreamError> {
         let message = RequestMessage {
             target: permit.target(),
-            head: &robots_head(asker, known),
+            head: &mut robots_head(asker, known),
             purpose: Purpose::Rules,
         };
         let response = self.counted(message, Upload::default(), turns).await?;
@@ -209,11 +209,11 @@ impl Upstream {
 
     async fn counted(
         &self,
-        message: RequestMessage<'_>,
+        mut message: RequestMessage<'_>,
         body: Upload,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        let sent = self.send(&message, body, turns).await;
+        let sent = self.send(&mut message, body, turns).await;
         let result = match &sent {
             Ok(response) => class(response.status().as_u16()),
             Err(error) => error.as_str(),
@@ -226,7 +226,7 @@ impl Upstream {
     /// a new one if that does no harm, and its host may be asked again.
     async fn send(
         &self,
-        message: &RequestMessage<'_>,
+        message: &mut RequestMessage<'_>,
         body: Upload,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
@@ -340,7 +340,7 @@ impl Upstream {
     async fn exchange(
         &self,
         mut connection: Connection,
-        message: &RequestMessage<'_>,
+        message: &mut RequestMessage<'_>,
         body: Upload,
     ) -> Result<Response<ResponseBody>, FailedExchange> {
         let upload = body.progress();

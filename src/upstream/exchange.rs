@@ -28,7 +28,7 @@ use politesse_robots::origin::Target;
 /// Head of a request, and the URL that it goes to.
 pub(super) struct RequestMessage<'a> {
     pub(super) target: &'a Target,
-    pub(super) head: &'a OutgoingHead,
+    pub(super) head: &'a mut OutgoingHead,
     pub(super) purpose: Purpose,
 }
 
@@ -83,7 +83,7 @@ impl Exchange<'_> {
     /// `body` must be read before, since hyper owns it then.
     pub(super) async fn run(
         self,
-        message: &RequestMessage<'_>,
+        message: &mut RequestMessage<'_>,
         body: Upload,
     ) -> Result<Response<Incoming>, FailedExchange> {
         let reader = self.connection.reader;
@@ -115,7 +115,7 @@ impl Exchange<'_> {
 
     async fn send(
         self,
-        message: &RequestMessage<'_>,
+        message: &mut RequestMessage<'_>,
         body: Upload,
     ) -> Result<Response<Incoming>, FailedExchange> {
         let upload = body.progress();

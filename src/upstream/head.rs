@@ -4,6 +4,8 @@
 //! target, whatever the request said. Framing fields are never copied: hyper
 //! writes them anew. Does not know connections.
 
+use std::mem;
+
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{
@@ -57,9 +59,12 @@ pub struct OutgoingHead {
 }
 
 /// Writes `head` for `target` as an HTTP/1.1 request.
+///
+/// Sends the fields of `head` themselves and leaves it a copy: hyper reads the response
+/// into the map that it has sent, and a copy has no room in which to add a field.
 pub(super) fn http1_request(
     target: &Target,
-    head: &OutgoingHead,
+    head: &mut OutgoingHead,
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
     let written = written(target, head);
@@ -68,7 +73,7 @@ pub(super) fn http1_request(
         Some(path) => Uri::from(path.clone()),
         None => written.parse().map_err(|_| UpstreamError::Target)?,
     };
-    let mut fields = unframed(&head.headers);
+    let mut fields = unframed(&mut head.headers);
     let host = fields.get(HOST).map(HeaderValue::as_bytes);
     if !host.is_some_and(|host| target.origin.is_authority(host)) {
         let authority = HeaderValue::try_from(target.origin.authority());
@@ -148,10 +153,11 @@ fn request(head: &OutgoingHead, uri: Uri, body: Upload) -> Request<Upload> {
     request
 }
 
-/// Copies fields without those that frame the message.
-fn unframed(fields: &HeaderMap) -> HeaderMap {
+/// Returns fields without those that frame the message, and leaves all in place.
+fn unframed(fields: &mut HeaderMap) -> HeaderMap {
     if !fields.keys().any(is_framing) {
-        return fields.clone();
+        let copy = fields.clone();
+        return mem::replace(fields, copy);
     }
     // A new map in the order of the old one. To remove fields from that would
     // not keep the order: `HeaderMap::remove` moves the last one into the gap.

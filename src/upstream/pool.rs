@@ -5,11 +5,12 @@
 //! from the first exchange on. Does not know whether a connection still works;
 //! using it shows that.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use hashlink::LinkedHashMap;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -36,12 +37,12 @@ pub(super) struct Pool {
     free: Mutex<IdleConnections>,
 }
 
-/// Idle connections by number. Numbers grow with time, so the first one is the
-/// next to close.
+/// Idle connections by number, in the order in which they were put in: the first one is
+/// the next to close.
 #[derive(Debug, Default)]
 struct IdleConnections {
     next: u64,
-    connections: BTreeMap<u64, IdleConnection>,
+    connections: LinkedHashMap<u64, IdleConnection>,
     /// Numbers of the idle connections to each origin, the oldest first. An
     /// origin whose connections are in use keeps its empty list, which they come
     /// back to.
@@ -103,7 +104,7 @@ impl Pool {
         let idle_timeout = self.limits.idle_timeout;
         let mut free = self.free();
         free.close_expired(idle_timeout);
-        let next = free.connections.first_key_value();
+        let next = free.connections.front();
         let left = next.map(|(_, idle)| idle_timeout.saturating_sub(idle.since.age()));
         free.has_closer = left.is_some();
         left
@@ -134,7 +135,7 @@ impl IdleConnections {
     /// Adds a connection; the oldest are closed where there are too many.
     fn add(&mut self, origin: Origin, connection: Connection, limits: PoolLimits) {
         if limits.total.get() <= self.connections.len()
-            && let Some((&oldest, _)) = self.connections.first_key_value()
+            && let Some((&oldest, _)) = self.connections.front()
         {
             self.remove(oldest);
         }
@@ -183,7 +184,7 @@ impl IdleConnections {
     }
 
     fn close_expired(&mut self, idle_timeout: Duration) {
-        while let Some((&oldest, idle)) = self.connections.first_key_value()
+        while let Some((&oldest, idle)) = self.connections.front()
             && idle_timeout <= idle.since.age()
         {
             self.remove(oldest);

@@ -58,7 +58,7 @@ async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
     upstream
         .forward(
             permit("http://h.test:8080/a%2fb?"),
-            &head,
+            &mut head,
             body,
             &mut Paced::freely(),
         )
@@ -84,7 +84,7 @@ async fn an_upload_is_framed_anew() {
         let sent = upstream
             .forward(
                 permit("http://h.test/"),
-                &head(method),
+                &mut head(method),
                 body,
                 &mut Paced::freely(),
             )
@@ -207,11 +207,11 @@ async fn a_broken_upload_is_the_crawlers_fault() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let upstream = setup(&origin).upstream;
     let upload = Parts(vec![Err(io::Error::other("hung up"))]);
-    let head = outgoing(Method::POST, &[]);
+    let mut head = outgoing(Method::POST, &[]);
     let sent = upstream
         .forward(
             permit("http://h.test/"),
-            &head,
+            &mut head,
             upload,
             &mut Paced::freely(),
         )

@@ -253,11 +253,11 @@ impl HostTurns for Paced {
 
 impl Setup {
     pub(super) async fn get(&self, url: &str) -> Result<Response<ResponseBody>, UpstreamError> {
-        let head = outgoing(Method::GET, &[]);
+        let mut head = outgoing(Method::GET, &[]);
         self.upstream
             .forward(
                 permit(url),
-                &head,
+                &mut head,
                 Empty::<Bytes>::new(),
                 &mut Paced::freely(),
             )

@@ -54,10 +54,10 @@ async fn an_origin_that_closes_idle_connections_is_asked_again() {
 
 /// Asks for the URL at a host of this pace; whether an answer came.
 async fn at_pace(setup: &Setup, mut starts: Paced) -> bool {
-    let (head, body_sent) = (outgoing(Method::GET, &[]), Empty::<Bytes>::new());
+    let (mut head, body_sent) = (outgoing(Method::GET, &[]), Empty::<Bytes>::new());
     let sent = setup
         .upstream
-        .forward(permit(URL), &head, body_sent, &mut starts);
+        .forward(permit(URL), &mut head, body_sent, &mut starts);
     match sent.await {
         Ok(response) => body(response).await.is_ok(),
         Err(_) => false,
@@ -148,7 +148,7 @@ async fn what_may_have_had_an_effect_is_not_sent_again() {
         setup.page(URL).await;
         let sent = setup
             .upstream
-            .forward(permit(URL), &head(method), upload, &mut Paced::freely())
+            .forward(permit(URL), &mut head(method), upload, &mut Paced::freely())
             .await;
         assert!(matches!(sent.unwrap_err(), UpstreamError::Incomplete(_)));
         assert_eq!(origin.requests().len(), 2);

@@ -139,12 +139,12 @@ async fn http2_is_used_where_agreed_on_without_connection_fields() {
         ("keep-alive", "1"),
         ("upgrade", "h2c"),
     ];
-    let head = outgoing(Method::GET, &fields);
+    let mut head = outgoing(Method::GET, &fields);
     let upstream = trusting(&ca, address).upstream;
     let sent = upstream
         .forward(
             permit("https://h.test:8443/a?b"),
-            &head,
+            &mut head,
             Empty::<Bytes>::new(),
             &mut Paced::freely(),
         )

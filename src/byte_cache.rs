@@ -3,15 +3,17 @@
 //!
 //! Does not know what the values are, and takes no lock.
 
-use std::hash::{Hash, RandomState};
+use std::hash::{BuildHasher as _, Hash, RandomState};
 
-use hashlink::LruCache;
+use hashlink::LinkedHashMap;
+use hashlink::linked_hash_map::RawEntryMut;
 
 /// Values by key, and the bytes that they count for.
 #[derive(Debug)]
 pub struct ByteCache<K, V> {
-    // Hashed by random keys: clients choose what is looked up.
-    by_key: LruCache<K, WeighedValue<V>, RandomState>,
+    // Hashed by random keys: clients choose what is looked up. The least recently used is
+    // at the front.
+    by_key: LinkedHashMap<K, WeighedValue<V>, RandomState>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -28,7 +30,7 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self {
-            by_key: LruCache::with_hasher(usize::MAX, RandomState::new()),
+            by_key: LinkedHashMap::with_hasher(RandomState::new()),
             bytes: 0,
             bytes_max,
         }
@@ -36,7 +38,7 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
 
     /// Returns the value under `key`, which counts as used.
     pub fn get(&mut self, key: &K) -> Option<&V> {
-        self.by_key.get(key).map(|found| &found.value)
+        self.by_key.to_back(key).map(|found| &found.value)
     }
 
     /// Inserts a value that counts for so many bytes. Returns those that are held no
@@ -44,10 +46,23 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
     /// may be the new one. To free them may take a while.
     pub fn insert(&mut self, key: K, value: V, bytes: usize) -> Vec<V> {
         self.bytes += bytes;
-        let replaced = self.by_key.insert(key, WeighedValue { value, bytes });
+        let value = WeighedValue { value, bytes };
+        // Once, whether the key is there or not: `insert` of the map hashes a new one twice.
+        let hash = self.by_key.hasher().hash_one(&key);
+        let entry = self.by_key.raw_entry_mut();
+        let replaced = match entry.from_key_hashed_nocheck(hash, &key) {
+            RawEntryMut::Occupied(mut known) => {
+                known.to_back();
+                Some(known.replace_value(value))
+            }
+            RawEntryMut::Vacant(place) => {
+                place.insert_hashed_nocheck(hash, key, value);
+                None
+            }
+        };
         let mut removed = Vec::from_iter(replaced.map(|replaced| self.uncounted(replaced)));
         while self.bytes_max < self.bytes
-            && let Some((_, oldest)) = self.by_key.remove_lru()
+            && let Some((_, oldest)) = self.by_key.pop_front()
         {
             removed.push(self.uncounted(oldest));
         }
@@ -83,9 +98,10 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
         self.bytes
     }
 
-    /// Returns all values.
+    /// Returns all keys with their values.
     #[cfg(test)]
-    pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.by_key.iter().map(|(_, found)| &found.value)
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let entries = self.by_key.iter();
+        entries.map(|(key, found)| (key, &found.value))
     }
 }

@@ -178,7 +178,7 @@ impl Annotator {
             method: &request.head.method,
             status: parts.status,
             fields: &parts.headers,
-            known: known.as_deref(),
+            known: known.as_ref(),
         };
         let mut page = PageReader::new(reading, response);
         for value in parts.headers.get_all(self.field()) {
@@ -191,14 +191,11 @@ impl Annotator {
             (HeldBody::default(), rest)
         };
         let annotation = page.annotation();
-        self.cache.keep(
-            &conditional,
-            parts.status,
-            &parts.headers,
-            annotation.known(),
-        );
         self.count(&annotation);
         let (field, summary) = self.written(request, &annotation);
+        let known = annotation.into_known();
+        self.cache
+            .keep(&conditional, parts.status, &parts.headers, known);
         AnnotatedResponse {
             field,
             summary,

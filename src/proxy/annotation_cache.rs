@@ -8,7 +8,7 @@
 //!
 //! Does not know how an annotation is found or written.
 
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::header::{
@@ -35,13 +35,37 @@ const ENTRY_BYTES: usize = 1024;
 /// first.
 #[derive(Debug)]
 pub struct AnnotationCache {
-    /// Annotations by the hash of their request. Two requests of one hash, should they
-    /// ever meet, take each other's place.
-    pages: Mutex<ByteCache<u64, CachedAnnotation>>,
+    pages: Mutex<ByteCache<PageKey, CachedAnnotation>>,
     bytes_max: usize,
-    /// Its keys are random: nobody can look for two pages of one hash.
-    hasher: RandomState,
     gauge: Gauge,
+}
+
+/// Page and crawler that an annotation is for: the URL, and the names of the crawler in
+/// any case.
+#[derive(Debug)]
+struct PageKey(Arc<Inquiry>);
+
+impl PageKey {
+    /// Returns the names by which the page may address the crawler.
+    fn names(&self) -> impl Iterator<Item = &ProductToken> {
+        let crawler = &self.0.crawler;
+        crawler.candidates().iter().chain(crawler.unlisted())
+    }
+}
+
+impl PartialEq for PageKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.target == other.0.target && self.names().eq(other.names())
+    }
+}
+
+impl Eq for PageKey {}
+
+impl Hash for PageKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.target.hash(state);
+        self.names().for_each(|name| name.hash(state));
+    }
 }
 
 /// Properties of a request that a 304 in response to it depends on.
@@ -56,10 +80,9 @@ pub struct ConditionalRequest<'a> {
 /// Annotation of one representation, and how to recognise that.
 #[derive(Debug, Clone)]
 struct CachedAnnotation {
-    inquiry: Arc<Inquiry>,
     validators: PageValidators,
     selection: VaryKey,
-    known: Arc<SavedDirectives>,
+    known: SavedDirectives,
 }
 
 /// Validators of a representation (RFC 9110, section 8.8).
@@ -94,12 +117,6 @@ struct VaryKey {
 /// depend on them, and few origins name them.
 const PERSONAL: [HeaderName; 2] = [COOKIE, AUTHORIZATION];
 
-/// Returns the names by which a page may address the crawler.
-fn names_in(inquiry: &Inquiry) -> impl Iterator<Item = &ProductToken> {
-    let crawler = &inquiry.crawler;
-    crawler.candidates().iter().chain(crawler.unlisted())
-}
-
 impl AnnotationCache {
     /// Creates a cache of about `bytes_max` at most; 0 keeps nothing. `gauge`
     /// shows its size.
@@ -107,21 +124,12 @@ impl AnnotationCache {
         Self {
             pages: Mutex::new(ByteCache::new(bytes_max)),
             bytes_max,
-            hasher: RandomState::new(),
             gauge,
         }
     }
 
-    fn pages(&self) -> MutexGuard<'_, ByteCache<u64, CachedAnnotation>> {
+    fn pages(&self) -> MutexGuard<'_, ByteCache<PageKey, CachedAnnotation>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hashes the URL and the names of the crawler, in any case.
-    fn key(&self, inquiry: &Inquiry) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        inquiry.target.hash(&mut hasher);
-        names_in(inquiry).for_each(|name| name.hash(&mut hasher));
-        hasher.finish()
     }
 
     /// Returns what is known of the representation that a 304 with these
@@ -130,14 +138,9 @@ impl AnnotationCache {
         &self,
         request: &ConditionalRequest<'_>,
         fields: &HeaderMap,
-    ) -> Option<Arc<SavedDirectives>> {
-        let key = self.key(request.inquiry);
+    ) -> Option<SavedDirectives> {
+        let key = PageKey(Arc::clone(request.inquiry));
         let entry = self.pages().get(&key)?.clone();
-        // Others may have the same hash, and directives of another page must not be
-        // stated.
-        if !entry.is_of(request.inquiry) {
-            return None;
-        }
         let named = PageValidators::of_response(fields);
         let asked = PageValidators::of_request(request.fields);
         let is_same = match entry.validators.meant_by(&named, &asked)? {
@@ -155,7 +158,7 @@ impl AnnotationCache {
         request: &ConditionalRequest<'_>,
         status: StatusCode,
         fields: &HeaderMap,
-        known: &SavedDirectives,
+        known: SavedDirectives,
     ) {
         // A HEAD shows no page, and a 206 only a part of one.
         if request.inquiry.method != Method::GET.as_str() || status != StatusCode::OK {
@@ -168,14 +171,13 @@ impl AnnotationCache {
         if !is_kept && self.pages().is_empty() {
             return;
         }
-        let key = self.key(request.inquiry);
+        let key = PageKey(Arc::clone(request.inquiry));
         let entry = CachedAnnotation {
-            inquiry: Arc::clone(request.inquiry),
             validators,
             selection: VaryKey::of(fields, request.fields),
-            known: Arc::new(known.clone()),
+            known,
         };
-        let bytes = entry.bytes();
+        let bytes = entry.bytes(request.inquiry);
         let mut pages = self.pages();
         // One that is larger than all may be would drive out the others first.
         if is_kept && bytes <= self.bytes_max {
@@ -189,17 +191,11 @@ impl AnnotationCache {
 }
 
 impl CachedAnnotation {
-    /// Reports whether an inquiry is for the same page, by a crawler of the same
-    /// names.
-    fn is_of(&self, inquiry: &Inquiry) -> bool {
-        self.inquiry.target == inquiry.target && names_in(&self.inquiry).eq(names_in(inquiry))
-    }
-
-    /// Returns about how many bytes of memory it takes.
-    fn bytes(&self) -> usize {
+    /// Returns about how many bytes of memory it takes, with its key.
+    fn bytes(&self, key: &Inquiry) -> usize {
         let Inquiry {
             target, crawler, ..
-        } = &*self.inquiry;
+        } = key;
         let validators = [&self.validators.etag, &self.validators.last_modified];
         let validator_bytes = validators.into_iter().flatten().map(|value| value.len());
         ENTRY_BYTES
@@ -318,6 +314,8 @@ fn opaque(tag: &[u8]) -> Box<[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher as _, RandomState};
+
     use super::*;
     use politesse_directives::{AnnotationContext, DirectiveCollector, DirectiveLimits};
     use politesse_robots::crawler::Crawler;
@@ -339,7 +337,8 @@ mod tests {
         })
     }
 
-    fn cached(inquiry: &Arc<Inquiry>) -> CachedAnnotation {
+    /// What a page without directives says.
+    fn nothing() -> SavedDirectives {
         let reading = AnnotationContext {
             tokens: &[],
             now: jiff::Timestamp::UNIX_EPOCH,
@@ -347,12 +346,7 @@ mod tests {
             limits: DirectiveLimits::default(),
         };
         let annotation = DirectiveCollector::new(reading).annotation();
-        CachedAnnotation {
-            inquiry: Arc::clone(inquiry),
-            validators: PageValidators::default(),
-            selection: VaryKey::of(&HeaderMap::new(), &HeaderMap::new()),
-            known: Arc::new(annotation.known().clone()),
-        }
+        annotation.into_known()
     }
 
     const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
@@ -401,19 +395,18 @@ mod tests {
 
     #[test]
     fn another_crawler_and_another_url_ask_for_another_page() {
-        let pages = AnnotationCache::new(0, Gauge::default());
-        let first = inquiry("http://h/a", "Foo");
+        let hasher = RandomState::new();
+        let first = PageKey(inquiry("http://h/a", "Foo"));
         for (url, agent, is_same) in [
             ("http://h/a", "foo", true),
             ("http://h/a", "Bar", false),
             ("http://h/a", "", false),
             ("http://h/b", "Foo", false),
         ] {
-            let other = inquiry(url, agent);
-            // Whatever their hashes are.
-            assert_eq!(cached(&first).is_of(&other), is_same, "{url} {agent}");
+            let other = PageKey(inquiry(url, agent));
+            assert_eq!(first == other, is_same, "{url} {agent}");
             assert_eq!(
-                pages.key(&first) == pages.key(&other),
+                hasher.hash_one(&first) == hasher.hash_one(&other),
                 is_same,
                 "{url} {agent}"
             );
@@ -441,16 +434,16 @@ mod tests {
             let fields = map(&[("etag", "\"a\""), ("link", &link)]);
             let mut collector = DirectiveCollector::new(reading);
             collector.add_fields(&fields);
-            let annotation = collector.annotation();
-            assert!(1500 < annotation.known().bytes());
+            let known = collector.annotation().into_known();
+            assert!(1500 < known.bytes());
             let asked = ConditionalRequest {
                 inquiry: &inquiry(&url, ""),
                 fields: &HeaderMap::new(),
             };
-            pages.keep(&asked, StatusCode::OK, &fields, annotation.known());
+            pages.keep(&asked, StatusCode::OK, &fields, known);
         }
         let kept = pages.pages();
-        let bytes = kept.values().map(CachedAnnotation::bytes);
+        let bytes = kept.iter().map(|(key, entry)| entry.bytes(&key.0));
         assert_eq!(bytes.sum::<usize>(), kept.bytes());
         assert!(kept.bytes() <= 64 * 1024);
         assert!(2 < kept.len());
@@ -465,11 +458,10 @@ mod tests {
             inquiry: &inquiry("http://h/", ""),
             fields: &HeaderMap::new(),
         };
-        let known = cached(asked.inquiry).known;
         let tagged = map(&[("etag", "\"a\"")]);
-        pages.keep(&asked, StatusCode::OK, &tagged, &known);
+        pages.keep(&asked, StatusCode::OK, &tagged, nothing());
         assert!(pages.recall(&asked, &tagged).is_some());
-        pages.keep(&asked, StatusCode::OK, &HeaderMap::new(), &known);
+        pages.keep(&asked, StatusCode::OK, &HeaderMap::new(), nothing());
         assert!(pages.recall(&asked, &tagged).is_none());
     }
 

@@ -5,7 +5,7 @@
 //! is not known. Does not know how it is written (`annotation_field`).
 
 use jiff::Timestamp;
-use sfv::{TokenRef, token_ref};
+use sfv::{Key, TokenRef, token_ref};
 
 use super::directive_set::{Directive, DirectiveSet};
 use super::preferences::{Preference, Preferences};
@@ -14,8 +14,9 @@ use super::quotations::Quotations;
 /// Directives in force for one crawler, and how complete they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
-    /// Tokens of the crawler; none if it is not identified.
-    pub(super) tokens: Vec<String>,
+    /// Tokens of the crawler as keys, each absent that can be none; no tokens if the
+    /// crawler is not identified.
+    pub(super) tokens: Vec<Option<Key>>,
     pub(super) known: SavedDirectives,
     /// Statements about uses of the content, each once.
     pub(super) preferences: Vec<Preference>,
@@ -148,8 +149,8 @@ impl Annotation {
     }
 
     /// Returns the part that can be repeated for a 304.
-    pub fn known(&self) -> &SavedDirectives {
-        &self.known
+    pub fn into_known(self) -> SavedDirectives {
+        self.known
     }
 }
 

@@ -5,8 +5,8 @@
 //! not know how directives are found.
 
 use sfv::{
-    Date, DictSerializer, InnerListSerializer, Integer, Key, KeyRef, RefBareItem, StringRef,
-    TokenRef, key_ref,
+    Date, DictSerializer, InnerListSerializer, Integer, KeyRef, RefBareItem, StringRef, TokenRef,
+    key_ref,
 };
 
 use super::annotation::{Annotation, AnnotationState, PartialReason};
@@ -167,17 +167,16 @@ impl FieldWriter<'_> {
     }
 
     /// Returns the tokens that can be keys, each once.
-    fn keys(&self) -> Vec<Key> {
+    fn keys(&self) -> Vec<&KeyRef> {
         let tokens = &self.annotation.tokens;
         let count = match self.format.keys {
             TokenKeys::First => 1,
             TokenKeys::All => tokens.len(),
         };
-        let mut keys: Vec<Key> = Vec::with_capacity(count);
-        for token in tokens.iter().take(count) {
-            match Key::from_string(token.to_ascii_lowercase()) {
-                Ok(key) if !keys.contains(&key) => keys.push(key),
-                _ => {}
+        let mut keys: Vec<&KeyRef> = Vec::with_capacity(count);
+        for key in tokens.iter().take(count).flatten() {
+            if !keys.contains(&key.as_ref()) {
+                keys.push(key);
             }
         }
         if self.omits_rest() {

@@ -7,6 +7,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
+use sfv::Key;
 
 use super::annotation::{
     Annotation, AnnotationState, CrawlerDirectives, PartialReason, SavedDirectives,
@@ -179,6 +180,7 @@ impl<'a> DirectiveCollector<'a> {
     /// Returns the annotation.
     pub fn annotation(self) -> Annotation {
         let AnnotationContext { tokens, now, .. } = self.context;
+        let key = |token: &&str| Key::from_string(token.to_ascii_lowercase()).ok();
         let mut directives = self.directives;
         // The preferences of robots.txt are those of the copy in force now,
         // whatever a 304 confirms: they are not saved with the others.
@@ -189,7 +191,7 @@ impl<'a> DirectiveCollector<'a> {
         directives.own.add_expiry(now);
         directives.general.add_expiry(now);
         Annotation {
-            tokens: tokens.iter().map(ToString::to_string).collect(),
+            tokens: tokens.iter().map(key).collect(),
             preferences: preferences.settle(),
             known: SavedDirectives {
                 directives,

@@ -98,10 +98,12 @@ fn essence(member: &str) -> &str {
 
 /// Reports whether a text has the form of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
-    let is_token =
-        |text: &str| !text.is_empty() && text.bytes().all(|byte| TOKEN_BYTES[usize::from(byte)]);
-    let parts = essence.split_once('/');
-    parts.is_some_and(|(main, sub)| is_token(main) && is_token(sub))
+    let bytes = essence.as_bytes();
+    let is_token = |byte: &&u8| TOKEN_BYTES[usize::from(**byte)];
+    let main = bytes.iter().take_while(is_token).count();
+    let sub = bytes.get(main + 1..).unwrap_or_default();
+    let is_sub = !sub.is_empty() && sub.iter().all(|byte| is_token(&byte));
+    0 < main && bytes.get(main) == Some(&b'/') && is_sub
 }
 
 /// Bytes that may be part of a token (RFC 9110, section 5.6.2). A table, since every

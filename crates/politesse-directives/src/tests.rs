@@ -43,7 +43,7 @@ fn the_strictest_value_counts_with_its_sources_alone() {
     collector.add_field("Robots-Tag", b"*;max-snippet=50");
     collector.add_field("X-Robots-Tag", b"max-snippet:20");
     let annotation = collector.annotation();
-    let directive = annotation.known().directives.own.iter().next().unwrap();
+    let directive = annotation.known.directives.own.iter().next().unwrap();
     assert_eq!(directive.to_string(), "max-snippet:20");
     assert!(directive.sources().eq([DirectiveSource::XRobotsTag]));
 }
@@ -203,7 +203,7 @@ fn what_is_repeated_adds_up_with_what_is_said_now() {
     });
     let before = before.annotation();
     let mut now = collector(&["ExampleBot"]);
-    now.restore(before.known());
+    now.restore(&before.into_known());
     now.add_fields(&fields(&[("robots-tag", "*;max-snippet=5")]));
     let said = now.annotation();
     assert_eq!(
@@ -219,7 +219,7 @@ fn what_was_not_known_then_is_not_known_now() {
     before.miss(PartialReason::HeadLimit);
     let before = before.annotation();
     let mut now = collector(&[]);
-    now.restore(before.known());
+    now.restore(&before.into_known());
     assert_eq!(now.annotation().why(), Some("head-limit"));
 }
 

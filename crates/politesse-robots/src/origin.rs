@@ -188,9 +188,12 @@ impl Hash for Origin {
     }
 }
 
-/// Keys of the hashes that origins carry, drawn once a process. Names come from
-/// pages that anybody writes, who must not be able to choose names of one hash.
-static HASH_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+/// Returns a hash for a value to carry, by keys that are drawn once a process. Names come
+/// from pages that anybody writes, who must not be able to choose names of one hash.
+pub(crate) fn carried_hash(value: impl Hash) -> u64 {
+    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEYS.hash_one(value)
+}
 
 impl Origin {
     /// Returns the origin of `scheme` at `authority`, a host with or without a
@@ -210,7 +213,7 @@ impl Origin {
         };
         let host = host.parse()?;
         Ok(Self {
-            hash: HASH_KEYS.hash_one((scheme, &host, port)),
+            hash: carried_hash((scheme, &host, port)),
             scheme,
             host,
             port,

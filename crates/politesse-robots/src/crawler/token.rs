@@ -10,15 +10,19 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::name_text::{is_identifier, leading_run};
+use crate::origin::carried_hash;
 
 /// A product token; equality, hashing and ordering ignore ASCII case (RFC 9309,
 /// section 2.2.1), `Display` gives it as written.
 ///
 /// Wider than the RFC's `[A-Za-z_-]`: names such as `MJ12bot` and
 /// `archive.org_bot` are used by crawlers and in robots.txt, and so are names
-/// of several words.
-#[derive(Clone, Debug)]
-pub struct ProductToken(Arc<str>);
+/// of several words. It carries its hash, as an origin does.
+#[derive(Clone)]
+pub struct ProductToken {
+    text: Arc<str>,
+    hash: u64,
+}
 
 /// Why a text is no product token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -65,20 +69,23 @@ impl ProductToken {
         } else if text.trim() != text || text.contains(char::is_control) {
             Err(InvalidToken::Blank(text.to_owned()))
         } else {
-            Ok(Self(text.into()))
+            Ok(Self {
+                hash: carried_hash(text.to_ascii_lowercase()),
+                text: text.into(),
+            })
         }
     }
 
     /// Returns the token as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Returns the token as written, without a copy of it.
     #[must_use]
     pub fn shared(&self) -> Arc<str> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.text)
     }
 
     /// Reports whether the value of an agent line means this token (RFC 9309,
@@ -92,7 +99,7 @@ impl ProductToken {
     #[must_use]
     pub fn is_named_by(&self, value: &str) -> bool {
         let names =
-            |name: Option<&str>| name.is_some_and(|name| name.eq_ignore_ascii_case(&self.0));
+            |name: Option<&str>| name.is_some_and(|name| name.eq_ignore_ascii_case(&self.text));
         names(Some(value))
             || names(leading_run(value, is_identifier))
             || names(value.split(['/', ' ', '\t', '*']).next())
@@ -101,7 +108,7 @@ impl ProductToken {
 
 impl PartialEq for ProductToken {
     fn eq(&self, other: &Self) -> bool {
-        self.0.eq_ignore_ascii_case(&other.0)
+        self.text.eq_ignore_ascii_case(&other.text)
     }
 }
 
@@ -109,19 +116,19 @@ impl Eq for ProductToken {}
 
 impl Hash for ProductToken {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // In one piece: hashers take bytes one by one at many times the cost.
-        let mut folded = [0; Self::BYTES_MAX];
-        for (folded, byte) in folded.iter_mut().zip(self.0.bytes()) {
-            *folded = byte.to_ascii_lowercase();
-        }
-        state.write(&folded[..self.0.len()]);
-        state.write_u8(0xFF);
+        state.write_u64(self.hash);
+    }
+}
+
+impl fmt::Debug for ProductToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProductToken").field(&self.text).finish()
     }
 }
 
 impl Ord for ProductToken {
     fn cmp(&self, other: &Self) -> Ordering {
-        let folded = |token: &Self| token.0.to_ascii_lowercase();
+        let folded = |token: &Self| token.text.to_ascii_lowercase();
         folded(self).cmp(&folded(other))
     }
 }
@@ -134,7 +141,7 @@ impl PartialOrd for ProductToken {
 
 impl fmt::Display for ProductToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

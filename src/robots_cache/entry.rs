@@ -108,10 +108,11 @@ impl CacheEntry {
         clock::instant() < self.expires && clock::now() < self.snapshot.expires_at
     }
 
-    /// Reports whether it is time for a refresh.
-    pub(super) fn is_refresh_due(&self) -> bool {
+    /// Reports whether the entry is in force and needs no refresh yet.
+    pub(super) fn is_settled(&self) -> bool {
         let now = clock::instant();
-        self.refresh_from.is_some_and(|from| from <= now)
+        let is_refresh_due = self.refresh_from.is_some_and(|from| from <= now);
+        now < self.expires && !is_refresh_due && clock::now() < self.snapshot.expires_at
     }
 
     /// Returns the validators for a conditional request to `url`. There are some

@@ -152,8 +152,7 @@ impl EntryTable {
         client: &Arc<Client>,
         start: impl FnOnce(RunningFetch),
     ) -> Lookup {
-        let is_settled = |entry: &Arc<CacheEntry>| entry.is_fresh() && !entry.is_refresh_due();
-        if let Some(entry) = self.latest(key).filter(is_settled) {
+        if let Some(entry) = self.latest(key).filter(|entry| entry.is_settled()) {
             return Lookup::Fresh(entry);
         }
         let mut running = self.running();
@@ -163,7 +162,7 @@ impl EntryTable {
         if let Some(fetch) = running.fetches.get(key) {
             return fresh.map_or_else(|| Lookup::Running(fetch.join(client)), Lookup::Fresh);
         }
-        if let Some(entry) = fresh.clone().filter(is_settled) {
+        if let Some(entry) = fresh.clone().filter(|entry| entry.is_settled()) {
             return Lookup::Fresh(entry);
         }
         if !running.bound.add(&client.id) {

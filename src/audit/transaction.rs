@@ -40,6 +40,9 @@ use politesse_robots::origin::Origin;
 /// Salts that are drawn at a time: a call costs as much as a hundred bytes.
 const SALTS: usize = 64;
 
+/// Leaves for which there is room from the start: those of some dozens of exchanges.
+const LEAVES: usize = 64;
+
 const INSERT_DECISION: &str = "
 INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
   reading, wait_ms, policy, snapshot, salt, leaf)
@@ -110,7 +113,7 @@ impl<'a> AuditTransaction<'a> {
             memory,
             plan,
             now: sequence,
-            leaves: Vec::new(),
+            leaves: Vec::with_capacity(LEAVES),
         })
     }
 

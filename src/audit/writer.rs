@@ -355,21 +355,21 @@ impl AuditWriter {
             // Before the answers: whoever has one may wait for the end.
             self.tell_removal();
         }
-        let mut awaited = Vec::new();
+        let mut exchanges = Vec::with_capacity(self.batch.len());
         for entry in self.batch.drain(..) {
             if entry.task.is_by_client() {
                 self.metrics.clients_gone.inc();
             }
-            match entry.task.is_awaited() {
-                true => awaited.push(entry),
+            match entry.task.is_of_exchange() {
+                true => exchanges.push(entry),
                 false => entry.task.end(Ok(())),
             }
         }
-        if !awaited.is_empty() {
+        if !exchanges.is_empty() {
             // By one task of the runtime: from this thread, each answer would wake it
-            // by a system call.
+            // by a system call, and memory is freed for less where it was taken.
             Handle::current().spawn(async {
-                for entry in awaited {
+                for entry in exchanges {
                     entry.task.end(Ok(()));
                 }
             });

@@ -117,16 +117,13 @@ impl WriterTask {
         )
     }
 
-    /// Reports whether the task comes from an exchange, or is waited for: nothing is
-    /// counted at its end.
-    pub(super) fn is_of_exchange(&self) -> bool {
-        match self {
-            Self::Record { .. }
-            | Self::Complete { .. }
-            | Self::Redact { .. }
-            | Self::Probe { .. } => true,
-            Self::SaveSnapshot(_) | Self::Event(_) | Self::Process(_) | Self::Prune(_) => false,
-        }
+    /// Reports whether the end of the task is counted. It is before any answer: a snapshot
+    /// that was saved is pending no longer, and whoever is answered may look at counts.
+    pub(super) fn is_counted(&self) -> bool {
+        matches!(
+            self,
+            Self::SaveSnapshot(_) | Self::Event(_) | Self::Process(_)
+        )
     }
 
     /// Reports whether the task may be given up so that decisions are written.

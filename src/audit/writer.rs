@@ -14,6 +14,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::columns::count;
@@ -50,6 +51,9 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Time to the next search if there were more than [`PRUNED_MAX`].
 const PRUNE_AGAIN: Duration = Duration::from_secs(10);
+
+/// Entries ended before other tasks have their turn: it takes some tens of microseconds.
+const ENDED_AT_ONCE: usize = 256;
 
 /// The only owner of the store.
 #[derive(Debug)]
@@ -355,24 +359,21 @@ impl AuditWriter {
             // Before the answers: whoever has one may wait for the end.
             self.tell_removal();
         }
-        let mut exchanges = Vec::with_capacity(self.batch.len());
+        let mut ended = Vec::with_capacity(self.batch.len());
         for entry in self.batch.drain(..) {
             if entry.task.is_by_client() {
                 self.metrics.clients_gone.inc();
             }
-            match entry.task.is_of_exchange() {
-                true => exchanges.push(entry),
-                false => entry.task.end(Ok(())),
+            match entry.task.is_counted() {
+                true => entry.task.end(Ok(())),
+                false => ended.push(entry),
             }
         }
-        if !exchanges.is_empty() {
+        if !ended.is_empty() {
             // By one task of the runtime: from this thread, each answer would wake it
-            // by a system call, and memory is freed for less where it was taken.
-            Handle::current().spawn(async {
-                for entry in exchanges {
-                    entry.task.end(Ok(()));
-                }
-            });
+            // by a system call. An allocator also frees for less what its own thread has
+            // taken, and where there is one processor the runtime is one thread.
+            Handle::current().spawn(end_written(ended));
         }
         if is_redacted {
             // The WAL has the pages as they were before.
@@ -464,6 +465,20 @@ impl AuditWriter {
         if let Ok(slot) = Arc::clone(&self.event_slots).try_acquire_owned() {
             let task = WriterTask::Process(pending);
             self.entries.send(task, slot).unwrap_or_default();
+        }
+    }
+}
+
+/// Ends entries that were written. Others run in between: after a failure there may be as
+/// many as the queue has places.
+async fn end_written(entries: Vec<WriterEntry>) {
+    let (awaited, others): (Vec<_>, Vec<_>) = entries
+        .into_iter()
+        .partition(|entry| entry.task.is_awaited());
+    for (count, entry) in (1..).zip(awaited.into_iter().chain(others)) {
+        entry.task.end(Ok(()));
+        if count % ENDED_AT_ONCE == 0 {
+            yield_now().await;
         }
     }
 }

@@ -41,18 +41,21 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
         self.by_key.to_back(key).map(|found| &found.value)
     }
 
-    /// Inserts a value that counts for so many bytes. Returns those that are held no
-    /// longer: the one in its place, and the least recently used beyond the bound, which
-    /// may be the new one. To free them may take a while.
+    /// Inserts a value that counts for so many bytes, with its key, in place of those that
+    /// are there. Returns the values that are held no longer: the one in its place, and the
+    /// least recently used beyond the bound, which may be the new one. To free them may take
+    /// a while.
     pub fn insert(&mut self, key: K, value: V, bytes: usize) -> Vec<V> {
         self.bytes += bytes;
         let value = WeighedValue { value, bytes };
-        // Once, whether the key is there or not: `insert` of the map hashes a new one twice.
+        // The key is hashed once; `insert` of the map hashes a new key twice.
         let hash = self.by_key.hasher().hash_one(&key);
         let entry = self.by_key.raw_entry_mut();
         let replaced = match entry.from_key_hashed_nocheck(hash, &key) {
             RawEntryMut::Occupied(mut known) => {
                 known.to_back();
+                // Equal keys may take different memory, and what counts is the new one's.
+                known.replace_key(key);
                 Some(known.replace_value(value))
             }
             RawEntryMut::Vacant(place) => {

@@ -178,7 +178,7 @@ impl Annotator {
             method: &request.head.method,
             status: parts.status,
             fields: &parts.headers,
-            known: known.as_ref(),
+            known: known.as_deref(),
         };
         let mut page = PageReader::new(reading, response);
         for value in parts.headers.get_all(self.field()) {

@@ -82,7 +82,7 @@ pub struct ConditionalRequest<'a> {
 struct CachedAnnotation {
     validators: PageValidators,
     selection: VaryKey,
-    known: SavedDirectives,
+    known: Arc<SavedDirectives>,
 }
 
 /// Validators of a representation (RFC 9110, section 8.8).
@@ -138,7 +138,7 @@ impl AnnotationCache {
         &self,
         request: &ConditionalRequest<'_>,
         fields: &HeaderMap,
-    ) -> Option<SavedDirectives> {
+    ) -> Option<Arc<SavedDirectives>> {
         let key = PageKey(Arc::clone(request.inquiry));
         let entry = self.pages().get(&key)?.clone();
         let named = PageValidators::of_response(fields);
@@ -175,7 +175,7 @@ impl AnnotationCache {
         let entry = CachedAnnotation {
             validators,
             selection: VaryKey::of(fields, request.fields),
-            known,
+            known: Arc::new(known),
         };
         let bytes = entry.bytes(request.inquiry);
         let mut pages = self.pages();
@@ -448,6 +448,24 @@ mod tests {
         assert!(kept.bytes() <= 64 * 1024);
         assert!(2 < kept.len());
         assert_eq!(gauge.get(), i64::try_from(kept.bytes()).unwrap());
+    }
+
+    // Invariant 8 (ARCHITECTURE.md): what a client sends is freed with what it counts for.
+    #[test]
+    fn a_page_that_is_kept_again_counts_for_what_is_kept() {
+        let pages = AnnotationCache::new(1024 * 1024, Gauge::default());
+        let fields = map(&[("etag", "\"a\"")]);
+        for comment in [60_000, 1] {
+            let agent = format!("Foo/1 ({})", "x".repeat(comment));
+            let asked = ConditionalRequest {
+                inquiry: &inquiry("http://h/", &agent),
+                fields: &HeaderMap::new(),
+            };
+            pages.keep(&asked, StatusCode::OK, &fields, nothing());
+        }
+        let kept = pages.pages();
+        let bytes = kept.iter().map(|(key, entry)| entry.bytes(&key.0));
+        assert_eq!((kept.len(), bytes.sum::<usize>()), (1, kept.bytes()));
     }
 
     // A response without a validator takes the place of one that had one.

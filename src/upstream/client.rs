@@ -159,7 +159,7 @@ impl Upstream {
     }
 
     /// Spends a permit: sends `head` and `body` to the permit's URL, in a turn at
-    /// its host.
+    /// its host. `head` is changed in what it holds, not in what it says.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub(super) struct Pool {
 }
 
 /// Idle connections by number, in the order in which they were put in: the first one is
-/// the next to close.
+/// the next to close. The map keeps the room of as many as there were at most.
 #[derive(Debug, Default)]
 struct IdleConnections {
     next: u64,

@@ -14,8 +14,8 @@ use super::quotations::Quotations;
 /// Directives in force for one crawler, and how complete they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
-    /// Tokens of the crawler as keys, each absent that can be none; no tokens if the
-    /// crawler is not identified.
+    /// Tokens of the crawler as keys of the field, `None` for a token that is no valid key;
+    /// no tokens if the crawler is not identified.
     pub(super) tokens: Vec<Option<Key>>,
     pub(super) known: SavedDirectives,
     /// Statements about uses of the content, each once.

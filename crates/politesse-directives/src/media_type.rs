@@ -99,11 +99,15 @@ fn essence(member: &str) -> &str {
 /// Reports whether a text has the form of a type (RFC 9110, section 8.3.1).
 fn is_type(essence: &str) -> bool {
     let bytes = essence.as_bytes();
-    let is_token = |byte: &&u8| TOKEN_BYTES[usize::from(**byte)];
-    let main = bytes.iter().take_while(is_token).count();
-    let sub = bytes.get(main + 1..).unwrap_or_default();
-    let is_sub = !sub.is_empty() && sub.iter().all(|byte| is_token(&byte));
-    0 < main && bytes.get(main) == Some(&b'/') && is_sub
+    let is_token = |&byte: &u8| TOKEN_BYTES[usize::from(byte)];
+    let Some(slash) = bytes.iter().position(|byte| !is_token(byte)) else {
+        return false;
+    };
+    let (main, rest) = bytes.split_at(slash);
+    match rest {
+        [b'/', sub @ ..] => !main.is_empty() && !sub.is_empty() && sub.iter().all(is_token),
+        _ => false,
+    }
 }
 
 /// Bytes that may be part of a token (RFC 9110, section 5.6.2). A table, since every

@@ -426,6 +426,8 @@ fn stores_that_are_silent_stop_no_node() {
         first.signal("STOP").await;
         second.signal("STOP").await;
         all_are(&nodes, "degraded").await;
+        // It ends the silence before the node was alone.
+        paced_pages(&origin, clock::instant(), 1).await;
         let from = clock::instant();
         paced_pages(&origin, from, 20).await;
         let seen = SeenPages::between(&origin, from, clock::instant());

@@ -337,7 +337,7 @@ mod tests {
         })
     }
 
-    /// What a page without directives says.
+    /// Directives of a page that has none.
     fn nothing() -> SavedDirectives {
         let reading = AnnotationContext {
             tokens: &[],

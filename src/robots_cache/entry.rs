@@ -105,14 +105,18 @@ impl CacheEntry {
     }
 
     pub(super) fn is_fresh(&self) -> bool {
-        clock::instant() < self.expires && clock::now() < self.snapshot.expires_at
+        self.is_fresh_at(clock::instant())
+    }
+
+    fn is_fresh_at(&self, now: Instant) -> bool {
+        now < self.expires && clock::now() < self.snapshot.expires_at
     }
 
     /// Reports whether the entry is in force and needs no refresh yet.
     pub(super) fn is_settled(&self) -> bool {
         let now = clock::instant();
         let is_refresh_due = self.refresh_from.is_some_and(|from| from <= now);
-        now < self.expires && !is_refresh_due && clock::now() < self.snapshot.expires_at
+        !is_refresh_due && self.is_fresh_at(now)
     }
 
     /// Returns the validators for a conditional request to `url`. There are some

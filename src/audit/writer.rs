@@ -472,10 +472,7 @@ impl AuditWriter {
 /// Ends entries that were written. Others run in between: after a failure there may be as
 /// many as the queue has places.
 async fn end_written(entries: Vec<WriterEntry>) {
-    let (awaited, others): (Vec<_>, Vec<_>) = entries
-        .into_iter()
-        .partition(|entry| entry.task.is_awaited());
-    for (count, entry) in (1..).zip(awaited.into_iter().chain(others)) {
+    for (count, entry) in (1..).zip(entries) {
         entry.task.end(Ok(()));
         if count % ENDED_AT_ONCE == 0 {
             yield_now().await;

@@ -4,6 +4,8 @@
 //! After a rollback all is forgotten, since rows that were written are gone. Does
 //! not know what the values are parts of.
 
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 
 use rusqlite::types::Value;
@@ -28,17 +30,38 @@ pub(super) struct InternedValues {
     policies: BoundedMap<Digest, DictionaryRef>,
     /// Rows of snapshots by address in memory: encoding one takes longer than writing
     /// the rest of a decision.
-    snapshots: BoundedMap<usize, KnownSnapshot>,
+    snapshots: BoundedMap<SnapshotAddress, SnapshotRows>,
     /// Room for the encoding of a value.
     value: CanonicalBytes,
 }
 
-/// Rows of the snapshot at an address.
-#[derive(Debug, Clone)]
-struct KnownSnapshot {
+/// Address of a snapshot in memory.
+#[derive(Debug)]
+struct SnapshotAddress {
+    address: usize,
     /// Keeps the allocator from giving the address to another snapshot.
     _snapshot: Weak<Snapshot>,
-    rows: SnapshotRows,
+}
+
+impl PartialEq for SnapshotAddress {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+impl Eq for SnapshotAddress {}
+
+// As a map of addresses finds it.
+impl Hash for SnapshotAddress {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address.hash(state);
+    }
+}
+
+impl Borrow<usize> for SnapshotAddress {
+    fn borrow(&self) -> &usize {
+        &self.address
+    }
 }
 
 /// Rows of a snapshot and of its origin.
@@ -87,8 +110,7 @@ impl InternedValues {
 
     /// Returns the rows of `snapshot`, if it was interned before.
     pub(super) fn known_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> Option<SnapshotRows> {
-        let known = self.snapshots.get(&Arc::as_ptr(snapshot).addr())?;
-        Some(known.rows)
+        self.snapshots.get(&Arc::as_ptr(snapshot).addr())
     }
 
     /// Finds or inserts the row of `snapshot`, whose origin has the row `origin`. The
@@ -108,12 +130,11 @@ impl InternedValues {
             snapshot: snapshot_row,
             origin,
         };
-        let known = KnownSnapshot {
+        let address = SnapshotAddress {
+            address: Arc::as_ptr(snapshot).addr(),
             _snapshot: Arc::downgrade(snapshot),
-            rows,
         };
-        let address = Arc::as_ptr(snapshot).addr();
-        self.snapshots.insert(address, known, REF_BYTES);
+        self.snapshots.insert(address, rows, REF_BYTES);
         Ok(rows)
     }
 }

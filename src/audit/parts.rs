@@ -9,10 +9,10 @@
 //!
 //! Does not know how rows are read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use tokio::time::Instant;
 
 use super::order::Direction;
@@ -36,8 +36,9 @@ const PARTS_SEEN_MAX: usize = 1024;
 const VERDICT: i64 = 1;
 const HOST: i64 = 2;
 
-const INSERT: &str = "
-REPLACE INTO part (field, part, value, first, last) VALUES (?, ?, ?, ?, ?)";
+/// Rows written by one statement: one by one, half of the time would go into its
+/// beginning and end.
+const ROWS_AT_ONCE: usize = 32;
 
 /// Finds the last part that is summed up; every decision has a verdict.
 const LAST_PART: &str = "SELECT max(part) FROM part WHERE field = 1";
@@ -88,6 +89,12 @@ pub(super) fn part_text(part: i64) -> String {
     format!("{} to {}", numbers.start, numbers.end.saturating_sub(1))
 }
 
+/// Makes the statement that writes a number of rows.
+fn insert(rows: usize) -> String {
+    let places = vec!["(?, ?, ?, ?, ?)"; rows].join(", ");
+    format!("REPLACE INTO part (field, part, value, first, last) VALUES {places}")
+}
+
 /// Field of a decision with its value: the row of its origin, or the place of its
 /// verdict in the list of verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,13 +141,22 @@ impl PartSpan {
     }
 }
 
+/// Span of decisions that have a key in common.
+#[derive(Debug, Clone, Copy)]
+struct KeyedSpan {
+    key: PartKey,
+    span: PartSpan,
+}
+
 /// Sums of one part, of decisions in ascending order.
+///
+/// Spans are appended, and sorted when the part is over: to find the one of a host takes
+/// longer in a map of thousands. There are 8,192 at most, as many as numbers.
 #[derive(Debug, Default)]
 pub(super) struct PartSums {
     part: i64,
-    /// In the order of the table. A part has 8,192 numbers at most, and most parts have
-    /// few hosts, so that a look-up takes less than a hash.
-    spans: BTreeMap<PartKey, PartSpan>,
+    verdicts: Vec<KeyedSpan>,
+    hosts: Vec<KeyedSpan>,
 }
 
 impl PartSums {
@@ -148,7 +164,7 @@ impl PartSums {
     pub(super) fn new(part: i64) -> Self {
         Self {
             part,
-            spans: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -160,20 +176,53 @@ impl PartSums {
     /// Adds the decision `seq`, which is in the part.
     pub(super) fn add(&mut self, seq: i64, key: PartKey) {
         let at = seq - numbers_of(self.part).start;
-        let span = PartSpan {
-            first: at,
-            last: at,
+        let spans = match key.field {
+            VERDICT => &mut self.verdicts,
+            _ => &mut self.hosts,
         };
-        self.spans.entry(key).or_insert(span).last = at;
+        match spans.last_mut() {
+            Some(last) if last.key == key => last.span.last = at,
+            _ => spans.push(KeyedSpan {
+                key,
+                span: PartSpan {
+                    first: at,
+                    last: at,
+                },
+            }),
+        }
+    }
+
+    /// Returns one span for each key, in the order of the table.
+    fn spans(&self) -> Vec<KeyedSpan> {
+        let mut spans = [self.verdicts.as_slice(), self.hosts.as_slice()].concat();
+        spans.sort_unstable_by_key(|span| span.key);
+        spans.dedup_by(|next, joined| {
+            let is_same = next.key == joined.key;
+            if is_same {
+                joined.span = joined.span.with(next.span);
+            }
+            is_same
+        });
+        spans
     }
 
     /// Writes the sums, in the order of the table.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut statement = connection.prepare_cached(INSERT)?;
-        for (key, span) in &self.spans {
-            statement.insert(params![
-                key.field, self.part, key.value, span.first, span.last
-            ])?;
+        let spans = self.spans();
+        let mut rest = spans.as_slice();
+        while !rest.is_empty() {
+            let count = if rest.len() < ROWS_AT_ONCE {
+                1
+            } else {
+                ROWS_AT_ONCE
+            };
+            let (rows, behind) = rest.split_at(count);
+            let values = rows.iter().flat_map(|KeyedSpan { key, span }| {
+                [key.field, self.part, key.value, span.first, span.last]
+            });
+            let mut statement = connection.prepare_cached(&insert(count))?;
+            statement.execute(params_from_iter(values))?;
+            rest = behind;
         }
         Ok(())
     }
@@ -184,6 +233,7 @@ impl PartSums {
                    WHERE field IN (1, 2) AND part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([self.part])?;
+        let spans = self.spans();
         let mut found = 0;
         while let Some(row) = rows.next()? {
             let key = PartKey {
@@ -191,10 +241,13 @@ impl PartSums {
                 value: row.get(1)?,
             };
             let (first, last): (i64, i64) = (row.get(2)?, row.get(3)?);
-            let own = self.spans.get(&key);
-            found += usize::from(own.is_some_and(|own| first <= own.first && own.last <= last));
+            if let Ok(place) = spans.binary_search_by_key(&key, |span| span.key)
+                && let Some(own) = spans.get(place)
+            {
+                found += usize::from(first <= own.span.first && own.span.last <= last);
+            }
         }
-        Ok(found == self.spans.len())
+        Ok(found == spans.len())
     }
 }
 
@@ -491,5 +544,34 @@ impl PartFilter {
                 .min(start.saturating_add(met.last).saturating_add(1));
         }
         Ok(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: hosts and verdicts that take turns have one stretch each, in the order of the
+    // table.
+    #[test]
+    fn a_key_has_one_span_from_its_first_decision_to_its_last() {
+        let verdict = |place| PartKey {
+            field: VERDICT,
+            value: place,
+        };
+        let mut sums = PartSums::new(1);
+        let start = numbers_of(1).start;
+        for (at, origin, place) in [(0, 9, 0), (2, 4, 1), (3, 9, 1), (5, 4, 0), (7, 4, 0)] {
+            sums.add(start + at, PartKey::of_origin(origin));
+            sums.add(start + at, verdict(place));
+        }
+        let spans = sums.spans().into_iter();
+        let spans = spans.map(|KeyedSpan { key, span }| (key, span.first, span.last));
+        assert!(spans.eq([
+            (verdict(0), 0, 7),
+            (verdict(1), 2, 3),
+            (PartKey::of_origin(4), 2, 7),
+            (PartKey::of_origin(9), 0, 3),
+        ]));
     }
 }

@@ -236,12 +236,12 @@ impl FleetStatus {
     }
 }
 
-/// What live nodes have otherwise than this one.
+/// Differences between the configuration of live nodes and that of this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigurationDifference {
-    /// Nodes.
+    /// Nodes that have one.
     pub nodes: Vec<String>,
-    /// Parts of the configuration.
+    /// Parts of the configuration that differ.
     pub parts: BTreeSet<String>,
 }
 
@@ -256,7 +256,7 @@ fn difference(nodes: &[FleetNode]) -> ConfigurationDifference {
     difference
 }
 
-/// What this node says of itself, and has last read of the others.
+/// Note of this node, and those of the others as they were last read.
 #[derive(Debug)]
 pub struct FleetBoard {
     lease: Duration,

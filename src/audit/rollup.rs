@@ -17,12 +17,15 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use super::columns::{count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS};
 use super::pages::NumberedTable;
-use super::parts::{numbers_of, part_of};
+use super::parts::{PART_LEVEL, numbers_of, part_of};
 use super::pruned::PrunedEnd;
 use super::rollup_row::{
-    EntrySums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted, late_parts,
-    read_span,
+    EntrySums, KeyedSums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted,
+    late_parts, read_span,
 };
+
+/// Entries of a part at most: there is no more than one for each of its numbers.
+const PART_ENTRIES: usize = 1 << PART_LEVEL;
 
 /// Microseconds of an hour.
 pub(super) const HOUR_US: i64 = 3_600_000_000;
@@ -48,19 +51,32 @@ SELECT max(coalesce((SELECT max(seq) FROM decision), 0), coalesce((SELECT max(e.
 FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision), 0))";
 
 /// A decision as it is counted, with its ending.
+#[derive(Debug)]
 pub(super) struct CountedDecision {
-    seq: i64,
-    time_us: i64,
-    origin: i64,
-    ruling: i64,
-    wait_ms: u64,
-    ending: Option<CountedEnding>,
+    pub(super) seq: i64,
+    pub(super) time_us: i64,
+    pub(super) origin: i64,
+    pub(super) ruling: i64,
+    pub(super) wait_ms: u64,
+    pub(super) ending: Option<CountedEnding>,
 }
 
-struct CountedEnding {
-    seq: i64,
-    bytes: u64,
-    has_error: bool,
+/// An ending as it is counted.
+#[derive(Debug)]
+pub(super) struct CountedEnding {
+    pub(super) seq: i64,
+    pub(super) bytes: u64,
+    pub(super) has_error: bool,
+}
+
+impl CountedEnding {
+    fn sums(&self) -> EntrySums {
+        EntrySums {
+            bytes: self.bytes,
+            errors: self.has_error.into(),
+            ..EntrySums::default()
+        }
+    }
 }
 
 impl CountedDecision {
@@ -105,12 +121,8 @@ impl CountedDecision {
 
     /// Returns the sums of the ending, if there is one.
     pub(super) fn ending_sums(&self) -> EntrySums {
-        let sums = self.ending.as_ref().map(|ending| EntrySums {
-            bytes: ending.bytes,
-            errors: ending.has_error.into(),
-            ..EntrySums::default()
-        });
-        sums.unwrap_or_default()
+        let ending = self.ending.as_ref();
+        ending.map(CountedEnding::sums).unwrap_or_default()
     }
 }
 
@@ -119,20 +131,22 @@ impl CountedDecision {
 struct PartRollup {
     /// `None` without a decision: there are late endings alone.
     span: Option<TimeSpan>,
-    sums: BTreeMap<RollupKey, EntrySums>,
+    /// Sums as entries came. Those of one key are joined when all are there, since to find
+    /// one takes longer in a map of thousands.
+    sums: Vec<KeyedSums>,
+    /// Sums that were left when they were last joined.
+    joined: usize,
 }
 
 impl PartRollup {
-    /// Sums up `part` from its entries.
-    fn of(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
-        let mut rollup = Self::default();
-        rollup.add_decisions_of(connection, part, part)?;
+    /// Adds the endings in `part` of decisions in earlier ones.
+    fn add_late_endings(&mut self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
         let mut late = connection.prepare_cached(LATE_ENDINGS)?;
         let mut rows = late.query([])?;
         while let Some(row) = rows.next()? {
-            rollup.add_ending_in(part, &CountedDecision::read(row)?);
+            self.add_ending_in(part, &CountedDecision::read(row)?);
         }
-        Ok(rollup)
+        Ok(())
     }
 
     /// Sums up `part` anew, which was closed before.
@@ -154,18 +168,12 @@ impl PartRollup {
         of: i64,
         part: i64,
     ) -> rusqlite::Result<()> {
-        let numbers = numbers_of(of);
-        let sql = format!("{} WHERE ? <= d.seq AND d.seq < ?", COUNTED.select);
-        let mut statement = connection.prepare_cached(&sql)?;
-        let mut rows = statement.query([numbers.start, numbers.end])?;
-        while let Some(row) = rows.next()? {
-            let counted = CountedDecision::read(row)?;
+        visit_decisions(connection, of, |counted| {
             if of == part {
-                self.add_decision(&counted);
+                self.add_decision(counted);
             }
-            self.add_ending_in(part, &counted);
-        }
-        Ok(())
+            self.add_ending_in(part, counted);
+        })
     }
 
     fn add_decision(&mut self, counted: &CountedDecision) {
@@ -176,8 +184,7 @@ impl PartRollup {
         });
         span.first_us = span.first_us.min(at);
         span.last_us = span.last_us.max(at);
-        let sums = self.sums.entry(counted.key()).or_default();
-        sums.add(&counted.decision_sums());
+        self.add(counted.key(), &counted.decision_sums());
     }
 
     /// Adds the ending, if its number is in `part`.
@@ -185,33 +192,79 @@ impl PartRollup {
         if let Some(ending) = &counted.ending
             && part_of(ending.seq) == part
         {
-            let sums = self.sums.entry(counted.key()).or_default();
-            sums.add(&counted.ending_sums());
+            self.add(counted.key(), &ending.sums());
         }
     }
 
-    fn write(&self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
+    fn add(&mut self, key: RollupKey, sums: &EntrySums) {
+        match self.sums.last_mut() {
+            Some(last) if last.key == key => last.sums.add(sums),
+            _ => self.sums.push(KeyedSums { key, sums: *sums }),
+        }
+        // Of a record that somebody has changed, all endings may be in one part.
+        if PART_ENTRIES + 2 * self.joined < self.sums.len() {
+            self.join();
+        }
+    }
+
+    /// Joins the sums of each key, and puts them in order.
+    fn join(&mut self) {
+        self.sums.sort_unstable_by_key(|entry| entry.key);
+        self.sums.dedup_by(|next, joined| {
+            let is_same = next.key == joined.key;
+            if is_same {
+                joined.sums.add(&next.sums);
+            }
+            is_same
+        });
+        self.joined = self.sums.len();
+    }
+
+    /// Returns the bytes of the row of `part`.
+    fn encoded(&mut self, part: i64) -> Vec<u8> {
+        self.join();
+        encode(&self.sums, part)
+    }
+
+    fn write(mut self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
         let sql = "REPLACE INTO rollup (part, first_us, last_us, sums) VALUES (?, ?, ?, ?)";
         let span = self.span;
         connection.prepare_cached(sql)?.insert(params![
             part,
             span.map(|span| span.first_us),
             span.map(|span| span.last_us),
-            encode(&self.sums, part),
+            self.encoded(part),
         ])?;
         Ok(())
     }
 
     /// Reports whether the table has these sums for `part`.
-    fn is_in(&self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+    fn matches_row(mut self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+        let encoded = self.encoded(part);
         let sql = "SELECT first_us, last_us, sums FROM rollup WHERE part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let is_same = statement.query_row([part], |row| {
             let is_same_span = read_span(row, 0)? == self.span;
-            Ok(is_same_span && row.get_ref(2)?.as_blob().ok() == Some(&encode(&self.sums, part)))
+            Ok(is_same_span && row.get_ref(2)?.as_blob().ok() == Some(&encoded))
         });
         Ok(is_same.optional()? == Some(true))
     }
+}
+
+/// Reads the decisions of `part` with their endings.
+fn visit_decisions(
+    connection: &Connection,
+    part: i64,
+    mut visit: impl FnMut(&CountedDecision),
+) -> rusqlite::Result<()> {
+    let numbers = numbers_of(part);
+    let sql = format!("{} WHERE ? <= d.seq AND d.seq < ?", COUNTED.select);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query([numbers.start, numbers.end])?;
+    while let Some(row) = rows.next()? {
+        visit(&CountedDecision::read(row)?);
+    }
+    Ok(())
 }
 
 /// Makes the row of a part again, if there is one: what its entries refer to was
@@ -249,13 +302,7 @@ pub(super) fn roll_up_all(connection: &Connection, first: i64) -> rusqlite::Resu
         if part == part_of(last) {
             break;
         }
-        let rollup = PartRollup::of(connection, part)?;
-        if !rollup.sums.is_empty() {
-            rollup.write(connection, part)?;
-        }
-        connection
-            .prepare_cached("DELETE FROM late_ending")?
-            .execute([])?;
+        OpenSums::of(connection, part)?.close(connection)?;
     }
     connection.execute_batch("DROP INDEX ending_number")
 }
@@ -293,56 +340,115 @@ pub(super) fn late_endings(
     Ok(late)
 }
 
-/// Part that is being written.
+/// Roll-up of the part that is being written.
 #[derive(Debug, Default)]
 pub(super) struct OpenRollup {
     /// `None` until the file was asked.
-    part: Option<i64>,
+    sums: Option<OpenSums>,
+}
+
+/// Sums of the part that is being written, as far as it is.
+#[derive(Debug, Default)]
+struct OpenSums {
+    part: i64,
+    /// Without the endings that `late_ending` names.
+    rollup: PartRollup,
+    /// Keys of the decisions that have no ending yet.
+    begun: BTreeMap<i64, RollupKey>,
+}
+
+impl OpenSums {
+    /// Begins the sums of `part`.
+    fn new(part: i64) -> Self {
+        Self {
+            part,
+            ..Self::default()
+        }
+    }
+
+    /// Sums up what is written of `part`.
+    fn of(connection: &Connection, part: i64) -> rusqlite::Result<Self> {
+        let mut sums = Self::new(part);
+        visit_decisions(connection, part, |counted| sums.add(counted))?;
+        Ok(sums)
+    }
+
+    fn add(&mut self, counted: &CountedDecision) {
+        self.rollup.add_decision(counted);
+        self.rollup.add_ending_in(self.part, counted);
+        if counted.ending.is_none() {
+            self.begun.insert(counted.seq, counted.key());
+        }
+    }
+
+    /// Writes the row of the part, which is over.
+    fn close(mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.rollup.add_late_endings(connection, self.part)?;
+        // None where numbers were lost from the first one on.
+        if !self.rollup.sums.is_empty() {
+            self.rollup.write(connection, self.part)?;
+        }
+        let mut forget = connection.prepare_cached("DELETE FROM late_ending")?;
+        forget.execute([]).map(drop)
+    }
 }
 
 impl OpenRollup {
     /// Takes note that an entry `seq` is written next. Rolls up the part before if
     /// that is over.
-    ///
-    /// The rows of the part are read again, which takes less than a microsecond
-    /// for each: sums in memory would have to be made anew after each failed
-    /// transaction, and at each start.
     pub(super) fn enter(&mut self, connection: &Connection, seq: i64) -> rusqlite::Result<()> {
         let next = part_of(seq);
-        let part = match self.part {
-            Some(part) => part,
-            None => part_of(connection.query_row(LAST_ENTRY, [], |row| row.get(0))?),
-        };
-        let rollup = match part < next {
-            true => PartRollup::of(connection, part)?,
-            false => PartRollup::default(),
-        };
-        // None where numbers were lost from the first one on.
-        if !rollup.sums.is_empty() {
-            rollup.write(connection, part)?;
-            connection
-                .prepare_cached("DELETE FROM late_ending")?
-                .execute([])?;
+        let is_open = |sums: &OpenSums| next <= sums.part;
+        if self.sums.as_ref().is_some_and(is_open) {
+            return Ok(());
         }
-        // If the transaction fails, the memory of the writer is given up, this
-        // with it.
-        self.part = Some(next.max(part));
+        // Taken out: if the next lines fail, the transaction does, and the file is
+        // asked again.
+        let sums = match self.sums.take() {
+            Some(sums) => sums,
+            None => {
+                let last = connection.query_row(LAST_ENTRY, [], |row| row.get(0))?;
+                OpenSums::of(connection, part_of(last))?
+            }
+        };
+        self.sums = Some(match is_open(&sums) {
+            true => sums,
+            false => {
+                sums.close(connection)?;
+                OpenSums::new(next)
+            }
+        });
         Ok(())
     }
 
-    /// Takes note of the ending `seq` of `decision`, which was written.
+    /// Takes note of a decision that was written.
+    pub(super) fn note_decision(&mut self, counted: &CountedDecision) {
+        if let Some(sums) = self.sums_of(part_of(counted.seq)) {
+            sums.add(counted);
+        }
+    }
+
+    /// Takes note of an ending of `decision` that was written.
     pub(super) fn note_ending(
-        &self,
+        &mut self,
         connection: &Connection,
         decision: i64,
-        seq: i64,
+        ending: &CountedEnding,
     ) -> rusqlite::Result<()> {
-        if part_of(decision) == part_of(seq) {
-            return Ok(());
+        let part = part_of(ending.seq);
+        if part_of(decision) != part {
+            let sql = "INSERT INTO late_ending (decision) VALUES (?)";
+            connection.prepare_cached(sql)?.insert([decision])?;
+        } else if let Some(sums) = self.sums_of(part)
+            && let Some(key) = sums.begun.remove(&decision)
+        {
+            sums.rollup.add(key, &ending.sums());
         }
-        let sql = "INSERT INTO late_ending (decision) VALUES (?)";
-        connection.prepare_cached(sql)?.insert([decision])?;
         Ok(())
+    }
+
+    fn sums_of(&mut self, part: i64) -> Option<&mut OpenSums> {
+        self.sums.as_mut().filter(|sums| sums.part == part)
     }
 }
 
@@ -428,10 +534,41 @@ impl<'a> RollupCheck<'a> {
                 continue;
             }
             self.compared += 1;
-            if !rollup.is_in(self.connection, part)? {
+            if !rollup.matches_row(self.connection, part)? {
                 report(part);
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: a record that somebody has changed may have all endings in one part, and must
+    // not fill the memory of whoever verifies it.
+    #[test]
+    fn sums_of_one_key_are_joined_however_many_entries_come() {
+        let key = |origin| RollupKey {
+            part: 0,
+            hour: 0,
+            ruling: 1,
+            origin,
+        };
+        let sums = EntrySums {
+            requests: 1,
+            ..EntrySums::default()
+        };
+        let mut rollup = PartRollup::default();
+        for origin in [3, 1, 2].into_iter().cycle().take(9 * PART_ENTRIES) {
+            rollup.add(key(origin), &sums);
+            assert!(rollup.sums.len() <= PART_ENTRIES + 6);
+        }
+        rollup.join();
+        let joined = rollup.sums.iter();
+        let joined = joined.map(|entry| (entry.key.origin, entry.sums.requests));
+        let each = 3 * PART_ENTRIES as u64;
+        assert!(joined.eq([(1, each), (2, each), (3, each)]));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Does not know when a part is summed up, nor from what.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -52,6 +52,13 @@ impl EntrySums {
     }
 }
 
+/// Sums of the entries that have an hour, ruling and origin in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyedSums {
+    pub(super) key: RollupKey,
+    pub(super) sums: EntrySums,
+}
+
 /// Sums of one origin in a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OriginEntry {
@@ -98,20 +105,18 @@ pub(super) struct TimeSpan {
     pub(super) last_us: i64,
 }
 
-/// Encodes the sums in the order of their keys, late endings first: sections
+/// Encodes sums that are in the order of their keys, late endings first: sections
 /// of one part, hour and ruling, each with its entries by ascending origin.
 ///
 /// All numbers are in LEB128. A usual entry, of one request that did not wait,
 /// takes a byte and its size: a record of many hosts has an entry for nearly
 /// every request.
-pub(super) fn encode(sums: &BTreeMap<RollupKey, EntrySums>, own_part: i64) -> Vec<u8> {
+pub(super) fn encode(entries: &[KeyedSums], own_part: i64) -> Vec<u8> {
     // Ascending parts: late endings stand before what most readers want alone.
-    let entries: Vec<_> = sums.iter().collect();
     let mut bytes = Vec::with_capacity(4 * entries.len());
-    for section in entries.chunk_by(|(one, _), (next, _)| {
-        (one.part, one.hour, one.ruling) == (next.part, next.hour, next.ruling)
-    }) {
-        let Some((first, _)) = section.first() else {
+    let section_of = |key: &RollupKey| RollupKey { origin: 0, ..*key };
+    for section in entries.chunk_by(|one, next| section_of(&one.key) == section_of(&next.key)) {
+        let Some(KeyedSums { key: first, .. }) = section.first() else {
             continue;
         };
         let back = own_part.wrapping_sub(first.part);
@@ -123,7 +128,7 @@ pub(super) fn encode(sums: &BTreeMap<RollupKey, EntrySums>, own_part: i64) -> Ve
         // Distances between neighbours are small where origins are many, and
         // most fit into the tag.
         let mut previous = 0;
-        for (key, sums) in section {
+        for KeyedSums { key, sums } in section {
             let distance = key.origin.wrapping_sub(previous).cast_unsigned();
             push_entry(&mut bytes, distance, sums);
             previous = key.origin;

@@ -11,7 +11,7 @@ use rusqlite::{
 };
 use serde::{Serialize, Serializer as _};
 
-use super::columns::{blob, signed};
+use super::columns::{blob, count, signed};
 use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, RULINGS, TERMS};
 use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
 use super::interning::InternedValues;
@@ -25,7 +25,7 @@ use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
 use super::pruned::{PrunedEnd, PrunedSeal};
 use super::redaction::{RedactionOrder, redact_rows};
-use super::rollup::OpenRollup;
+use super::rollup::{CountedDecision, CountedEnding, OpenRollup};
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sealing::NewSeal;
 use super::sequence::{Sequence, write_lost};
@@ -184,6 +184,14 @@ impl<'a> AuditTransaction<'a> {
             leaf.as_bytes().as_slice(),
         ])?;
         self.leaves.push(LeafRun::of_entry(seq, leaf));
+        self.memory.rollup.note_decision(&CountedDecision {
+            seq,
+            time_us,
+            origin: rows.origin.id,
+            ruling: rows.context.ruling.id,
+            wait_ms: count(wait_ms),
+            ending: None,
+        });
         self.memory.latest_decision = Some(LatestDecision {
             record: record.clone(),
             rows,
@@ -265,9 +273,13 @@ impl<'a> AuditTransaction<'a> {
             leaf.as_bytes().as_slice(),
         ])?;
         self.leaves.push(LeafRun::of_entry(seq, leaf));
-        self.memory
-            .rollup
-            .note_ending(&self.transaction, decision, seq)
+        let ending = CountedEnding {
+            seq,
+            bytes: count(bytes),
+            has_error: refs.error.is_some(),
+        };
+        let rollup = &mut self.memory.rollup;
+        rollup.note_ending(&self.transaction, decision, &ending)
     }
 
     /// Finds or writes the rows that an ending refers to.

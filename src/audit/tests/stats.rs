@@ -300,6 +300,22 @@ async fn parts_that_are_over_are_counted_by_their_roll_ups() {
     );
 }
 
+// Ours: a transaction that fails takes the sums of the open part with it, and exchanges
+// that began before it end after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn exchanges_that_outlast_a_failed_transaction_are_rolled_up() {
+    let kit = Kit::new(Durability::Commit, 4096);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    kit.sql(BREAK);
+    kit.log.record(record("/b")).await.unwrap_err();
+    kit.sql("DROP TRIGGER broken");
+    ending.complete(done(200));
+    write(&kit, 0..4200).await;
+    assert_eq!(count_of(&kit, "SELECT count(*) FROM rollup"), 1);
+    let (_, found) = verify(&kit);
+    assert_eq!(found, Vec::<String>::new());
+}
+
 // Ours: whatever somebody makes of a roll-up, the record is counted, and it is
 // found.
 #[tokio::test(flavor = "multi_thread")]

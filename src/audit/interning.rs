@@ -51,7 +51,7 @@ impl PartialEq for SnapshotAddress {
 
 impl Eq for SnapshotAddress {}
 
-// As a map of addresses finds it.
+// That of the address alone, by which it is looked up.
 impl Hash for SnapshotAddress {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.address.hash(state);

@@ -102,17 +102,17 @@ impl PrivacyForms {
 
     /// Returns what is written of a path with its query string.
     pub(super) fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        let is_keyed = match self.options.query_strings {
-            QueryStrings::Full => return path.into(),
-            QueryStrings::Omitted => false,
-            QueryStrings::Keyed => true,
+        if self.options.query_strings == QueryStrings::Full {
+            return path.into();
+        }
+        let Some((before, query)) = path.split_once('?') else {
+            return path.into();
         };
-        match path.split_once('?') {
-            None => path.into(),
-            Some((before, query)) if is_keyed => {
+        match self.options.query_strings {
+            QueryStrings::Full | QueryStrings::Omitted => format!("{before}{WITHHELD}").into(),
+            QueryStrings::Keyed => {
                 format!("{before}{WITHHELD}{}", self.keyed(query.as_bytes())).into()
             }
-            Some((before, _)) => format!("{before}{WITHHELD}").into(),
         }
     }
 

@@ -24,10 +24,12 @@ use super::note::{NoteKey, SignedNote};
 use super::parts::{numbers_of, part_of};
 use crate::decision::digest::Digest;
 
-/// First parts that may not go: the first with a decision that is younger, that of
-/// the first event that is, and the one behind the last that is sealed.
+/// First parts that may not go: the first with a decision that is younger, the one behind
+/// the last whose times are known, the one behind the last that is sealed, and that of the
+/// first event that is younger.
 const FIRST_KEPT: &str = "
 SELECT min(coalesce((SELECT min(part) FROM rollup WHERE ?1 <= last_us), ?2),
+           coalesce((SELECT max(part) + 1 FROM rollup), 0),
            coalesce((SELECT max(part) + 1 FROM subtree), 0)),
        (SELECT min(seq) FROM event WHERE ?1 <= time_us)";
 

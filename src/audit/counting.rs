@@ -15,6 +15,7 @@ use rusqlite::{Connection, Row};
 use super::decision_row::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
+use super::keyed_sums::Sum as _;
 use super::order::TimeRange;
 use super::pages::TableScan;
 use super::parts::numbers_of;

@@ -83,6 +83,7 @@ mod used_values;
 mod dictionary_cache;
 mod files;
 mod joint_digests;
+mod keyed_sums;
 mod pages;
 mod wal;
 

@@ -289,7 +289,7 @@ impl<'a> NumberCheck<'a> {
         Ok(())
     }
 
-    fn check_sums(&self, report: &mut impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
+    fn check_sums(&mut self, report: &mut impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
         let part = self.sums.part();
         // The summary of a part goes with its entries.
         if self.pruned.part() < part

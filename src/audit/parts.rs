@@ -15,6 +15,7 @@ use std::ops::{ControlFlow, Range};
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use tokio::time::Instant;
 
+use super::keyed_sums::{KeyedSum, KeyedSums, Sum};
 use super::order::Direction;
 use super::rollup_row::has_ruling;
 use crate::clock;
@@ -89,12 +90,6 @@ pub(super) fn part_text(part: i64) -> String {
     format!("{} to {}", numbers.start, numbers.end.saturating_sub(1))
 }
 
-/// Makes the statement that writes a number of rows.
-fn insert(rows: usize) -> String {
-    let places = vec!["(?, ?, ?, ?, ?)"; rows].join(", ");
-    format!("REPLACE INTO part (field, part, value, first, last) VALUES {places}")
-}
-
 /// Field of a decision with its value: the row of its origin, or the place of its
 /// verdict in the list of verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -141,22 +136,18 @@ impl PartSpan {
     }
 }
 
-/// Span of decisions that have a key in common.
-#[derive(Debug, Clone, Copy)]
-struct KeyedSpan {
-    key: PartKey,
-    span: PartSpan,
+impl Sum for PartSpan {
+    fn add(&mut self, other: &Self) {
+        *self = self.with(*other);
+    }
 }
 
-/// Sums of one part, of decisions in ascending order.
-///
-/// Spans are appended, and sorted when the part is over: to find the one of a host takes
-/// longer in a map of thousands. There are 8,192 at most, as many as numbers.
+/// Sums of one part.
 #[derive(Debug, Default)]
 pub(super) struct PartSums {
     part: i64,
-    verdicts: Vec<KeyedSpan>,
-    hosts: Vec<KeyedSpan>,
+    verdicts: KeyedSums<PartKey, PartSpan>,
+    hosts: KeyedSums<PartKey, PartSpan>,
 }
 
 impl PartSums {
@@ -180,60 +171,29 @@ impl PartSums {
             VERDICT => &mut self.verdicts,
             _ => &mut self.hosts,
         };
-        match spans.last_mut() {
-            Some(last) if last.key == key => last.span.last = at,
-            _ => spans.push(KeyedSpan {
-                key,
-                span: PartSpan {
-                    first: at,
-                    last: at,
-                },
-            }),
-        }
-    }
-
-    /// Returns one span for each key, in the order of the table.
-    fn spans(&self) -> Vec<KeyedSpan> {
-        let mut spans = [self.verdicts.as_slice(), self.hosts.as_slice()].concat();
-        spans.sort_unstable_by_key(|span| span.key);
-        spans.dedup_by(|next, joined| {
-            let is_same = next.key == joined.key;
-            if is_same {
-                joined.span = joined.span.with(next.span);
-            }
-            is_same
-        });
-        spans
+        let (first, last) = (at, at);
+        spans.add(key, PartSpan { first, last });
     }
 
     /// Writes the sums, in the order of the table.
-    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let spans = self.spans();
-        let mut rest = spans.as_slice();
-        while !rest.is_empty() {
-            let count = if rest.len() < ROWS_AT_ONCE {
-                1
-            } else {
-                ROWS_AT_ONCE
-            };
-            let (rows, behind) = rest.split_at(count);
-            let values = rows.iter().flat_map(|KeyedSpan { key, span }| {
-                [key.field, self.part, key.value, span.first, span.last]
-            });
-            let mut statement = connection.prepare_cached(&insert(count))?;
-            statement.execute(params_from_iter(values))?;
-            rest = behind;
+    pub(super) fn write(mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let part = self.part;
+        for spans in [self.verdicts.joined(), self.hosts.joined()] {
+            let (many, rest) = spans.as_chunks::<ROWS_AT_ONCE>();
+            let (one_by_one, _) = rest.as_chunks::<1>();
+            insert(connection, part, many)?;
+            insert(connection, part, one_by_one)?;
         }
         Ok(())
     }
 
     /// Reports whether the table has all of these decisions in its stretches.
-    pub(super) fn are_in(&self, connection: &Connection) -> rusqlite::Result<bool> {
+    pub(super) fn are_in(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
         let sql = "SELECT field, value, first, last FROM part
                    WHERE field IN (1, 2) AND part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([self.part])?;
-        let spans = self.spans();
+        let spans = [self.verdicts.joined(), self.hosts.joined()].concat();
         let mut found = 0;
         while let Some(row) = rows.next()? {
             let key = PartKey {
@@ -244,11 +204,29 @@ impl PartSums {
             if let Ok(place) = spans.binary_search_by_key(&key, |span| span.key)
                 && let Some(own) = spans.get(place)
             {
-                found += usize::from(first <= own.span.first && own.span.last <= last);
+                found += usize::from(first <= own.sum.first && own.sum.last <= last);
             }
         }
         Ok(found == spans.len())
     }
+}
+
+/// Writes rows of `part`, so many by each statement.
+fn insert<const ROWS: usize>(
+    connection: &Connection,
+    part: i64,
+    spans: &[[KeyedSum<PartKey, PartSpan>; ROWS]],
+) -> rusqlite::Result<()> {
+    let places = ["(?, ?, ?, ?, ?)"; ROWS].join(", ");
+    let sql = format!("REPLACE INTO part (field, part, value, first, last) VALUES {places}");
+    let mut statement = connection.prepare_cached(&sql)?;
+    for rows in spans {
+        let values = rows
+            .iter()
+            .flat_map(|KeyedSum { key, sum }| [key.field, part, key.value, sum.first, sum.last]);
+        statement.execute(params_from_iter(values))?;
+    }
+    Ok(())
 }
 
 /// Sums of the part that is being written.
@@ -565,8 +543,8 @@ mod tests {
             sums.add(start + at, PartKey::of_origin(origin));
             sums.add(start + at, verdict(place));
         }
-        let spans = sums.spans().into_iter();
-        let spans = spans.map(|KeyedSpan { key, span }| (key, span.first, span.last));
+        let spans = sums.verdicts.joined().iter().chain(sums.hosts.joined());
+        let spans = spans.map(|KeyedSum { key, sum }| (*key, sum.first, sum.last));
         assert!(spans.eq([
             (verdict(0), 0, 7),
             (verdict(1), 2, 3),

@@ -3,7 +3,8 @@
 //!
 //! Numbers are divided into parts (`parts`). The first entry of a later part closes
 //! the part before: the sums of the entries with numbers in it become one row of
-//! `rollup`, in the same transaction. An ending whose number is in a later part
+//! `rollup`, in the same transaction. They are summed up as they are written, and from
+//! the file after a start, a redaction, and a transaction that failed. An ending whose number is in a later part
 //! than its decision's is summed with the part of its own number; until that is
 //! closed, `late_ending` names it. So a row never changes, and `verify` makes it
 //! again from the entries.
@@ -16,16 +17,14 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::columns::{count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS};
+use super::keyed_sums::KeyedSums;
 use super::pages::NumberedTable;
-use super::parts::{PART_LEVEL, numbers_of, part_of};
+use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
 use super::rollup_row::{
-    EntrySums, KeyedSums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted,
-    late_parts, read_span,
+    EntrySums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted, late_parts,
+    read_span,
 };
-
-/// Entries of a part at most: there is no more than one for each of its numbers.
-const PART_ENTRIES: usize = 1 << PART_LEVEL;
 
 /// Microseconds of an hour.
 pub(super) const HOUR_US: i64 = 3_600_000_000;
@@ -131,11 +130,7 @@ impl CountedDecision {
 struct PartRollup {
     /// `None` without a decision: there are late endings alone.
     span: Option<TimeSpan>,
-    /// Sums as entries came. Those of one key are joined when all are there, since to find
-    /// one takes longer in a map of thousands.
-    sums: Vec<KeyedSums>,
-    /// Sums that were left when they were last joined.
-    joined: usize,
+    sums: KeyedSums<RollupKey, EntrySums>,
 }
 
 impl PartRollup {
@@ -184,7 +179,7 @@ impl PartRollup {
         });
         span.first_us = span.first_us.min(at);
         span.last_us = span.last_us.max(at);
-        self.add(counted.key(), &counted.decision_sums());
+        self.sums.add(counted.key(), counted.decision_sums());
     }
 
     /// Adds the ending, if its number is in `part`.
@@ -192,38 +187,8 @@ impl PartRollup {
         if let Some(ending) = &counted.ending
             && part_of(ending.seq) == part
         {
-            self.add(counted.key(), &ending.sums());
+            self.sums.add(counted.key(), ending.sums());
         }
-    }
-
-    fn add(&mut self, key: RollupKey, sums: &EntrySums) {
-        match self.sums.last_mut() {
-            Some(last) if last.key == key => last.sums.add(sums),
-            _ => self.sums.push(KeyedSums { key, sums: *sums }),
-        }
-        // Of a record that somebody has changed, all endings may be in one part.
-        if PART_ENTRIES + 2 * self.joined < self.sums.len() {
-            self.join();
-        }
-    }
-
-    /// Joins the sums of each key, and puts them in order.
-    fn join(&mut self) {
-        self.sums.sort_unstable_by_key(|entry| entry.key);
-        self.sums.dedup_by(|next, joined| {
-            let is_same = next.key == joined.key;
-            if is_same {
-                joined.sums.add(&next.sums);
-            }
-            is_same
-        });
-        self.joined = self.sums.len();
-    }
-
-    /// Returns the bytes of the row of `part`.
-    fn encoded(&mut self, part: i64) -> Vec<u8> {
-        self.join();
-        encode(&self.sums, part)
     }
 
     fn write(mut self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
@@ -233,14 +198,14 @@ impl PartRollup {
             part,
             span.map(|span| span.first_us),
             span.map(|span| span.last_us),
-            self.encoded(part),
+            encode(self.sums.joined(), part),
         ])?;
         Ok(())
     }
 
     /// Reports whether the table has these sums for `part`.
     fn matches_row(mut self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
-        let encoded = self.encoded(part);
+        let encoded = encode(self.sums.joined(), part);
         let sql = "SELECT first_us, last_us, sums FROM rollup WHERE part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let is_same = statement.query_row([part], |row| {
@@ -267,12 +232,16 @@ fn visit_decisions(
     Ok(())
 }
 
+/// Reports whether there is a row of `part`.
+fn is_rolled_up(connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+    let sql = "SELECT 1 FROM rollup WHERE part = ?";
+    connection.prepare_cached(sql)?.exists([part])
+}
+
 /// Makes the row of a part again, if there is one: what its entries refer to was
 /// changed. `connection` is in a transaction.
 pub(super) fn remake_rollup(connection: &Connection, part: i64) -> rusqlite::Result<()> {
-    let sql = "SELECT 1 FROM rollup WHERE part = ?";
-    let found = connection.prepare_cached(sql)?.exists([part])?;
-    if found {
+    if is_rolled_up(connection, part)? {
         PartRollup::again(connection, part)?.write(connection, part)?;
     }
     Ok(())
@@ -381,11 +350,24 @@ impl OpenSums {
         }
     }
 
+    /// Makes the sums of the part that was being written, from the file.
+    fn resumed(connection: &Connection) -> rusqlite::Result<Self> {
+        let last: i64 = connection.query_row(LAST_ENTRY, [], |row| row.get(0))?;
+        let part = part_of(last);
+        // An event may have closed it: its late endings are named nowhere else any more.
+        if is_rolled_up(connection, part)? {
+            return Ok(Self::new(part + 1));
+        }
+        Self::of(connection, part)
+    }
+
     /// Writes the row of the part, which is over.
     fn close(mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.rollup.add_late_endings(connection, self.part)?;
-        // None where numbers were lost from the first one on.
-        if !self.rollup.sums.is_empty() {
+        // There are none where numbers were lost from the first one on; and what is
+        // removed is counted no more.
+        let is_removed = self.part <= PrunedEnd::read(connection)?.part();
+        if !self.rollup.sums.is_empty() && !is_removed {
             self.rollup.write(connection, self.part)?;
         }
         let mut forget = connection.prepare_cached("DELETE FROM late_ending")?;
@@ -398,26 +380,20 @@ impl OpenRollup {
     /// that is over.
     pub(super) fn enter(&mut self, connection: &Connection, seq: i64) -> rusqlite::Result<()> {
         let next = part_of(seq);
-        let is_open = |sums: &OpenSums| next <= sums.part;
-        if self.sums.as_ref().is_some_and(is_open) {
+        if self.sums_of(next).is_some() {
             return Ok(());
         }
         // Taken out: if the next lines fail, the transaction does, and the file is
         // asked again.
-        let sums = match self.sums.take() {
+        let mut sums = match self.sums.take() {
             Some(sums) => sums,
-            None => {
-                let last = connection.query_row(LAST_ENTRY, [], |row| row.get(0))?;
-                OpenSums::of(connection, part_of(last))?
-            }
+            None => OpenSums::resumed(connection)?,
         };
-        self.sums = Some(match is_open(&sums) {
-            true => sums,
-            false => {
-                sums.close(connection)?;
-                OpenSums::new(next)
-            }
-        });
+        if sums.part < next {
+            sums.close(connection)?;
+            sums = OpenSums::new(next);
+        }
+        self.sums = Some(sums);
         Ok(())
     }
 
@@ -442,11 +418,13 @@ impl OpenRollup {
         } else if let Some(sums) = self.sums_of(part)
             && let Some(key) = sums.begun.remove(&decision)
         {
-            sums.rollup.add(key, &ending.sums());
+            sums.rollup.sums.add(key, ending.sums());
         }
         Ok(())
     }
 
+    /// Returns the sums of `part`, if that is the open one: entries come in ascending
+    /// order.
     fn sums_of(&mut self, part: i64) -> Option<&mut OpenSums> {
         self.sums.as_mut().filter(|sums| sums.part == part)
     }
@@ -539,36 +517,5 @@ impl<'a> RollupCheck<'a> {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Ours: a record that somebody has changed may have all endings in one part, and must
-    // not fill the memory of whoever verifies it.
-    #[test]
-    fn sums_of_one_key_are_joined_however_many_entries_come() {
-        let key = |origin| RollupKey {
-            part: 0,
-            hour: 0,
-            ruling: 1,
-            origin,
-        };
-        let sums = EntrySums {
-            requests: 1,
-            ..EntrySums::default()
-        };
-        let mut rollup = PartRollup::default();
-        for origin in [3, 1, 2].into_iter().cycle().take(9 * PART_ENTRIES) {
-            rollup.add(key(origin), &sums);
-            assert!(rollup.sums.len() <= PART_ENTRIES + 6);
-        }
-        rollup.join();
-        let joined = rollup.sums.iter();
-        let joined = joined.map(|entry| (entry.key.origin, entry.sums.requests));
-        let each = 3 * PART_ENTRIES as u64;
-        assert!(joined.eq([(1, each), (2, each), (3, each)]));
     }
 }

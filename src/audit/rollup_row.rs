@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::keyed_sums::{KeyedSum, Sum};
+
 const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
 
 /// Tag of an entry: what follows it, and in the upper half the distance of its
@@ -41,22 +43,14 @@ pub struct EntrySums {
     pub errors: u64,
 }
 
-impl EntrySums {
-    /// Adds other sums.
-    pub(super) fn add(&mut self, other: &Self) {
+impl Sum for EntrySums {
+    fn add(&mut self, other: &Self) {
         // A changed row may hold any number.
         self.requests = self.requests.saturating_add(other.requests);
         self.wait_ms = self.wait_ms.saturating_add(other.wait_ms);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.errors = self.errors.saturating_add(other.errors);
     }
-}
-
-/// Sums of the entries that have an hour, ruling and origin in common.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct KeyedSums {
-    pub(super) key: RollupKey,
-    pub(super) sums: EntrySums,
 }
 
 /// Sums of one origin in a section.
@@ -111,12 +105,12 @@ pub(super) struct TimeSpan {
 /// All numbers are in LEB128. A usual entry, of one request that did not wait,
 /// takes a byte and its size: a record of many hosts has an entry for nearly
 /// every request.
-pub(super) fn encode(entries: &[KeyedSums], own_part: i64) -> Vec<u8> {
+pub(super) fn encode(entries: &[KeyedSum<RollupKey, EntrySums>], own_part: i64) -> Vec<u8> {
     // Ascending parts: late endings stand before what most readers want alone.
     let mut bytes = Vec::with_capacity(4 * entries.len());
     let section_of = |key: &RollupKey| RollupKey { origin: 0, ..*key };
     for section in entries.chunk_by(|one, next| section_of(&one.key) == section_of(&next.key)) {
-        let Some(KeyedSums { key: first, .. }) = section.first() else {
+        let Some(KeyedSum { key: first, .. }) = section.first() else {
             continue;
         };
         let back = own_part.wrapping_sub(first.part);
@@ -128,9 +122,9 @@ pub(super) fn encode(entries: &[KeyedSums], own_part: i64) -> Vec<u8> {
         // Distances between neighbours are small where origins are many, and
         // most fit into the tag.
         let mut previous = 0;
-        for KeyedSums { key, sums } in section {
+        for KeyedSum { key, sum } in section {
             let distance = key.origin.wrapping_sub(previous).cast_unsigned();
-            push_entry(&mut bytes, distance, sums);
+            push_entry(&mut bytes, distance, sum);
             previous = key.origin;
         }
     }

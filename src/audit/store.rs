@@ -549,9 +549,10 @@ impl AuditStore {
         if !retention.is_active() {
             self.ballast.take_up();
         }
-        // Their numbers are in memory, by value.
+        // Their numbers are in memory, by value. Entries that are there refer to none of
+        // them, so the sums of the open part hold.
         if effect == StepEffect::ValuesRemoved {
-            self.memory = WriterMemory::default();
+            self.memory.forget_values();
         }
         Ok(())
     }

@@ -368,9 +368,6 @@ impl<'a> AuditTransaction<'a> {
 
     /// Redacts decisions, and writes the event `seq` that says so.
     pub(super) fn redact(&mut self, seq: u64, order: &RedactionOrder) -> rusqlite::Result<()> {
-        // Before the rows: the event may be the first entry behind a part, which is
-        // closed with what it has.
-        self.memory.rollup.enter(&self.transaction, signed(seq))?;
         let redacted = redact_rows(&self.transaction, self.plan.record, &order.numbers)?;
         // The sums of the open part have the origins of rows that have none now.
         *self.memory = WriterMemory::default();
@@ -384,6 +381,7 @@ impl<'a> AuditTransaction<'a> {
 
     fn insert_event(&mut self, row: EventRow) -> rusqlite::Result<()> {
         let seq = self.take(row.seq);
+        self.memory.rollup.enter(&self.transaction, seq)?;
         let leaf = row.leaf(self.plan.record);
         self.leaves.push(LeafRun::of_entry(seq, leaf));
         self.execute(INSERT_EVENT, params_from_iter(row.values(leaf)))
@@ -597,6 +595,14 @@ pub(super) struct WriterMemory {
 }
 
 impl WriterMemory {
+    /// Forgets the numbers of dictionary rows, some of which were removed.
+    pub(super) fn forget_values(&mut self) {
+        self.interned = InternedValues::default();
+        self.joint = None;
+        self.latest_decision = None;
+        self.latest_ending = None;
+    }
+
     fn joint_digests(&mut self, record: RecordId) -> &mut JointDigests {
         self.joint.get_or_insert_with(|| JointDigests::new(record))
     }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::io::{Cursor, Write as _};
 
+use super::super::parts::PART_NUMBERS;
 use super::super::redaction::RedactionRequest;
-use super::retention::long_record;
+use super::retention::{fill_up_to, long_record, prune, verified};
 use super::seals::{heads_of, outside, sealed_every};
 use super::*;
 use crate::audit::bundle::{verify_bundle, write_bundle};
@@ -241,6 +242,51 @@ async fn parts_that_are_over_are_summed_up_again() {
         kit.reader().count(&DecisionFilter::default()).unwrap(),
         before
     );
+}
+
+fn numbers(numbers: &[u64]) -> RedactionRequest {
+    RedactionRequest {
+        numbers: numbers.to_vec(),
+        why: "a test".to_owned(),
+        ..RedactionRequest::default()
+    }
+}
+
+// Ours: late endings are named only until their part is over, and its row is all that
+// knows of them then.
+#[tokio::test]
+async fn redactions_just_behind_a_part_leave_its_late_endings() {
+    let kit = Kit::new(Durability::Queue, 4096);
+    let (receipt, late) = kit.log.record(record("/a")).await.unwrap();
+    let part = PART_NUMBERS as u64;
+    let held = fill_up_to(&kit, part).await;
+    late.complete(done(200));
+    drop(held);
+    let held = fill_up_to(&kit, 2 * part).await;
+    // The first event closes the part, and nothing but events is behind it.
+    assert_eq!(redact(&kit, numbers(&[receipt.seq() + 1])).await, 1);
+    assert_eq!(redact(&kit, numbers(&[receipt.seq() + 3])).await, 1);
+    drop(held);
+    fill_up_to(&kit, 3 * part).await;
+    verified(&kit);
+}
+
+// Ours: what is removed is counted no more, whoever reads it again.
+#[tokio::test]
+async fn a_removed_part_is_not_rolled_up_again() {
+    let kit = Kit::new(Durability::Commit, 4096);
+    let (receipt, open) = kit.log.record(record("/a")).await.unwrap();
+    let part = PART_NUMBERS as u64;
+    let held = fill_up_to(&kit, part).await;
+    assert_eq!(redact(&kit, numbers(&[receipt.seq() + 1])).await, 1);
+    assert_eq!(prune(&kit, 9000).await.last, part);
+    // The writer forgets what it has summed up.
+    kit.sql(BREAK);
+    kit.log.record(record("/a")).await.unwrap_err();
+    kit.sql("DROP TRIGGER broken");
+    fill_up_to(&kit, part + 9).await;
+    verified(&kit);
+    drop((open, held));
 }
 
 // Ours: docs/handing-over.md.

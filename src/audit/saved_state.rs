@@ -50,13 +50,14 @@ REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
   digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-/// Finds the row of an origin and a token, with its body.
+/// Finds the row of an origin and a token, with its body. No join: SQLite (3.54) would
+/// compile the statement anew for each value that is bound.
 const LOAD_SNAPSHOT: &str = "
 SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
        k.cause, k.body, k.hops, k.whole, k.content_type, k.etag,
-       k.last_modified, k.failures, k.led_to, k.digest, b.body
-FROM kept AS k LEFT JOIN body AS b ON b.sha256 = k.body
-WHERE k.origin = ? AND k.token = ?";
+       k.last_modified, k.failures, k.led_to, k.digest,
+       (SELECT b.body FROM body AS b WHERE b.sha256 = k.body)
+FROM kept AS k WHERE k.origin = ? AND k.token = ?";
 
 /// All saved snapshots, without bodies.
 pub(super) const SAVED_SNAPSHOTS: KeyedTable = KeyedTable {
@@ -310,4 +311,29 @@ pub(super) fn read_back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackO
         probe_at: probe_us.and_then(|time| Timestamp::from_microsecond(time).ok()),
         urls: urls.as_deref().map(read_urls).unwrap_or_default(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::audit::schema::open_in_memory;
+
+    // Ours: each first contact with an origin looks for what is saved of it.
+    #[test]
+    fn the_look_up_of_a_snapshot_is_compiled_once() {
+        let connection = open_in_memory().unwrap();
+        for host in ["a.test", "b.test", "c.test"] {
+            let key = CacheKey {
+                origin: format!("http://{host}/").parse::<Target>().unwrap().origin,
+                token: None,
+            };
+            let found = load_snapshot(&connection, &key, Dialect::default()).unwrap();
+            assert!(matches!(found, SnapshotLookup::Absent));
+        }
+        let statement = connection.prepare_cached(LOAD_SNAPSHOT).unwrap();
+        assert_eq!(statement.get_status(StatementStatus::Run), 3);
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
 }

@@ -254,7 +254,13 @@ impl OpenPart {
         // In the transaction of the decision that begins the next part: a part is
         // summed up whole or not at all.
         if sums.part() < part_of(seq) {
-            sums.write(connection)?;
+            // What is removed has no sums any more.
+            let pruned: i64 = connection
+                .prepare_cached(PRUNED)?
+                .query_row([], |row| row.get(0))?;
+            if pruned < numbers_of(sums.part()).start {
+                sums.write(connection)?;
+            }
             sums = PartSums::new(part_of(seq));
         }
         for key in keys.into_iter().flatten() {

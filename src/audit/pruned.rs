@@ -24,14 +24,21 @@ use super::note::{NoteKey, SignedNote};
 use super::parts::{numbers_of, part_of};
 use crate::decision::digest::Digest;
 
-/// First parts that may not go: the first with a decision that is younger, the one behind
-/// the last whose times are known, the one behind the last that is sealed, and that of the
-/// first event that is younger.
+/// First parts that may not go: the first with a decision that is younger, as far as
+/// parts are rolled up, that of the first event that is, and the one behind the last that
+/// is sealed. Beside them the last part that is rolled up.
 const FIRST_KEPT: &str = "
 SELECT min(coalesce((SELECT min(part) FROM rollup WHERE ?1 <= last_us), ?2),
-           coalesce((SELECT max(part) + 1 FROM rollup), 0),
            coalesce((SELECT max(part) + 1 FROM subtree), 0)),
-       (SELECT min(seq) FROM event WHERE ?1 <= time_us)";
+       (SELECT min(seq) FROM event WHERE ?1 <= time_us),
+       (SELECT coalesce(max(part), -1) FROM rollup)";
+
+/// Finds the first entry behind a number that will be in a roll-up.
+const FIRST_UNCOUNTED: &str = "
+SELECT min(seq) FROM (
+  SELECT min(seq) AS seq FROM decision WHERE ? < seq
+  UNION ALL
+  SELECT min(e.seq) FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision)";
 
 /// Parts that go at a time: their heads are prepared in one transaction.
 const PARTS_MAX: i64 = 16;
@@ -97,11 +104,18 @@ impl PrunedEnd {
     /// `before`; `last` if there are none more. Parts that are not sealed stay.
     pub(super) fn due(self, connection: &Connection, before: Timestamp) -> rusqlite::Result<i64> {
         let bounds = params![before.as_microsecond(), i64::MAX];
-        let (part, event): (i64, Option<i64>) =
-            connection.query_row(FIRST_KEPT, bounds, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (part, event, rolled_up): (i64, Option<i64>, i64) =
+            connection.query_row(FIRST_KEPT, bounds, read)?;
+        // How young its decisions are is known when a part is rolled up. One that ends
+        // with the last entry of all is sealed before.
+        let counted = numbers_of(rolled_up.max(self.part())).end - 1;
+        let uncounted: Option<i64> =
+            connection.query_row(FIRST_UNCOUNTED, [counted], |row| row.get(0))?;
         // Heartbeats go on where nobody asks for anything: they are younger than the
         // decisions of their part.
-        let kept = event.map_or(part, |event| part.min(part_of(event)));
+        let entries = [event, uncounted].into_iter().flatten();
+        let kept = entries.map(part_of).fold(part, i64::min);
         Ok(self.last.max(numbers_of(kept).start - 1))
     }
 
@@ -203,4 +217,34 @@ impl FromStr for RemovalStatement {
 pub fn remaining_numbers_digest(numbers: &[i64]) -> Digest {
     let bytes: Vec<u8> = numbers.iter().flat_map(|seq| seq.to_be_bytes()).collect();
     Digest::of(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::parts::PART_NUMBERS;
+    use crate::audit::schema::open_in_memory;
+
+    // Ours: a proxy that nobody asks writes heartbeats alone, and they go in time.
+    #[test]
+    fn a_part_goes_without_a_roll_up_if_there_is_nothing_to_be_rolled_up() {
+        let connection = open_in_memory().unwrap();
+        let due = |end: PrunedEnd| end.due(&connection, Timestamp::UNIX_EPOCH).unwrap();
+        let sealed = "INSERT INTO subtree (part, hash) VALUES (?, x'00')";
+        for part in 0..3 {
+            connection.execute(sealed, [part]).unwrap();
+        }
+        assert_eq!(due(PrunedEnd::default()), 3 * PART_NUMBERS);
+        let decide = "INSERT INTO decision (seq, time_us, client, crawler, method, origin, path,
+                        ruling, wait_ms, policy, salt, leaf)
+                      VALUES (?, 0, 0, 0, 0, 0, '', 0, 0, 0, x'', x'')";
+        connection.execute(decide, [PART_NUMBERS + 1]).unwrap();
+        assert_eq!(due(PrunedEnd::default()), PART_NUMBERS);
+        // A decision of what was removed stays until its ending may go.
+        let removed = PrunedEnd {
+            last: 2 * PART_NUMBERS,
+            ..PrunedEnd::default()
+        };
+        assert_eq!(due(removed), 3 * PART_NUMBERS);
+    }
 }

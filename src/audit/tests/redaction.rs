@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 
 use super::super::parts::PART_NUMBERS;
 use super::super::redaction::RedactionRequest;
-use super::retention::{fill_up_to, long_record, prune, verified};
+use super::retention::{count, fill_up_to, long_record, prune, verified};
 use super::seals::{heads_of, outside, sealed_every};
 use super::*;
 use crate::audit::bundle::{verify_bundle, write_bundle};
@@ -286,6 +286,7 @@ async fn a_removed_part_is_not_rolled_up_again() {
     kit.sql("DROP TRIGGER broken");
     fill_up_to(&kit, part + 9).await;
     verified(&kit);
+    assert_eq!(count(&kit, "SELECT count(*) FROM part WHERE part = 0"), 0);
     drop((open, held));
 }
 

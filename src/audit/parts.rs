@@ -78,6 +78,17 @@ pub(super) fn last_part(connection: &Connection) -> rusqlite::Result<Option<i64>
     connection.query_row(LAST_PART, [], |row| row.get(0))
 }
 
+/// Finds the highest number whose entries were removed; 0 if none were.
+fn last_removed(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare_cached(PRUNED)?;
+    statement.query_row([], |row| row.get(0))
+}
+
+/// Reports whether the entries of `part` were removed, or are being removed.
+pub(super) fn is_removed(connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+    Ok(numbers_of(part).start <= last_removed(connection)?)
+}
+
 /// Returns the numbers of a part.
 pub fn numbers_of(part: i64) -> Range<i64> {
     let start = part.saturating_mul(PART_NUMBERS).saturating_add(1);
@@ -255,10 +266,7 @@ impl OpenPart {
         // summed up whole or not at all.
         if sums.part() < part_of(seq) {
             // What is removed has no sums any more.
-            let pruned: i64 = connection
-                .prepare_cached(PRUNED)?
-                .query_row([], |row| row.get(0))?;
-            if pruned < numbers_of(sums.part()).start {
+            if !is_removed(connection, sums.part())? {
                 sums.write(connection)?;
             }
             sums = PartSums::new(part_of(seq));
@@ -346,7 +354,7 @@ impl PartFilter {
         rulings: Option<BTreeSet<i64>>,
     ) -> rusqlite::Result<Self> {
         let last = last_part(connection)?;
-        let pruned: i64 = connection.query_row(PRUNED, [], |row| row.get(0))?;
+        let pruned = last_removed(connection)?;
         Ok(Self {
             conditions: Vec::new(),
             rulings,

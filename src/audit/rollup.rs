@@ -19,7 +19,7 @@ use super::columns::{count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS};
 use super::keyed_sums::KeyedSums;
 use super::pages::NumberedTable;
-use super::parts::{numbers_of, part_of};
+use super::parts::{is_removed, numbers_of, part_of};
 use super::pruned::PrunedEnd;
 use super::rollup_row::{
     EntrySums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted, late_parts,
@@ -366,8 +366,7 @@ impl OpenSums {
         self.rollup.add_late_endings(connection, self.part)?;
         // There are none where numbers were lost from the first one on; and what is
         // removed is counted no more.
-        let is_removed = self.part <= PrunedEnd::read(connection)?.part();
-        if !self.rollup.sums.is_empty() && !is_removed {
+        if !self.rollup.sums.is_empty() && !is_removed(connection, self.part)? {
             self.rollup.write(connection, self.part)?;
         }
         let mut forget = connection.prepare_cached("DELETE FROM late_ending")?;

@@ -229,12 +229,8 @@ async fn a_redaction_that_nobody_ordered_is_found() {
 async fn parts_that_are_over_are_summed_up_again() {
     let kit = long_record().await;
     let before = kit.reader().count(&DecisionFilter::default()).unwrap();
-    let numbers = RedactionRequest {
-        numbers: (1..3000).collect(),
-        why: "a test".to_owned(),
-        ..RedactionRequest::default()
-    };
-    assert!(1000 < redact(&kit, numbers).await);
+    let chosen: Vec<_> = (1..3000).collect();
+    assert!(1000 < redact(&kit, numbers(&chosen)).await);
     let (sums, findings) = found(&kit, &SealEvidence::default());
     assert_eq!(findings, Vec::<String>::new());
     assert!(1000 < sums.redacted);

@@ -126,7 +126,8 @@ impl<'a> AuditTransaction<'a> {
         // Written even if no number is used: a commit without a page syncs nothing.
         sequence.write(&self.transaction, self.plan.record)?;
         drop((self.insert_decision, self.insert_ending));
-        self.transaction.commit()?;
+        // `Transaction::commit` would compile it for each.
+        self.transaction.prepare_cached("COMMIT")?.execute([])?;
         Ok(Committed {
             sequence,
             leaves: self.leaves,

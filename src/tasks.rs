@@ -54,8 +54,11 @@ const UNTIMED_BYTES: usize = 2048;
 /// hyper doubles its buffer while reads fill it, up to the length that a head may
 /// have. Of an origin that sends faster than a client takes, each connection would
 /// keep several buffers of that length, made anew for each read. Half of this takes
-/// twice as many writes for a large body. One byte less than a power of two, so that a
-/// read never fills the buffer of that length.
+/// twice as many writes for a large body. Twice as much takes 1 or 2 % less of the CPU
+/// for it, and a client that is slow would look like one that takes nothing: what it
+/// takes is counted when it wants what the next read has brought (`pace.max_stall`,
+/// `proxy.min_progress`). One byte less than a power of two, so that a read never fills
+/// the buffer of that length.
 const READ_BYTES_MAX: u64 = 64 * 1024 - 1;
 
 /// Budget of a task that reads from a peer.

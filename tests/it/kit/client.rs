@@ -388,18 +388,27 @@ impl Crawler {
 
     async fn chunked(&mut self, take: &mut impl FnMut(&[u8])) -> End {
         loop {
-            let Some(line) = self.line().await else {
-                return End::Broken;
-            };
-            let digits = line.split(';').next().unwrap_or_default();
-            let length = u64::from_str_radix(digits, 16).unwrap();
-            if length == 0 {
-                return self.trailers().await;
-            }
-            if self.counted(length, take).await == End::Broken || self.line().await.is_none() {
-                return End::Broken;
+            match self.chunk(take).await {
+                None => return End::Broken,
+                Some(0) => return self.trailers().await,
+                Some(_) => {}
             }
         }
+    }
+
+    /// Reads the next chunk, and returns its length; 0 is that of the last. None if the
+    /// connection ends before.
+    pub(crate) async fn chunk(&mut self, take: &mut impl FnMut(&[u8])) -> Option<u64> {
+        let line = self.line().await?;
+        let digits = line.split(';').next().unwrap_or_default();
+        let length = u64::from_str_radix(digits, 16).unwrap();
+        if 0 < length {
+            if self.counted(length, take).await == End::Broken {
+                return None;
+            }
+            self.line().await?;
+        }
+        Some(length)
     }
 
     async fn trailers(&mut self) -> End {

@@ -149,7 +149,11 @@ impl SharedQueue {
         if state.is_closed {
             return Err(AuditError::Closed);
         }
-        let number = state.number(&task).ok_or(AuditError::Full)?;
+        let Some(number) = state.number(&task) else {
+            // Its ending, which is queued next, would be that of no decision.
+            task.refuse();
+            return Err(AuditError::Full);
+        };
         if let WriterTask::Record { seq, .. } = &task {
             seq.set(number);
         } else if let WriterTask::Process(pending) = &mut task {

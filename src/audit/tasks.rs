@@ -92,6 +92,13 @@ impl WriterTask {
         }
     }
 
+    /// Notes that a decision is not on record, and will not be.
+    pub(super) fn refuse(&self) {
+        if let Self::Record { seq, .. } = self {
+            seq.refuse();
+        }
+    }
+
     /// Reports whether the task writes an entry, which has a number of its own.
     pub(super) fn has_number(&self) -> bool {
         match self {
@@ -298,8 +305,7 @@ impl SharedSeq {
         self.0.store(seq, Ordering::Release);
     }
 
-    /// Notes that the decision is not on record, and will not be.
-    pub(super) fn refuse(&self) {
+    fn refuse(&self) {
         self.set(Self::REFUSED);
     }
 

@@ -396,9 +396,7 @@ impl AuditWriter {
         let error = self.note_failure(error);
         let refused = self.batch.extract_if(.., |entry| !entry.task.is_accepted());
         for entry in refused {
-            if let WriterTask::Record { seq, .. } = &entry.task {
-                seq.refuse();
-            }
+            entry.task.refuse();
             note_lost(&mut self.lost, &entry);
             entry.task.end(Err(Arc::clone(&error)));
         }

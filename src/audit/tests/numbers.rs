@@ -1,6 +1,7 @@
 //! One sequence of numbers for decisions, endings and events, and what a crash
 //! makes of it.
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::advance;
 
 use super::events::{entered, left};
@@ -286,4 +287,28 @@ async fn a_record_is_verified_while_it_is_written() {
         kit.log.probe().await.unwrap();
         kit.assert_gapless(0);
     }
+}
+
+// Ours: an ending of decision 0 could be written once, and then no other, nor a probe.
+#[test]
+fn a_decision_for_which_no_number_is_left_has_no_ending() {
+    let numbers = NumberRange {
+        next: 1,
+        reserved: 0,
+        block: 64,
+    };
+    let (queue, receiver) = EntryQueue::new(QueueMode::Queue(numbers), 8, Gauge::default());
+    let slot = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    let ending = RecordEnding::new(queue.clone(), slot());
+    let decision = WriterTask::Record {
+        record: record("/a"),
+        seq: ending.seq.clone(),
+        ack: None,
+    };
+    let sent = queue.send(decision, slot());
+    assert!(matches!(sent, Err(AuditError::Full)), "{sent:?}");
+    drop(ending);
+    let mut batch = Vec::new();
+    assert!(receiver.receive(&mut batch, None));
+    assert!(batch.iter().all(|entry| !entry.task.has_row()));
 }

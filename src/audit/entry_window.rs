@@ -274,7 +274,7 @@ impl<'a> WindowReader<'a> {
             .optional()?;
         let sql = "SELECT min(seq) FROM leaf_path WHERE ? <= seq";
         let remaining: Option<i64> = self.connection.query_row(sql, [next], |row| row.get(0))?;
-        let first = remaining.unwrap_or(i64::MAX).min(pruned.last + 1);
+        let first = remaining.unwrap_or(i64::MAX).min(pruned.next());
         // Where nothing new was written, the end of the removal is the end of the copy.
         self.window.last = first - 1;
         Ok(first)

@@ -139,7 +139,7 @@ impl<'a> NumberCheck<'a> {
             lost: RowFeed::new(connection, LOST_RANGES, SqlConditions::default())?,
             orphans: RowFeed::new(connection, ORPHANS, is_orphan)?,
             ahead: BinaryHeap::new(),
-            expected: pruned.last + 1,
+            expected: pruned.next(),
             pruned,
             // The marker and the heads know of rows that were taken off the end
             // together with the row of the sequence.
@@ -174,7 +174,7 @@ impl<'a> NumberCheck<'a> {
     /// Puts numbers ahead, but for those of entries that are removed by and by.
     fn add_ahead(&mut self, run: LeafRun) {
         if self.pruned.last < run.last {
-            let first = run.first.max(self.pruned.last + 1);
+            let first = run.first.max(self.pruned.next());
             self.ahead.push(Reverse(LeafRun { first, ..run }));
         }
     }

@@ -78,9 +78,15 @@ impl PrunedEnd {
             .unwrap_or_default())
     }
 
+    /// Returns the first number behind those that were removed.
+    pub(super) fn next(self) -> i64 {
+        // Somebody may have written any number.
+        self.last.saturating_add(1)
+    }
+
     /// Returns the last part whose entries were removed; -1 if there is none.
     pub(super) fn part(self) -> i64 {
-        part_of(self.last + 1) - 1
+        part_of(self.next()) - 1
     }
 
     /// Writes the row, with its note.

@@ -381,7 +381,7 @@ impl AuditReader {
     pub fn prunable(&self, before: Timestamp) -> Result<PrunedNumbers, AuditError> {
         let pruned = PrunedEnd::read(&self.connection)?;
         Ok(PrunedNumbers {
-            first: count(pruned.last + 1),
+            first: count(pruned.next()),
             last: count(pruned.due(&self.connection, before)?),
         })
     }

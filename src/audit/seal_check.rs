@@ -233,6 +233,10 @@ impl<'a> SealCheck<'a> {
             self.seen += u64::from(root.is_some());
             if root.is_none() {
                 report(SealFinding::NoPart(part));
+                // Somebody may have written any number: without roots there is
+                // nothing to compare.
+                self.skip_to(count(numbers_of(pruned.part()).end - 1));
+                break;
             }
             let end = count(numbers_of(part).end - 1);
             while let Some(head) = self.heads.pop_front_if(|head| head.tree.size < end) {
@@ -254,6 +258,10 @@ impl<'a> SealCheck<'a> {
             while let Some(head) = self.heads.pop_front_if(|head| head.tree.size == end) {
                 self.compare(head, report);
             }
+        }
+        let size = self.size;
+        while let Some(head) = self.heads.pop_front_if(|head| head.tree.size <= size) {
+            self.compare(head, report);
         }
         // Without a note whoever can write to the tables could remove what is sealed.
         if let Some(note) = PrunedSeal::read(connection)? {
@@ -374,22 +382,37 @@ impl<'a> SealCheck<'a> {
                 (Some(_), None) => {}
             }
             self.size = next;
-            if next == end {
-                self.end_part(part, report)?;
+            let is_comparable = next != end || self.end_part(part, report)?;
+            let is_long = self.size < until;
+            if is_long && !is_comparable && (leaf.is_none() || self.size <= self.sealed) {
+                // The root that should be there is not, or there are no entries. Nothing
+                // up to `until` is worth a look: somebody may have written any number.
+                self.skip_to(until);
             }
-            while let Some(head) = self.heads.pop_front_if(|head| head.tree.size <= next) {
+            let size = self.size;
+            while let Some(head) = self.heads.pop_front_if(|head| head.tree.size <= size) {
                 self.compare(head, report);
             }
         }
         Ok(())
     }
 
-    /// Compares the root of a part that is over with the one in the table.
+    /// Goes on to the number `until`, up to which nothing is known.
+    fn skip_to(&mut self, until: u64) {
+        self.own = None;
+        self.tabled = None;
+        let is_between_parts = signed(until) % PART_NUMBERS == 0;
+        self.open = is_between_parts.then(CompactRange::default);
+        self.size = until;
+    }
+
+    /// Compares the root of a part that is over with the one in the table. Returns
+    /// whether the table has one.
     fn end_part(
         &mut self,
         part: i64,
         report: &mut impl FnMut(SealFinding),
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<bool> {
         let leaves = self.open.replace(CompactRange::default());
         let own = leaves.map(|leaves| leaves.root());
         let is_sealed = self.size <= self.sealed;
@@ -407,7 +430,7 @@ impl<'a> SealCheck<'a> {
         // row, the leaves do.
         push_part(&mut self.own, own);
         push_part(&mut self.tabled, tabled.or(own));
-        Ok(())
+        Ok(tabled.is_some())
     }
 
     /// Compares a head with the entries that it covers.

@@ -66,7 +66,7 @@ pub(super) fn find_missing(
     checkpoint: i64,
     last: i64,
 ) -> rusqlite::Result<Option<String>> {
-    let first = PrunedEnd::read(connection)?.last + 1;
+    let first = PrunedEnd::read(connection)?.next();
     let below = |number: i64| number.saturating_sub(BELOW_CHECKPOINT - 1).max(first);
     let behind = checkpoint.saturating_add(BEHIND_CHECKPOINT).min(last);
     for numbers in [

@@ -489,7 +489,7 @@ impl AuditStore {
                 return Err(WriteError::Tree);
             };
             let size = count(last);
-            let removed = pruned.last + 1..last + 1;
+            let removed = pruned.next()..last + 1;
             let remaining = RemainingEntries::find(&self.connection, &removed, self.begun_after)?;
             let tree = TreeHead { size, root };
             let seal = self.sealer.sign_pruned(tree, remaining.digest(), now);
@@ -507,7 +507,7 @@ impl AuditStore {
             })?;
         }
         Ok(PrunedNumbers {
-            first: count(pruned.last + 1),
+            first: count(pruned.next()),
             last: count(due),
         })
     }

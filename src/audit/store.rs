@@ -208,7 +208,12 @@ impl AuditStore {
         // Before the transaction, so that nothing is written to files that are
         // gone, and the error is not what SQLite makes of them.
         self.check_files().map_err(WriteError::Files)?;
-        self.wal.make_room(&self.connection)?;
+        if self.wal.needs_room() {
+            let made = self.wal.make_room(&self.connection);
+            // Pages may have been given back to the file system by it.
+            self.files.note_checkpoint();
+            made?;
+        }
         let sequence = self.written.with_reserve(self.plan.block);
         self.choose_sync(sequence)?;
         let mut transaction =

@@ -151,16 +151,22 @@ impl Wal {
         }
     }
 
-    /// Makes sure that there is room for another commit.
+    /// Reports whether room is to be made before the next commit.
+    pub(super) fn needs_room(&self) -> bool {
+        self.is_full() || self.disk_full
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes_max <= self.bytes()
+    }
+
+    /// Makes room for another commit. The database may be shorter after it.
     ///
     /// # Errors
     ///
     /// [`WalFull`] if the bound is reached.
     pub(super) fn make_room(&mut self, connection: &Connection) -> Result<(), WalFull> {
-        let is_full = self.bytes_max <= self.bytes();
-        if !is_full && !self.disk_full {
-            return Ok(());
-        }
+        let is_full = self.is_full();
         let refuse = |cause| if is_full { Err(cause) } else { Ok(()) };
         if let Some(failed) = &self.failed
             && clock::instant() < failed.retry_at

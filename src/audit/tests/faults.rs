@@ -693,3 +693,35 @@ async fn a_full_queue_is_written_when_the_disk_is_well_again() {
     .unwrap();
     drop(kit.log.record(record("/b")).await.unwrap());
 }
+
+/// Has another program give all free pages back, which are in the WAL then.
+fn give_pages_back(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    let no_checkpoint = "PRAGMA wal_autocheckpoint = 0";
+    connection.execute_batch(no_checkpoint).unwrap();
+    let mut vacuum = connection.prepare("PRAGMA incremental_vacuum").unwrap();
+    let mut pages = vacuum.query([]).unwrap();
+    while pages.next().unwrap().is_some() {}
+}
+
+// Ours: pages that were given back shorten the file, which nobody has cut then.
+#[tokio::test]
+async fn a_checkpoint_that_makes_room_may_shorten_the_database() {
+    let kit = small_wal();
+    kit.record_many(1).await;
+    // Free pages, more than the record would keep.
+    kit.sql(
+        "PRAGMA wal_autocheckpoint = 0; CREATE TABLE large (bytes BLOB);
+         INSERT INTO large VALUES (zeroblob(8000000)); DROP TABLE large;
+         PRAGMA wal_checkpoint(TRUNCATE);",
+    );
+    kit.record_many(1).await;
+    let reader = reader_that_stays(&kit.path());
+    give_pages_back(&kit.path());
+    while kit.log.record(record("/a")).await.is_ok() {}
+    let before = fs::metadata(kit.path()).unwrap().len();
+    drop(reader);
+    kit.record_many(2).await;
+    let after = fs::metadata(kit.path()).unwrap().len();
+    assert!(after + 4_000_000 < before, "{before} {after}");
+}

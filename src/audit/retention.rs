@@ -232,9 +232,11 @@ impl Retention {
         self.order.take_if(|_| is_between)
     }
 
-    /// Keeps an order of which a part is done, in place of the one before.
+    /// Keeps an order of which a part is done. Of two, the one that goes further.
     pub(super) fn keep_order(&mut self, order: RetentionOrder) {
-        self.order = Some(order);
+        if !matches!(&self.order, Some(other) if order.before < other.before) {
+            self.order = Some(order);
+        }
     }
 
     /// Begins to remove the entries up to `end`, which is on record by now.
@@ -243,16 +245,21 @@ impl Retention {
         self.retry_at = None;
     }
 
-    /// Takes in that a step failed: it is tried again later.
+    /// Takes in that a search or a step failed: it is tried again later.
     pub(super) fn fail(&mut self) {
         let retry_at = clock::instant() + AGAIN_AFTER;
         self.retry_at = Some(retry_at);
         self.search_at = retry_at;
-        // Nothing of the step is in the file, but it may have noted that it is done.
+    }
+
+    /// Takes in that nothing of the last step is in the file. It may have noted that it
+    /// was done.
+    pub(super) fn rewind(&mut self) {
         match &mut self.stage {
-            RemovalStage::Idle => {}
             RemovalStage::Entries { statement, .. } => *statement = 0,
-            stage @ (RemovalStage::MoreEntries
+            // The last step of all ends in `Idle`.
+            stage @ (RemovalStage::Idle
+            | RemovalStage::MoreEntries
             | RemovalStage::Values(_)
             | RemovalStage::Bodies
             | RemovalStage::Space) => *stage = RemovalStage::MoreEntries,

@@ -272,6 +272,7 @@ impl AuditWriter {
         }
         // Before the values: they are looked for once, when all entries are gone.
         let rest = self.retention.take_rest();
+        let is_step = self.retention.is_active();
         let done = match rest.clone().or_else(|| self.retention.search()) {
             Some(order) => self.remove_entries(order).map(drop),
             None if self.retention.is_active() => self.store.retain(&mut self.retention),
@@ -280,6 +281,9 @@ impl AuditWriter {
         let Err(error) = done else {
             return;
         };
+        if is_step {
+            self.retention.rewind();
+        }
         if let Some(order) = rest {
             self.retention.keep_order(order);
         }

@@ -4,6 +4,8 @@ use jiff::SignedDuration;
 use rusqlite::OptionalExtension;
 
 use super::super::parts::{PART_NUMBERS, part_of};
+use super::super::retention::{Retention, RetentionOrder};
+use super::super::schema::open_in_memory;
 use super::super::seal_check::{OutsideHead, SealEvidence};
 use super::super::sequence::Sequence;
 use super::super::verify::{verify, verify_with};
@@ -381,4 +383,51 @@ async fn a_verification_tells_that_entries_were_removed_meanwhile() {
     assert!(0 < sums.mismatches && !sums.is_outrun, "{sums:?}");
     let sums = verified("REPLACE INTO pruned VALUES (1, 8192, 0, 1, '', '')");
     assert!(0 < sums.mismatches && sums.is_outrun, "{sums:?}");
+}
+
+// Ours: what a transaction did that was rolled back is done again.
+#[test]
+fn a_step_that_is_not_in_the_file_is_taken_again() {
+    for failing in 0..14 {
+        let connection = open_in_memory().unwrap();
+        let setup = "INSERT INTO client (address, sha256) VALUES ('192.0.2.1', x'00');
+                     INSERT INTO pruned VALUES (1, 0, 0, 0, '', '');
+                     INSERT INTO unused_value VALUES (1);";
+        connection.execute_batch(setup).unwrap();
+        let mut retention = Retention::new(None);
+        retention.look_for_unused();
+        for step in 0.. {
+            connection.execute_batch("BEGIN").unwrap();
+            retention.step(&connection).unwrap();
+            if step == failing {
+                connection.execute_batch("ROLLBACK").unwrap();
+                retention.rewind();
+            } else {
+                connection.execute_batch("COMMIT").unwrap();
+            }
+            if !retention.is_active() {
+                break;
+            }
+        }
+        let left = "SELECT (SELECT count(*) FROM client) + (SELECT count(*) FROM unused_value)
+                      + (SELECT count(*) FROM pruned WHERE is_removed = 0)";
+        let left: i64 = connection.query_row(left, [], |row| row.get(0)).unwrap();
+        assert_eq!(left, 0, "{failing}");
+    }
+}
+
+// Ours: an order that goes less far does not end the one before.
+#[test]
+fn of_two_orders_the_one_that_goes_further_is_kept() {
+    let order = |second| RetentionOrder {
+        before: Timestamp::from_second(second).unwrap(),
+        by: second.to_string(),
+    };
+    let mut retention = Retention::new(None);
+    for second in [30, 20, 40, 40] {
+        retention.keep_order(order(second));
+    }
+    retention.look_for_unused();
+    assert_eq!(retention.take_rest(), Some(order(40)));
+    assert_eq!(retention.take_rest(), None);
 }

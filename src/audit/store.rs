@@ -41,10 +41,14 @@ use super::tree_rows::TreeReader;
 use super::wal::Wal;
 use crate::clock;
 use crate::metrics::Metrics;
+use crate::throttle::REPEATING;
 
 /// Longest time for which a commit may wait for the disk where nobody waits for
 /// it. Syncing each batch takes a fifth of the time of the thread that writes.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+
+/// Time between two attempts to empty a WAL that has what was removed.
+const ERASE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Syncing of commits (SQLite's `synchronous`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +82,8 @@ pub(super) struct AuditStore {
     marker: RecordMarker,
     /// Whether the last attempt at a checkpoint, or at the marker, failed.
     is_upkeep_failing: bool,
+    /// Time of the next attempt to empty the WAL, while it may have what was removed.
+    erase_at: Option<Instant>,
     /// Numbers that were committed to the files that were opened.
     sequence: Sequence,
     /// Highest number when the record was opened: exchanges up to it are over.
@@ -156,6 +162,7 @@ impl AuditStore {
             fault: None,
             marker,
             is_upkeep_failing: false,
+            erase_at: None,
             sequence,
             begun_after: sequence.last,
             sealer,
@@ -389,7 +396,31 @@ impl AuditStore {
     /// the way, and writes the marker.
     pub(super) fn empty_wal(&mut self) {
         let done = self.wal.start_again(&self.connection);
+        if let Ok(true) = done {
+            self.erase_at = None;
+        }
         self.after_checkpoint(done);
+    }
+
+    /// Empties the WAL, which has pages as they were before something was removed from
+    /// them. As long as a reader is in the way, it is to be tried again.
+    pub(super) fn erase_from_wal(&mut self) {
+        self.erase_at = Some(clock::instant() + ERASE_AGAIN);
+        self.empty_wal();
+        if self.erase_at.is_some() {
+            tracing::warn!(
+                target: REPEATING,
+                "what was removed from the record is still in its write-ahead log: a program that \
+                 reads the database must end its transaction first"
+            );
+        }
+    }
+
+    /// Returns the time until the WAL is to be emptied because of what was removed;
+    /// `None` if it has nothing of that.
+    pub(super) fn erase_due_in(&self) -> Option<Duration> {
+        let left = |time: Instant| time.saturating_duration_since(clock::instant());
+        self.erase_at.map(left)
     }
 
     /// Writes the marker if `done` says that all is in the database: whatever
@@ -552,6 +583,7 @@ impl AuditStore {
         // Nobody may ask for anything meanwhile, and each step is written to the WAL.
         self.checkpoint_if_due();
         if !retention.is_active() {
+            self.erase_from_wal();
             self.ballast.take_up();
         }
         // Their numbers are in memory, by value. Entries that are there refer to none of

@@ -124,7 +124,8 @@ impl AuditWriter {
             true => Some(RETRY_TIME),
             false => self.store.seal_due_in(),
         };
-        let patience = [retry, self.retention.due_in()].into_iter().flatten().min();
+        let upkeep = [self.retention.due_in(), self.store.erase_due_in()];
+        let patience = upkeep.into_iter().chain([retry]).flatten().min();
         self.entries.receive(&mut self.batch, patience)
     }
 
@@ -165,6 +166,9 @@ impl AuditWriter {
             order.ack.send(pruned).unwrap_or_default();
         }
         self.apply_retention();
+        if self.store.erase_due_in().is_some_and(|left| left.is_zero()) {
+            self.store.erase_from_wal();
+        }
         self.tell_removal();
     }
 
@@ -173,7 +177,8 @@ impl AuditWriter {
         if self.retention.is_paused() {
             return;
         }
-        let is_active = self.retention.is_active();
+        // What is in the WAL is not gone yet.
+        let is_active = self.retention.is_active() || self.store.erase_due_in().is_some();
         self.removal.send_if_modified(|state| {
             let was_active = matches!(state, RemovalState::UnderWay);
             if is_active != was_active {
@@ -380,8 +385,7 @@ impl AuditWriter {
             Handle::current().spawn(end_written(ended));
         }
         if is_redacted {
-            // The WAL has the pages as they were before.
-            self.store.empty_wal();
+            self.store.erase_from_wal();
         }
     }
 

@@ -51,6 +51,17 @@ async fn sealed() -> (Kit, SealEvidence) {
     (Kit::reopened(folder, Durability::Commit, 64), evidence)
 }
 
+/// Reports whether [`SECRET`] is in the file or its WAL.
+fn has_secret(kit: &Kit) -> bool {
+    let path = kit.path();
+    let wal = path.with_extension("db-wal");
+    [path, wal].into_iter().any(|path| {
+        let bytes = fs::read(path).unwrap_or_default();
+        let mut windows = bytes.windows(SECRET.len());
+        windows.any(|window| window == SECRET.as_bytes())
+    })
+}
+
 async fn redact(kit: &Kit, mut request: RedactionRequest) -> u64 {
     let mut count = 0;
     loop {
@@ -109,15 +120,6 @@ async fn proofs_hold_after_a_redaction() {
 #[tokio::test]
 async fn no_byte_of_a_redacted_url_is_left() {
     let (kit, _) = sealed().await;
-    let has_secret = |kit: &Kit| {
-        let path = kit.path();
-        let wal = path.with_extension("db-wal");
-        [path, wal].into_iter().any(|path| {
-            let bytes = fs::read(path).unwrap_or_default();
-            let mut windows = bytes.windows(SECRET.len());
-            windows.any(|window| window == SECRET.as_bytes())
-        })
-    };
     assert!(has_secret(&kit));
     redact(&kit, secrets()).await;
     assert!(!has_secret(&kit));
@@ -305,4 +307,24 @@ async fn a_bundle_proves_redacted_rows() {
     let sums = verify_bundle(file, &[], &|_| String::new(), |finding| found.push(finding)).unwrap();
     assert_eq!(found, Vec::<String>::new());
     assert_eq!((sums.redacted, sums.decided), (SECRETS, 6));
+}
+
+// Ours: a backup under way keeps the WAL, and the redaction is not over before that is
+// empty.
+#[tokio::test]
+async fn a_redaction_is_over_when_no_reader_keeps_the_wal() {
+    let (kit, _) = sealed().await;
+    let reader = Connection::open(kit.path()).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let decisions = "SELECT count(*) FROM decision";
+    let read = reader.query_row(decisions, [], |row| row.get::<_, i64>(0));
+    read.unwrap();
+    let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
+    assert_eq!((step.count, step.after), (SECRETS, None));
+    assert!(has_secret(&kit));
+    let is_settled = timeout(Duration::from_millis(300), kit.log.settled()).await;
+    assert!(is_settled.is_err());
+    drop(reader);
+    kit.log.settled().await.unwrap();
+    assert!(!has_secret(&kit));
 }

@@ -132,7 +132,7 @@ pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
-use self::redaction::RedactionOrder;
+use self::redaction::{RedactionOrder, count_redacted};
 pub use self::redaction::{RedactionRequest, RedactionStep, redacted_numbers};
 use self::retention::{ArrivedNumber, RemovalState, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
@@ -407,18 +407,28 @@ impl AuditLog {
             .await?;
         let step = RedactionStep {
             count: chosen.numbers.len() as u64,
+            damaged: 0,
             after: chosen.after,
         };
         if is_trial || chosen.numbers.is_empty() {
             return Ok(step);
         }
-        let numbers = chosen.numbers;
+        let numbers = chosen.numbers.clone();
         let order = RedactionOrder { numbers, by, why };
         let slot = self.slots(1).await?;
         let (ack, committed) = oneshot::channel();
         self.queue.send(WriterTask::Redact { order, ack }, slot)?;
         wait_for(committed).await?;
-        Ok(step)
+        // Those that are not as they were written stay as they are.
+        let redacted = self
+            .readers
+            .read(move |connection| count_redacted(connection, &chosen.numbers))
+            .await?;
+        Ok(RedactionStep {
+            count: redacted,
+            damaged: step.count - redacted,
+            ..step
+        })
     }
 
     /// Asks `query` of a reader of this record, on a thread of its own. It is

@@ -68,13 +68,25 @@ pub struct RedactionRequest {
     pub is_trial: bool,
 }
 
-/// Result of one step of a redaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Result of one step of a redaction, or of several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedactionStep {
     /// Decisions that were redacted, or would be.
     pub count: u64,
+    /// Decisions that were chosen, and stay, since their rows are not as they were
+    /// written.
+    pub damaged: u64,
     /// Number behind which the next step begins; `None` behind the last.
     pub after: Option<u64>,
+}
+
+impl RedactionStep {
+    /// Adds what the next step has done.
+    pub fn add(&mut self, next: Self) {
+        self.count += next.count;
+        self.damaged += next.damaged;
+        self.after = next.after;
+    }
 }
 
 /// Decisions that a step has found.
@@ -211,6 +223,14 @@ pub(super) fn redact_rows(
         remake_rollup(connection, part)?;
     }
     Ok(redacted)
+}
+
+/// Counts those of `numbers` that are redacted: their salt is a commitment.
+pub(super) fn count_redacted(connection: &Connection, numbers: &[i64]) -> rusqlite::Result<u64> {
+    let sql = "SELECT count(*) FROM decision
+               WHERE seq IN (SELECT value FROM json_each(?)) AND length(salt) != 16";
+    let list = json!(numbers).to_string();
+    connection.query_row(sql, [list], |row| row.get(0).map(count))
 }
 
 /// Reports whether there may be values that only redacted decisions referred to.

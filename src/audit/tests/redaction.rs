@@ -328,3 +328,12 @@ async fn a_redaction_is_over_when_no_reader_keeps_the_wal() {
     kit.log.settled().await.unwrap();
     assert!(!has_secret(&kit));
 }
+
+// Ours: nobody is told that something is gone which is there.
+#[tokio::test]
+async fn a_damaged_decision_stays_and_is_counted_apart() {
+    let (kit, _) = sealed().await;
+    kit.sql("UPDATE decision SET path = path || 'x' WHERE seq = 1");
+    let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
+    assert_eq!((step.count, step.damaged), (SECRETS - 1, 1));
+}

@@ -85,47 +85,63 @@ pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Re
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     let stopped = runtime()?.block_on(redact_stopped(&settings.audit, &request));
-    let count = match stopped {
+    let done = match stopped {
         Err(AuditError::Locked(_)) => redact_running(settings, &request)?,
         stopped => stopped?,
     };
-    print(&match asked.yes {
-        true => format!("decisions redacted: {count}\n"),
-        false => format!("decisions that would be redacted: {count}; --yes redacts them\n"),
-    })
+    let RedactionStep { count, damaged, .. } = done;
+    if !asked.yes {
+        return print(&format!(
+            "decisions that would be redacted: {count}; --yes redacts them\n"
+        ));
+    }
+    let printed = print(&format!("decisions redacted: {count}\n"))?;
+    if 0 < damaged {
+        anyhow::bail!(
+            "{damaged} decisions are not as they were written, and stay as they are: see what \
+             `politesse audit verify` finds"
+        );
+    }
+    Ok(printed)
 }
 
 /// Redacts in a record to which no proxy writes, and waits until nothing is left of
 /// the values.
-async fn redact_stopped(options: &Options, request: &RedactionRequest) -> Result<u64, AuditError> {
+async fn redact_stopped(
+    options: &Options,
+    request: &RedactionRequest,
+) -> Result<RedactionStep, AuditError> {
     let tracker = TaskTracker::new();
     let log = AuditLog::open(options, Arc::new(Metrics::default()), &tracker)?;
     // Closed in any case: else the lock would last as long as this process.
     let redaction = async {
         let mut next = request.clone();
-        let mut count = 0;
+        let mut sum = RedactionStep::default();
         loop {
             let step = log.redact(next.clone(), "command".to_owned()).await?;
-            count += step.count;
+            sum.add(step);
             match step.after {
                 Some(after) => next.after = after,
                 None => break,
             }
         }
         log.settled().await?;
-        Ok(count)
+        Ok(sum)
     };
-    let count = redaction.await;
+    let sum = redaction.await;
     log.close();
     tracker.close();
     tracker.wait().await;
-    count
+    sum
 }
 
 /// Has the proxy that runs redact.
-fn redact_running(settings: &Settings, request: &RedactionRequest) -> anyhow::Result<u64> {
+fn redact_running(
+    settings: &Settings,
+    request: &RedactionRequest,
+) -> anyhow::Result<RedactionStep> {
     let mut next = request.clone();
-    let mut count = 0;
+    let mut sum = RedactionStep::default();
     loop {
         let json = serde_json::to_string(&next)?;
         let answer = ask(
@@ -137,10 +153,10 @@ fn redact_running(settings: &Settings, request: &RedactionRequest) -> anyhow::Re
         )?;
         let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
         let step: RedactionStep = serde_json::from_slice(&answer).map_err(foreign)?;
-        count += step.count;
+        sum.add(step);
         match step.after {
             Some(after) => next.after = after,
-            None => return Ok(count),
+            None => return Ok(sum),
         }
     }
 }

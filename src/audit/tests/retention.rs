@@ -424,7 +424,7 @@ fn of_two_orders_the_one_that_goes_further_is_kept() {
         by: second.to_string(),
     };
     let mut retention = Retention::new(None);
-    for second in [30, 20, 40, 40] {
+    for second in [30, 40, 20] {
         retention.keep_order(order(second));
     }
     retention.look_for_unused();

@@ -406,12 +406,16 @@ impl AuditStore {
     /// them. As long as a reader is in the way, it is to be tried again.
     pub(super) fn erase_from_wal(&mut self) {
         self.erase_at = Some(clock::instant() + ERASE_AGAIN);
-        self.empty_wal();
+        // Nothing is moved to a file that is not as it was left.
+        match self.check_files() {
+            Ok(()) => self.empty_wal(),
+            Err(fault) => self.note_fault(fault),
+        }
         if self.erase_at.is_some() {
             tracing::warn!(
                 target: REPEATING,
-                "what was removed from the record is still in its write-ahead log: a program that \
-                 reads the database must end its transaction first"
+                "what was removed from the record is still in its write-ahead log, which is \
+                 emptied as soon as no program is in the middle of reading the database"
             );
         }
     }
@@ -420,7 +424,8 @@ impl AuditStore {
     /// `None` if it has nothing of that.
     pub(super) fn erase_due_in(&self) -> Option<Duration> {
         let left = |time: Instant| time.saturating_duration_since(clock::instant());
-        self.erase_at.map(left)
+        // After such a fault only a start goes on, and it empties the WAL first.
+        self.erase_at.filter(|_| self.fault.is_none()).map(left)
     }
 
     /// Writes the marker if `done` says that all is in the database: whatever

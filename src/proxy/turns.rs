@@ -425,13 +425,11 @@ impl TurnDecider {
 
     /// Waits for another turn to send a request that was lost. There is none if
     /// it does not come in time, or if the recorded decision no longer holds:
-    /// what is sent is sent by the decision that is written down.
+    /// what is sent is sent by the decision that is written down. The origin may have
+    /// had the request for long, so that is asked also where the turn comes at once.
     async fn turn_again(&self, evidence: &Evidence, wait: &mut TurnWait<'_>) -> Option<Turn> {
         let turn = self.turn(evidence, wait).await.ok()?;
         wait.add_wait(turn.waited());
-        if turn.waited().is_zero() {
-            return Some(turn);
-        }
         let again = self.decide_again(evidence)?;
         (*again.ruling() == evidence.ruling).then_some(turn)
     }

@@ -303,7 +303,15 @@ impl TurnDecider {
         let decided = self
             .decider
             .decide(inquiry, &self.policy, asker, robots_wait);
-        decided.await
+        let mut decided = decided.await;
+        // The configuration may have changed while the robots.txt was waited for.
+        if !Arc::ptr_eq(&self.latest_policy.load(), &self.policy)
+            && self.is_to_be_sent(&decided.decision)
+            && let Some(again) = self.decide_again(decided.decision.evidence())
+        {
+            decided.decision = again;
+        }
+        decided
     }
 
     /// Waits until a request that waits for a robots.txt does so no longer.

@@ -294,3 +294,27 @@ fn an_override_that_comes_while_requests_wait_decides() {
         verified(proxy, 4).await;
     });
 }
+
+// Ours: the first request to a host has no turn to wait for once its robots.txt is there.
+#[test]
+fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
+    run(async {
+        let gate = Gate::shut();
+        let robots = Page::text("User-agent: *\nAllow: /\n").after(&gate);
+        let origin = Script::robots_page(robots).start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let asking = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://o.test/1").await }
+        });
+        until("a fetch", async || (!origin.log().is_empty()).then_some(())).await;
+        let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+        reload(&proxy, &standard(&origin).set(deny)).await;
+        gate.open(1);
+        let reply = asking.await.unwrap();
+        assert_eq!(reply.status(), 403, "{}", reply.text());
+        assert!(pages(&[&origin]).is_empty());
+        let (_, rows) = verified(proxy, 1).await;
+        assert_eq!(rows[0]["reason"], "override");
+    });
+}

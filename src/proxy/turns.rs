@@ -300,10 +300,10 @@ impl TurnDecider {
             client_gone: pin!(self.end_of_robots_wait(wait)),
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
-        let decided = self
+        let deciding = self
             .decider
             .decide(inquiry, &self.policy, asker, robots_wait);
-        let mut decided = decided.await;
+        let mut decided = deciding.await;
         // The configuration may have changed while the robots.txt was waited for.
         if !Arc::ptr_eq(&self.latest_policy.load(), &self.policy)
             && self.is_to_be_sent(&decided.decision)

@@ -107,7 +107,7 @@ pub struct ExchangeEnd {
     /// Bytes of the body passed on.
     pub bytes: u64,
     /// Error that ended it: a word of RFC 9209, section 2.3, or ours
-    /// (`client_gone`, `incomplete`).
+    /// (docs/reference/reasons.md).
     pub error: Option<&'static str>,
 }
 

@@ -62,7 +62,8 @@ impl ProxyBody {
             }
             Self::Whole(..) => {}
             Self::Origin(body) => {
-                completion.expected_bytes = body.size_hint().exact();
+                let announced = || body.size_hint().exact();
+                completion.expected_bytes = completion.expected_bytes.or_else(announced);
                 body.completion = Some(completion);
             }
         }
@@ -117,6 +118,9 @@ impl Drop for ProxyBody {
                 let completion = body.completion.as_ref();
                 if completion.is_some_and(RecordCompletion::is_complete) || body.is_end() {
                     body.end(None);
+                }
+                if body.progress().is_some_and(ResponseProgress::is_cut) {
+                    body.end(Some("client_too_slow"));
                 }
                 if let Some(progress) = body.progress() {
                     progress.end();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
+use super::socket::ConnectionActivity;
 use crate::audit::RecordEnding;
 use crate::clock;
 use crate::decision::decide::Evidence;
@@ -45,11 +46,12 @@ pub struct RecordCompletion {
     pub(super) bytes: u64,
     /// Bytes that the body will have, if that is known.
     pub(super) expected_bytes: Option<u64>,
+    connection: Arc<ConnectionActivity>,
 }
 
 impl RecordCompletion {
-    /// Starts an exchange whose decision has no row yet.
-    pub fn start() -> Self {
+    /// Starts an exchange on the connection of `activity`. Its decision has no row yet.
+    pub fn start(activity: &Arc<ConnectionActivity>) -> Self {
         Self {
             started: clock::instant(),
             row: None,
@@ -58,6 +60,7 @@ impl RecordCompletion {
             summary: None,
             bytes: 0,
             expected_bytes: None,
+            connection: Arc::clone(activity),
         }
     }
 
@@ -117,7 +120,7 @@ impl RecordCompletion {
 
 impl Drop for RecordCompletion {
     fn drop(&mut self) {
-        self.end(Some("client_gone"));
+        self.end(Some(self.connection.drop_reason()));
     }
 }
 

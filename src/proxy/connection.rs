@@ -32,7 +32,7 @@ use super::problem::{MalformedRequest, Problem};
 use super::progress::{MinimumProgress, StreamTasks, count_slow};
 use super::request::{ConnectionInfo, only_host};
 use super::server::{ActiveConfig, ConnectionSlot};
-use super::socket::{ClientEnd, ConnectionActivity, ListenAddress, Socket};
+use super::socket::{ClientEnd, CutReason, ListenAddress, Socket};
 use crate::clients::client::Client;
 use crate::clients::shares::Share;
 use crate::clock;
@@ -68,8 +68,10 @@ const LOCAL_RESETS_MAX: usize = 1024;
 enum ConnectionSignal {
     /// The server stops, or is about to: the requests that have come are the last.
     Stop,
-    /// The client has reset the connection, or exchanges have no more time.
-    Cut,
+    /// The server has stopped, and exchanges have no more time.
+    Abort,
+    /// The client has reset the connection.
+    Reset,
     /// Another client has got the place of the connection.
     Displaced,
     /// The time for the first head, or to end without a place, is over.
@@ -104,7 +106,6 @@ struct DriveState {
 pub(super) struct ClientConnection {
     slot: Arc<ConnectionSlot>,
     info: ConnectionInfo,
-    activity: Arc<ConnectionActivity>,
     last_credential: LastCredential,
     header_timeout: Duration,
     idle_timeout: Duration,
@@ -138,9 +139,9 @@ impl ClientConnection {
                 end: slot.client_end.clone(),
                 tally: slot.group.tally.clone(),
                 latest_origin: Arc::default(),
+                activity: Arc::default(),
             },
             slot,
-            activity: Arc::default(),
             last_credential: LastCredential::default(),
             header_timeout: in_force.options.header_timeout,
             idle_timeout: in_force.options.idle_timeout,
@@ -215,21 +216,21 @@ impl ClientConnection {
         let served = Arc::clone(&this);
         let respond = move |request| {
             let connection = Arc::clone(&served);
-            let waiting = connection.activity.begin_request();
+            let waiting = connection.info.activity.begin_request();
             async move {
                 let mut response = connection.respond(request).await;
                 if connection.slot.server.is_draining() {
                     connection.end_after(protocol, &mut response);
                 }
                 drop(waiting);
-                let activity = Arc::clone(&connection.activity);
+                let activity = Arc::clone(&connection.info.activity);
                 Ok::<_, Infallible>(response.map(|body| body.watched_by(activity)))
             }
         };
         match protocol {
             Protocol::Http1 => {
                 let server = Arc::clone(&this.slot.server);
-                let activity = Arc::clone(&this.activity);
+                let activity = Arc::clone(&this.info.activity);
                 let io = TokioIo::new(HeadTimer::new(
                     stream,
                     server,
@@ -277,7 +278,7 @@ impl ClientConnection {
         let mut stop = pin!(async {
             tokio::select! {
                 () = group.stop.cancelled() => {}
-                () = self.activity.finish.notified() => {}
+                () = self.info.activity.finish.notified() => {}
             }
         });
         let mut abort = pin!(group.abort.cancelled());
@@ -293,8 +294,11 @@ impl ClientConnection {
         loop {
             let next = poll_fn(|cx| {
                 wakes.poll(cx, |cx| {
-                    if abort.as_mut().poll(cx).is_ready() || reset.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(ConnectionSignal::Cut);
+                    if abort.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::Abort);
+                    }
+                    if reset.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(ConnectionSignal::Reset);
                     }
                     if !state.is_stopping && stop.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::Stop);
@@ -307,7 +311,7 @@ impl ClientConnection {
                     }
                     // Not before a request came and another signal did: most
                     // connections are over by then, and need no timer for it.
-                    if self.activity.has_begun() && progress.poll_tick(cx).is_ready() {
+                    if self.info.activity.has_begun() && progress.poll_tick(cx).is_ready() {
                         return Poll::Ready(ConnectionSignal::ProgressTick);
                     }
                     idle.poll_tick(cx).map(|_| ConnectionSignal::IdleTick)
@@ -337,7 +341,8 @@ impl ClientConnection {
 
     fn react(&self, signal: ConnectionSignal, state: &mut DriveState) -> Reaction {
         match signal {
-            ConnectionSignal::Cut => Reaction::End,
+            ConnectionSignal::Abort => self.cut(CutReason::Stop),
+            ConnectionSignal::Reset => Reaction::End,
             ConnectionSignal::Stop => {
                 state.is_stopping = true;
                 Reaction::Finish
@@ -346,7 +351,7 @@ impl ClientConnection {
                 state.is_displaced = true;
                 state.is_past_deadline = false;
                 self.report_displaced("proxy.max_connections");
-                if self.activity.has_begun() {
+                if self.info.activity.has_begun() {
                     Reaction::FinishSoon
                 } else {
                     Reaction::End
@@ -354,7 +359,8 @@ impl ClientConnection {
             }
             ConnectionSignal::Deadline => {
                 state.is_past_deadline = true;
-                let is_silent = !self.activity.has_begun() && !self.activity.has_half_head();
+                let is_silent =
+                    !self.info.activity.has_begun() && !self.info.activity.has_half_head();
                 if state.is_displaced || is_silent {
                     Reaction::End
                 } else {
@@ -363,9 +369,10 @@ impl ClientConnection {
             }
             ConnectionSignal::ProgressTick => {
                 if !self
+                    .info
                     .activity
                     .progress
-                    .is_too_slow(self.least_progress.bytes)
+                    .cut_if_slow(self.least_progress.bytes)
                 {
                     return Reaction::GoOn;
                 }
@@ -373,16 +380,21 @@ impl ClientConnection {
                 Reaction::End
             }
             ConnectionSignal::IdleTick => {
-                let is_idle = self.activity.is_idle();
+                let is_idle = self.info.activity.is_idle();
                 match (std::mem::replace(&mut state.was_idle, is_idle), is_idle) {
                     // Asked to finish, and still there: the client reads nothing
                     // more, or answers no PING.
-                    (true, true) => Reaction::End,
+                    (true, true) => self.cut(CutReason::Idle),
                     (false, true) => Reaction::Finish,
                     (_, false) => Reaction::GoOn,
                 }
             }
         }
+    }
+
+    fn cut(&self, reason: CutReason) -> Reaction {
+        self.info.activity.note_cut(reason);
+        Reaction::End
     }
 
     async fn respond(self: &Arc<Self>, mut request: Request<Incoming>) -> Response<ProxyBody> {
@@ -421,12 +433,12 @@ impl ClientConnection {
             Protocol::Http1 => {
                 // What is inside a CONNECT, or a WebSocket, ends by itself.
                 let status = response.status();
-                if status != StatusCode::SWITCHING_PROTOCOLS && !self.activity.has_no_heads() {
+                if status != StatusCode::SWITCHING_PROTOCOLS && !self.info.activity.has_no_heads() {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(CONNECTION, close);
                 }
             }
-            Protocol::Http2 => self.activity.finish.notify_one(),
+            Protocol::Http2 => self.info.activity.finish.notify_one(),
         }
     }
 
@@ -509,7 +521,7 @@ impl ClientConnection {
             Ok(handshake) => {
                 // The bytes of the connection inside must not be taken for a head
                 // that is late.
-                self.activity.end_heads();
+                self.info.activity.end_heads();
                 self.open(request, handshake);
                 Response::new(ProxyBody::whole(""))
             }

@@ -85,7 +85,7 @@ impl Proxy {
         request: Request<Incoming>,
         connection: &ConnectionInfo,
     ) -> Response<ProxyBody> {
-        let mut completion = RecordCompletion::start();
+        let mut completion = RecordCompletion::start(&connection.activity);
         let form = AnswerForm::of(&request);
         let result = match self.place(connection).await {
             Ok(place) => {
@@ -270,6 +270,8 @@ impl Proxy {
         let annotated = self.annotator.annotate(request, &parts, rest).await;
         let reserved = self.annotator.field();
         let length = if has_no_body(&request.head.method, parts.status) {
+            // Nobody asks for its end, which may be a frame of its own over HTTP/2.
+            completion.expected_bytes = Some(0);
             None
         } else {
             annotated.length()

@@ -35,6 +35,8 @@ pub struct ResponseProgress {
     has_kept_up: AtomicBool,
     /// Bytes given away since the last check.
     bytes: AtomicUsize,
+    /// Whether the client was too slow, which ends the response.
+    is_cut: AtomicBool,
 }
 
 /// There is no response, or it has been given away whole.
@@ -68,14 +70,21 @@ impl ResponseProgress {
         self.state.load(Ordering::Relaxed) != NO_RESPONSE
     }
 
-    /// Reports whether the client has taken fewer than `least` bytes since the last
-    /// call, although there were more for it all the time.
-    pub fn is_too_slow(&self, least: usize) -> bool {
+    /// Reports whether the response is cut because its client was too slow.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the response is to be cut: the client has taken fewer than
+    /// `least` bytes since the last call, although there were more for it all the time.
+    pub fn cut_if_slow(&self, least: usize) -> bool {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         let has_kept_up = self.has_kept_up.swap(false, Ordering::Relaxed);
         // Read last: a part that is given away meanwhile counts for the next call.
         let is_at_client = self.state.load(Ordering::Relaxed) == RESPONSE_AT_CLIENT;
-        is_at_client && !has_kept_up && bytes < least
+        let is_slow = is_at_client && !has_kept_up && bytes < least;
+        self.is_cut.store(is_slow, Ordering::Relaxed);
+        is_slow
     }
 
     fn set(&self, state: u8) {
@@ -121,7 +130,7 @@ where
                 if window.await.is_ok() {
                     return;
                 }
-                if progress.is_too_slow(least.bytes) {
+                if progress.cut_if_slow(least.bytes) {
                     count_slow(&metrics, "response");
                     // The drop resets the stream.
                     return;
@@ -145,22 +154,22 @@ mod tests {
     #[test]
     fn a_client_is_slow_that_has_something_to_take_for_the_whole_window() {
         let progress = ResponseProgress::default();
-        assert!(!progress.is_too_slow(10), "no response");
+        assert!(!progress.cut_if_slow(10), "no response");
         progress.add(1000);
-        assert!(!progress.is_too_slow(10), "it has just begun");
-        assert!(progress.is_too_slow(10), "nothing taken");
+        assert!(!progress.cut_if_slow(10), "it has just begun");
+        assert!(progress.cut_if_slow(10), "nothing taken");
         progress.add(9);
-        assert!(progress.is_too_slow(10), "too little");
+        assert!(progress.cut_if_slow(10), "too little");
         progress.add(10);
-        assert!(!progress.is_too_slow(10), "enough");
+        assert!(!progress.cut_if_slow(10), "enough");
         progress.add(1);
         progress.wait_for_origin();
-        assert!(!progress.is_too_slow(10), "all was taken");
-        assert!(!progress.is_too_slow(10), "the origin is slow");
+        assert!(!progress.cut_if_slow(10), "all was taken");
+        assert!(!progress.cut_if_slow(10), "the origin is slow");
         progress.add(1);
-        assert!(!progress.is_too_slow(10), "the origin was slow");
-        assert!(progress.is_too_slow(10), "the client is slow");
+        assert!(!progress.cut_if_slow(10), "the origin was slow");
+        assert!(progress.cut_if_slow(10), "the client is slow");
         progress.end();
-        assert!(!progress.is_too_slow(10) && !progress.is_under_way());
+        assert!(!progress.cut_if_slow(10) && !progress.is_under_way());
     }
 }

@@ -22,7 +22,7 @@ use super::max_forwards;
 use super::own_name::is_named;
 use super::places::{ConnectionPlace, RequestPlace};
 use super::problem::{MalformedRequest, Problem};
-use super::socket::ClientEnd;
+use super::socket::{ClientEnd, ConnectionActivity};
 use super::tally::Tally;
 use super::upload::{ClientUpload, UploadLimits};
 use crate::clients::client::Client;
@@ -70,6 +70,8 @@ pub struct ConnectionInfo {
     pub tally: Option<Arc<Tally>>,
     /// Origin of the latest request.
     pub latest_origin: Arc<LatestOrigin>,
+    /// Activity on it.
+    pub activity: Arc<ConnectionActivity>,
 }
 
 /// A request that was read: the inquiry to decide, and the message to send if
@@ -147,7 +149,7 @@ impl ProxyRequest {
                 headers,
                 extensions: parts.extensions,
             },
-            upload: ClientUpload::new(body, options.upload),
+            upload: ClientUpload::new(body, options.upload, &connection.activity),
         })
     }
 }
@@ -392,6 +394,7 @@ mod tests {
             end: ClientEnd::default(),
             tally: None,
             latest_origin: Arc::default(),
+            activity: Arc::default(),
         }
     }
 

@@ -11,8 +11,8 @@ use std::future::pending;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use rustix::net::{Shutdown, shutdown};
@@ -210,6 +210,8 @@ pub struct ConnectionActivity {
     has_half_head: AtomicBool,
     /// Whether a connection inside a CONNECT has begun.
     has_no_heads: AtomicBool,
+    /// Uploads that have not ended.
+    uploads: AtomicUsize,
     /// Progress of the responses over HTTP/1, one after the other.
     pub(super) progress: ResponseProgress,
     /// Whether anything happened since [`ConnectionActivity::is_idle`] was asked.
@@ -218,6 +220,17 @@ pub struct ConnectionActivity {
     waiting: AtomicUsize,
     /// Wakes the connection to end with the requests that have come.
     pub(super) finish: Notify,
+    /// Why the proxy has cut the connection.
+    cut: OnceLock<CutReason>,
+}
+
+/// Reason why the proxy cuts a client's connection, and what is under way on it.
+#[derive(Debug, Clone, Copy)]
+pub enum CutReason {
+    /// The proxy stops, and `proxy.shutdown_timeout` is over.
+    Stop,
+    /// The client has taken nothing for `proxy.idle_timeout`.
+    Idle,
 }
 
 impl ConnectionActivity {
@@ -242,6 +255,12 @@ impl ConnectionActivity {
         WaitGuard(Arc::clone(self))
     }
 
+    /// Begins an upload. It ends with the drop of the guard.
+    pub fn begin_upload(self: &Arc<Self>) -> UploadGuard {
+        self.uploads.fetch_add(1, Ordering::Relaxed);
+        UploadGuard(Arc::clone(self))
+    }
+
     /// Reports whether a request has come at all.
     pub fn has_begun(&self) -> bool {
         self.requests() != 0
@@ -264,13 +283,31 @@ impl ConnectionActivity {
     }
 
     /// Reports whether what comes now is the head of a request over HTTP/1: none
-    /// is being answered.
+    /// is being answered, nor still being sent behind its answer.
     pub fn awaits_head(&self) -> bool {
         !self.has_no_heads() && !self.is_in_exchange()
     }
 
     fn is_in_exchange(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) != 0 || self.progress.is_under_way()
+        self.waiting.load(Ordering::Relaxed) != 0
+            || self.uploads.load(Ordering::Relaxed) != 0
+            || self.progress.is_under_way()
+    }
+
+    /// Records that the proxy cuts the connection.
+    pub fn note_cut(&self, reason: CutReason) {
+        // The first reason is the one that cut it.
+        let _ = self.cut.set(reason);
+    }
+
+    /// Returns why an exchange ends that is dropped before its end, as it is in the
+    /// record (`docs/reference/reasons.md`).
+    pub fn drop_reason(&self) -> &'static str {
+        match self.cut.get() {
+            None => "client_gone",
+            Some(CutReason::Stop) => "proxy_stopped",
+            Some(CutReason::Idle) => "client_idle",
+        }
     }
 
     /// Records whether a part of a head has come, and not yet the rest.
@@ -299,6 +336,16 @@ impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.0.record();
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An upload of the client. Ends with the drop.
+#[derive(Debug)]
+pub struct UploadGuard(Arc<ConnectionActivity>);
+
+impl Drop for UploadGuard {
+    fn drop(&mut self) {
+        self.0.uploads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::fields;
 use super::progress::{MinimumProgress, count_slow};
+use super::socket::{ConnectionActivity, UploadGuard};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::pace::TurnActivity;
@@ -57,6 +58,9 @@ pub struct ClientUpload {
     metrics: Option<Arc<Metrics>>,
     /// Activity of the turn in which the body is sent.
     turn: Option<Arc<TurnActivity>>,
+    /// Held as long as there is a body: what comes on the connection is no head until
+    /// that has come, also if the response is complete.
+    _under_way: Option<UploadGuard>,
 }
 
 /// Wait for the client.
@@ -70,9 +74,11 @@ struct UploadWait {
 }
 
 impl ClientUpload {
-    /// Creates an upload of `body` within `limits`.
-    pub fn new(body: Incoming, limits: UploadLimits) -> Self {
+    /// Creates an upload of `body` within `limits`, which comes on the connection of
+    /// `activity`.
+    pub fn new(body: Incoming, limits: UploadLimits, activity: &Arc<ConnectionActivity>) -> Self {
         Self {
+            _under_way: (!body.is_end_stream()).then(|| activity.begin_upload()),
             body,
             limits,
             bytes: 0,

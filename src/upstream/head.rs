@@ -82,6 +82,8 @@ pub(super) fn http1_request(
     }
     if needs_chunks(&head.method, &body) {
         fields.append(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    } else if needs_length(&head.method, &body) {
+        fields.append(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     let mut request = request(head, uri, body);
     *request.headers_mut() = fields;
@@ -178,6 +180,12 @@ fn needs_chunks(method: &Method, body: &Upload) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
         && !body.is_end_stream()
         && body.size_hint().exact().is_none()
+}
+
+/// Reports whether the length of an empty body is to be sent: its methods give a
+/// meaning to one, and hyper leaves it out (RFC 9110, section 8.6).
+fn needs_length(method: &Method, body: &Upload) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH) && body.is_end_stream()
 }
 
 /// Refuses the head of a response that could be read in two ways, or that no

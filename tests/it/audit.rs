@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::kit::client::{Crawler, get, get_as};
+use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
@@ -152,6 +153,38 @@ fn a_crawler_that_hangs_up_leaves_a_completed_row() {
             (&rows[1]["status"], &rows[1]["error"]),
             (&200.into(), &"client_gone".into())
         );
+    });
+}
+
+// Ours: RFC 9110, section 9.3.2, RFC 9112, section 6.3. Over HTTP/2 the end of what has
+// no body may be a frame of its own, for which nobody waits.
+#[test]
+fn an_answer_without_a_body_is_complete_when_its_head_has_come() {
+    run(async {
+        let ended_later = |status| Page::status(status).in_chunks::<&[u8]>(&[]);
+        for alpn in ["h2", "http/1.1"] {
+            let origin = Script::robots("")
+                .alpn(&[alpn])
+                .page("/head", ended_later(200).field("Content-Length", "10"))
+                .page("/204", ended_later(204))
+                .page("/304", ended_later(304))
+                .start_tls()
+                .await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            let mut old = Crawler::inside(&proxy, "o.test:443").await;
+            let mut new = H2Crawler::inside(&proxy, "o.test:443").await;
+            for (method, path) in [("HEAD", "/head"), ("GET", "/204"), ("GET", "/304")] {
+                old.send(format!("{method} {path} HTTP/1.1\r\nHost: o.test\r\n\r\n").as_bytes())
+                    .await;
+                old.reply_to("HEAD").await;
+                let url = format!("https://o.test{path}");
+                let request = http::Request::builder().method(method).uri(url);
+                new.ask(request).await.unwrap();
+            }
+            let rows = proxy.place().completed(6).await;
+            let errors = rows.iter().filter(|row| !row["error"].is_null());
+            assert_eq!(errors.count(), 0, "{alpn}: {rows:?}");
+        }
     });
 }
 

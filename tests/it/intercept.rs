@@ -55,6 +55,40 @@ fn crawlers_and_origins_need_not_speak_the_same_version() {
     });
 }
 
+// RFC 9110, section 8.6: methods that give a meaning to a body say that it is empty. Some
+// origins answer with 411 otherwise.
+#[test]
+fn an_empty_upload_tells_its_length() {
+    run(async {
+        let origin = Script::robots("").alpn(&["http/1.1"]).start_tls().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let mut old = Crawler::inside(&proxy, "o.test:443").await;
+        let mut new = H2Crawler::inside(&proxy, "o.test:443").await;
+        for (method, length) in [
+            ("POST", &["0"][..]),
+            ("PUT", &["0"]),
+            ("PATCH", &["0"]),
+            ("GET", &[]),
+            ("DELETE", &[]),
+        ] {
+            for fields in ["", "Content-Length: 0\r\n"] {
+                let head = format!("{method} /a HTTP/1.1\r\nHost: o.test\r\n{fields}\r\n");
+                old.send(head.as_bytes()).await;
+                assert_eq!(old.reply_to(method).await.status(), 200);
+            }
+            let request = http::Request::builder().method(method);
+            let request = request.uri("https://o.test/a");
+            assert_eq!(new.ask(request).await.unwrap().status(), 200);
+            let seen = origin.log().split_off(origin.log().len() - 3);
+            assert!(
+                seen.iter()
+                    .all(|seen| seen.values("content-length") == length),
+                "{seen:?}"
+            );
+        }
+    });
+}
+
 // RFC 9113, section 8.2.2 and 8.3.1: what HTTP/2 may not carry is not carried.
 #[test]
 fn an_http_2_origin_gets_a_clean_request_from_an_http_1_crawler() {

@@ -1,7 +1,12 @@
 //! Everything has a bound, and bad input gets a clear answer and leaves the
 //! proxy well (ARCHITECTURE.md, invariant 8).
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use crate::kit::client::{Crawler, get, metrics};
@@ -193,7 +198,7 @@ fn a_response_that_nobody_takes_is_cut_off() {
         let stalled = streams.head_of("https://o.test/large").await;
         let rows = proxy.place().completed(2).await;
         assert!(
-            rows.iter().all(|row| row["error"] == "client_gone"),
+            rows.iter().all(|row| row["error"] == "client_too_slow"),
             "{rows:?}"
         );
         assert!(stalled.into_body().collect().await.is_err());
@@ -333,6 +338,49 @@ fn a_crawler_that_reads_nothing_is_closed() {
             .send(b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\n\r\n")
             .await;
         let rows = proxy.place().completed(1).await;
-        assert_eq!(rows[0]["error"], "client_gone", "{rows:?}");
+        assert_eq!(rows[0]["error"], "client_idle", "{rows:?}");
+    });
+}
+
+/// Returns the address of an origin that answers each request as soon as its head has
+/// come, and takes what follows for its body.
+async fn hasty() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                    if buffer[..length].ends_with(b"\r\n\r\n") {
+                        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                        stream.write_all(answer).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+// Ours: what is still being uploaded behind its answer is no head that is late.
+#[test]
+fn an_upload_may_go_on_behind_its_answer() {
+    run(async {
+        let proxy = resolve("o.test", hasty().await)
+            .set("proxy.header_timeout = \"300ms\"")
+            .start()
+            .await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        crawler
+            .send(b"PUT http://o.test/a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 8\r\n\r\n")
+            .await;
+        assert_eq!(crawler.reply_to("PUT").await.status(), 200);
+        for _ in 0..8 {
+            crawler.send(b"x").await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(crawler.get("http://o.test/", "o.test").await.status(), 200);
     });
 }

@@ -18,16 +18,16 @@ use tokio::time::Instant;
 use super::error::WriteError;
 use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
-use super::used_values::{UsedValues, remove_unused_bodies};
+use super::used_values::{UsedBodies, UsedValues};
 use crate::clock;
 
 /// Rows of one table that are removed in a step.
 const STEP_ROWS: i64 = 512;
 
-/// Decisions that are read in a step.
-const STEP_DECISIONS: i64 = 4096;
+/// Decisions, or snapshots of robots.txt, that are read in a step.
+const STEP_READ: i64 = 4096;
 
-/// Robots.txt that are removed in a step.
+/// Robots.txt that are looked at in a step, and removed if nothing refers to them.
 const STEP_BODIES: i64 = 64;
 
 /// Pages that are given back to the file system in a step.
@@ -89,7 +89,7 @@ enum RemovalStage {
     /// Dictionary rows that no entry refers to.
     Values(Box<UsedValues>),
     /// Robots.txt that nothing refers to.
-    Bodies,
+    Bodies(UsedBodies),
     /// Pages that are not used.
     Space,
 }
@@ -261,7 +261,7 @@ impl Retention {
             stage @ (RemovalStage::Idle
             | RemovalStage::MoreEntries
             | RemovalStage::Values(_)
-            | RemovalStage::Bodies
+            | RemovalStage::Bodies(_)
             | RemovalStage::Space) => *stage = RemovalStage::MoreEntries,
         }
     }
@@ -294,19 +294,22 @@ impl Retention {
                 RemovalStage::Idle
             }
             RemovalStage::Values(used) => {
-                if used.read(connection, STEP_DECISIONS)? {
+                if used.read(connection, STEP_READ)? {
                     match used.remove_unused(connection)? {
                         Some(0) => {}
                         Some(_) => effect = StepEffect::ValuesRemoved,
                         None => is_over = true,
                     }
                 }
-                RemovalStage::Bodies
+                RemovalStage::Bodies(UsedBodies::default())
             }
-            RemovalStage::Bodies => {
-                match remove_unused_bodies(connection, STEP_BODIES)? {
-                    0 => is_over = true,
-                    _ => effect = StepEffect::ValuesRemoved,
+            RemovalStage::Bodies(used) => {
+                if used.read(connection, STEP_READ)? {
+                    match used.remove_unused(connection, STEP_BODIES)? {
+                        Some(0) => {}
+                        Some(_) => effect = StepEffect::ValuesRemoved,
+                        None => is_over = true,
+                    }
                 }
                 RemovalStage::Space
             }

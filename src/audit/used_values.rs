@@ -143,14 +143,80 @@ impl UsedValues {
     }
 }
 
-/// Removes at most `most` robots.txt that neither a snapshot nor a saved one has.
-/// Returns how many there were.
-pub(super) fn remove_unused_bodies(connection: &Connection, most: i64) -> rusqlite::Result<usize> {
-    let sql = "
-DELETE FROM body WHERE rowid IN (
-  SELECT rowid FROM body
-  WHERE sha256 NOT IN (SELECT body FROM snapshot WHERE body IS NOT NULL)
-    AND sha256 NOT IN (SELECT body FROM kept WHERE body IS NOT NULL)
-  LIMIT ?)";
-    connection.prepare_cached(sql)?.execute([most])
+/// Robots.txt that snapshots have, as far as those were read.
+#[derive(Debug, Default)]
+pub(super) struct UsedBodies {
+    /// The first bytes of their SHA-256: an unused one that shares them with another stays,
+    /// which harms nobody, and a million takes a quarter of the memory.
+    used: HashSet<[u8; 8]>,
+    /// Last snapshot that was read.
+    last: i64,
+    /// SHA-256 of the robots.txt up to which unused ones were removed.
+    looked_at: Vec<u8>,
+}
+
+impl UsedBodies {
+    /// Reads at most `most` snapshots. Returns whether all were read.
+    pub(super) fn read(&mut self, connection: &Connection, most: i64) -> rusqlite::Result<bool> {
+        let sql = "SELECT id, body FROM snapshot WHERE ? < id ORDER BY id LIMIT ?";
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![self.last, most])?;
+        let mut count = 0;
+        while let Some(row) = rows.next()? {
+            count += 1;
+            self.last = row.get(0)?;
+            let body = row.get_ref(1)?.as_blob_or_null()?;
+            self.used.extend(body.map(first_bytes));
+        }
+        Ok(count < most)
+    }
+
+    /// Removes those among the next `most` robots.txt that neither a snapshot nor a saved
+    /// one has. Returns how many there were; `None` when all were looked at.
+    /// `connection` is in a transaction.
+    pub(super) fn remove_unused(
+        &mut self,
+        connection: &Connection,
+        most: i64,
+    ) -> rusqlite::Result<Option<usize>> {
+        // In the same transaction: what was written since the last step may use one.
+        while !self.read(connection, i64::MAX)? {}
+        // By the index: to find the bodies themselves is to read the whole file.
+        let sql = "SELECT sha256 FROM body WHERE ? < sha256 ORDER BY sha256 LIMIT ?";
+        let mut statement = connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![self.looked_at, most], |row| row.get(0))?;
+        let next: Vec<Vec<u8>> = rows.collect::<rusqlite::Result<_>>()?;
+        let Some(last) = next.last().cloned() else {
+            return Ok(None);
+        };
+        let mut unused = next;
+        unused.retain(|sha256| !self.used.contains(&first_bytes(sha256)));
+        if !unused.is_empty() {
+            let saved = saved_bodies(connection)?;
+            unused.retain(|sha256| !saved.contains(&first_bytes(sha256)));
+        }
+        let mut delete = connection.prepare_cached("DELETE FROM body WHERE sha256 = ?")?;
+        let mut removed = 0;
+        for sha256 in &unused {
+            removed += delete.execute([sha256])?;
+        }
+        self.looked_at = last;
+        Ok(Some(removed))
+    }
+}
+
+fn saved_bodies(connection: &Connection) -> rusqlite::Result<HashSet<[u8; 8]>> {
+    let sql = "SELECT body FROM kept WHERE body IS NOT NULL";
+    let mut statement = connection.prepare_cached(sql)?;
+    let bodies = statement.query_map([], |row| Ok(first_bytes(row.get_ref(0)?.as_blob()?)))?;
+    bodies.collect()
+}
+
+fn first_bytes(sha256: &[u8]) -> [u8; 8] {
+    let mut first = [0; 8];
+    first
+        .iter_mut()
+        .zip(sha256)
+        .for_each(|(to, from)| *to = *from);
+    first
 }

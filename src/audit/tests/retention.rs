@@ -1,5 +1,7 @@
 //! Removal of old entries: what goes, what stays, and what is known of it.
 
+use std::sync::atomic::AtomicUsize;
+
 use jiff::SignedDuration;
 use rusqlite::OptionalExtension;
 
@@ -8,6 +10,7 @@ use super::super::retention::{Retention, RetentionOrder};
 use super::super::schema::open_in_memory;
 use super::super::seal_check::{OutsideHead, SealEvidence};
 use super::super::sequence::Sequence;
+use super::super::used_values::UsedBodies;
 use super::super::verify::{verify, verify_with};
 use super::*;
 
@@ -414,6 +417,64 @@ fn a_step_that_is_not_in_the_file_is_taken_again() {
         let left: i64 = connection.query_row(left, [], |row| row.get(0)).unwrap();
         assert_eq!(left, 0, "{failing}");
     }
+}
+
+/// Writes robots.txt 0 to 9 to `connection`, the last of which a saved snapshot has, and
+/// `snapshots` of the first.
+fn write_bodies(connection: &Connection, snapshots: i64) {
+    connection
+        .execute_batch(&format!(
+            "WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 9)
+             INSERT INTO body SELECT CAST(printf('%-32d', n) AS BLOB), x'' FROM n;
+             INSERT INTO kept (origin, token, url, fetched_us, expires_us, result, body,
+               failures, digest) VALUES ('', '', '', 0, 0, '', CAST(printf('%-32d', 9) AS BLOB), 0, x'');
+             WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {snapshots})
+             INSERT INTO snapshot (origin, url, fetched_us, expires_us, result, body, sha256)
+               SELECT '', '', 0, 0, '', CAST(printf('%-32d', 0) AS BLOB), CAST(n AS BLOB) FROM n;"
+        ))
+        .unwrap();
+}
+
+// Ours.
+#[test]
+fn a_robots_txt_goes_that_neither_a_snapshot_nor_a_saved_one_has() {
+    let connection = open_in_memory().unwrap();
+    write_bodies(&connection, 3);
+    let mut used = UsedBodies::default();
+    assert!(!used.read(&connection, 2).unwrap());
+    assert!(used.read(&connection, 2).unwrap());
+    // Before it was looked at, the fifth is used again.
+    let again = "INSERT INTO snapshot (origin, url, fetched_us, expires_us, result, body, sha256)
+                   VALUES ('', '', 0, 0, '', CAST(printf('%-32d', 5) AS BLOB), x'00')";
+    let mut removed = used.remove_unused(&connection, 4).unwrap().unwrap();
+    connection.execute(again, []).unwrap();
+    while let Some(more) = used.remove_unused(&connection, 4).unwrap() {
+        removed += more;
+    }
+    let left = "SELECT group_concat(CAST(sha256 AS INTEGER)) FROM body";
+    let left: String = connection.query_row(left, [], |row| row.get(0)).unwrap();
+    assert_eq!((removed, left.as_str()), (7, "0,5,9"));
+}
+
+// Ours: decisions wait for each step.
+#[test]
+fn a_search_for_unused_robots_txt_reads_no_snapshot_twice() {
+    let instructions = |snapshots| {
+        let mut connection = open_in_memory().unwrap();
+        write_bodies(&connection, snapshots);
+        let mut used = UsedBodies::default();
+        assert!(used.read(&connection, 100_000).unwrap());
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let count_one = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        connection.progress_handler(1, Some(count_one)).unwrap();
+        used.remove_unused(&connection, 64).unwrap();
+        count.load(Ordering::Relaxed)
+    };
+    assert_eq!(instructions(10), instructions(10_000));
 }
 
 // Ours: an order that goes less far does not end the one before.

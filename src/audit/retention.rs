@@ -24,7 +24,7 @@ use crate::clock;
 /// Rows of one table that are removed in a step.
 const STEP_ROWS: i64 = 512;
 
-/// Decisions, or snapshots of robots.txt, that are read in a step.
+/// Rows that are read in a step: decisions with their endings, or snapshots.
 const STEP_READ: i64 = 4096;
 
 /// Robots.txt that are looked at in a step, and removed if nothing refers to them.

@@ -181,7 +181,8 @@ fn decide_by_fetching(
                 longest: Duration::MAX,
                 client_gone: pending(),
             };
-            let decided = decider.decide(&inquiry, &context.policy, &asker, wait);
+            let policy = || Arc::clone(&context.policy);
+            let decided = decider.decide(&inquiry, policy, &asker, wait);
             decisions.push(decided.await.decision);
         }
         Ok(decisions)

@@ -50,7 +50,7 @@ pub struct RobotsWait<F> {
 }
 
 impl Decider {
-    /// Decides `inquiry` by `policy`.
+    /// Decides `inquiry` by the policy that `policy` returns once all else is known.
     ///
     /// Egress comes first: an origin that may not be dialled is not asked for
     /// its robots.txt either. A robots.txt that is not in the cache is fetched
@@ -58,16 +58,16 @@ impl Decider {
     pub async fn decide(
         &self,
         inquiry: &Arc<Inquiry>,
-        policy: &Arc<Policy>,
+        policy: impl Fn() -> Arc<Policy>,
         asker: &Asker,
         wait: RobotsWait<impl Future<Output = ()>>,
     ) -> OriginDecision {
-        let address = match self.dialled(inquiry, policy, asker).await {
+        let address = match self.dialled(inquiry, &policy, asker).await {
             Ok(address) => address,
             Err(decided) => return *decided,
         };
         if let Some(snapshot) = self.names_exceeded(inquiry, asker) {
-            let decision = decide(inquiry, &Arc::new(snapshot), policy, clock::now());
+            let decision = decide(inquiry, &Arc::new(snapshot), &policy(), clock::now());
             return OriginDecision::unasked(decision, address);
         }
         let robots = self
@@ -75,7 +75,7 @@ impl Decider {
             .snapshot(inquiry, asker, wait.longest, wait.client_gone)
             .await;
         OriginDecision {
-            decision: decide(inquiry, &robots.snapshot, policy, clock::now()),
+            decision: decide(inquiry, &robots.snapshot, &policy(), clock::now()),
             address,
             robots: Some(robots),
         }
@@ -91,7 +91,8 @@ impl Decider {
         asker: &Asker,
     ) -> Option<OriginDecision> {
         let snapshot = self.robots.cached(inquiry)?;
-        Some(match self.dialled(inquiry, policy, asker).await {
+        let known = || Arc::clone(policy);
+        Some(match self.dialled(inquiry, known, asker).await {
             Ok(address) => {
                 let decision = decide(inquiry, &snapshot, policy, clock::now());
                 OriginDecision::unasked(decision, address)
@@ -105,7 +106,7 @@ impl Decider {
     async fn dialled(
         &self,
         inquiry: &Arc<Inquiry>,
-        policy: &Arc<Policy>,
+        policy: impl Fn() -> Arc<Policy>,
         asker: &Asker,
     ) -> Result<Option<IpAddr>, Box<OriginDecision>> {
         let origin = &inquiry.target.origin;
@@ -113,13 +114,13 @@ impl Decider {
             Ok(admitted) => return Ok(admitted.address()),
             Err(DialError::Denied(denial)) => {
                 let (asked, denial) = (Arc::clone(inquiry), denial.to_string());
-                let denied = Decision::denied(asked, policy, clock::now(), denial);
+                let denied = Decision::denied(asked, &policy(), clock::now(), denial);
                 OriginDecision::unasked(denied, None)
             }
             Err(DialError::NoConnection(cause)) => {
-                unresolved(inquiry, policy, Cause::NoConnection(cause))
+                unresolved(inquiry, &policy(), Cause::NoConnection(cause))
             }
-            Err(DialError::Busy) => unresolved(inquiry, policy, Cause::Busy),
+            Err(DialError::Busy) => unresolved(inquiry, &policy(), Cause::Busy),
         };
         Err(Box::new(refused))
     }

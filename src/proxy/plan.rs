@@ -249,6 +249,7 @@ impl Planner<'_> {
                     longest: PLAN_TIME_MAX,
                     client_gone: pending(),
                 };
+                let policy = || Arc::clone(policy);
                 Some(decider.decide(&inquiry, policy, asker, wait).await)
             }
             RobotsSource::Cache => decider.decide_by_cache(&inquiry, policy, asker).await,

@@ -300,18 +300,22 @@ impl TurnDecider {
             client_gone: pin!(self.end_of_robots_wait(wait)),
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
-        let deciding = self
-            .decider
-            .decide(inquiry, &self.policy, asker, robots_wait);
-        let mut decided = deciding.await;
-        // The configuration may have changed while the robots.txt was waited for.
-        if !Arc::ptr_eq(&self.latest_policy.load(), &self.policy)
-            && self.is_to_be_sent(&decided.decision)
-            && let Some(again) = self.decide_again(decided.decision.evidence())
-        {
-            decided.decision = again;
+        // The configuration may change while the robots.txt is waited for.
+        let policy = || self.policy_now();
+        self.decider
+            .decide(inquiry, policy, asker, robots_wait)
+            .await
+    }
+
+    /// Returns the policy in force, or that with which the request began if the dialect
+    /// has changed since: in its dialect each robots.txt in this cache was read.
+    fn policy_now(&self) -> Arc<Policy> {
+        let latest = self.latest_policy.load_full();
+        if latest.terms().dialect == self.policy.terms().dialect {
+            latest
+        } else {
+            Arc::clone(&self.policy)
         }
-        decided
     }
 
     /// Waits until a request that waits for a robots.txt does so no longer.
@@ -439,7 +443,8 @@ impl TurnDecider {
         let turn = self.turn(evidence, wait).await.ok()?;
         wait.add_wait(turn.waited());
         let again = self.decide_again(evidence)?;
-        (*again.ruling() == evidence.ruling).then_some(turn)
+        let holds = self.is_to_be_sent(&again) && *again.ruling() == evidence.ruling;
+        holds.then_some(turn)
     }
 
     /// Decides the inquiry of `evidence` by the robots.txt and the policy of
@@ -447,12 +452,12 @@ impl TurnDecider {
     fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
         let snapshot = self.decider.robots.current(&evidence.inquiry, before)?;
-        let latest = self.latest_policy.load_full();
-        // The robots.txt in this cache was read in the dialect of the policy
-        // that the request began with.
-        let is_same = latest.terms().dialect == self.policy.terms().dialect;
-        let policy = if is_same { &latest } else { &self.policy };
-        let decision = decide(&evidence.inquiry, &snapshot, policy, clock::now());
+        let decision = decide(
+            &evidence.inquiry,
+            &snapshot,
+            &self.policy_now(),
+            clock::now(),
+        );
         (!decision.evidence().is_out_of_date()).then_some(decision)
     }
 }

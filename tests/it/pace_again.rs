@@ -10,11 +10,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::kit::client::{ask, get};
+use crate::kit::client::{ask, get, reload};
 use crate::kit::paced::{metric, ms};
 use crate::kit::proxy::{Config, resolve};
 use crate::kit::raw_origin::find;
-use crate::kit::{clock, run};
+use crate::kit::{clock, run, until};
 
 /// Path that the origin takes [`HOLD`] for, where it does not answer.
 const HELD: &str = "/held";
@@ -244,5 +244,27 @@ fn what_was_forbidden_while_its_origin_had_it_is_not_sent_again() {
         let targets = origin.targets();
         let sent = targets.iter().filter(|target| *target == HELD).count();
         assert!(sent <= 1, "{targets:?}");
+    });
+}
+
+// Ours: what is only reported is sent while that is the policy, and not again.
+#[test]
+fn what_is_enforced_while_its_origin_has_it_is_not_sent_again() {
+    run(async {
+        let origin = Closing::start("User-agent: *\nDisallow: /held\n").await;
+        let report = origin.config().set("enforcement.mode = \"report\"");
+        let proxy = Arc::new(report.start().await);
+        let first = get(&proxy, "http://o.test/1").await;
+        assert_eq!(first.status(), 200, "{}", first.text());
+        let asking = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, &format!("http://o.test{HELD}")).await }
+        });
+        let held = || origin.targets().iter().filter(|at| *at == HELD).count();
+        until("the request", async || (held() == 1).then_some(())).await;
+        proxy.place().configure(&origin.config());
+        reload(&proxy).await;
+        assert_eq!(asking.await.unwrap().status(), 502);
+        assert_eq!(held(), 1);
     });
 }

@@ -318,3 +318,40 @@ fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
         assert_eq!(rows[0]["reason"], "override");
     });
 }
+
+// Ours: a robots.txt that cannot be asked for again is judged by the policy in force, not
+// by the one that has set it aside.
+#[test]
+fn an_override_that_is_taken_back_sets_no_old_robots_txt_aside() {
+    run(async {
+        let gate = Gate::shut();
+        let rules = Page::text("User-agent: *\nCrawl-delay: 2\nDisallow: /\n");
+        let rules = rules.field("Cache-Control", "max-age=1");
+        let origin = Script::robots_page(rules).start().await;
+        let busy = Script::robots_page(Page::text("").after(&gate));
+        let busy = busy.start().await;
+        let config = || {
+            let config = standard(&origin).resolve("p.test", busy.address());
+            config
+                .set("robots.ttl_min = \"1ms\"")
+                .set("robots.max_waiting = 1")
+        };
+        let leave = "robots.override = [{ origin = \"http://o.test\", action = \"allow\", reason = \"ours\", until = 2099-01-01T00:00:00Z }]";
+        let proxy = Arc::new(config().set(leave).start().await);
+        let asking = queued(&proxy, 2).await;
+        // It takes the place of the only fetch that may wait.
+        let fetching = tokio::spawn({
+            let proxy = Arc::clone(&proxy);
+            async move { get(&proxy, "http://p.test/1").await }
+        });
+        until("a fetch", async || (!busy.log().is_empty()).then_some(())).await;
+        reload(&proxy, &config()).await;
+        let mut statuses = statuses(&asking.await.unwrap());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 403]);
+        assert_eq!(pages(&[&origin]).len(), 1);
+        gate.open(1);
+        assert_eq!(fetching.await.unwrap().status(), 200);
+        verified(proxy, 3).await;
+    });
+}

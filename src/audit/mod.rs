@@ -132,7 +132,7 @@ pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
-use self::redaction::{RedactionOrder, count_redacted};
+use self::redaction::{RedactionOrder, count_unredacted};
 pub use self::redaction::{RedactionRequest, RedactionStep, redacted_numbers};
 use self::retention::{ArrivedNumber, RemovalState, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
@@ -226,7 +226,8 @@ impl AuditLog {
         // One of the previous process may not have been delivered.
         let (newest, heads) = watch::channel(store.newest_head()?.map(Arc::from));
         let retention = store.retention(age)?;
-        let (state, removal) = watch::channel(match retention.is_active() {
+        let is_removing = retention.is_active() || store.erase_due_in().is_some();
+        let (state, removal) = watch::channel(match is_removing {
             true => RemovalState::UnderWay,
             false => RemovalState::Settled,
         });
@@ -419,14 +420,15 @@ impl AuditLog {
         let (ack, committed) = oneshot::channel();
         self.queue.send(WriterTask::Redact { order, ack }, slot)?;
         wait_for(committed).await?;
-        // Those that are not as they were written stay as they are.
-        let redacted = self
+        // Those that are not as they were written stay as they are. Others may have been
+        // removed by their age since.
+        let damaged = self
             .readers
-            .read(move |connection| count_redacted(connection, &chosen.numbers))
+            .read(move |connection| count_unredacted(connection, &chosen.numbers))
             .await?;
         Ok(RedactionStep {
-            count: redacted,
-            damaged: step.count - redacted,
+            count: step.count.saturating_sub(damaged),
+            damaged,
             ..step
         })
     }

@@ -41,10 +41,10 @@ const REDACT: &str = "
 UPDATE decision SET salt = ?, client = 0, origin = 0, path = '', reading = NULL
 WHERE seq = ?";
 
-/// Decisions that are not redacted, as far as SQL can tell: a salt has 16 bytes.
+/// Decisions that are not redacted: in place of its salt, a redacted one has 32 bytes.
 const CHOSEN: &str = "
 SELECT d.seq FROM decision AS d
-WHERE ? < d.seq AND d.seq <= ? AND length(d.salt) = 16";
+WHERE ? < d.seq AND d.seq <= ? AND length(d.salt) != 32";
 
 /// Request to redact decisions: those that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +75,7 @@ pub struct RedactionStep {
     pub count: u64,
     /// Decisions that were chosen, and stay, since their rows are not as they were
     /// written.
+    #[serde(default)]
     pub damaged: u64,
     /// Number behind which the next step begins; `None` behind the last.
     pub after: Option<u64>,
@@ -225,10 +226,10 @@ pub(super) fn redact_rows(
     Ok(redacted)
 }
 
-/// Counts those of `numbers` that are redacted: their salt is a commitment.
-pub(super) fn count_redacted(connection: &Connection, numbers: &[i64]) -> rusqlite::Result<u64> {
+/// Counts those of `numbers` that are there and not redacted.
+pub(super) fn count_unredacted(connection: &Connection, numbers: &[i64]) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM decision
-               WHERE seq IN (SELECT value FROM json_each(?)) AND length(salt) != 16";
+               WHERE seq IN (SELECT value FROM json_each(?)) AND length(salt) != 32";
     let list = json!(numbers).to_string();
     connection.query_row(sql, [list], |row| row.get(0).map(count))
 }
@@ -237,6 +238,14 @@ pub(super) fn count_redacted(connection: &Connection, numbers: &[i64]) -> rusqli
 pub(super) fn may_have_unused_values(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM unused_value)";
     connection.query_row(sql, [], |row| row.get(0))
+}
+
+/// Reports whether anything was ever redacted, or removed by its age.
+pub(super) fn has_removals(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pruned)
+                 OR EXISTS (SELECT 1 FROM event WHERE host = '' AND kind = ?)";
+    let kind = ProcessEventKind::Redacted.as_str();
+    connection.query_row(sql, [kind], |row| row.get(0))
 }
 
 /// Finds the events up to `last` that say of one of `decisions` that it was redacted.

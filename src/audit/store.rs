@@ -27,7 +27,7 @@ use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
-use super::redaction::may_have_unused_values;
+use super::redaction::{has_removals, may_have_unused_values};
 use super::remaining::RemainingEntries;
 use super::retention::{ArrivedNumber, Retention, StepEffect};
 use super::schema::open_error;
@@ -177,7 +177,12 @@ impl AuditStore {
         };
         // What a crash has left in the WAL is moved now, so that the marker
         // says all that the database holds.
-        store.empty_wal();
+        let is_empty = store.empty_wal();
+        if !is_empty
+            && has_removals(&store.connection).map_err(open_error(&store.folder.database))?
+        {
+            store.erase_from_wal();
+        }
         Ok(store)
     }
 
@@ -393,13 +398,15 @@ impl AuditStore {
     }
 
     /// Moves all that is in the WAL to the database, as far as no reader is in
-    /// the way, and writes the marker.
-    pub(super) fn empty_wal(&mut self) {
+    /// the way, and writes the marker. Returns whether the WAL is empty.
+    pub(super) fn empty_wal(&mut self) -> bool {
         let done = self.wal.start_again(&self.connection);
-        if let Ok(true) = done {
+        let is_empty = matches!(done, Ok(true));
+        if is_empty {
             self.erase_at = None;
         }
         self.after_checkpoint(done);
+        is_empty
     }
 
     /// Empties the WAL, which has pages as they were before something was removed from
@@ -407,17 +414,26 @@ impl AuditStore {
     pub(super) fn erase_from_wal(&mut self) {
         self.erase_at = Some(clock::instant() + ERASE_AGAIN);
         // Nothing is moved to a file that is not as it was left.
-        match self.check_files() {
+        let is_empty = match self.check_files() {
             Ok(()) => self.empty_wal(),
-            Err(fault) => self.note_fault(fault),
-        }
-        if self.erase_at.is_some() {
+            Err(fault) => {
+                self.note_fault(fault);
+                false
+            }
+        };
+        if !is_empty {
             tracing::warn!(
                 target: REPEATING,
-                "what was removed from the record is still in its write-ahead log, which is \
+                "what was removed from the record may still be in its write-ahead log, which is \
                  emptied as soon as no program is in the middle of reading the database"
             );
         }
+    }
+
+    /// Returns the fault for which the WAL is not emptied of what was removed before the
+    /// next start.
+    pub(super) fn erase_fault(&self) -> Option<FileFault> {
+        self.erase_at.and(self.fault.clone())
     }
 
     /// Returns the time until the WAL is to be emptied because of what was removed;

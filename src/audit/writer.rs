@@ -177,6 +177,11 @@ impl AuditWriter {
         if self.retention.is_paused() {
             return;
         }
+        if let Some(fault) = self.store.erase_fault() {
+            let error = Arc::new(WriteError::Files(fault));
+            self.removal.send_replace(RemovalState::Failed(error));
+            return;
+        }
         // What is in the WAL is not gone yet.
         let is_active = self.retention.is_active() || self.store.erase_due_in().is_some();
         self.removal.send_if_modified(|state| {
@@ -361,8 +366,7 @@ impl AuditWriter {
         if self.failing.swap(false, Ordering::AcqRel) {
             tracing::info!("the audit log can be written again");
         }
-        let is_redaction = |entry: &WriterEntry| matches!(entry.task, WriterTask::Redact { .. });
-        let is_redacted = self.batch.iter().any(is_redaction);
+        let is_redacted = self.has_redaction();
         if is_redacted {
             self.retention.look_for_unused();
             // Before the answers: whoever has one may wait for the end.
@@ -389,11 +393,21 @@ impl AuditWriter {
         }
     }
 
+    fn has_redaction(&self) -> bool {
+        let is_redaction = |entry: &WriterEntry| matches!(entry.task, WriterTask::Redact { .. });
+        self.batch.iter().any(is_redaction)
+    }
+
     /// Acknowledges nothing of a batch that was committed to files which may not
     /// be found again. Its numbers are used up and none of it is written again:
     /// if the files come back, it is there.
     fn disown(&mut self, error: WriteError) {
         let error = self.note_failure(error);
+        if self.has_redaction() {
+            self.retention.look_for_unused();
+            self.store.erase_from_wal();
+            self.tell_removal();
+        }
         for entry in self.batch.drain(..) {
             entry.task.end(Err(Arc::clone(&error)));
         }

@@ -309,24 +309,89 @@ async fn a_bundle_proves_redacted_rows() {
     assert_eq!((sums.redacted, sums.decided), (SECRETS, 6));
 }
 
-// Ours: a backup under way keeps the WAL, and the redaction is not over before that is
-// empty.
-#[tokio::test]
-async fn a_redaction_is_over_when_no_reader_keeps_the_wal() {
-    let (kit, _) = sealed().await;
+/// Returns a connection in the middle of reading, which keeps what is in the WAL there.
+fn reading(kit: &Kit) -> Connection {
     let reader = Connection::open(kit.path()).unwrap();
     reader.execute_batch("BEGIN").unwrap();
     let decisions = "SELECT count(*) FROM decision";
     let read = reader.query_row(decisions, [], |row| row.get::<_, i64>(0));
     read.unwrap();
+    reader
+}
+
+async fn assert_unsettled(kit: &Kit) {
+    let is_settled = timeout(Duration::from_millis(300), kit.log.settled()).await;
+    assert!(has_secret(kit) && is_settled.is_err());
+}
+
+// Ours: a backup under way keeps the WAL, and the redaction is not over before that is
+// empty.
+#[tokio::test]
+async fn a_redaction_is_over_when_no_reader_keeps_the_wal() {
+    let (kit, _) = sealed().await;
+    let reader = reading(&kit);
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
     assert_eq!((step.count, step.after), (SECRETS, None));
-    assert!(has_secret(&kit));
-    let is_settled = timeout(Duration::from_millis(300), kit.log.settled()).await;
-    assert!(is_settled.is_err());
+    assert_unsettled(&kit).await;
     drop(reader);
     kit.log.settled().await.unwrap();
     assert!(!has_secret(&kit));
+}
+
+// Ours: so it is by the next process.
+#[tokio::test]
+async fn a_start_goes_on_to_wait_for_a_reader_that_keeps_the_wal() {
+    let (kit, _) = sealed().await;
+    let reader = reading(&kit);
+    let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
+    assert_eq!(step.count, SECRETS);
+    while 0 < count(&kit, "SELECT count(*) FROM unused_value") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let again = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    assert_unsettled(&again).await;
+    drop(reader);
+    again.log.settled().await.unwrap();
+    assert!(!has_secret(&again));
+}
+
+// Ours: nobody is told that something is gone which is there.
+#[tokio::test]
+async fn a_redaction_of_a_file_that_was_cut_meanwhile_fails() {
+    let (kit, _) = sealed().await;
+    let _reader = reading(&kit);
+    let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
+    assert_eq!(step.count, SECRETS);
+    let file = fs::File::options().write(true).open(kit.path()).unwrap();
+    file.set_len(4096).unwrap();
+    let settled = timeout(Duration::from_secs(20), kit.log.settled()).await;
+    assert!(settled.unwrap().is_err());
+}
+
+// Ours: what was redacted in files that came back is looked for there, if need be a minute
+// later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redaction_in_files_that_came_back_is_not_over_before_the_wal_is_empty() {
+    let (kit, _) = sealed().await;
+    let lock = Connection::open(kit.path()).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let log = Arc::clone(&kit.log);
+    let redacting = tokio::spawn(async move { log.redact(secrets(), "test".to_owned()).await });
+    // The writer has looked at the files by then, and waits for the lock.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let away = kit.folder.path().join("away");
+    fs::rename(kit.path(), &away).unwrap();
+    drop(lock);
+    redacting.await.unwrap().unwrap_err();
+    fs::rename(&away, kit.path()).unwrap();
+    assert_eq!(
+        count(
+            &kit,
+            "SELECT count(*) FROM decision WHERE length(salt) = 32"
+        ),
+        4
+    );
+    assert!(kit.log.settled().await.is_err() || !has_secret(&kit));
 }
 
 // Ours: nobody is told that something is gone which is there.
@@ -336,4 +401,25 @@ async fn a_damaged_decision_stays_and_is_counted_apart() {
     kit.sql("UPDATE decision SET path = path || 'x' WHERE seq = 1");
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
     assert_eq!((step.count, step.damaged), (SECRETS - 1, 1));
+}
+
+// Ours: neither does one hide whose salt is none.
+#[tokio::test]
+async fn a_decision_with_a_damaged_salt_stays_and_is_counted_apart() {
+    let (kit, _) = sealed().await;
+    kit.sql("UPDATE decision SET salt = x'00' WHERE seq = 1");
+    let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
+    assert_eq!((step.count, step.damaged), (SECRETS - 1, 1));
+}
+
+// Ours: what its age has removed meanwhile is no damage.
+#[tokio::test]
+async fn a_decision_that_is_gone_since_is_not_called_damaged() {
+    let (kit, _) = sealed().await;
+    kit.sql(
+        "CREATE TRIGGER gone AFTER UPDATE ON decision WHEN NEW.seq = 1
+         BEGIN DELETE FROM decision WHERE seq = 1; END",
+    );
+    let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
+    assert_eq!((step.count, step.damaged), (SECRETS, 0));
 }

@@ -583,3 +583,21 @@ async fn the_key_is_made_once_and_kept_for_its_owner() {
     let rows = TreeReader::new(&Connection::open(kit.path()).unwrap()).newest_seal();
     assert_eq!(rows.unwrap(), None);
 }
+
+// Ours: a row that was taken away spoils no head behind it, also where a crash has made
+// the range of lost numbers longer than a part.
+#[tokio::test]
+async fn a_part_of_lost_numbers_without_its_root_spoils_no_head() {
+    let kit = Kit::new(Durability::Queue, 64);
+    kit.record_slowly(1).await;
+    let folder = crash(&kit, &ALL_FILES);
+    let mut options = options(folder.path(), Durability::Queue, 64);
+    options.seal.entries = NonZeroUsize::new(4).unwrap();
+    let again = Kit::with(folder, &options);
+    again.record_slowly(4).await;
+    again.settled().await;
+    let newest = outside(again.heads().last().unwrap());
+    again.sql("DELETE FROM subtree WHERE part = 3");
+    let (sums, found) = again.verified(&newest);
+    assert_eq!((sums.seals.outside, found.len()), (1, 1), "{found:?}");
+}

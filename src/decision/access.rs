@@ -121,6 +121,15 @@ fn causes() -> impl Iterator<Item = (&'static str, Cause)> {
 }
 
 impl Cause {
+    /// Reports whether the origin was asked. Where it was not, nothing is known of it that
+    /// was not known before.
+    pub fn was_asked(self) -> bool {
+        !matches!(
+            self,
+            Self::Busy | Self::NoConnection(NoConnection::NoSocket)
+        )
+    }
+
     /// Returns its word in the audit log; for [`Cause::NoConnection`] the error
     /// type of RFC 9209, section 2.3.
     pub fn as_str(self) -> &'static str {

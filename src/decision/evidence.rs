@@ -67,7 +67,8 @@ impl Evidence {
             Reason::Rule | Reason::NoRule | Reason::NoGroup
         );
         // An override counts whatever the rules say, so it needs no new file.
-        stale == Some(Cause::Busy) && by_its_rules && self.ruling.overriding.is_none()
+        let was_not_asked = stale.is_some_and(|cause| !cause.was_asked());
+        was_not_asked && by_its_rules && self.ruling.overriding.is_none()
     }
 
     /// Reports whether it disallows a request that is forwarded all the same,

@@ -187,6 +187,12 @@ impl Policy {
         })
     }
 
+    /// Returns the same policy for files that were read in `dialect`.
+    #[must_use]
+    pub fn in_dialect(&self, dialect: Dialect) -> Self {
+        self.clone().with(|terms| terms.dialect = dialect)
+    }
+
     /// Reads the policy that a decision record names.
     ///
     /// # Errors

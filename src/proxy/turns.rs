@@ -307,14 +307,15 @@ impl TurnDecider {
             .await
     }
 
-    /// Returns the policy in force, or that with which the request began if the dialect
-    /// has changed since: in its dialect each robots.txt in this cache was read.
+    /// Returns the policy in force, in the dialect of that with which the request began:
+    /// each robots.txt in this cache was read in it.
     fn policy_now(&self) -> Arc<Policy> {
         let latest = self.latest_policy.load_full();
-        if latest.terms().dialect == self.policy.terms().dialect {
+        let dialect = self.policy.terms().dialect;
+        if latest.terms().dialect == dialect {
             latest
         } else {
-            Arc::clone(&self.policy)
+            Arc::new(latest.in_dialect(dialect))
         }
     }
 

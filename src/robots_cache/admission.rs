@@ -73,15 +73,17 @@ impl FetchSlots {
         &self,
         mut clients: watch::Receiver<Vec<Arc<Client>>>,
     ) -> Result<FetchSlot, ShareRefusal> {
-        let mut waits = Vec::new();
+        let (mut waits, mut known) = (Vec::new(), 0);
         loop {
-            let known = clients.borrow_and_update().clone();
-            for client in known.into_iter().skip(waits.len()) {
+            let all = clients.borrow_and_update().clone();
+            let more = all.into_iter().skip(known);
+            known += more.len();
+            for client in more {
                 waits.push(Box::pin(async move { self.take(&client).await }));
             }
             tokio::select! {
                 biased;
-                slot = first_of(&mut waits) => return slot,
+                slot = first_success(&mut waits) => return slot,
                 Ok(()) = clients.changed() => {}
             }
         }
@@ -102,17 +104,26 @@ impl FetchSlots {
     }
 }
 
-/// Returns the output of the first future that is ready. None may be polled after
-/// that.
-async fn first_of<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
+/// Returns what the first of `futures` gives that succeeds; once none is left, the last
+/// error. Those that have failed are removed.
+async fn first_success<T, E>(
+    futures: &mut Vec<impl Future<Output = Result<T, E>> + Unpin>,
+) -> Result<T, E> {
     poll_fn(|cx| {
-        let ready = futures
-            .iter_mut()
-            .find_map(|future| match Pin::new(future).poll(cx) {
-                Poll::Ready(output) => Some(output),
-                Poll::Pending => None,
-            });
-        ready.map_or(Poll::Pending, Poll::Ready)
+        let mut at = 0;
+        while let Some(future) = futures.get_mut(at) {
+            match Pin::new(future).poll(cx) {
+                Poll::Pending => at += 1,
+                Poll::Ready(Ok(output)) => return Poll::Ready(Ok(output)),
+                Poll::Ready(Err(error)) => {
+                    futures.remove(at);
+                    if futures.is_empty() {
+                        return Poll::Ready(Err(error));
+                    }
+                }
+            }
+        }
+        Poll::Pending
     })
     .await
 }
@@ -132,6 +143,26 @@ mod tests {
     use crate::clients::directory::ClientDirectory;
     use crate::robots_cache::options::Options;
     use crate::robots_cache::tests::kit::options;
+
+    // Ours: what one client may not have does not end what others wait for.
+    #[tokio::test]
+    async fn a_refused_place_leaves_those_of_other_clients() {
+        let place = |result: Result<u8, u8>, polls: usize| {
+            let mut left = polls;
+            poll_fn(move |cx| {
+                if left == 0 {
+                    return Poll::Ready(result);
+                }
+                left -= 1;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+        };
+        let mut places = vec![place(Err(1), 0), place(Ok(2), 3), place(Err(3), 1)];
+        assert_eq!(first_success(&mut places).await, Ok(2));
+        let mut refused = vec![place(Err(1), 2), place(Err(2), 0)];
+        assert_eq!(first_success(&mut refused).await, Err(1));
+    }
 
     // Ours: a client that wants all leaves the others some.
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::options::{LIFETIME_MAX, Options};
 use super::outcome::FetchOutcome;
 use crate::clock::{self, Stamp, passed};
-use crate::decision::access::{Cause, NoConnection};
+use crate::decision::access::Cause;
 use crate::decision::snapshot::{AccessResult, Snapshot, StoredSnapshot, Validators};
 
 /// An entry in use is fetched again in the last tenth of its lifetime, so that
@@ -169,10 +169,7 @@ impl CacheEntry {
     ) -> Self {
         let before = earlier.map_or(0, |earlier| earlier.failures);
         // An origin that was not asked has not failed.
-        let was_asked = !matches!(
-            cause,
-            Cause::Busy | Cause::NoConnection(NoConnection::NoSocket)
-        );
+        let was_asked = cause.was_asked();
         let failures = before.saturating_add(u32::from(was_asked));
         let pause = if was_asked {
             options.retry_pause(before, outcome.stated)

@@ -185,12 +185,12 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         self.worker.take_newer(key).await;
     }
 
-    /// Sets the policy for pages that a robots.txt redirects to. Its dialect
-    /// must be that of the policy in force: the files in memory were read by
-    /// it.
+    /// Sets the policy for pages that a robots.txt redirects to. Its dialect stays what
+    /// it was: the files in memory were read in it.
     pub fn set_redirect_policy(&self, policy: &Policy) {
-        let policy = Arc::new(policy.for_redirects());
-        self.worker.redirect_policy.store(policy);
+        let dialect = self.worker.redirect_policy.load().terms().dialect;
+        let policy = policy.for_redirects().in_dialect(dialect);
+        self.worker.redirect_policy.store(Arc::new(policy));
     }
 
     /// Returns the snapshot that is in force now for an inquiry that was decided

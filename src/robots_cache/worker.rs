@@ -28,8 +28,8 @@ use crate::clients::client::Client;
 use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
-use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide};
-use crate::decision::snapshot::{CacheKey, RobotsBody, Snapshot, StoredSnapshot};
+use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide, ruling};
+use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, Snapshot, StoredSnapshot};
 use crate::throttle::REPEATING;
 use crate::upstream::location::redirect_target;
 use politesse_robots::Dialect;
@@ -416,9 +416,11 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             };
             let claim = shared.claim(key).await;
             let is_elsewhere = matches!(claim, Claim::Elsewhere);
-            if let Claim::Taken(claim) = claim {
-                self.claim = Some(claim);
-            }
+            // One from before is over by now, and nothing is asked by it any more.
+            self.claim = match claim {
+                Claim::Taken(claim) => Some(claim),
+                Claim::Alone | Claim::Elsewhere => None,
+            };
             // With the claim: whoever had it before has shared an answer by now.
             if let Some(entry) = worker.newer(key, self.fetch.earlier.as_deref()).await {
                 return Leave::Found(entry);
@@ -519,7 +521,11 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             let host = next.origin.host();
             // Another origin's robots.txt may be read; a page of it only if its
             // rules allow that.
-            let is_checked = next.origin != *origin && next.path_and_query() != ROBOTS_TXT;
+            let is_page = next.path_and_query() != ROBOTS_TXT;
+            let is_checked = is_page && next.origin != *origin;
+            if is_page && !is_checked {
+                self.check_denied(&next)?;
+            }
             if is_checked || host != self.url.origin.host() {
                 // No turn is held during the wait for another: fetches could
                 // wait for each other in a circle.
@@ -594,12 +600,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// that it does so before it looks at the other, one of them sees it.
     async fn check_redirect(&self, target: &Target) -> Result<(), Cause> {
         self.fetch.report(FetchState::CheckingRedirect);
-        // Decided like a request of the crawler, since it is done in its name.
-        let inquiry = Arc::new(Inquiry {
-            crawler: self.requester.crawler.clone(),
-            target: target.clone(),
-            method: "GET".to_owned(),
-        });
+        let inquiry = self.inquiry(target);
         let key = self.worker.key(&inquiry);
         let entry = match self
             .worker
@@ -620,9 +621,35 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         let policy = self.worker.redirect_policy.load();
         let decision = decide(&inquiry, &entry.snapshot, &policy, clock::now());
         match decision.ruling().verdict {
+            // What it allowed may be disallowed by now.
+            Verdict::Allow if decision.evidence().is_out_of_date() => Err(Cause::Busy),
             Verdict::Allow => Ok(()),
             Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),
         }
+    }
+
+    /// Decides whether a redirect to a page of the same origin may be followed, by what the
+    /// operator says: what its own rules say is what is asked for.
+    fn check_denied(&self, target: &Target) -> Result<(), Cause> {
+        let (policy, now) = (self.worker.redirect_policy.load(), clock::now());
+        let without_rules = Snapshot {
+            result: AccessResult::Unavailable,
+            ..Snapshot::unreachable(self.fetch.key.clone(), Cause::Busy, now)
+        };
+        match ruling(&self.inquiry(target), &without_rules, &policy, now).verdict {
+            Verdict::Allow => Ok(()),
+            Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),
+        }
+    }
+
+    /// Makes the inquiry of a page that is requested like one of the crawler, since it is
+    /// done in its name.
+    fn inquiry(&self, target: &Target) -> Arc<Inquiry> {
+        Arc::new(Inquiry {
+            crawler: self.requester.crawler.clone(),
+            target: target.clone(),
+            method: "GET".to_owned(),
+        })
     }
 
     /// Reads the last response.

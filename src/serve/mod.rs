@@ -518,6 +518,9 @@ impl RunningProxy {
         self.admin_tls.store(admin_tls);
         let turns = &config.proxy.turns;
         turns.decider.robots.set_redirect_policy(&settings.policy);
+        // Requests that wait go on with the cache that they began with.
+        let before = &current.proxy.turns.decider.robots;
+        before.set_redirect_policy(&settings.policy);
         turns.latest_policy.store(Arc::clone(&turns.policy));
         self.shared.scheduler.set_options(settings.pace.clone());
         let limits = &settings.listener.client_limits;

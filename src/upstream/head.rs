@@ -68,7 +68,9 @@ pub(super) fn http1_request(
     body: Upload,
 ) -> Result<Request<Upload>, UpstreamError> {
     let written = written(target, head);
-    let received = head.path.as_ref().filter(|path| *path == written);
+    // `http` keeps the path of a URL that has none as an empty one, and compares it as `/`.
+    let is_received = |path: &&PathAndQuery| written != "/" && **path == written;
+    let received = head.path.as_ref().filter(is_received);
     let uri = match received {
         Some(path) => Uri::from(path.clone()),
         None => written.parse().map_err(|_| UpstreamError::Target)?,

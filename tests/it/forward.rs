@@ -594,3 +594,24 @@ fn a_response_with_trailers_is_completed_in_the_record() {
         );
     });
 }
+
+// RFC 9112, section 3.2.1: a client sends `/` where the path is empty. `http` says that it
+// is, and keeps it empty before a fragment.
+#[test]
+fn an_empty_path_is_sent_as_the_root() {
+    run(async {
+        let (origin, proxy) = raw(Bytes::text("x")).await;
+        for target in [
+            "http://o.test",
+            "http://o.test#x",
+            "http://o.test/#x",
+            "http://o.test?q#x",
+        ] {
+            let mut crawler = Crawler::plain(&proxy).await;
+            let head = format!("GET {target} HTTP/1.1\r\nHost: o.test\r\n\r\n");
+            crawler.send(head.as_bytes()).await;
+            crawler.reply_to("GET").await;
+        }
+        assert_eq!(origin.lines(), ["GET /", "GET /", "GET /", "GET /?q"]);
+    });
+}

@@ -295,6 +295,23 @@ fn an_override_that_comes_while_requests_wait_decides() {
     });
 }
 
+// Ours: whatever else the reload changes. The file in memory was read in another dialect.
+#[test]
+fn an_override_that_comes_with_another_dialect_decides() {
+    run(async {
+        let origin = delaying("2").start().await;
+        let proxy = Arc::new(standard(&origin).start().await);
+        let asking = queued(&proxy, 2).await;
+        let deny = "robots.override = [{ origin = \"http://o.test\", path = \"/\", action = \"deny\", reason = \"its owner asked\" }]";
+        let config = standard(&origin).set(deny).set("robots.dialect = \"1994\"");
+        reload(&proxy, &config).await;
+        let mut statuses = statuses(&asking.await.unwrap());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 403]);
+        verified(proxy, 2).await;
+    });
+}
+
 // Ours: the first request to a host has no turn to wait for once its robots.txt is there.
 #[test]
 fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {

@@ -1,8 +1,13 @@
 //! Where redirects of robots.txt lead, and where they are not followed.
 
+use std::num::NonZeroUsize;
+
 use super::kit::*;
 use super::*;
+use crate::decision::decide::{Policy, decide};
+use crate::decision::overrides::Override;
 use crate::decision::snapshot::AccessResult;
+use politesse_robots::Dialect;
 
 // RFC 9309, section 2.3.1.2: at least five are followed.
 #[tokio::test(start_paused = true)]
@@ -179,4 +184,81 @@ async fn a_redirect_to_itself_with_a_growing_query_ends() {
     let snapshot = ask(&cache(&script)).await;
     assert_eq!(cause(&snapshot), Some(Cause::Redirects));
     assert_eq!(script.asked().len(), 6);
+}
+
+// Ours: what an old file allowed may be disallowed by now.
+#[tokio::test(start_paused = true)]
+async fn a_page_is_not_judged_by_rules_that_could_not_be_asked_for_again() {
+    let rules = "http://b.test/robots.txt";
+    let script = Script::default()
+        .at(ROBOTS, [to("http://b.test/open")])
+        .at(rules, [text("User-agent: *\nDisallow: /private")]);
+    let options = Options {
+        max_waiting: NonZeroUsize::new(1).unwrap(),
+        ..options()
+    };
+    let cache = cache_with(options, &script);
+    ask_as(&cache, rules, "ExampleBot").await;
+    advance(24 * HOUR).await;
+    let snapshot = ask(&cache).await;
+    assert_eq!(cause(&snapshot), Some(Cause::Busy));
+    assert_eq!(script.asked(), [rules, ROBOTS]);
+}
+
+// Ours: so may what it allowed of the origin itself.
+#[tokio::test(start_paused = true)]
+async fn an_old_file_decides_nothing_if_no_socket_was_left_to_ask_again() {
+    let no_socket = || UpstreamError::NoConnection(NoConnection::NoSocket).into();
+    let script = Script::default().at(ROBOTS, [text("User-agent: *"), Reply::Fail(no_socket)]);
+    let cache = cache(&script);
+    let policy = Arc::new(options().policy);
+    for is_out_of_date in [false, true] {
+        let inquiry = Arc::new(inquiry("http://a.test/page", "ExampleBot"));
+        let decision = decide(&inquiry, &ask(&cache).await, &policy, clock::now());
+        assert_eq!(decision.evidence().is_out_of_date(), is_out_of_date);
+        advance(24 * HOUR).await;
+    }
+}
+
+/// Returns the policy of the options with an override that denies `path` of `origin`.
+fn denying(origin: &str, path: &str) -> Policy {
+    let entry = format!(
+        r#"{{"origin": "{origin}", "path": "{path}", "action": "deny", "reason": "ours"}}"#
+    );
+    let entry: Override = serde_json::from_str(&entry).unwrap();
+    options().policy.with(|terms| terms.overrides.push(entry))
+}
+
+// Ours: what the operator denies is not fetched for the sake of a robots.txt, either.
+#[tokio::test(start_paused = true)]
+async fn a_page_of_the_same_origin_that_the_operator_denies_is_not_asked_for() {
+    for (location, is_followed) in [("/private/rules", false), ("/open", true)] {
+        let script = Script::default()
+            .at(ROBOTS, [to(location)])
+            .at("http://a.test/open", [text("User-agent: *")]);
+        let options = Options {
+            policy: denying("http://a.test", "/private"),
+            ..options()
+        };
+        let snapshot = ask(&cache_with(options, &script)).await;
+        assert_eq!(snapshot.file().is_some(), is_followed, "{location}");
+        assert_eq!(script.asked().len(), 1 + usize::from(is_followed));
+    }
+}
+
+// Ours: requests that wait go on with the cache that they began with, whose files were
+// read in its dialect.
+#[tokio::test(start_paused = true)]
+async fn another_policy_leaves_a_cache_its_dialect() {
+    let script = Script::default()
+        .at(ROBOTS, [to("http://b.test/open")])
+        .at("http://b.test/robots.txt", [text("User-agent: *")]);
+    let cache = cache(&script);
+    let dialect = options().policy.terms().dialect;
+    let other = denying("http://b.test", "/open").in_dialect(Dialect::Draft1996);
+    assert_ne!(other.terms().dialect, dialect);
+    cache.set_redirect_policy(&other);
+    assert_eq!(cache.worker.redirect_policy.load().terms().dialect, dialect);
+    let snapshot = ask(&cache).await;
+    assert_eq!(cause(&snapshot), Some(Cause::RedirectDisallowed));
 }

@@ -130,6 +130,20 @@ async fn a_node_that_lost_its_claim_looks_again_before_it_asks() {
     assert_eq!(second.asked().len(), 1);
 }
 
+// It goes on alone, and its claim was that of the store.
+#[tokio::test(start_paused = true)]
+async fn a_claim_ends_with_the_store() {
+    let (first, second) = (Script::default().at(ROBOTS, [text("")]), nobody());
+    let pair = pair([&first, &second]);
+    first.stalls(TIMES.claim + 2 * SECOND);
+    let lost = async {
+        tokio::time::sleep(SECOND).await;
+        pair.links[0].has(Trouble::Lost);
+    };
+    let (taken, ()) = tokio::join!(ask(&pair.caches[0]), lost);
+    assert!(taken.file().is_some(), "{taken:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_killed_costs_the_rest_of_its_claim() {
     let first = Script::default().at(ROBOTS, [Reply::Never]);

@@ -198,6 +198,12 @@ async fn replace(
     [table, column]: [&str; 2],
 ) -> Result<(), ArchiveFailure> {
     let partition = format!("{table}_{}", month.name());
+    // Of a month before, nothing may have stayed.
+    let is_there = "SELECT to_regclass($1::text) IS NOT NULL";
+    let found = transaction.query_one(is_there, &[&partition]).await?;
+    if !found.get::<_, bool>(0) {
+        return Ok(());
+    }
     let goes = format!(
         "EXISTS (SELECT FROM going AS g WHERE g.log = t.log AND t.{column} <= g.last)
          AND NOT EXISTS (SELECT FROM leaf_path AS p WHERE p.log = t.log AND p.seq = t.{column})"

@@ -44,8 +44,10 @@ const REMOVE_VALUES: &str = "SELECT removals FROM archive FOR UPDATE";
 const MOVE_NODE: &str = "
 UPDATE node SET last = $2, last_us = greatest(last_us, $3), shipped_at = now() WHERE log = $1";
 
+/// Each window of what remains of removed entries tells of the removal.
 const NOTE_REMOVED: &str = "
-INSERT INTO removal (log, last, time_us, note, vkey) VALUES ($1, $2, $3, $4, $5)";
+INSERT INTO removal (log, last, time_us, note, vkey) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (log, last) DO NOTHING";
 
 /// Ranges that one from $2 to $3 covers.
 const FORGET_LOST: &str = "

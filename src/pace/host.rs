@@ -194,8 +194,7 @@ impl HostState {
             waiter.give_way();
             return Err(delay);
         }
-        self.overruns += u32::from(self.schedule.overrun(kind, &limits, uptime));
-        self.give_up_stalled(kind, &limits, now);
+        self.end_long_ones(kind, &limits, now);
         let delay = self.schedule.next(kind, &limits, uptime);
         if !delay.is_over() {
             waiter.give_way();
@@ -233,6 +232,21 @@ impl HostState {
             waited: Duration::ZERO,
             arrival: None,
         })
+    }
+
+    /// Counts as ended what takes too long, as for a request that waits here: another
+    /// node waits for all that is in flight.
+    pub(super) fn make_way(&mut self, now: &Now) {
+        let limits = StartLimits {
+            in_flight: 1,
+            ..self.limits(None, Kind::Page, now)
+        };
+        self.end_long_ones(Kind::Page, &limits, now);
+    }
+
+    fn end_long_ones(&mut self, kind: Kind, limits: &StartLimits, now: &Now) {
+        self.overruns += u32::from(self.schedule.overrun(kind, limits, now.uptime));
+        self.give_up_stalled(kind, limits, now);
     }
 
     /// Returns the delay of a request that may not start without the host's lease.

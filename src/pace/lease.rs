@@ -295,6 +295,11 @@ impl HostLease {
         matches!(&self.hold, Hold::Held(tenure) if now < tenure.until)
     }
 
+    /// Returns whether this node holds the lease and another one waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        matches!(&self.hold, Hold::Held(tenure) if tenure.is_wanted || tenure.is_leaving)
+    }
+
     /// Returns whether something has to be done about the lease.
     pub(super) fn is_due(&self) -> bool {
         let is_held = matches!(self.hold, Hold::Held(_));

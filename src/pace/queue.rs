@@ -409,6 +409,14 @@ impl HostQueue {
     fn lease_step(&self) -> LeaseStep {
         let now = self.context.now();
         let mut state = self.lock();
+        if state
+            .host
+            .lease
+            .as_deref()
+            .is_some_and(HostLease::is_wanted)
+        {
+            state.host.make_way(&now);
+        }
         let needs = HostNeeds {
             is_waiting: state
                 .waiting

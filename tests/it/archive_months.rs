@@ -131,7 +131,7 @@ pub(crate) fn end(ending: RecordEnding, sent: u32) {
 }
 
 /// Makes the record of a node with a month that is over, and some decisions of now.
-async fn record(place: &Place) {
+pub(crate) async fn record(place: &Place) {
     let record = PastRecord::open(place);
     let (before, now) = (snapshot(OLD_HOST), snapshot("http://new.test/"));
     let once = snapshot("http://once.test/");

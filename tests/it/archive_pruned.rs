@@ -1,11 +1,11 @@
 //! What a removal of months leaves beside redactions, and after a node has lost its record
 //! and put another one in its place. All ours; docs/archive.md.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use politesse::clock;
 use serde_json::Value;
 
-use crate::archive_months::{Archive, PastRecord, done, end, fetch_again, old, snapshot};
+use crate::archive_months::{Archive, PastRecord, done, end, fetch_again, old, record, snapshot};
 use crate::kit::proxy::Place;
 use crate::kit::run;
 
@@ -182,5 +182,42 @@ fn a_backup_that_ends_within_what_was_removed_is_not_shipped_but_told() {
         write(north, "http://third.test/", &[clock::now(); 3]).await;
         ship(north).await;
         assert_eq!(verified(&archive).await["removed"][0]["last"], 8192);
+    });
+}
+
+#[test]
+fn months_go_though_nothing_has_stayed_of_those_before() {
+    run(async {
+        let archive = Archive::empty().await;
+        for days in [120, 60, 0] {
+            // More than a part each.
+            let at = old() - SignedDuration::from_hours(24 * days);
+            write(&archive.north, "http://old.test/", &[at; 4500]).await;
+        }
+        ship_some(&archive.north).await;
+        ship_some(&archive.south).await;
+        archive.prune().await;
+        let found = verified(&archive).await;
+        assert_eq!(found["removed"][2]["last"], 24_576, "{found}");
+        let hosts = "SELECT count(*) FROM origin WHERE host = 'old.test'";
+        let left = archive.postgres.number(hosts).await;
+        // Those of the part that is not over stay.
+        assert_eq!(left, 1);
+    });
+}
+
+#[test]
+fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
+    run(async {
+        let archive = Archive::empty().await;
+        record(&archive.north).await;
+        let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
+        let prune = [&alone[..], &["--before", "30d", "--yes"]].concat();
+        done(&archive.north.run(&prune).await);
+        ship(&archive.north).await;
+        let found = verified(&archive).await;
+        assert_eq!(found["removed"][0]["last"], 8192, "{found}");
+        let remains = "SELECT count(*) FROM decision WHERE log = 1 AND seq = 15";
+        assert_eq!(archive.postgres.number(remains).await, 1);
     });
 }

@@ -25,6 +25,8 @@ const ALONE: FleetMode = FleetMode::Alone(AloneSince {
 #[derive(Debug, Default)]
 struct Generous {
     releases: AtomicU32,
+    /// Whether another node wants each.
+    is_wanted: bool,
 }
 
 impl LeaseStore for Generous {
@@ -35,7 +37,7 @@ impl LeaseStore for Generous {
         let answer = match call.order {
             LeaseOrder::Claim | LeaseOrder::Renew(_) => LeaseAnswer::Held {
                 length: LEASE,
-                is_wanted: false,
+                is_wanted: self.is_wanted,
                 history: Some(HostHistory::default()),
             },
             LeaseOrder::Release(_) => LeaseAnswer::Noted,
@@ -148,5 +150,25 @@ async fn a_turn_of_a_node_that_was_alone_is_lost_when_it_is_back() {
     assert!(turn.holds());
     set_mode(&origin, FleetMode::Leased);
     assert!(!turn.holds());
+    drop(turn);
+}
+
+// Ours: `pace.max_turn`: what is long here is long for another node, too. Nothing waits
+// here meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_long_response_keeps_the_host_from_other_nodes_no_longer_than_from_this_one() {
+    let store = Arc::new(Generous {
+        is_wanted: true,
+        ..Generous::default()
+    });
+    let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    let releases = async |time| {
+        tokio::time::sleep(time).await;
+        store.releases.load(Ordering::Relaxed)
+    };
+    assert_eq!(releases(seconds(115)).await, 0);
+    assert_eq!(releases(seconds(10)).await, 1);
     drop(turn);
 }

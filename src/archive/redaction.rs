@@ -11,16 +11,22 @@ use super::failure::ArchiveFailure;
 use crate::audit::{PersonalValues, read_digest};
 use crate::decision::digest::{CanonicalBytes, Digest};
 
-/// Decisions of a range that are not redacted, with what their commitments are over.
+/// Ranges that are looked for at a time. Most are of one decision.
+const RANGES: usize = 256;
+
+/// Decisions of some ranges that are not redacted, with what their commitments are over.
 const FIND: &str = "
 SELECT d.seq, d.time_us, d.salt, c.sha256, o.sha256, convert_to(d.path, 'UTF8'), d.reading,
        d.client, d.origin
-FROM decision AS d JOIN client AS c ON c.id = d.client JOIN origin AS o ON o.id = d.origin
-WHERE d.log = $1 AND $2 <= d.seq AND d.seq <= $3 AND length(d.salt) = 16";
+FROM unnest($2::bigint[], $3::bigint[]) AS r (first, last)
+JOIN decision AS d ON d.log = $1 AND r.first <= d.seq AND d.seq <= r.last
+JOIN client AS c ON c.id = d.client JOIN origin AS o ON o.id = d.origin
+WHERE length(d.salt) = 16";
 
 const REDACT: &str = "
-UPDATE decision SET salt = $4, client = 0, origin = 0, path = '', reading = NULL
-WHERE log = $1 AND seq = $2 AND time_us = $3";
+UPDATE decision AS d SET salt = u.salt, client = 0, origin = 0, path = '', reading = NULL
+FROM unnest($2::bigint[], $3::bigint[], $4::bytea[]) AS u (seq, time_us, salt)
+WHERE d.log = $1 AND d.seq = u.seq AND d.time_us = u.time_us";
 
 /// Has all other shipments forget which values there are.
 const BEGIN_REMOVAL: &str = "UPDATE archive SET removals = removals + 1";
@@ -45,16 +51,18 @@ pub(super) async fn apply(
     ranges: &[[i64; 2]],
 ) -> Result<bool, ArchiveFailure> {
     let (mut clients, mut origins) = (Vec::<i64>::new(), Vec::<i64>::new());
-    for [first, last] in ranges {
-        let bounds: [&(dyn ToSql + Sync); 3] = [&log, first, last];
-        for row in transaction.query(FIND, &bounds).await? {
-            let salt = commitment_of(&row);
-            let (seq, time_us): (i64, i64) = (row.get(0), row.get(1));
-            let values: [&(dyn ToSql + Sync); 4] = [&log, &seq, &time_us, &salt];
-            transaction.execute(REDACT, &values).await?;
-            clients.push(row.get(7));
-            origins.push(row.get(8));
-        }
+    for ranges in ranges.chunks(RANGES) {
+        let firsts: Vec<i64> = ranges.iter().map(|[first, _]| *first).collect();
+        let lasts: Vec<i64> = ranges.iter().map(|[_, last]| *last).collect();
+        let bounds: [&(dyn ToSql + Sync); 3] = [&log, &firsts, &lasts];
+        let rows = transaction.query(FIND, &bounds).await?;
+        let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let times: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
+        let salts: Vec<Vec<u8>> = rows.iter().map(commitment_of).collect();
+        let values: [&(dyn ToSql + Sync); 4] = [&log, &numbers, &times, &salts];
+        transaction.execute(REDACT, &values).await?;
+        clients.extend(rows.iter().map(|row| row.get::<_, i64>(7)));
+        origins.extend(rows.iter().map(|row| row.get::<_, i64>(8)));
     }
     if clients.is_empty() {
         return Ok(false);

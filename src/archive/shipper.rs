@@ -36,6 +36,10 @@ const EVERY: Duration = Duration::from_secs(1);
 const COMMITS_LAST: &str = "SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'";
 
+/// Times `audit.archive_timeout` that a window with redactions may take: to find that
+/// nothing else refers to a client or an origin, all decisions are read.
+const REDACTION_TIMES: u32 = 120;
+
 /// Pause after a failure, which doubles with each up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -180,9 +184,7 @@ impl Shipper {
                 Some(link) => link,
                 None => timeout(self.connector.timeout, self.connect()).await??,
             };
-            let limit = self.connector.timeout;
-            let step = timeout(limit, self.ship_window(link)).await?;
-            match step {
+            match self.ship_window(link).await {
                 Ok((link, None)) => {
                     self.link = Some(link);
                     return Ok(shipped);
@@ -256,13 +258,14 @@ impl Shipper {
             mut node,
             signer,
         } = link;
+        let limit = self.connector.timeout;
         let (position, known) = (node.position, Arc::clone(&node.known));
         let read = spawn_blocking(move || {
             let window = reader.window(position, &known);
             let missing = reader.missing_entries(position.last);
             (reader, window, missing)
         });
-        let (reader, window, missing) = joined(read.await);
+        let (reader, window, missing) = joined(timeout(limit, read).await?);
         let window = window?;
         // As of before the window: what is being shipped has not arrived.
         self.show_lag(missing?);
@@ -280,12 +283,16 @@ impl Shipper {
                 .is_some_and(|rows| !rows.is_empty());
             let count = u64::try_from(window.last - position.last).unwrap_or_default();
             let client = &mut connection.client;
-            shipment::ship(client, &mut node, window).await?;
+            let longest = match window.redacted.is_empty() {
+                true => limit,
+                false => limit.saturating_mul(REDACTION_TIMES),
+            };
+            timeout(longest, shipment::ship(client, &mut node, window)).await??;
             self.note_arrival(node.position.last);
             self.metrics.archive_shipped.inc_by(count);
             numbers = Some(count);
             if let Some(signer) = signer.as_ref().filter(|_| has_heads) {
-                fleet_head::make(client, signer).await?;
+                timeout(limit, fleet_head::make(client, signer)).await??;
             }
         }
         let link = ShippingLink {

@@ -1,6 +1,8 @@
 //! What a removal of months leaves beside redactions, and after a node has lost its record
 //! and put another one in its place. All ours; docs/archive.md.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use politesse::clock;
 use serde_json::Value;
@@ -86,6 +88,35 @@ fn a_decision_that_remains_is_redacted_before_and_after_a_removal() {
             let verify = ["--set", store, "audit", "verify", "--key", "keys.txt"];
             done(&archive.south.run(&verify).await);
         }
+    });
+}
+
+#[test]
+fn a_redaction_may_take_longer_than_a_shipment() {
+    run(async {
+        let archive = Archive::shipped().await;
+        let redact = [
+            "audit",
+            "redact",
+            "--why",
+            "asked for",
+            "--yes",
+            "--seq",
+            REMAINS,
+        ];
+        done(&archive.north.run(&redact).await);
+        // As a search through many decisions would.
+        let slow = "BEGIN; SELECT removals FROM archive FOR SHARE; SELECT pg_sleep(3); COMMIT";
+        let limit = "audit.archive_timeout=\"1s\"";
+        let ship = ["--set", limit, "audit", "ship", "--once"];
+        let shipping = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            archive.north.run(&ship).await
+        };
+        let (_, shipped) = tokio::join!(archive.postgres.sql(slow), shipping);
+        done(&shipped);
+        let path = "SELECT path FROM decision WHERE log = 1 AND seq = 15";
+        assert_eq!(archive.postgres.sql(path).await, [""]);
     });
 }
 

@@ -141,9 +141,12 @@ impl AdminToken {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        writeln!(file, "{}", token.0)?;
-        // An empty file after a power cut would keep the proxy from starting.
-        file.sync_all()?;
+        // An empty file, or one after a power cut, would keep the proxy from starting.
+        let written = writeln!(file, "{}", token.0).and_then(|()| file.sync_all());
+        if written.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        written?;
         tracing::info!("made {}, the token of the admin listener", path.display());
         Ok(token)
     }

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use thiserror::Error;
@@ -125,7 +126,13 @@ fn add(
     print_notice(&format!(
         "user name {name}, and as the password this token, which is shown once:"
     ));
-    print(&format!("{token}\n"))
+    print(&format!("{token}\n")).map_err(|error| {
+        // Also where nobody reads it any more: the entry is good for nothing without it.
+        anyhow!(
+            "the token could not be printed ({error}): take the entry of {name} out of the \
+             configuration, and add it again"
+        )
+    })
 }
 
 /// Checks that a name and a comment can stand in the file.

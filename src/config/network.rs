@@ -244,9 +244,31 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
     },
 };
 
+/// First segments of the paths of the admin listener itself.
+const OWN_SEGMENTS: [&str; 17] = [
+    "api",
+    "assets",
+    "client",
+    "configuration",
+    "crawlers",
+    "decisions",
+    "fleet",
+    "healthz",
+    "hosts",
+    "login",
+    "logout",
+    "metrics",
+    "queues",
+    "readyz",
+    "reports",
+    "test",
+    "theme",
+];
+
 /// Path of pages behind a reverse proxy; kept without its last slash.
 pub(super) const BASE_PATH: Text<String> = Text {
-    wanted: "\"/\", or a path of letters, digits and -._~ such as \"/politesse\"",
+    wanted: "\"/\", or a path of letters, digits and -._~ such as \"/politesse\", and none of \
+             the pages' own such as \"/api\"",
     parse: |text| {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
@@ -255,7 +277,10 @@ pub(super) const BASE_PATH: Text<String> = Text {
         let is_segment =
             |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(is_plain);
         let is_path = text.starts_with('/') && path.split('/').skip(1).all(is_segment);
-        is_path.then(|| path.to_owned())
+        // Without the path in front, which some proxies take away, it would be lost.
+        let first = path.split('/').nth(1).unwrap_or_default();
+        let is_own = OWN_SEGMENTS.contains(&first);
+        (is_path && !is_own).then(|| path.to_owned())
     },
 };
 

@@ -640,7 +640,7 @@ bounds! {
     audit_queue: "audit.queue" refuses ["1" "1000001"] takes ["2" "1000000"];
     admin_token_file: "admin.token_file" refuses ["''" "3" "~/token"] takes ["token" "/run/secrets/politesse"];
     admin_listen: "admin.listen" refuses ["3129" "127.0.0.1" "['127.0.0.1:1']"] takes ["127.0.0.1:0" "[::1]:3129"];
-    admin_base_path: "admin.base_path" refuses ["''" "a" "//" "/a//b" "/a b" "/../a" "/a?b" "/ä"] takes ["/" "/politesse" "/a/b/" "/a.b_c~d-e"];
+    admin_base_path: "admin.base_path" refuses ["/api" "/decisions/x" "''" "a" "//" "/a//b" "/a b" "/../a" "/a?b" "/ä"] takes ["/" "/politesse" "/apis" "/a/b/" "/a.b_c~d-e"];
     admin_hosts: "admin.hosts" refuses ["dash.test" "['10.0.0.1']" "['a.test:80']" "['']"] takes ["[]" "['dash.test', 'A.test.']"];
     admin_trusted_proxies: "admin.trusted_proxies" refuses ["10.0.0.1" "['a.test']" "['loopback']"] takes ["[]" "['10.0.0.1', '10.0.0.0/8', '::1']"];
     admin_tls_cert: "admin.tls_cert" refuses ["''" "3" "~/cert.pem"] takes ["none" "cert.pem" "/etc/politesse/cert.pem"];

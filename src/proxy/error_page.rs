@@ -133,7 +133,7 @@ impl ErrorPage<'_> {
     fn speaker(&self) -> &'static str {
         match self.details.kind {
             "later" => "Put off by politesse, the crawl proxy of this machine, not by the site.",
-            "upstream" | "audit" | "internal" => {
+            "upstream" | "audit" | "internal" | "overload" => {
                 "Answered by politesse, the crawl proxy of this machine, not by the site."
             }
             _ => "Refused by politesse, the crawl proxy of this machine, not by the site.",
@@ -176,6 +176,13 @@ impl ErrorPage<'_> {
             ("audit", _) => {
                 &["Nothing is sent before the record can be written again: its disk may be full."]
             }
+            ("credential", _) => &[
+                "Send the user name and the token that the operator of this proxy gave to you.",
+                "The operator makes another one with `politesse crawler add`.",
+            ],
+            ("overload", _) => &[
+                "Come again in a moment, with fewer requests at a time. Nothing was sent to the site.",
+            ],
             ("client", _) => {
                 &["The operator of this proxy can let your address in (proxy.clients)."]
             }

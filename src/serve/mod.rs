@@ -506,9 +506,11 @@ impl RunningProxy {
             FileState::Changed
         };
         let reload = Reload::new(&self.settings.values, &settings, state);
-        let config = reload.build(&current, &self.shared)?;
-        let token = AdminToken::open(&settings.admin.token_file)?;
         let admin_tls = parts::admin_tls(&settings)?;
+        let config = reload.build(&current, &self.shared)?;
+        // Last, since it makes a file that is missing: that of a configuration which is
+        // not put in force would be the wrong one.
+        let token = AdminToken::open(&settings.admin.token_file)?;
         // Nothing can fail from here on: a configuration is in force whole.
         reload.log(&self.settings);
         // Before anything is changed: decisions by the new configuration have

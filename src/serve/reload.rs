@@ -143,10 +143,12 @@ impl<'a> Reload<'a> {
             },
             metrics: Arc::clone(&shared.metrics),
         };
+        let tls = self.listener_tls(current)?;
         Ok(ActiveConfig {
             proxy,
+            // Last, since it may make an authority.
             interceptor: self.interceptor(current)?,
-            tls: self.listener_tls(current)?,
+            tls,
             options: settings.listener.clone(),
         })
     }

@@ -2,10 +2,11 @@
 //! digest. All ours; docs/clients.md.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use crate::kit::client::{Crawler, get_as, reload};
 use crate::kit::origin::Script;
-use crate::kit::program::{Outcome, run_in};
+use crate::kit::program::{Outcome, politesse, run_in};
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::{run, sha256};
 
@@ -193,5 +194,22 @@ fn the_list_shows_entries_in_the_order_in_which_they_are_tried() {
         let lines = place.run(&["crawler", "list", "--json"]).await.json_lines();
         assert_eq!(lines[0]["max_wait_ms"], 60_000);
         assert_eq!(lines[1]["credential"], format!("sha256:{digest}"));
+    });
+}
+
+// Ours: an entry whose token nobody has keeps its crawler out.
+#[test]
+fn a_token_that_cannot_be_printed_is_told() {
+    run(async {
+        let place = Place::with(&Config::default());
+        let mut add = politesse(place.folder());
+        add.args(["crawler", "add", "FooBot"])
+            .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+            .stdout(std::fs::File::create("/dev/full").unwrap())
+            .stderr(Stdio::piped());
+        let outcome = add.spawn().unwrap().wait_with_output().await.unwrap();
+        let told = String::from_utf8(outcome.stderr).unwrap();
+        assert_eq!(outcome.status.code(), Some(1), "{told}");
+        assert!(told.contains("take the entry of FooBot out"), "{told}");
     });
 }

@@ -509,3 +509,20 @@ fn run_goes_on_after_sighup_with_the_new_configuration() {
         assert!(outcome.stderr.contains("1 refused"), "{outcome:?}");
     });
 }
+
+// Ours: nothing is made for a configuration that is not put in force. Whoever reads the
+// token that was made would be refused.
+#[test]
+fn a_reload_that_fails_makes_no_token() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let token = proxy.place().path("data/admin-token");
+        std::fs::remove_file(&token).unwrap();
+        let keys = "admin.tls_cert = \"none.pem\"\nadmin.tls_key = \"none.key\"";
+        proxy.place().configure(&Config::default().set(keys));
+        hang_up(&proxy, "failed").await;
+        assert!(!token.exists());
+        reload(&proxy, &Config::default()).await;
+        assert!(token.exists());
+    });
+}

@@ -197,6 +197,8 @@ fn every_kind_of_answer_says_what_can_be_done() {
         "upstream",
         "audit",
         "client",
+        "credential",
+        "overload",
         "connect",
         "loop",
         "malformed",

@@ -217,6 +217,7 @@ impl Membership {
         let closed = FleetPart {
             mode: FleetMode::Closed,
             share: FleetShare::WHOLE,
+            generation: self.latest.as_ref().map_or(0, |latest| latest.generation),
         };
         let Some(latest) = &self.latest else {
             // How many others there are is not known.
@@ -237,6 +238,7 @@ impl Membership {
                     nodes,
                     sharing: latest.live.clamp(1, nodes.max(1)),
                 },
+                ..closed
             },
             OnLoss::Degrade if self.has_namesake => closed,
             OnLoss::Degrade => {
@@ -250,6 +252,7 @@ impl Membership {
                         place: latest.place,
                     }),
                     share: FleetShare { nodes, sharing: 1 },
+                    ..closed
                 }
             }
         }

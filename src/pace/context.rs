@@ -106,6 +106,7 @@ impl PaceFleet {
         let part = FleetPart {
             mode: FleetMode::Closed,
             share: FleetShare::WHOLE,
+            generation: 0,
         };
         Self {
             store,

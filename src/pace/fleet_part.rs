@@ -75,6 +75,9 @@ pub struct FleetPart {
     pub mode: FleetMode,
     /// Its share of each host.
     pub share: FleetShare,
+    /// Number of the store's generation; 0 before the first. Of what was told to an
+    /// earlier one the store may know nothing.
+    pub generation: u64,
 }
 
 /// What the holder of a lease knows of the host, in times from now.

@@ -303,6 +303,14 @@ impl HostState {
         history
     }
 
+    /// Has a store of another generation know the host's back-off: it may have lost all.
+    pub(super) fn tell_again(&mut self, now: &Now) {
+        if let (Some(fleet), Some(lease)) = (now.fleet, &mut self.lease) {
+            let is_on = self.back_off.until(now.uptime).is_some();
+            lease.enter(fleet.generation, is_on);
+        }
+    }
+
     /// Takes over what earlier holders of the lease knew.
     pub(super) fn learn(&mut self, history: &HostHistory, now: Uptime) {
         self.schedule.learn(history, now);

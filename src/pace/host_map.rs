@@ -137,7 +137,7 @@ impl HostMap {
     }
 
     /// Calls `look` with every host, under the lock of its part of the map.
-    pub(super) fn for_each(&self, mut look: impl FnMut(&Host, &HostQueue)) {
+    pub(super) fn for_each(&self, mut look: impl FnMut(&Host, &Arc<HostQueue>)) {
         for entry in &self.queues {
             look(entry.key(), entry.value());
         }

@@ -208,6 +208,8 @@ pub(super) struct HostLease {
     is_untold: bool,
     /// Whether the store does not know yet that an operator ended the back-off.
     is_freed: bool,
+    /// Generation of the store that was told last.
+    generation: u64,
     /// Whether a task looks after the lease.
     pub(super) is_kept: bool,
     /// Wakes that task.
@@ -224,6 +226,7 @@ impl HostLease {
             is_asked: false,
             is_untold: false,
             is_freed: false,
+            generation: 0,
             is_kept: false,
             keeper: Arc::default(),
         }
@@ -265,6 +268,15 @@ impl HostLease {
         match &mut self.hold {
             Hold::Not(_) => self.is_untold = true,
             Hold::Held(tenure) => tenure.look_at = Uptime::ZERO,
+        }
+    }
+
+    /// Takes in the generation of the store. Another one knows nothing of a host that is to
+    /// be left alone, as this one is if `is_left_alone`.
+    pub(super) fn enter(&mut self, generation: u64, is_left_alone: bool) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.is_untold |= is_left_alone;
         }
     }
 
@@ -400,6 +412,8 @@ impl HostLease {
             }
             Ok(LeaseAnswer::Refused(time)) => {
                 let (least, most) = ASK_AGAIN;
+                // What was told with a renewal is not there, either.
+                self.is_untold |= matches!(self.hold, Hold::Held(_));
                 self.hold = Hold::Not(now.saturating_add(time.clamp(least, most)));
                 None
             }

@@ -93,10 +93,12 @@ impl HostQueue {
     }
 
     /// Wakes the driver, and whoever looks after the lease.
-    pub(super) fn wake(&self) {
-        let state = self.lock();
+    pub(super) fn wake(self: &Arc<Self>) {
+        let now = self.context.now();
+        let mut state = self.lock();
+        state.host.tell_again(&now);
         state.wake_driver();
-        state.wake_keeper();
+        self.look_after_lease(&mut state);
     }
 
     /// Takes the options in force. Requests that wait are looked at again, under

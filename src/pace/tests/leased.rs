@@ -25,14 +25,18 @@ const ALONE: FleetMode = FleetMode::Alone(AloneSince {
 #[derive(Debug, Default)]
 struct Generous {
     releases: AtomicU32,
+    /// Releases that told of a back-off.
+    back_offs: AtomicU32,
     /// Whether another node wants each.
     is_wanted: bool,
 }
 
 impl LeaseStore for Generous {
     fn lease<'a>(&'a self, call: LeaseCall<'a>) -> LeaseFuture<'a> {
-        if matches!(call.order, LeaseOrder::Release(_)) {
+        if let LeaseOrder::Release(history) = call.order {
             self.releases.fetch_add(1, Ordering::Relaxed);
+            let is_told = history.back_off_end.is_some();
+            self.back_offs.fetch_add(is_told.into(), Ordering::Relaxed);
         }
         let answer = match call.order {
             LeaseOrder::Claim | LeaseOrder::Renew(_) => LeaseAnswer::Held {
@@ -48,9 +52,14 @@ impl LeaseStore for Generous {
 }
 
 fn set_mode(origin: &Origin, mode: FleetMode) {
+    set_part(origin, mode, 1);
+}
+
+fn set_part(origin: &Origin, mode: FleetMode, generation: u64) {
     let part = FleetPart {
         mode,
         share: FleetShare::WHOLE,
+        generation,
     };
     let valid_until = origin.scheduler.uptime() + seconds(3600);
     origin.scheduler.set_fleet_part(part, valid_until);
@@ -171,4 +180,25 @@ async fn a_long_response_keeps_the_host_from_other_nodes_no_longer_than_from_thi
     assert_eq!(releases(seconds(115)).await, 0);
     assert_eq!(releases(seconds(10)).await, 1);
     drop(turn);
+}
+
+// Ours: a store that was lost and came back empty knows of no 429, and any node could have
+// the host.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_is_told_to_each_generation_of_the_store() {
+    let store = Arc::<Generous>::default();
+    let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    turn.record_status(429, Some(seconds(3600)));
+    drop(turn);
+    let told = async || {
+        tokio::time::sleep(seconds(10)).await;
+        store.back_offs.load(Ordering::Relaxed)
+    };
+    assert_eq!(told().await, 1);
+    set_part(&origin, FleetMode::Leased, 1);
+    assert_eq!(told().await, 1);
+    set_part(&origin, FleetMode::Leased, 2);
+    assert_eq!(told().await, 2);
 }

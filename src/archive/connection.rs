@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -100,6 +101,9 @@ impl ArchiveAccess {
         let stream = TcpStream::connect(place).await.map_err(unreached)?;
         // Small orders follow each other, and each waits for its answer.
         stream.set_nodelay(true).map_err(unreached)?;
+        // A way that is gone would be noticed no sooner than a long order may take.
+        set_socket_keepalive(&stream, true).map_err(|error| unreached(error.into()))?;
+        set_tcp_keepidle(&stream, self.timeout).map_err(|error| unreached(error.into()))?;
         let config = &self.config;
         let failed = |error: tokio_postgres::Error| self.connect_error(error);
         let (client, driver) = match &self.tls {

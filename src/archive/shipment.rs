@@ -5,10 +5,13 @@
 //! a transaction that broke has written nothing. So each entry is there once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::types::Value;
+use tokio::time::timeout;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Transaction};
@@ -58,7 +61,12 @@ const REMOVED_UP_TO: &str = "SELECT coalesce(max(last), 0) FROM removal WHERE lo
 /// Roots of parts that are not as they were, since entries in them are lost.
 const FORGET_ROOTS: &str = "DELETE FROM subtree WHERE log = $1 AND $2 <= part";
 
-/// Ships a window that was read behind the position of `node`.
+/// Times the limit of a shipment that its redactions may take: to find that nothing else
+/// refers to a client or an origin, all decisions are read.
+const REDACTION_TIMES: u32 = 120;
+
+/// Ships a window that was read behind the position of `node`. Its entries may take `limit`
+/// to write, and its redactions more.
 ///
 /// # Errors
 ///
@@ -68,49 +76,22 @@ pub(super) async fn ship(
     client: &mut Client,
     node: &mut ShippedNode,
     window: EntryWindow,
+    limit: Duration,
 ) -> Result<(), ArchiveFailure> {
     // A future that is dropped in here drops the connection, which rolls back.
-    let transaction = client.transaction().await?;
     let mut shipment = Shipment {
-        transaction,
+        transaction: timeout(limit, client.transaction()).await??,
         log: node.log,
         types: Arc::clone(&node.types),
         ids: BTreeMap::new(),
     };
-    shipment.lock(node, &window).await?;
-    // Before what refers to it: whoever reads meanwhile sees neither or both.
-    shipment.write_files(&window.files).await?;
-    for table in value_tables() {
-        let values = window.values.get(table.name).map_or(&[][..], Vec::as_slice);
-        shipment.write_values(table, values).await?;
-    }
-    let months = shipment.make_partitions(&window, &node.months).await?;
-    let mut position = window.position_behind(node.position);
-    for table in ENTRY_TABLES {
-        let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
-        match table.name {
-            name if name == LOST_ENTRIES.name => {
-                let part = shipment.add_lost(rows, node.position.last).await?;
-                position.part = part.map_or(position.part, |part| part - 1);
-            }
-            name if name == SUBTREE_ENTRIES.name => shipment.add_roots(rows).await?,
-            _ => shipment.copy(table, rows, &node.known).await?,
-        }
-    }
-    if let Some(removed) = &window.removed {
-        shipment.note_removed(removed).await?;
-    }
-    let is_redacted = redaction::apply(&shipment.transaction, node.log, &window.redacted).await?;
-    let moved: [&(dyn ToSql + Sync); 3] = [&node.log, &window.last, &window.newest_us];
-    shipment.transaction.execute(MOVE_NODE, &moved).await?;
-    // Whether a commit that broke was done is found out by the next connection.
-    shipment.transaction.commit().await?;
-    node.note_arrival(WindowArrival {
-        position,
-        months,
-        values: shipment.ids,
-        is_redacted,
-    });
+    let mut arrival = timeout(limit, shipment.write(node, &window)).await??;
+    let redacting = redaction::apply(&shipment.transaction, node.log, &window.redacted);
+    let longest = limit.saturating_mul(REDACTION_TIMES);
+    arrival.is_redacted = timeout(longest, redacting).await??;
+    arrival.values = mem::take(&mut shipment.ids);
+    timeout(limit, shipment.commit(&window)).await??;
+    node.note_arrival(arrival);
     Ok(())
 }
 
@@ -125,6 +106,54 @@ struct Shipment<'a> {
 }
 
 impl Shipment<'_> {
+    /// Writes all of a window but its redactions.
+    async fn write(
+        &mut self,
+        node: &ShippedNode,
+        window: &EntryWindow,
+    ) -> Result<WindowArrival, ArchiveFailure> {
+        self.lock(node, window).await?;
+        // Before what refers to it: whoever reads meanwhile sees neither or both.
+        self.write_files(&window.files).await?;
+        for table in value_tables() {
+            let values = window.values.get(table.name).map_or(&[][..], Vec::as_slice);
+            self.write_values(table, values).await?;
+        }
+        let months = self.make_partitions(window, &node.months).await?;
+        let mut position = window.position_behind(node.position);
+        let mut changed_from = None;
+        for table in ENTRY_TABLES {
+            let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
+            match table.name {
+                name if name == LOST_ENTRIES.name => {
+                    changed_from = self.add_lost(rows, node.position.last).await?;
+                    position.part = changed_from.map_or(position.part, |part| part - 1);
+                }
+                // All of them come with the next window. Whoever goes on after a crash goes
+                // on behind the last one that is there.
+                name if name == SUBTREE_ENTRIES.name && changed_from.is_some() => {}
+                name if name == SUBTREE_ENTRIES.name => self.add_roots(rows).await?,
+                _ => self.copy(table, rows, &node.known).await?,
+            }
+        }
+        if let Some(removed) = &window.removed {
+            self.note_removed(removed).await?;
+        }
+        Ok(WindowArrival {
+            position,
+            months,
+            values: BTreeMap::new(),
+            is_redacted: false,
+        })
+    }
+
+    async fn commit(self, window: &EntryWindow) -> Result<(), ArchiveFailure> {
+        let moved: [&(dyn ToSql + Sync); 3] = [&self.log, &window.last, &window.newest_us];
+        self.transaction.execute(MOVE_NODE, &moved).await?;
+        // Whether a commit that broke was done is found out by the next connection.
+        Ok(self.transaction.commit().await?)
+    }
+
     /// Keeps others from shipping the same record, and from removing values, until the
     /// end of the transaction.
     async fn lock(&self, node: &ShippedNode, window: &EntryWindow) -> Result<(), ArchiveFailure> {

@@ -36,10 +36,6 @@ const EVERY: Duration = Duration::from_secs(1);
 const COMMITS_LAST: &str = "SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'";
 
-/// Times `audit.archive_timeout` that a window with redactions may take: to find that
-/// nothing else refers to a client or an origin, all decisions are read.
-const REDACTION_TIMES: u32 = 120;
-
 /// Pause after a failure, which doubles with each up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -283,11 +279,7 @@ impl Shipper {
                 .is_some_and(|rows| !rows.is_empty());
             let count = u64::try_from(window.last - position.last).unwrap_or_default();
             let client = &mut connection.client;
-            let longest = match window.redacted.is_empty() {
-                true => limit,
-                false => limit.saturating_mul(REDACTION_TIMES),
-            };
-            timeout(longest, shipment::ship(client, &mut node, window)).await??;
+            shipment::ship(client, &mut node, window, limit).await?;
             self.note_arrival(node.position.last);
             self.metrics.archive_shipped.inc_by(count);
             numbers = Some(count);

@@ -245,10 +245,12 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
 };
 
 /// First segments of the paths of the admin listener itself.
-const OWN_SEGMENTS: [&str; 17] = [
+const OWN_SEGMENTS: [&str; 20] = [
     "api",
     "assets",
+    "ca.pem",
     "client",
+    "client.css",
     "configuration",
     "crawlers",
     "decisions",
@@ -258,6 +260,7 @@ const OWN_SEGMENTS: [&str; 17] = [
     "login",
     "logout",
     "metrics",
+    "proxy.pac",
     "queues",
     "readyz",
     "reports",

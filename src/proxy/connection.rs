@@ -361,7 +361,9 @@ impl ClientConnection {
                 state.is_past_deadline = true;
                 let is_silent =
                     !self.info.activity.has_begun() && !self.info.activity.has_half_head();
-                if state.is_displaced || is_silent {
+                if state.is_displaced {
+                    self.cut(CutReason::Displaced)
+                } else if is_silent {
                     Reaction::End
                 } else {
                     Reaction::GoOn

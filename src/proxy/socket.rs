@@ -229,6 +229,8 @@ pub struct ConnectionActivity {
 pub enum CutReason {
     /// The proxy stops, and `proxy.shutdown_timeout` is over.
     Stop,
+    /// Another client has got its place (`proxy.max_connections`).
+    Displaced,
     /// The client has taken nothing for `proxy.idle_timeout`.
     Idle,
 }
@@ -306,6 +308,7 @@ impl ConnectionActivity {
         match self.cut.get() {
             None => "client_gone",
             Some(CutReason::Stop) => "proxy_stopped",
+            Some(CutReason::Displaced) => "client_displaced",
             Some(CutReason::Idle) => "client_idle",
         }
     }
@@ -342,6 +345,13 @@ impl Drop for WaitGuard {
 /// An upload of the client. Ends with the drop.
 #[derive(Debug)]
 pub struct UploadGuard(Arc<ConnectionActivity>);
+
+impl UploadGuard {
+    /// Records that the client has sent a part.
+    pub fn record(&self) {
+        self.0.record();
+    }
+}
 
 impl Drop for UploadGuard {
     fn drop(&mut self) {

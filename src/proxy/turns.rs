@@ -57,6 +57,9 @@ pub struct TurnDecider {
     pub scheduler: Arc<Scheduler>,
 }
 
+/// Age from which on a decision is made again before the request is sent.
+const DECISION_AGE_MAX: Duration = Duration::from_millis(10);
+
 /// Wait of one request for its turns.
 #[derive(Debug)]
 struct TurnWait<'a> {
@@ -262,10 +265,13 @@ impl TurnDecider {
                     break (decision.later(delay), None);
                 }
             };
-            if turn.waited().is_zero() {
+            // Also a turn that came at once may have been asked for late: when the client
+            // had ended its side.
+            let waited = clock::instant().saturating_duration_since(begun);
+            if turn.waited().is_zero() && waited < DECISION_AGE_MAX {
                 break (decision, Some(turn));
             }
-            wait.add_wait(turn.waited());
+            wait.add_wait(waited);
             match self.decide_again(decision.evidence()) {
                 // The turn came by pace records that no longer hold, so the
                 // request waits for one by those that do, in its place in the

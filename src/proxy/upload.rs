@@ -60,7 +60,7 @@ pub struct ClientUpload {
     turn: Option<Arc<TurnActivity>>,
     /// Held as long as there is a body: what comes on the connection is no head until
     /// that has come, also if the response is complete.
-    _under_way: Option<UploadGuard>,
+    under_way: Option<UploadGuard>,
 }
 
 /// Wait for the client.
@@ -78,7 +78,7 @@ impl ClientUpload {
     /// `activity`.
     pub fn new(body: Incoming, limits: UploadLimits, activity: &Arc<ConnectionActivity>) -> Self {
         Self {
-            _under_way: (!body.is_end_stream()).then(|| activity.begin_upload()),
+            under_way: (!body.is_end_stream()).then(|| activity.begin_upload()),
             body,
             limits,
             bytes: 0,
@@ -174,6 +174,9 @@ impl HttpBody for ClientUpload {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok());
             let bytes = data.and_then(Frame::data_ref).map_or(0, Bytes::len);
+            if let Some(under_way) = &self.under_way {
+                under_way.record();
+            }
             if let Some(turn) = &self.turn {
                 turn.wait_for_origin();
                 turn.add_client_bytes(bytes);

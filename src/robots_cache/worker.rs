@@ -598,7 +598,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// Two origins may redirect to each other. So this does not wait for an
     /// origin whose own fetch checks a redirect; and since each fetch reports
     /// that it does so before it looks at the other, one of them sees it.
-    async fn check_redirect(&self, target: &Target) -> Result<(), Cause> {
+    async fn check_redirect(&mut self, target: &Target) -> Result<(), Cause> {
         self.fetch.report(FetchState::CheckingRedirect);
         let inquiry = self.inquiry(target);
         let key = self.worker.key(&inquiry);
@@ -621,8 +621,11 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         let policy = self.worker.redirect_policy.load();
         let decision = decide(&inquiry, &entry.snapshot, &policy, clock::now());
         match decision.ruling().verdict {
-            // What it allowed may be disallowed by now.
-            Verdict::Allow if decision.evidence().is_out_of_date() => Err(Cause::Busy),
+            // What it allowed may be disallowed by now, and it is not asked for before.
+            Verdict::Allow if decision.evidence().is_out_of_date() => {
+                self.turn_in = Some(decision.evidence().holds_for(clock::now()));
+                Err(Cause::Busy)
+            }
             Verdict::Allow => Ok(()),
             Verdict::Disallow | Verdict::Later => Err(Cause::RedirectDisallowed),
         }

@@ -20,8 +20,8 @@ mod parts;
 mod reload;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -65,6 +65,7 @@ use crate::proxy::places::EntryShares;
 use crate::proxy::plan::plan;
 use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
+use crate::robots_cache::RobotsCache;
 use crate::tasks::Tasks;
 use crate::upstream::egress::OwnAddresses;
 
@@ -85,6 +86,8 @@ pub struct RunningProxy {
     pub admin: SocketAddr,
     settings: Settings,
     files: SourceFiles,
+    /// Caches of robots.txt of earlier configurations, as long as requests use them.
+    caches_before: Vec<Weak<RobotsCache>>,
     shared: SharedParts,
     server: Arc<ProxyServer>,
     lifecycle: Lifecycle,
@@ -153,6 +156,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
         files,
+        caches_before: Vec::new(),
         lifecycle: Lifecycle::begin(&shared.audit, settings),
         commands: Arc::new(Commands::new(&server, shared.own.clone())),
         control: None,
@@ -521,8 +525,12 @@ impl RunningProxy {
         let turns = &config.proxy.turns;
         turns.decider.robots.set_redirect_policy(&settings.policy);
         // Requests that wait go on with the cache that they began with.
-        let before = &current.proxy.turns.decider.robots;
-        before.set_redirect_policy(&settings.policy);
+        let before = Arc::downgrade(&current.proxy.turns.decider.robots);
+        self.caches_before.push(before);
+        self.caches_before.retain(|cache| 0 < cache.strong_count());
+        for cache in self.caches_before.iter().filter_map(Weak::upgrade) {
+            cache.set_redirect_policy(&settings.policy);
+        }
         turns.latest_policy.store(Arc::clone(&turns.policy));
         self.shared.scheduler.set_options(settings.pace.clone());
         let limits = &settings.listener.client_limits;

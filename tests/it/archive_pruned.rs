@@ -106,7 +106,8 @@ fn a_redaction_may_take_longer_than_a_shipment() {
         ];
         done(&archive.north.run(&redact).await);
         // As a search through many decisions would.
-        let slow = "BEGIN; SELECT removals FROM archive FOR SHARE; SELECT pg_sleep(3); COMMIT";
+        let slow = "BEGIN; SELECT leaf FROM decision WHERE log = 1 AND seq = 15 FOR UPDATE;
+                    SELECT pg_sleep(3); COMMIT";
         let limit = "audit.archive_timeout=\"1s\"";
         let ship = ["--set", limit, "audit", "ship", "--once"];
         let shipping = async {

@@ -1,10 +1,12 @@
 //! Places of connections, handshakes and requests: no client keeps another out,
 //! and who finds no place is told so.
 
+use std::time::Duration;
+
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{delaying, queue, standard};
-use crate::kit::page::{Gate, Page};
+use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::{run, until};
 
@@ -80,6 +82,33 @@ fn a_newcomer_takes_the_place_of_an_idle_connection_and_of_no_request() {
         );
         let displaced = "client_shares_total{resource=\"connections\",result=\"displaced\"} 1";
         assert!(metrics(&proxy).await.contains(displaced));
+    });
+}
+
+// Ours: who has lost its place has not gone.
+#[test]
+fn a_response_that_lost_its_place_is_recorded_as_displaced() {
+    run(async {
+        let long = Page::stream(1 << 40, Length::Announced);
+        let origin = Script::robots("").page("/slow", long).start().await;
+        let proxy = resolve("o.test", origin.address())
+            .set("proxy.max_connections = 2")
+            .start()
+            .await;
+        let mut holding = [silent(&proxy, 2).await, silent(&proxy, 2).await];
+        for crawler in &mut holding {
+            crawler.send(SLOW).await;
+        }
+        under_way(&origin, 2).await;
+        // A response may be displaced once it has lasted for so long.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
+        let row = until("the end of a response", async || {
+            let rows = proxy.place().rows().await;
+            rows.into_iter().find(|row| row["error"].is_string())
+        })
+        .await;
+        assert_eq!(row["error"], "client_displaced", "{row}");
     });
 }
 

@@ -370,6 +370,7 @@ fn an_upload_may_go_on_behind_its_answer() {
     run(async {
         let proxy = resolve("o.test", hasty().await)
             .set("proxy.header_timeout = \"300ms\"")
+            .set("proxy.idle_timeout = \"300ms\"")
             .start()
             .await;
         let mut crawler = Crawler::plain(&proxy).await;

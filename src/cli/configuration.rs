@@ -94,6 +94,7 @@ impl ConfigurationRequest<'_> {
     /// Those of [`Self::settings`].
     pub(super) fn check(self) -> Result<String, Usage> {
         let settings = self.settings()?;
+        check_conflicts(&settings)?;
         let now = clock::now();
         let mut text = "the configuration is good\n".to_owned();
         if settings.policy.terms().mode == EnforcementMode::Report {
@@ -134,6 +135,19 @@ impl ConfigurationRequest<'_> {
             data_directory: location.data,
         })?)
     }
+}
+
+/// Checks that nothing is impossible together.
+///
+/// # Errors
+///
+/// [`Usage::Arguments`], all of it.
+pub(super) fn check_conflicts(settings: &Settings) -> Result<(), Usage> {
+    let conflicts = settings.conflicts();
+    if conflicts.is_empty() {
+        return Ok(());
+    }
+    Err(Usage::Arguments(conflicts.join("\n")))
 }
 
 /// Returns a line where `proxy.auth` and the credentials of `crawler` do not go

@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::configuration::ConfigurationRequest;
+use super::configuration::{ConfigurationRequest, check_conflicts};
 use super::log;
 use super::output::Exit;
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
@@ -38,6 +38,7 @@ pub(super) fn serve(
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
     let mut settings = configuration.settings()?;
+    check_conflicts(&settings)?;
     settings.audit.new_record = arguments.new_record;
     let log = log::start(&settings)?;
     take_descriptors();

@@ -2,6 +2,7 @@
 //!
 //! Infallible: every value was checked when it was parsed into its type.
 
+use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::upstream::client::Roots;
 use crate::upstream::{client as upstream, egress};
 use crate::{admin, archive, audit, fleet};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
-use politesse_robots::origin::Host;
+use politesse_robots::origin::{Host, Scheme};
 
 /// Options of each module.
 #[derive(Clone, Debug)]
@@ -98,6 +99,31 @@ pub struct LogOptions {
 }
 
 impl Settings {
+    /// Returns what values that are right by themselves make impossible together.
+    #[must_use]
+    pub fn conflicts(&self) -> Vec<String> {
+        let (listen, admin) = (&self.listener.listen, &self.admin.tls);
+        let has_https = listen.iter().any(|listen| listen.scheme == Scheme::Https);
+        let wants_tls = admin.cert.is_some() || admin.key.is_some();
+        let missing = [
+            self.listener.tls.missing().filter(|_| has_https),
+            admin.missing().filter(|_| wants_tls),
+        ];
+        let mut conflicts: Vec<String> =
+            missing.iter().flatten().map(ToString::to_string).collect();
+        let mut seen = HashSet::new();
+        let addresses = listen.iter().map(|listen| listen.address);
+        for address in addresses.chain([self.admin.listen]) {
+            if address.port() != 0 && !seen.insert(address) {
+                conflicts.push(format!(
+                    "proxy.listen and admin.listen have {address} twice: each address is for one \
+                     listener"
+                ));
+            }
+        }
+        conflicts
+    }
+
     /// Splits `effective`, whose paths are relative to `folders`.
     pub(super) fn new(mut effective: Effective, folders: &Folders) -> Self {
         wait_for_leases(&mut effective);

@@ -64,6 +64,20 @@ pub struct Options {
     pub key: Option<PathBuf>,
 }
 
+impl Options {
+    /// Returns the error of a file that is not set, if one is not.
+    pub fn missing(&self) -> Option<ListenerTlsError> {
+        let TlsKeys {
+            cert,
+            key,
+            wanted_by,
+        } = self.keys;
+        let files = [(&self.cert, cert), (&self.key, key)];
+        let (_, key) = files.into_iter().find(|(file, _)| file.is_none())?;
+        Some(ListenerTlsError::Missing { wanted_by, key })
+    }
+}
+
 /// Reason why there is no certificate to show. Each keeps the proxy from starting,
 /// and a reload from being put in force.
 #[derive(Debug, Error)]

@@ -149,6 +149,28 @@ fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
     });
 }
 
+// Ours: before anything is made, and all at once.
+#[test]
+fn what_is_impossible_together_is_told_by_the_check_too() {
+    run(async {
+        let place = Place::with(&Config::default());
+        let listen = "proxy.listen=[\"https://127.0.0.1:3128\",\"127.0.0.1:3128\"]";
+        let set = ["--set", listen, "--set", "admin.tls_cert=\"admin.pem\""];
+        for command in [&["config", "check"][..], &["serve"]] {
+            let outcome = place.run(&[&set, command].concat()).await;
+            assert_eq!(outcome.code, Some(2), "{outcome:?}");
+            for told in [
+                "proxy.listen has an address with https://, and proxy.tls_cert is \"none\"",
+                "admin has one of the two files of a certificate, and admin.tls_key is \"none\"",
+                "proxy.listen and admin.listen have 127.0.0.1:3128 twice",
+            ] {
+                assert!(outcome.stderr.contains(told), "{outcome:?}");
+            }
+            assert!(!place.path("certs").exists());
+        }
+    });
+}
+
 #[test]
 fn a_handshake_that_does_not_come_or_is_none_ends_the_connection() {
     run(async {

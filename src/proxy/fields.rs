@@ -332,20 +332,16 @@ fn append_via(fields: &mut HeaderMap, options: &Options) {
     }
 }
 
-/// Removes from an origin's `Proxy-Status` the members with our own name.
-/// Returns `None` if nothing is left, or if the field has the name and cannot be
-/// read.
+/// Removes from a line of an origin's `Proxy-Status` the members with our own name.
+/// Returns `None` if nothing is left, or if the line is no list by itself: whoever joins
+/// it with the others (RFC 9651, section 4.2) would read another one, with our name in
+/// it perhaps, or none at all.
 fn without_member(value: &HeaderValue, name: &str) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
-    if !text
-        .to_ascii_lowercase()
-        .contains(&name.to_ascii_lowercase())
-    {
+    let mut members: List = Parser::new(text).parse().ok()?;
+    if !members.iter().any(|member| is_named(member, name)) {
         return Some(value.clone());
     }
-    // Only a field with our name in it is parsed: the rest goes on as it came,
-    // well-formed or not.
-    let mut members: List = Parser::new(text).parse().ok()?;
     members.retain(|member| !is_named(member, name));
     HeaderValue::from_str(&members.serialize()?).ok()
 }
@@ -482,6 +478,38 @@ mod tests {
         let passed = of_response(got, &reserved, None, &options());
         assert_eq!(names(&passed), ["proxy-status", "via"]);
         assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
+    }
+
+    // RFC 9651, section 4.2: lines are one list, and a string may begin in one of them and
+    // end in another.
+    #[test]
+    fn an_origin_cannot_speak_in_our_name_over_several_lines() {
+        let got = fields(&[
+            ("proxy-status", "o;details=\""),
+            (
+                "proxy-status",
+                "a;d=\" ,politesse;error=http_request_denied, b;e=\"",
+            ),
+            ("proxy-status", "\""),
+            ("proxy-status", "other;error=dns_error"),
+        ]);
+        let reserved = HeaderName::from_static("robots-directives");
+        for passed in [
+            of_response(got.clone(), &reserved, None, &options()),
+            of_trailers(&got, &reserved, "politesse"),
+        ] {
+            let lines: Vec<_> = passed.get_all(PROXY_STATUS).iter().collect();
+            let joined = lines
+                .iter()
+                .map(|line| line.to_str().unwrap())
+                .collect::<Vec<_>>();
+            let list: List = Parser::new(&joined.join(", ")).parse().unwrap();
+            assert!(
+                !list.iter().any(|member| is_named(member, "politesse")),
+                "{joined:?}"
+            );
+            assert!(joined.contains(&"other;error=dns_error"));
+        }
     }
 
     // RFC 9110, section 6.5.1; RFC 9209, section 2.

@@ -13,7 +13,7 @@ use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::told::told;
-use crate::kit::{run, sha256, until};
+use crate::kit::{run, sha256, soon, until};
 
 const REQUEST: &[u8] =
     b"GET http://o.test/a HTTP/1.1\r\nHost: o.test\r\nUser-Agent: ExampleBot/1.0\r\n\r\n";
@@ -394,5 +394,20 @@ fn many_pages_at_once_arrive_whole_within_the_budget() {
         }
         assert!(0 < unread && unread < PAGES, "{unread}");
         nothing_is_held(&proxy).await;
+    });
+}
+
+// Ours: a meta that is made so is read once, not once for each name in it. It would hold
+// up whoever shares the processor for longer than any answer is waited for.
+#[test]
+fn a_meta_of_names_without_values_holds_nobody_up() {
+    run(async {
+        for name in [":", "=", "a:"] {
+            let content = name.repeat(220_000 / name.len()) + &" ".repeat(220_000);
+            let page = format!("<meta name=robots content=\"{content}\"><body>");
+            let (_origin, proxy) = started(Page::html(&page), Config::default()).await;
+            let reply = soon("an answer", get(&proxy, "http://o.test/a")).await;
+            assert_eq!(reply.body.len(), page.len());
+        }
     });
 }

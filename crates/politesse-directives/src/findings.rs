@@ -53,6 +53,8 @@ pub(super) struct HeadFindings {
     /// Metas after the head that restrict something, each once.
     pub(super) outside: Vec<Meta>,
     pub(super) notices: Vec<Notice>,
+    /// Bytes of their texts.
+    pub(super) bytes: usize,
 }
 
 impl HeadFindings {
@@ -73,6 +75,7 @@ impl HeadFindings {
             metas: Vec::new(),
             outside: Vec::new(),
             notices: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -146,6 +149,7 @@ impl HeadFindings {
             MetaPlace::BehindHead => &mut self.outside,
         };
         if metas.len() < Self::METAS_MAX && !metas.contains(&meta) {
+            self.bytes += meta.name.capacity() + meta.content.capacity();
             metas.push(meta);
         }
     }
@@ -156,6 +160,7 @@ impl HeadFindings {
         let has_room = self.notices.len() < Self::NOTICES_MAX;
         let is_short = text.len() <= Self::NOTICE_BYTES_MAX;
         if place == MetaPlace::Head && has_room && is_short && !self.notices.contains(&notice) {
+            self.bytes += text.capacity();
             self.notices.push(notice);
         }
     }

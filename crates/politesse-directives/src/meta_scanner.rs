@@ -143,13 +143,14 @@ impl MetaScanner {
         }
         let reader = self.reader.as_ref();
         let pending = reader.map_or(self.start.len(), |reader| reader.pending_bytes());
-        Self::MEMORY_BYTES + pending * Self::TOKEN_COPIES
+        let kept = self.findings().map_or(0, |findings| findings.bytes);
+        Self::MEMORY_BYTES + pending * Self::TOKEN_COPIES + kept
     }
 
     /// Reports whether the page was in an encoding that is read. If not, it was
     /// looked through as if it were ASCII, and nothing is surely absent.
     pub fn is_readable(&self) -> bool {
-        self.is_readable && !page_encoding::has_foreign_zero(&self.start, self.encoding)
+        self.is_readable && !page_encoding::is_mislabelled(&self.start, self.encoding)
     }
 
     /// Reports whether the head was seen to end. With [`MetaScope::Prefix`]

@@ -13,7 +13,7 @@ use super::tag::{ElementName, Tag, TagKind};
 /// Bytes at the start of a page in which it declares its encoding.
 pub(super) const PRESCAN_BYTES: usize = 1024;
 
-/// Bytes at the start of a page that [`has_foreign_zero`] looks at.
+/// Bytes at the start of a page that [`is_mislabelled`] looks at.
 const ZERO_PLACES: usize = 2;
 
 /// Begins a character of two bytes in ISO-2022-JP.
@@ -134,13 +134,15 @@ pub(super) fn is_ascii_markup(start: &[u8]) -> Option<bool> {
     }
 }
 
-/// Reports whether a page begins with a zero byte where its encoding has none:
-/// it is in UTF-16 or UTF-32 without saying so, or in the other byte order.
-pub(super) fn has_foreign_zero(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
+/// Reports whether a page begins as none does in its encoding: with a zero byte where that
+/// has none, so that it is in UTF-16 or UTF-32 without saying so, or in the other byte
+/// order; or with markup in ASCII that is said to be UTF-16.
+pub(super) fn is_mislabelled(start: &[u8], encoding: Option<&'static Encoding>) -> bool {
     let is_zero = |at| start.get(at) == Some(&0);
+    let is_ascii = || is_ascii_markup(start) == Some(true);
     match encoding {
-        Some(encoding) if encoding == UTF_16LE => is_zero(0),
-        Some(encoding) if encoding == UTF_16BE => is_zero(1),
+        Some(encoding) if encoding == UTF_16LE => is_zero(0) || is_ascii(),
+        Some(encoding) if encoding == UTF_16BE => is_zero(1) || is_ascii(),
         _ => is_zero(0) || is_zero(1),
     }
 }

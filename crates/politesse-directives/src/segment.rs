@@ -154,7 +154,11 @@ pub(super) fn read<'a>(
 }
 
 fn is_number(value: &str) -> bool {
-    let value = trimmed(value).trim_start_matches(['-', '+']);
+    // Only at its beginning: the end is the same for each name before it, and a hostile one
+    // would be gone through once for each.
+    let value = value
+        .trim_start_matches(is_margin)
+        .trim_start_matches(['-', '+']);
     value.starts_with(|letter: char| letter.is_ascii_digit())
 }
 

@@ -201,7 +201,7 @@ impl HostState {
             return Err(self.until_stalled(delay, now));
         }
         let client = waiter.place.owner.as_ref().map(|owner| &owner.client);
-        if let Some(delay) = self.delay_of_stalled(client, &limits) {
+        if let Some(delay) = self.delay_of_stalled(client, kind, &limits) {
             waiter.give_way();
             return Err(delay);
         }
@@ -304,9 +304,16 @@ impl HostState {
     }
 
     /// Has a store of another generation know the host's back-off: it may have lost all.
-    pub(super) fn tell_again(&mut self, now: &Now) {
-        if let (Some(fleet), Some(lease)) = (now.fleet, &mut self.lease) {
-            let is_on = self.back_off.until(now.uptime).is_some();
+    pub(super) fn tell_again(&mut self, host: &Host, now: &Now) {
+        let Some(fleet) = now.fleet else {
+            return;
+        };
+        let is_on = self.back_off.until(now.uptime).is_some();
+        if is_on && self.lease.is_none() {
+            // The back-off is one of the process before: no generation was told of it.
+            self.lease = Some(Box::new(HostLease::new(host, 0)));
+        }
+        if let Some(lease) = &mut self.lease {
             lease.enter(fleet.generation, is_on);
         }
     }
@@ -359,11 +366,13 @@ impl HostState {
     fn delay_of_stalled(
         &self,
         client: Option<&Arc<Client>>,
+        kind: Kind,
         limits: &StartLimits,
     ) -> Option<Delay> {
         let given_up = self.watch.as_ref()?.given_up(client?);
         let in_flight = self.schedule.in_flight().saturating_add(given_up);
-        (given_up != 0 && limits.in_flight.max(1) <= in_flight).then(|| {
+        let most = self.schedule.most(kind, limits);
+        (given_up != 0 && most <= in_flight).then(|| {
             let end = DelayEnd::OnEvent(limits.max_turn);
             Delay::of_crawler(Reason::Ceiling, end)
         })

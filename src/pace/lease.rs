@@ -217,7 +217,8 @@ pub(super) struct HostLease {
 }
 
 impl HostLease {
-    pub(super) fn new(host: &Host) -> Self {
+    /// Makes one of a host of which the store's `generation` knows all that is to be told.
+    pub(super) fn new(host: &Host, generation: u64) -> Self {
         Self {
             host: host.clone(),
             number: 0,
@@ -226,7 +227,7 @@ impl HostLease {
             is_asked: false,
             is_untold: false,
             is_freed: false,
-            generation: 0,
+            generation,
             is_kept: false,
             keeper: Arc::default(),
         }
@@ -300,6 +301,8 @@ impl HostLease {
         self.is_asked = false;
         self.is_untold = false;
         self.is_freed = false;
+        // Once the store is back, it is told of what is still on.
+        self.generation = 0;
     }
 
     /// Returns whether this node holds the lease.

@@ -93,10 +93,10 @@ impl HostQueue {
     }
 
     /// Wakes the driver, and whoever looks after the lease.
-    pub(super) fn wake(self: &Arc<Self>) {
+    pub(super) fn wake(self: &Arc<Self>, host: &Host) {
         let now = self.context.now();
         let mut state = self.lock();
-        state.host.tell_again(&now);
+        state.host.tell_again(host, &now);
         state.wake_driver();
         self.look_after_lease(&mut state);
     }
@@ -132,8 +132,9 @@ impl HostQueue {
     ) -> Result<Grant, Delay> {
         let mut state = self.lock();
         state.host.refresh(host, now);
-        if now.fleet.is_some() && state.host.lease.is_none() {
-            state.host.lease = Some(Box::new(HostLease::new(host)));
+        if let Some(fleet) = now.fleet {
+            let new = || Box::new(HostLease::new(host, fleet.generation));
+            state.host.lease.get_or_insert_with(new);
         }
         let waiting = state.waiting.as_ref();
         let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {

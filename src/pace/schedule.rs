@@ -28,7 +28,7 @@ pub(super) type Uptime = Duration;
 /// Limits that the next start keeps; a duration of zero is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StartLimits {
-    /// Requests in flight, at least 1; with a `delay` it is 1.
+    /// Requests in flight, at least 1, where there is no `delay`.
     pub(super) in_flight: u32,
     /// Time from one start to the next.
     pub(super) spacing: Duration,
@@ -212,15 +212,18 @@ impl Schedule {
 
     /// Returns whether a request waits for another one to end.
     pub(super) fn is_full(&self, kind: Kind, limits: &StartLimits) -> bool {
-        let has_delay = !self.delay(kind, limits).is_zero();
+        self.most(kind, limits) <= self.in_flight
+    }
+
+    /// Returns how many requests may be in flight.
+    pub(super) fn most(&self, kind: Kind, limits: &StartLimits) -> u32 {
         // A delay counts from the end of a request, so that one at a time is in
         // flight.
-        let most = if has_delay {
-            1
-        } else {
+        if self.delay(kind, limits).is_zero() {
             limits.in_flight.max(1)
-        };
-        most <= self.in_flight
+        } else {
+            1
+        }
     }
 
     /// Returns when everything in flight counts as ended.

@@ -93,7 +93,7 @@ impl Scheduler {
         };
         // Twice a second, and all hosts are woken only when something changed.
         if fleet.set_part(part, valid_until, self.uptime()) {
-            self.hosts.for_each(|_, queue| queue.wake());
+            self.hosts.for_each(|host, queue| queue.wake(host));
         }
     }
 
@@ -160,7 +160,7 @@ impl Scheduler {
     /// is about to stop.
     pub fn drain(&self) {
         self.context.is_draining.store(true, Ordering::Relaxed);
-        self.hosts.for_each(|_, queue| queue.wake());
+        self.hosts.for_each(|host, queue| queue.wake(host));
     }
 
     /// Ends the waits of requests that could not start within `time`, since the process

@@ -525,8 +525,10 @@ impl RunningProxy {
         let turns = &config.proxy.turns;
         turns.decider.robots.set_redirect_policy(&settings.policy);
         // Requests that wait go on with the cache that they began with.
-        let before = Arc::downgrade(&current.proxy.turns.decider.robots);
-        self.caches_before.push(before);
+        let before = &current.proxy.turns.decider.robots;
+        if !Arc::ptr_eq(before, &turns.decider.robots) {
+            self.caches_before.push(Arc::downgrade(before));
+        }
         self.caches_before.retain(|cache| 0 < cache.strong_count());
         for cache in self.caches_before.iter().filter_map(Weak::upgrade) {
             cache.set_redirect_policy(&settings.policy);

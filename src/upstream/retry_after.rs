@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{DATE, RETRY_AFTER};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::fmt::strtime;
@@ -21,10 +21,16 @@ const DATES: [&str; 3] = [
 ];
 
 /// Returns the pause that a response asks for. The longest of several fields
-/// counts, as where a proxy on the way adds its own.
+/// counts, as where a proxy on the way adds its own. A date counts from `now` or from
+/// the `Date` of the response, whichever makes the longer pause: the clock of the origin
+/// may be slow.
 pub fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let date = fields
+        .get(DATE)
+        .and_then(|value| http_date(value.as_bytes().trim_ascii()));
+    let from = date.map_or(now, |date| date.min(now));
     let values = fields.get_all(RETRY_AFTER).iter();
-    let pauses = values.filter_map(|value| pause(value.as_bytes().trim_ascii(), now));
+    let pauses = values.filter_map(|value| pause(value.as_bytes().trim_ascii(), from));
     pauses.max()
 }
 
@@ -83,6 +89,21 @@ mod tests {
             fields.append(*name, value.parse().unwrap());
         }
         fields
+    }
+
+    // Ours: a host whose clock is slow means as long a pause.
+    #[test]
+    fn a_date_counts_from_that_of_the_response_if_it_is_earlier() {
+        let until = "Sun, 06 Nov 1994 07:55:00 GMT";
+        for (date, seconds) in [
+            ("Sun, 06 Nov 1994 07:50:00 GMT", Some(300)),
+            ("Sun, 06 Nov 1994 09:00:00 GMT", None),
+            ("yesterday", None),
+        ] {
+            let fields = fields(&[("date", date), ("retry-after", until)]);
+            let pause = retry_after(&fields, now());
+            assert_eq!(pause.map(|pause| pause.as_secs()), seconds, "{date}");
+        }
     }
 
     fn now() -> Timestamp {

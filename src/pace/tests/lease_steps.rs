@@ -38,7 +38,7 @@ fn order(lease: &mut HostLease, needs: &HostNeeds, time: LeaseTime) -> Option<Le
 
 /// Returns a lease in which a request was started and has ended.
 fn used() -> HostLease {
-    let mut lease = HostLease::new(&"o.test".parse().unwrap());
+    let mut lease = HostLease::new(&"o.test".parse().unwrap(), 1);
     answer(&mut lease, at(Duration::ZERO), false);
     lease.use_up(Uptime::ZERO);
     lease

@@ -56,11 +56,31 @@ fn set_mode(origin: &Origin, mode: FleetMode) {
 }
 
 fn set_part(origin: &Origin, mode: FleetMode, generation: u64) {
-    let part = FleetPart {
-        mode,
-        share: FleetShare::WHOLE,
-        generation,
-    };
+    set(
+        origin,
+        FleetPart {
+            mode,
+            share: FleetShare::WHOLE,
+            generation,
+        },
+    );
+}
+
+fn set_share(origin: &Origin, mode: FleetMode, nodes: u32) {
+    set(
+        origin,
+        FleetPart {
+            mode,
+            share: FleetShare {
+                nodes,
+                sharing: nodes,
+            },
+            generation: 1,
+        },
+    );
+}
+
+fn set(origin: &Origin, part: FleetPart) {
     let valid_until = origin.scheduler.uptime() + seconds(3600);
     origin.scheduler.set_fleet_part(part, valid_until);
 }
@@ -197,8 +217,28 @@ async fn a_back_off_is_told_to_each_generation_of_the_store() {
         store.back_offs.load(Ordering::Relaxed)
     };
     assert_eq!(told().await, 1);
-    set_part(&origin, FleetMode::Leased, 1);
-    assert_eq!(told().await, 1);
+    // Each change of its part wakes a node; nothing is new of the store.
+    for (mode, nodes) in [(FleetMode::Leased, 2), (FleetMode::Leased, 1)] {
+        set_share(&origin, mode, nodes);
+        assert_eq!(told().await, 1);
+    }
     set_part(&origin, FleetMode::Leased, 2);
     assert_eq!(told().await, 2);
+}
+
+// Ours: a node that was cut off when the answer came, and is back.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_of_a_node_that_was_cut_off_is_told_when_it_is_back() {
+    let store = Arc::<Generous>::default();
+    let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    set_mode(&origin, FleetMode::Closed);
+    turn.record_status(429, Some(seconds(3600)));
+    drop(turn);
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(store.back_offs.load(Ordering::Relaxed), 0);
+    set_mode(&origin, FleetMode::Leased);
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(store.back_offs.load(Ordering::Relaxed), 1);
 }

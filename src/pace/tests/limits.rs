@@ -492,6 +492,23 @@ async fn a_client_that_stalls_again_and_again_keeps_nobody_waiting() {
     assert_eq!(origin.scheduler.snapshot()[0].in_flight, 0);
 }
 
+// Ours: where the site asks for a delay one request is under way at a time, and that which
+// was given up is still under way for its own client.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_stalls_gets_no_second_turn_within_a_delay() {
+    let origin = Origin::new(profile(Profile::Standard));
+    let asked = asked(10);
+    let slow = || Get::by("slow", asked.as_ref()).at(1);
+    let held = origin.turn(slow()).await.unwrap();
+    held.record_status(200, None);
+    held.activity().wait_for_client();
+    let second = tokio::spawn(origin.turn(slow()));
+    sleep(seconds(60)).await;
+    assert!(!second.is_finished());
+    drop(held);
+    drop(second.await.unwrap().unwrap());
+}
+
 /// Waits for `turn` for a few seconds.
 async fn soon<T>(turn: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(seconds(3), turn).await.ok()

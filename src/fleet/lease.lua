@@ -11,7 +11,7 @@ local function text(number) return string.format('%.0f', number) end
 local order, node, number, generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local opens, lease = tonumber(ARGV[5]), tonumber(ARGV[6])
 local fields = { 'generation', 'holder', 'number', 'until', 'wanted', 'started', 'ended', 'robots',
-    'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed' }
+    'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed', 'released' }
 local known = redis.pcall('HMGET', KEYS[1], unpack(fields))
 
 local function remember(longest)
@@ -53,7 +53,7 @@ local is_wanted = now < wanted and wanted <= now + 250000 and 1 or 0
 local is_holder = holder == node and known[3] == number
 if order == 'end_back_off' then
     if redis.call('EXISTS', KEYS[1]) == 1 then
-        redis.call('HSET', KEYS[1], 'back_off', text(now), 'incidents', '0')
+        redis.call('HSET', KEYS[1], 'back_off', text(now), 'incidents', '0', 'released', text(now))
         if not is_holder then redis.call('HSET', KEYS[1], 'freed', text(now)) end
     end
     return { 3 }
@@ -108,7 +108,12 @@ note('adaptive', tonumber(ARGV[10]), known[9])
 note('delay', tonumber(ARGV[11]), known[10])
 -- The holder has not heard yet that an operator ended the back-off that it knows.
 local is_freed = is_holder and ends - lease <= tonumber(known[14] or '0')
-if ARGV[12] ~= '' and not is_freed then
+-- What others tell of a host whose latest back-off an operator ended is from before that:
+-- a node that was cut off, or was started again. A later one is known to the holder.
+-- (Ages on their way to a node and back are not exact.)
+local is_released = not is_holder and known[11] and known[15]
+    and tonumber(known[11]) <= tonumber(known[15]) + 1000000
+if ARGV[12] ~= '' and not is_freed and not is_released then
     note('back_off', now + tonumber(ARGV[12]), known[11])
     note('incidents', tonumber(ARGV[13]), known[12])
 end

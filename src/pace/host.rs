@@ -20,7 +20,6 @@ use super::request::{Grant, RequestsAhead, StartEstimate, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
 use super::stall_watch::StallWatch;
 use super::turn_activity::TurnActivity;
-use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
@@ -200,8 +199,7 @@ impl HostState {
             waiter.give_way();
             return Err(self.until_stalled(delay, now));
         }
-        let client = waiter.place.owner.as_ref().map(|owner| &owner.client);
-        if let Some(delay) = self.delay_of_stalled(client, kind, &limits) {
+        if let Some(delay) = self.delay_of_stalled(waiter, &limits, now) {
             waiter.give_way();
             return Err(delay);
         }
@@ -363,15 +361,12 @@ impl HostState {
 
     /// Returns the delay of a request whose client has stalled: what is given up is
     /// free for others, and for the client itself it is still in flight.
-    fn delay_of_stalled(
-        &self,
-        client: Option<&Arc<Client>>,
-        kind: Kind,
-        limits: &StartLimits,
-    ) -> Option<Delay> {
-        let given_up = self.watch.as_ref()?.given_up(client?);
+    fn delay_of_stalled(&self, waiter: &Waiter, limits: &StartLimits, now: &Now) -> Option<Delay> {
+        let client = &waiter.place.owner.as_ref()?.client;
+        let watch = self.watch.as_ref()?;
+        let given_up = watch.given_up(client, limits.max_turn, now.uptime);
         let in_flight = self.schedule.in_flight().saturating_add(given_up);
-        let most = self.schedule.most(kind, limits);
+        let most = self.schedule.most(waiter.kind, limits);
         (given_up != 0 && most <= in_flight).then(|| {
             let end = DelayEnd::OnEvent(limits.max_turn);
             Delay::of_crawler(Reason::Ceiling, end)

@@ -133,7 +133,10 @@ impl HostQueue {
         let mut state = self.lock();
         state.host.refresh(host, now);
         if let Some(fleet) = now.fleet {
-            let new = || Box::new(HostLease::new(host, fleet.generation));
+            let is_on = state.host.back_off.until(now.uptime).is_some();
+            // One of the process before: no generation was told of it.
+            let told = if is_on { 0 } else { fleet.generation };
+            let new = || Box::new(HostLease::new(host, told));
             state.host.lease.get_or_insert_with(new);
         }
         let waiting = state.waiting.as_ref();
@@ -410,8 +413,9 @@ impl HostQueue {
 
     /// Returns the next step of whoever looks after the lease.
     fn lease_step(&self) -> LeaseStep {
-        let now = self.context.now();
         let mut state = self.lock();
+        // Under the lock: whoever has set the fleet's part since has yet to look here.
+        let now = self.context.now();
         if state
             .host
             .lease

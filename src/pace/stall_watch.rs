@@ -38,8 +38,9 @@ struct StalledClient {
     client: Arc<Client>,
     /// Time for which it was waited for in turns that are over or given up.
     stalled: Duration,
-    /// Turns that were given up and go on.
+    /// Turns that were given up and go on, and when the last of them was.
     given_up: u32,
+    given_up_at: Uptime,
     /// Time until which that is remembered.
     until: Uptime,
 }
@@ -55,6 +56,7 @@ impl StallWatch {
             turn.give_up();
             if let Some(known) = self.remember(turn, now) {
                 known.given_up += 1;
+                known.given_up_at = now;
             }
         }
         stalled.iter().map(|turn| turn.start).collect()
@@ -72,6 +74,7 @@ impl StallWatch {
                 client: Arc::clone(client),
                 stalled: Duration::ZERO,
                 given_up: 0,
+                given_up_at: Uptime::ZERO,
                 until: Uptime::ZERO,
             });
         }
@@ -97,12 +100,13 @@ impl StallWatch {
             .min()
     }
 
-    /// Returns how many turns of `client` were given up and go on.
-    pub(super) fn given_up(&self, client: &Arc<Client>) -> u32 {
-        let known = self
-            .clients
-            .iter()
-            .find(|known| Arc::ptr_eq(&known.client, client));
+    /// Returns how many turns of `client` were given up and go on. After `max_turn` they
+    /// count as ended for the client itself, too.
+    pub(super) fn given_up(&self, client: &Arc<Client>, max_turn: Duration, now: Uptime) -> u32 {
+        let goes_on = |known: &&StalledClient| {
+            Arc::ptr_eq(&known.client, client) && now < known.given_up_at.saturating_add(max_turn)
+        };
+        let known = self.clients.iter().find(goes_on);
         known.map_or(0, |known| known.given_up)
     }
 

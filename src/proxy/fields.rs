@@ -339,6 +339,9 @@ fn append_via(fields: &mut HeaderMap, options: &Options) {
 fn without_member(value: &HeaderValue, name: &str) -> Option<HeaderValue> {
     let text = value.to_str().ok()?;
     let mut members: List = Parser::new(text).parse().ok()?;
+    if members.is_empty() {
+        return None;
+    }
     if !members.iter().any(|member| is_named(member, name)) {
         return Some(value.clone());
     }
@@ -491,6 +494,7 @@ mod tests {
                 "a;d=\" ,politesse;error=http_request_denied, b;e=\"",
             ),
             ("proxy-status", "\""),
+            ("proxy-status", ""),
             ("proxy-status", "other;error=dns_error"),
         ]);
         let reserved = HeaderName::from_static("robots-directives");

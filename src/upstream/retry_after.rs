@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::{DATE, RETRY_AFTER};
-use jiff::Timestamp;
+use http::header::{AGE, DATE, RETRY_AFTER};
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 /// Formats of a date: the preferred one, that of RFC 850 with two digits for the
 /// year, and that of C's asctime.
@@ -20,15 +20,22 @@ const DATES: [&str; 3] = [
     "%a %b %e %H:%M:%S %Y",
 ];
 
+/// Most by which the clock of an origin is taken to be slow. Beyond it there is no clock, or
+/// the response is an old one.
+const CLOCK_SLOW_MAX: SignedDuration = SignedDuration::from_hours(1);
+
 /// Returns the pause that a response asks for. The longest of several fields
-/// counts, as where a proxy on the way adds its own. A date counts from `now` or from
-/// the `Date` of the response, whichever makes the longer pause: the clock of the origin
-/// may be slow.
+/// counts, as where a proxy on the way adds its own. A date counts from `now`, or from the
+/// `Date` of a response that comes from the origin itself, if its clock is slow by
+/// [`CLOCK_SLOW_MAX`] at most.
 pub fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let date = fields
+    let is_near = |date: &Timestamp| *date < now && now.duration_since(*date) <= CLOCK_SLOW_MAX;
+    let from = fields
         .get(DATE)
-        .and_then(|value| http_date(value.as_bytes().trim_ascii()));
-    let from = date.map_or(now, |date| date.min(now));
+        .filter(|_| !fields.contains_key(AGE))
+        .and_then(|value| http_date(value.as_bytes().trim_ascii()))
+        .filter(is_near)
+        .unwrap_or(now);
     let values = fields.get_all(RETRY_AFTER).iter();
     let pauses = values.filter_map(|value| pause(value.as_bytes().trim_ascii(), from));
     pauses.max()
@@ -95,12 +102,15 @@ mod tests {
     #[test]
     fn a_date_counts_from_that_of_the_response_if_it_is_earlier() {
         let until = "Sun, 06 Nov 1994 07:55:00 GMT";
-        for (date, seconds) in [
-            ("Sun, 06 Nov 1994 07:50:00 GMT", Some(300)),
-            ("Sun, 06 Nov 1994 09:00:00 GMT", None),
-            ("yesterday", None),
+        for (date, age, seconds) in [
+            ("Sun, 06 Nov 1994 07:50:00 GMT", "x-age", Some(300)),
+            // From a cache, without a clock, and fast.
+            ("Sun, 06 Nov 1994 07:50:00 GMT", "age", None),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", "x-age", None),
+            ("Sun, 06 Nov 1994 09:00:00 GMT", "x-age", None),
+            ("yesterday", "x-age", None),
         ] {
-            let fields = fields(&[("date", date), ("retry-after", until)]);
+            let fields = fields(&[("date", date), (age, "600"), ("retry-after", until)]);
             let pause = retry_after(&fields, now());
             assert_eq!(pause.map(|pause| pause.as_secs()), seconds, "{date}");
         }

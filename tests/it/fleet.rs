@@ -1,6 +1,8 @@
 //! Fleets of real processes, with a real Redis: what nodes know of each other and of their
 //! store, and what an operator is told. What a host sees of them is in `fleet_pace.rs`.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::kit::certificates::TestCa;
@@ -108,8 +110,8 @@ fn a_back_off_that_an_operator_ended_is_over_at_all_nodes() {
             nodes.push(config.set("pace.backoff = {}").start().await);
         }
         all_are(&nodes, "ready").await;
-        assert_eq!(get(&nodes[0], "http://o.test/bad").await.status(), 429);
-        assert_later(&get(&nodes[1], "http://o.test/1").await, "backoff");
+        assert_eq!(get(&nodes[1], "http://o.test/bad").await.status(), 429);
+        assert_later(&get(&nodes[0], "http://o.test/1").await, "backoff");
         let admin = format!("admin.listen=\"{}\"", nodes[0].admin());
         let order = [
             "pace",
@@ -127,6 +129,12 @@ fn a_back_off_that_an_operator_ended_is_over_at_all_nodes() {
         })
         .await;
         assert_eq!(origin.targets(), ["/bad", "/2"]);
+        // Nor does a node that was started again, and kept it.
+        let place = nodes.remove(1).stop().await;
+        let again = place.start().await;
+        says(&again, "ready").await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(get(&nodes[0], "http://o.test/3").await.status(), 200);
     });
 }
 

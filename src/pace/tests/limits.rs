@@ -503,10 +503,12 @@ async fn a_client_that_stalls_gets_no_second_turn_within_a_delay() {
     held.record_status(200, None);
     held.activity().wait_for_client();
     let second = tokio::spawn(origin.turn(slow()));
-    sleep(seconds(60)).await;
+    sleep(seconds(100)).await;
     assert!(!second.is_finished());
-    drop(held);
-    drop(second.await.unwrap().unwrap());
+    // `pace.max_turn` after that.
+    sleep(seconds(40)).await;
+    assert!(second.is_finished());
+    drop((held, second.await));
 }
 
 /// Waits for `turn` for a few seconds.

@@ -27,7 +27,7 @@ const CLOCK_SLOW_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// Returns the pause that a response asks for. The longest of several fields
 /// counts, as where a proxy on the way adds its own. A date counts from `now`, or from the
 /// `Date` of a response that comes from the origin itself, if its clock is slow by
-/// [`CLOCK_SLOW_MAX`] at most.
+/// an hour at most.
 pub fn retry_after(fields: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let is_near = |date: &Timestamp| *date < now && now.duration_since(*date) <= CLOCK_SLOW_MAX;
     let from = fields

@@ -307,13 +307,25 @@ impl HostState {
             return;
         };
         let is_on = self.back_off.until(now.uptime).is_some();
-        if is_on && self.lease.is_none() {
-            // The back-off is one of the process before: no generation was told of it.
-            self.lease = Some(Box::new(HostLease::new(host, 0)));
-        }
-        if let Some(lease) = &mut self.lease {
+        if is_on || self.lease.is_some() {
+            let lease = self.lease_in(host, fleet.generation, now.uptime);
             lease.enter(fleet.generation, is_on);
         }
+    }
+
+    /// Returns the lease of `host`, which is this one, in a fleet whose store has this
+    /// generation; makes it if there is none.
+    pub(super) fn lease_in(&mut self, host: &Host, generation: u64, now: Uptime) -> &mut HostLease {
+        let back_off = &self.back_off;
+        self.lease.get_or_insert_with(|| {
+            // A back-off that is on is of the process before: no generation was told of it.
+            let told = if back_off.until(now).is_some() {
+                0
+            } else {
+                generation
+            };
+            Box::new(HostLease::new(host, told))
+        })
     }
 
     /// Takes over what earlier holders of the lease knew.

@@ -133,11 +133,7 @@ impl HostQueue {
         let mut state = self.lock();
         state.host.refresh(host, now);
         if let Some(fleet) = now.fleet {
-            let is_on = state.host.back_off.until(now.uptime).is_some();
-            // One of the process before: no generation was told of it.
-            let told = if is_on { 0 } else { fleet.generation };
-            let new = || Box::new(HostLease::new(host, told));
-            state.host.lease.get_or_insert_with(new);
+            state.host.lease_in(host, fleet.generation, now.uptime);
         }
         let waiting = state.waiting.as_ref();
         let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) else {

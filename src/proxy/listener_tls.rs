@@ -67,14 +67,20 @@ pub struct Options {
 impl Options {
     /// Returns the error of a file that is not set, if one is not.
     pub fn missing(&self) -> Option<ListenerTlsError> {
-        let TlsKeys {
-            cert,
-            key,
-            wanted_by,
-        } = self.keys;
-        let files = [(&self.cert, cert), (&self.key, key)];
-        let (_, key) = files.into_iter().find(|(file, _)| file.is_none())?;
-        Some(ListenerTlsError::Missing { wanted_by, key })
+        self.cert().and_then(|_| self.key()).err()
+    }
+
+    fn cert(&self) -> Result<&Path, ListenerTlsError> {
+        self.cert.as_deref().ok_or(self.without(self.keys.cert))
+    }
+
+    fn key(&self) -> Result<&Path, ListenerTlsError> {
+        self.key.as_deref().ok_or(self.without(self.keys.key))
+    }
+
+    fn without(&self, key: &'static str) -> ListenerTlsError {
+        let wanted_by = self.keys.wanted_by;
+        ListenerTlsError::Missing { wanted_by, key }
     }
 }
 
@@ -158,16 +164,8 @@ impl ListenerTls {
     ///
     /// [`ListenerTlsError`], naming the file and its key.
     pub fn load(options: &Options) -> Result<Self, ListenerTlsError> {
-        let TlsKeys {
-            cert: cert_key,
-            key: key_key,
-            wanted_by,
-        } = options.keys;
-        let missing = |key| ListenerTlsError::Missing { wanted_by, key };
-        let cert_path = options.cert.as_deref().ok_or(missing(cert_key))?;
-        let cert = PemFile::read(cert_key, cert_path)?;
-        let key_path = options.key.as_deref().ok_or(missing(key_key))?;
-        let key = PemFile::read(key_key, key_path)?;
+        let cert = PemFile::read(options.keys.cert, options.cert()?)?;
+        let key = PemFile::read(options.keys.key, options.key()?)?;
         key.check_mode()?;
         let chain = CertificateDer::pem_slice_iter(&cert.pem)
             .collect::<Result<Vec<_>, _>>()

@@ -422,7 +422,7 @@ async fn export_record(
     parts: mpsc::Sender<BodyPart>,
     filter: DecisionFilter,
 ) {
-    let (cut, gone) = (parts.clone(), parts.clone());
+    let cut = parts.clone();
     let written = audit.query(EXPORT_TIME_MAX, move |reader| {
         let record = reader.record_id()?;
         let mut part = ExportPart {
@@ -447,7 +447,7 @@ async fn export_record(
     });
     tokio::select! {
         // A search that finds little sends nothing for long, and would not notice.
-        () = gone.closed() => {}
+        () = cut.closed() => {}
         written = written => if let Err(error) = written {
             // The client sees that the rest is missing: the body breaks off.
             let _ = cut.send(Err(io::Error::other(error))).await;

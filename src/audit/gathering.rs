@@ -24,12 +24,12 @@ const GATHER_TIME: Duration = Duration::from_millis(20);
 
 /// Time for which entries are gathered that somebody waits for, in durations of the
 /// last commit.
-const AWAITED_GATHER_COMMITS: u32 = 10;
+const AWAITED_GATHER_COMMITS: u32 = 20;
 
-/// Longest time for which entries are gathered that somebody waits for. Clients on a
-/// fast network come back within it, also from a body of a megabyte, so on a slow disk a
-/// longer one would be in vain.
-const AWAITED_GATHER_MAX: Duration = Duration::from_millis(6);
+/// Longest time for which entries are gathered that somebody waits for. Eight clients on
+/// a fast network come back within it, also from a body of a megabyte, so on a slow disk
+/// a longer one would be in vain.
+const AWAITED_GATHER_MAX: Duration = Duration::from_millis(8);
 
 /// Exchanges that are elsewhere, for each one that waits for the record or was just
 /// answered, up to which those are waited for. On a busy processor it is some that are
@@ -200,10 +200,10 @@ mod tests {
         gathering.begin(start);
         gathering.add_awaited();
         assert_eq!(gathering.time_left(1, start), None);
-        gathering.note_commit(commit_of(2, us(500)), 3, start);
-        assert_eq!(gathering.time_left(1, start), Some(us(5_000)));
+        gathering.note_commit(commit_of(2, us(300)), 3, start);
+        assert_eq!(gathering.time_left(1, start), Some(us(6_000)));
         gathering.add_awaited();
-        assert_eq!(gathering.time_left(2, start), Some(us(5_000)));
+        assert_eq!(gathering.time_left(2, start), Some(us(6_000)));
         gathering.add_awaited();
         assert_eq!(gathering.time_left(3, start), None);
 

@@ -30,7 +30,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio_util::task::TaskTracker;
 
 use self::admission::{FetchSlots, TimeBudget};
@@ -43,7 +42,7 @@ use self::worker::{FetchWorker, Requester};
 use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::access::Cause;
-use crate::decision::decide::{Inquiry, Policy};
+use crate::decision::decide::Inquiry;
 use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::metrics::Metrics;
 use politesse_robots::origin::Host;
@@ -90,7 +89,6 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     ) -> Self {
         let worker = FetchWorker {
             fixed_requester: Requester::fixed(&options.user_agent),
-            redirect_policy: ArcSwap::from_pointee(options.policy.for_redirects()),
             slots: FetchSlots::new(
                 Arc::clone(&sources.slots),
                 options.max_waiting.get(),
@@ -183,14 +181,6 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     /// memory.
     pub async fn take_newer(&self, key: &CacheKey) {
         self.worker.take_newer(key).await;
-    }
-
-    /// Sets the policy for pages that a robots.txt redirects to. Its dialect stays what
-    /// it was: the files in memory were read in it.
-    pub fn set_redirect_policy(&self, policy: &Policy) {
-        let dialect = self.worker.redirect_policy.load().terms().dialect;
-        let policy = policy.for_redirects().in_dialect(dialect);
-        self.worker.redirect_policy.store(Arc::new(policy));
     }
 
     /// Returns the snapshot that is in force now for an inquiry that was decided

@@ -67,9 +67,8 @@ pub struct Options {
     pub max_snapshots: NonZeroUsize,
     /// Approximate number of bytes that all entries in memory take together.
     pub max_snapshot_bytes: usize,
-    /// Policy of the proxy. It names the dialect that files are read by, and
-    /// decides whether a fetch may follow a redirect to a page of another
-    /// origin.
+    /// Policy of the proxy. It names the dialect that files are read by, and the
+    /// groups that are compiled in advance.
     pub policy: Policy,
 }
 

@@ -91,14 +91,15 @@ pub struct CacheSources<F> {
     ///
     /// [`Options::fetch_shares`]: super::options::Options::fetch_shares
     pub slots: Arc<Shares>,
+    /// Policy in force, that of a later configuration included. It decides whether a
+    /// redirect to a page may be followed.
+    pub latest_policy: Arc<ArcSwap<Policy>>,
 }
 
 /// Starts fetches, and holds what they need.
 pub(super) struct FetchWorker<F> {
     /// Requester of all fetches, if `robots.user_agent` is fixed.
     pub(super) fixed_requester: Option<Requester>,
-    /// Policy for pages that a robots.txt redirects to.
-    pub(super) redirect_policy: ArcSwap<Policy>,
     pub(super) sources: CacheSources<F>,
     pub(super) table: Arc<EntryTable>,
     pub(super) slots: FetchSlots,
@@ -221,8 +222,12 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     /// Returns the entry in force that another node shared, unless `earlier` is an answer
     /// that is at least as new.
     async fn newer(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Option<Arc<CacheEntry>> {
-        let dialect = self.redirect_policy.load().terms().dialect;
-        let stored = self.sources.shared.as_ref()?.load(key, dialect).await?;
+        let stored = self
+            .sources
+            .shared
+            .as_ref()?
+            .load(key, self.dialect())
+            .await?;
         let crawler = Crawler::parse(key.token.as_ref().map_or("", ProductToken::as_str));
         let entry = self.restored(&stored, &crawler).await?;
         let asked_at = entry.snapshot.fetched_at;
@@ -244,10 +249,22 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
+    /// Returns the dialect in which files are read.
+    fn dialect(&self) -> Dialect {
+        self.table.options.policy.terms().dialect
+    }
+
+    /// Returns the policy in force for pages that a robots.txt redirects to, in the
+    /// dialect in which the files in memory were read.
+    pub(super) fn redirect_policy(&self) -> Policy {
+        let latest = self.sources.latest_policy.load();
+        latest.for_redirects().in_dialect(self.dialect())
+    }
+
     /// Loads the entry for `key` that this process, or the one before it, has stored.
     async fn load_own(&self, key: &CacheKey, crawler: &Crawler) -> Option<Arc<CacheEntry>> {
-        let dialect = self.redirect_policy.load().terms().dialect;
-        let stored = self.sources.store.as_ref()?.load(key, dialect).await?;
+        let store = self.sources.store.as_ref()?;
+        let stored = store.load(key, self.dialect()).await?;
         self.restored(&stored, crawler).await
     }
 
@@ -273,11 +290,13 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         crawler: &Crawler,
         read: impl FnOnce(Dialect) -> S + Send + 'static,
     ) -> Option<S> {
-        let (policy, crawler) = (self.redirect_policy.load_full(), crawler.clone());
+        let terms = self.table.options.policy.terms();
+        let (dialect, candidates) = (terms.dialect, terms.candidates);
+        let crawler = crawler.clone();
         let work = move || {
-            let snapshot = read(policy.terms().dialect);
+            let snapshot = read(dialect);
             if let Some(file) = snapshot.as_ref().file() {
-                match policy.terms().candidates {
+                match candidates {
                     Candidates::First => drop(file.robots.binding(&crawler)),
                     Candidates::All => drop(file.robots.bindings(&crawler)),
                 }
@@ -618,7 +637,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             }
         };
         self.fetch.report(FetchState::Requesting);
-        let policy = self.worker.redirect_policy.load();
+        let policy = Arc::new(self.worker.redirect_policy());
         let decision = decide(&inquiry, &entry.snapshot, &policy, clock::now());
         match decision.ruling().verdict {
             // What it allowed may be disallowed by now, and it is not asked for before.
@@ -634,7 +653,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// Decides whether a redirect to a page of the same origin may be followed, by what the
     /// operator says: what its own rules say is what is asked for.
     fn check_denied(&self, target: &Target) -> Result<(), Cause> {
-        let (policy, now) = (self.worker.redirect_policy.load(), clock::now());
+        let (policy, now) = (self.worker.redirect_policy(), clock::now());
         let without_rules = Snapshot {
             result: AccessResult::Unavailable,
             ..Snapshot::unreachable(self.fetch.key.clone(), Cause::Busy, now)

@@ -20,8 +20,8 @@ mod parts;
 mod reload;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -65,7 +65,6 @@ use crate::proxy::places::EntryShares;
 use crate::proxy::plan::plan;
 use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
-use crate::robots_cache::RobotsCache;
 use crate::tasks::Tasks;
 use crate::upstream::egress::OwnAddresses;
 
@@ -86,8 +85,6 @@ pub struct RunningProxy {
     pub admin: SocketAddr,
     settings: Settings,
     files: SourceFiles,
-    /// Caches of robots.txt of earlier configurations, as long as requests use them.
-    caches_before: Vec<Weak<RobotsCache>>,
     shared: SharedParts,
     server: Arc<ProxyServer>,
     lifecycle: Lifecycle,
@@ -140,6 +137,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         scheduler: Arc::new(parts::scheduler(settings, &audit, &metrics)),
         origin_shares: OriginShares::new(settings, &metrics),
         own: OwnAddresses::from([&listen[..], &admin].concat()),
+        latest_policy: Arc::new(ArcSwap::from_pointee(settings.policy.clone())),
         audit,
         metrics,
     };
@@ -156,7 +154,6 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
         files,
-        caches_before: Vec::new(),
         lifecycle: Lifecycle::begin(&shared.audit, settings),
         commands: Arc::new(Commands::new(&server, shared.own.clone())),
         control: None,
@@ -246,7 +243,6 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
         upstream,
         robots,
     } = OriginClients::shared(settings, shared)?;
-    let policy = Arc::new(settings.policy.clone());
     Ok(Proxy {
         options: settings.exchange.clone(),
         crawlers: parts::crawlers(settings, Arc::default()),
@@ -257,8 +253,8 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
                 names: parts::names(settings, &shared.metrics),
                 robots,
             },
-            latest_policy: Arc::new(ArcSwap::new(Arc::clone(&policy))),
-            policy,
+            latest_policy: Arc::clone(&shared.latest_policy),
+            policy: shared.latest_policy.load_full(),
             scheduler: Arc::clone(&shared.scheduler),
         },
         upstream,
@@ -523,15 +519,15 @@ impl RunningProxy {
         self.access.set_token(&token);
         self.admin_tls.store(admin_tls);
         let turns = &config.proxy.turns;
-        turns.decider.robots.set_redirect_policy(&settings.policy);
-        // Requests that wait go on with the cache that they began with.
-        let before = &current.proxy.turns.decider.robots;
-        if !Arc::ptr_eq(before, &turns.decider.robots) {
-            self.caches_before.push(Arc::downgrade(before));
-        }
-        self.caches_before.retain(|cache| 0 < cache.strong_count());
-        for cache in self.caches_before.iter().filter_map(Weak::upgrade) {
-            cache.set_redirect_policy(&settings.policy);
+        // Requests that wait go on with the clients of origins that they began with.
+        let before = &current.proxy;
+        if !Arc::ptr_eq(&before.upstream, &config.proxy.upstream) {
+            before
+                .turns
+                .decider
+                .egress
+                .replaced_by(&turns.decider.egress);
+            before.upstream.retire();
         }
         turns.latest_policy.store(Arc::clone(&turns.policy));
         self.shared.scheduler.set_options(settings.pace.clone());

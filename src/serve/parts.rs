@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Scheme;
 
@@ -14,6 +15,7 @@ use crate::audit::AuditLog;
 use crate::clients::directory::ClientDirectory;
 use crate::clients::shares::Shares;
 use crate::config::Settings;
+use crate::decision::decide::Policy;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -55,6 +57,9 @@ pub(super) struct SharedParts {
     pub(super) fleet_robots: Option<Arc<dyn SharedStore>>,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
+    /// Policy in force: one cell for all configurations, so that requests that wait
+    /// under an earlier one see the policy of now.
+    pub(super) latest_policy: Arc<ArcSwap<Policy>>,
 }
 
 /// Shares of what clients take to ask origins. They outlive a reload: what the
@@ -91,6 +96,7 @@ struct ClientParts<'a> {
     audit: Option<&'a Arc<AuditLog>>,
     /// Files that the nodes of a fleet share.
     fleet_robots: Option<&'a Arc<dyn SharedStore>>,
+    latest_policy: &'a Arc<ArcSwap<Policy>>,
 }
 
 /// Clients of origins: for robots.txt and for pages.
@@ -121,6 +127,7 @@ impl OriginClients {
             shares: &OriginShares::new(settings, &metrics),
             audit: None,
             fleet_robots: None,
+            latest_policy: &Arc::new(ArcSwap::from_pointee(settings.policy.clone())),
         };
         Self::new(settings, parts)
     }
@@ -138,6 +145,7 @@ impl OriginClients {
             shares: &shared.origin_shares,
             audit: Some(&shared.audit),
             fleet_robots: shared.fleet_robots.as_ref(),
+            latest_policy: &shared.latest_policy,
         };
         let clients = Self::new(settings, parts)?;
         let set = clients.egress.listeners(shared.own.clone());
@@ -152,6 +160,7 @@ impl OriginClients {
             shares,
             audit,
             fleet_robots,
+            latest_policy,
         } = parts;
         // Connections to origins end with their idle time or with the process: no
         // crawler waits for them, so neither does a stop.
@@ -188,6 +197,7 @@ impl OriginClients {
                 store: record,
                 shared,
                 slots: Arc::clone(&shares.robots_fetches),
+                latest_policy: Arc::clone(latest_policy),
             },
             Arc::clone(metrics),
             tasks.0,

@@ -128,9 +128,7 @@ impl<'a> Reload<'a> {
                     robots: clients.robots,
                 },
                 policy: Arc::new(settings.policy.clone()),
-                // The same cell as before, so that requests that wait under the
-                // old configuration see the new policy.
-                latest_policy: Arc::clone(&before.turns.latest_policy),
+                latest_policy: Arc::clone(&shared.latest_policy),
                 scheduler: Arc::clone(&shared.scheduler),
             },
             upstream: clients.upstream,

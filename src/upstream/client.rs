@@ -158,6 +158,12 @@ impl Upstream {
         })
     }
 
+    /// Closes the idle connections, and keeps none from now on: another configuration
+    /// is in force, which may deny what they lead to.
+    pub fn retire(&self) {
+        self.pool.retire();
+    }
+
     /// Spends a permit: sends `head` and `body` to the permit's URL, in a turn at
     /// its host. `head` is changed in what it holds, not in what it says.
     ///

@@ -15,9 +15,10 @@ mod rules;
 mod servers;
 
 use std::collections::HashMap;
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use self::own::OwnAddresses;
@@ -122,6 +123,8 @@ pub struct Egress {
     parent: Option<Parent>,
     own: OwnListeners,
     own_name: Option<Host>,
+    /// Egress of the configuration that took the place of this one's.
+    successor: OnceLock<Arc<Self>>,
 }
 
 impl Egress {
@@ -175,7 +178,15 @@ impl Egress {
             parent: options.parent,
             own: OwnListeners::default(),
             own_name: options.own_name,
+            successor: OnceLock::new(),
         }
+    }
+
+    /// Notes that the configuration of `successor` was put in force. Requests that began
+    /// under this one are led where it leads, but not where the other denies it.
+    pub fn replaced_by(&self, successor: &Arc<Self>) {
+        // There is one at most: each reload replaces what is in force.
+        let _ = self.successor.set(Arc::clone(successor));
     }
 
     /// Sets the addresses of our own listeners, which are denied under any name,
@@ -205,6 +216,21 @@ impl Egress {
         origin: &Origin,
         client: Option<&Arc<Client>>,
     ) -> Result<DialTarget, DialError> {
+        let admitted = self.admits_by_itself(origin, client).await?;
+        // The latest counts: what one before it denied may be allowed again.
+        let successors = iter::successors(self.successor.get(), |one| one.successor.get());
+        match successors.last() {
+            None => Ok(admitted),
+            Some(latest) => Ok(latest.remaining(origin, admitted)?),
+        }
+    }
+
+    /// Does what [`admits`](Self::admits) does, by this configuration alone.
+    async fn admits_by_itself(
+        &self,
+        origin: &Origin,
+        client: Option<&Arc<Client>>,
+    ) -> Result<DialTarget, DialError> {
         // Before `upstream.resolve`: a robots.txt may redirect there.
         if let Some(own) = self.own_name.as_ref().filter(|own| *own == origin.host()) {
             return Err(Denial::OwnName(own.clone()).into());
@@ -227,6 +253,35 @@ impl Egress {
             None => (NextHop::Origin, origin),
         };
         self.admitted(hop, self.found(place, client).await?)
+    }
+
+    /// Returns `target`, which was found for `origin` by an earlier configuration, with
+    /// those addresses that may be dialled by this one.
+    fn remaining(&self, origin: &Origin, mut target: DialTarget) -> Result<DialTarget, Denial> {
+        if let Some(own) = self.own_name.as_ref().filter(|own| *own == origin.host()) {
+            return Err(Denial::OwnName(own.clone()));
+        }
+        let Host::Name(name) = origin.host() else {
+            self.judge(origin)?;
+            return Ok(target);
+        };
+        let port = origin.port().get();
+        let entry = self.entry(name, port);
+        if entry.is_none_or(|entry| entry.port.is_none()) {
+            self.rules.judge_port(port)?;
+        }
+        if entry.is_some_and(|entry| target.addresses == [entry.leads_to(port)]) {
+            return Ok(target);
+        }
+        self.rules.judge_name(name)?;
+        if target.hop == NextHop::Parent {
+            return Ok(target);
+        }
+        let found: Vec<IpAddr> = target.addresses.iter().map(SocketAddr::ip).collect();
+        let allowed = self.rules.allowed_of(name, &found)?;
+        let is_allowed = |address: &SocketAddr| allowed.contains(&address.ip());
+        target.addresses.retain(is_allowed);
+        Ok(target)
     }
 
     /// Checks all that can be checked without a resolver.

@@ -49,6 +49,8 @@ struct IdleConnections {
     by_origin: HashMap<Origin, VecDeque<u64>>,
     /// Whether a task waits for the first connection to expire.
     has_closer: bool,
+    /// Whether none is put in any more.
+    is_retired: bool,
 }
 
 #[derive(Debug)]
@@ -118,6 +120,15 @@ impl Pool {
         }
     }
 
+    /// Closes all idle connections, and those that are put in from now on. HTTP/2
+    /// exchanges go on.
+    pub(super) fn retire(&self) {
+        let mut free = self.free();
+        free.is_retired = true;
+        free.connections.clear();
+        free.by_origin.clear();
+    }
+
     fn free(&self) -> MutexGuard<'_, IdleConnections> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,6 +145,9 @@ async fn close_in_time(pool: Weak<Pool>) {
 impl IdleConnections {
     /// Adds a connection; the oldest are closed where there are too many.
     fn add(&mut self, origin: Origin, connection: Connection, limits: PoolLimits) {
+        if self.is_retired {
+            return;
+        }
         if limits.total.get() <= self.connections.len()
             && let Some((&oldest, _)) = self.connections.front()
         {

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{
-    all, assert_apart, assert_later, delaying, metric, ms, none_in_flight, pages, standard,
+    all, assert_apart, assert_later, delaying, held, metric, ms, none_in_flight, pages, standard,
     statuses, urls, verified, when,
 };
 use crate::kit::page::{Gate, Page};
@@ -333,6 +333,39 @@ fn an_override_that_comes_while_a_robots_txt_is_awaited_decides() {
         assert!(pages(&[&origin]).is_empty());
         let (_, rows) = verified(proxy, 1).await;
         assert_eq!(rows[0]["reason"], "override");
+    });
+}
+
+// Ours: the operator closes a network at once, whatever connections are open to it.
+#[test]
+fn an_address_that_is_denied_while_requests_wait_is_asked_no_more() {
+    run(async {
+        let (gate, origin) = held("/1").await;
+        let one = || Config::default().set("pace.origin = { in_flight = 1 }");
+        let open = one().set("egress.allow = [\"127.0.0.0/8\"]");
+        let proxy = Arc::new(open.start().await);
+        let get = |path: &'static str| {
+            let (proxy, address) = (Arc::clone(&proxy), origin.address());
+            tokio::spawn(async move { get(&proxy, &format!("http://{address}{path}")).await })
+        };
+        let first = get("/1");
+        origin.arrival("/1").await;
+        let second = get("/2");
+        until("a queue", async || {
+            (metric(&proxy, "politesse_pace_queued").await == 1.0).then_some(())
+        })
+        .await;
+        // The first of these closes it, the second changes another thing about origins.
+        reload(&proxy, &one()).await;
+        reload(&proxy, &one().set("upstream.dns_ttl = \"9s\"")).await;
+        gate.open(1);
+        assert_eq!(first.await.unwrap().status(), 200);
+        let refused = second.await.unwrap();
+        refused.assert_error(502, "destination_ip_prohibited");
+        assert_eq!(origin.targets(), ["/1"]);
+        let (_place, rows) = verified(proxy, 2).await;
+        assert_eq!(rows[1]["sent"], 0);
+        assert_eq!(rows[1]["error"], "destination_ip_prohibited");
     });
 }
 

@@ -5,12 +5,13 @@ use std::future::pending;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::Response;
 use tokio::time::sleep;
 
 use super::*;
-use crate::decision::decide::Unauthorized;
+use crate::decision::decide::{Policy, Unauthorized};
 use crate::decision::snapshot::{AccessResult, RobotsBody, Validators};
 use crate::robots_cache::fetch::{FetchError, RobotsRequest};
 use crate::robots_cache::shared_answers::{SharedAnswers, SharedStore};
@@ -241,6 +242,7 @@ pub(super) fn cache_from(options: Options, script: &Script, stores: Stores) -> R
         store: stores.own,
         shared: stores.shared.map(SharedAnswers::new),
         slots: options.fetch_shares(Arc::default()),
+        latest_policy: Arc::new(ArcSwap::from_pointee(options.policy.clone())),
     };
     RobotsCache::new(options, sources, Arc::default(), TaskTracker::new())
 }

@@ -257,8 +257,8 @@ async fn another_policy_leaves_a_cache_its_dialect() {
     let dialect = options().policy.terms().dialect;
     let other = denying("http://b.test", "/open").in_dialect(Dialect::Draft1996);
     assert_ne!(other.terms().dialect, dialect);
-    cache.set_redirect_policy(&other);
-    assert_eq!(cache.worker.redirect_policy.load().terms().dialect, dialect);
+    cache.worker.sources.latest_policy.store(Arc::new(other));
+    assert_eq!(cache.worker.redirect_policy().terms().dialect, dialect);
     let snapshot = ask(&cache).await;
     assert_eq!(cause(&snapshot), Some(Cause::RedirectDisallowed));
 }

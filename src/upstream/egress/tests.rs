@@ -267,6 +267,62 @@ async fn a_port_is_open_where_the_entry_names_it() {
     assert_eq!(denial(&egress, "h.test:6379").await, Denial::Port(6379));
 }
 
+// Ours: a request that began under one configuration is led where that leads, and where
+// the one in force denies it, it is not sent.
+#[tokio::test]
+async fn what_a_later_configuration_denies_is_dialled_no_more() {
+    let at = |to: &str| Options {
+        resolve: vec![resolve("h.test", None, to)],
+        ..options()
+    };
+    let open = Options {
+        allow: vec![Allow::Net("127.0.0.0/8".parse().unwrap())],
+        ..at("127.0.0.1:0")
+    };
+    let named = || Some("h.test".parse().unwrap());
+    let rows = [
+        // Where it leads is not what the other has, and denied by that.
+        (options(), "h.test", "127.0.0.1"),
+        (options(), "127.0.0.1", "127.0.0.1"),
+        (at("127.0.0.2:0"), "h.test", "127.0.0.1"),
+    ];
+    for (later, authority, denied) in rows {
+        let first = egress(open.clone());
+        dialled(&first, authority).await;
+        let (between, later) = (Arc::new(egress(open.clone())), Arc::new(egress(later)));
+        first.replaced_by(&between);
+        dialled(&first, authority).await;
+        between.replaced_by(&later);
+        let denied = Denial::Address(denied.parse().unwrap());
+        assert_eq!(denial(&first, authority).await, denied);
+        assert_eq!(denial(&between, authority).await, denied);
+    }
+    let replaced = |later: Options| {
+        let first = egress(open.clone());
+        first.replaced_by(&Arc::new(egress(later)));
+        first
+    };
+    let web = vec![EgressPorts::Range(443..=443)];
+    let port = replaced(Options {
+        ports: web.clone(),
+        ..open.clone()
+    });
+    assert_eq!(denial(&port, "h.test").await, Denial::Port(80));
+    let own = replaced(Options {
+        own_name: named(),
+        ..open.clone()
+    });
+    let name = Denial::OwnName(named().unwrap());
+    assert_eq!(denial(&own, "h.test").await, name);
+    // The operator has said so in both.
+    let same = replaced(Options {
+        resolve: vec![resolve("h.test", Some(80), "127.0.0.1:0")],
+        ports: web,
+        ..options()
+    });
+    assert_eq!(dialled(&same, "h.test").await, sockets(&["127.0.0.1:80"]));
+}
+
 // Ours: like curl's --resolve, the more exact entry wins.
 #[tokio::test]
 async fn an_override_is_exempt_and_the_more_exact_one_wins() {

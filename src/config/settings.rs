@@ -2,7 +2,7 @@
 //!
 //! Infallible: every value was checked when it was parsed into its type.
 
-use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,22 +111,23 @@ impl Settings {
         ];
         let mut conflicts: Vec<String> =
             missing.iter().flatten().map(ToString::to_string).collect();
-        let mut seen = HashSet::new();
+        let mut earlier: Vec<SocketAddr> = Vec::new();
         let addresses = listen.iter().map(|listen| listen.address);
         for address in addresses.chain([self.admin.listen]) {
-            if address.port() != 0 && !seen.insert(address) {
+            if let Some(other) = earlier.iter().find(|other| overlap(address, **other)) {
                 conflicts.push(format!(
-                    "proxy.listen and admin.listen have {address} twice: each address is for one \
-                     listener"
+                    "of {other} and {address}, in proxy.listen and admin.listen, only one can be \
+                     listened on"
                 ));
             }
+            earlier.push(address);
         }
         conflicts
     }
 
     /// Splits `effective`, whose paths are relative to `folders`.
     pub(super) fn new(mut effective: Effective, folders: &Folders) -> Self {
-        wait_for_leases(&mut effective);
+        let least_wait = wait_for_leases(&mut effective);
         let Folders { base, data } = folders;
         let Effective {
             proxy,
@@ -158,6 +159,7 @@ impl Settings {
                 turns: turns::Options {
                     serve_cached: robots.serve_cached,
                     max_wait: effective.pace.max_wait,
+                    least_wait,
                 },
                 place_wait: proxy.place_wait,
                 unreachable: robots.unreachable_answer,
@@ -406,10 +408,11 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
     }
 }
 
-/// Has every request wait for its host's lease, which it would never get else.
-fn wait_for_leases(effective: &mut Effective) {
+/// Has every request wait for its host's lease, which it would never get else. Returns for
+/// how long it does at least.
+fn wait_for_leases(effective: &mut Effective) -> Duration {
     if effective.fleet.store.is_empty() {
-        return;
+        return Duration::ZERO;
     }
     let least = effective.fleet.lease.saturating_add(LEASE_PATIENCE);
     let own = effective.root.crawler.iter_mut();
@@ -417,6 +420,7 @@ fn wait_for_leases(effective: &mut Effective) {
     for max_wait in waits.chain([&mut effective.pace.max_wait]) {
         *max_wait = least.max(*max_wait);
     }
+    least
 }
 
 fn fleet_options(fleet: Fleet, base: &Path) -> fleet::options::Options {
@@ -434,6 +438,14 @@ fn fleet_options(fleet: Fleet, base: &Path) -> fleet::options::Options {
             on_loss: fleet.on_loss,
         },
     }
+}
+
+/// Reports whether a connection to one of the addresses may be one to the other, too. Of
+/// two families each has its own: whether `[::]` takes IPv4 is a setting of the system.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let is_same = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+    one.port() != 0 && one.port() == other.port() && is_same
 }
 
 fn egress_options(egress: Egress, upstream: Upstream, own_name: Option<Host>) -> egress::Options {

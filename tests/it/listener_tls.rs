@@ -154,18 +154,24 @@ fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
 fn what_is_impossible_together_is_told_by_the_check_too() {
     run(async {
         let place = Place::with(&Config::default());
-        let listen = "proxy.listen=[\"https://127.0.0.1:3128\",\"127.0.0.1:3128\"]";
-        let set = ["--set", listen, "--set", "admin.tls_cert=\"admin.pem\""];
+        let listen = "proxy.listen=[\"https://127.0.0.1:3128\",\"127.0.0.1:3128\",\
+                      \"0.0.0.0:3200\",\"[::1]:3200\"]";
+        let admin = "admin.listen=\"127.0.0.1:3200\"";
+        let cert = "admin.tls_cert=\"admin.pem\"";
+        let set = ["--set", listen, "--set", admin, "--set", cert];
         for command in [&["config", "check"][..], &["serve"]] {
             let outcome = place.run(&[&set, command].concat()).await;
             assert_eq!(outcome.code, Some(2), "{outcome:?}");
             for told in [
                 "proxy.listen has an address with https://, and proxy.tls_cert is \"none\"",
                 "admin has one of the two files of a certificate, and admin.tls_key is \"none\"",
-                "proxy.listen and admin.listen have 127.0.0.1:3128 twice",
+                "of 127.0.0.1:3128 and 127.0.0.1:3128, in proxy.listen and admin.listen, only one",
+                "of 0.0.0.0:3200 and 127.0.0.1:3200, in proxy.listen and admin.listen, only one",
             ] {
                 assert!(outcome.stderr.contains(told), "{outcome:?}");
             }
+            // Two families are two addresses.
+            assert!(!outcome.stderr.contains("[::1]:3200"), "{outcome:?}");
             assert!(!place.path("certs").exists());
         }
     });

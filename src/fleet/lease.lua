@@ -2,8 +2,8 @@
 -- KEYS: host. ARGV: order, node, number of its claim, generation, time from which its
 -- leases are given, lease (microseconds); then what the node knows: ages of the latest
 -- start and end of a page and of a robots.txt (-1: none), adaptive pause, delay of a
--- robots.txt, time until the end of a back-off ('': none), incidents, and for how long
--- to remember (microseconds).
+-- robots.txt, time until the end of a back-off ('': none), incidents, for how long to
+-- remember, and time since the host asked this node for less (-1: not known; microseconds).
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function text(number) return string.format('%.0f', number) end
@@ -11,7 +11,8 @@ local function text(number) return string.format('%.0f', number) end
 local order, node, number, generation = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local opens, lease = tonumber(ARGV[5]), tonumber(ARGV[6])
 local fields = { 'generation', 'holder', 'number', 'until', 'wanted', 'started', 'ended', 'robots',
-    'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed', 'released' }
+    'adaptive', 'delay', 'back_off', 'incidents', 'remembered', 'freed', 'released',
+    'told', 'lease' }
 local known = redis.pcall('HMGET', KEYS[1], unpack(fields))
 
 local function remember(longest)
@@ -42,9 +43,11 @@ if #foreign > 0 then
 end
 
 local holder, ends = known[2], tonumber(known[4] or '0')
--- A clock that was set back must not keep the host for longer than a lease.
-if ends > now + lease then
-    ends = now + lease
+-- A clock that was set back must not keep the host for longer than a lease. That of the
+-- holder may be longer than this node's: it was set before `fleet.lease` was changed.
+local longest = math.max(lease, math.min(tonumber(known[17] or '0'), 60000000))
+if ends > now + longest then
+    ends = now + longest
     redis.call('HSET', KEYS[1], 'until', text(ends))
 end
 local wanted = tonumber(known[5] or '0')
@@ -87,7 +90,7 @@ if order == 'claim' then
         if started then redis.call('HSET', KEYS[1], 'started', text(started)) end
     end
     redis.call('HSET', KEYS[1], 'generation', generation, 'holder', node, 'number', number,
-        'until', text(now + lease))
+        'until', text(now + lease), 'lease', text(lease))
     remember(600000000)
     return history(started, ended, known[11], known[12])
 end
@@ -95,10 +98,14 @@ end
 if order == 'renew' and not is_holder then
     return { 0, 0 }
 end
+-- Nor that another node told of a later one. Until it has, it takes nothing back.
+local is_told = is_holder and ends - lease <= tonumber(known[16] or '0')
 local function note(field, value, before)
-    if not is_holder then value = math.max(value, tonumber(before or '0')) end
+    if not is_holder or is_told then value = math.max(value, tonumber(before or '0')) end
     -- In as many digits as are read.
-    redis.call('HSET', KEYS[1], field, text(math.min(value, 9e15)))
+    value = math.min(value, 9e15)
+    redis.call('HSET', KEYS[1], field, text(value))
+    return value
 end
 for index, field in ipairs({ 'started', 'ended', 'robots' }) do
     local age = tonumber(ARGV[6 + index])
@@ -108,20 +115,29 @@ note('adaptive', tonumber(ARGV[10]), known[9])
 note('delay', tonumber(ARGV[11]), known[10])
 -- The holder has not heard yet that an operator ended the back-off that it knows.
 local is_freed = is_holder and ends - lease <= tonumber(known[14] or '0')
--- What others tell of a host whose latest back-off an operator ended is from before that:
--- a node that was cut off, or was started again. A later one is known to the holder.
--- (Ages on their way to a node and back are not exact.)
+-- What others tell of a host whose latest back-off an operator ended may be from before
+-- that: they were cut off, or started again. (Ages on their way to a node and back are not
+-- exact.)
+local asked = tonumber(ARGV[15])
 local is_released = not is_holder and known[11] and known[15]
     and tonumber(known[11]) <= tonumber(known[15]) + 1000000
+    and (asked < 0 or now - asked <= tonumber(known[15]))
+local back_off, incidents = known[11], known[12]
 if ARGV[12] ~= '' and not is_freed and not is_released then
-    note('back_off', now + tonumber(ARGV[12]), known[11])
-    note('incidents', tonumber(ARGV[13]), known[12])
+    back_off = note('back_off', now + tonumber(ARGV[12]), back_off)
+    incidents = note('incidents', tonumber(ARGV[13]), incidents)
+    if not is_holder and tonumber(known[11] or '0') < back_off then
+        redis.call('HSET', KEYS[1], 'told', text(now))
+    end
 end
 note('remembered', tonumber(ARGV[14]), known[13])
 remember(tonumber(ARGV[14]))
 if order == 'renew' then
-    redis.call('HSET', KEYS[1], 'generation', generation, 'until', text(now + lease))
-    if is_freed then return history(known[6], known[7], known[11], known[12]) end
+    redis.call('HSET', KEYS[1], 'generation', generation, 'until', text(now + lease), 'lease',
+        text(lease))
+    if is_freed or is_told then
+        return history(known[6], known[7], back_off, incidents and text(incidents))
+    end
     return { 1, is_wanted }
 end
 if is_holder then redis.call('HDEL', KEYS[1], 'holder', 'number', 'until') end

@@ -203,6 +203,10 @@ fn add_history(invocation: &mut redis::ScriptInvocation<'_>, history: &HostHisto
     invocation.arg(end.unwrap_or_default());
     invocation.arg(history.incidents);
     invocation.arg(micros(history.remembered));
+    match history.asked_for_less {
+        Some(age) => invocation.arg(micros(age)),
+        None => invocation.arg(-1),
+    };
 }
 
 /// Reads the answer of `lease.lua`.
@@ -233,6 +237,7 @@ fn lease_answer(words: &[String], length: Duration) -> Result<LeaseAnswer, Store
                 adaptive: time(5)?,
                 robots_delay: time(6)?,
                 remembered: time(7)?,
+                asked_for_less: None,
                 incidents: u32::try_from(number(8)?).unwrap_or(u32::MAX),
                 back_off_end: match words.get(9).map(String::as_str) {
                     Some("") => None,

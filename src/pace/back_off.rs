@@ -120,6 +120,8 @@ pub(super) struct BackOff {
     pub(super) probe_at: Option<Uptime>,
     /// URLs that asked for less, at most [`URLS_MAX`].
     pub(super) urls: Vec<UrlBackOff>,
+    /// Time of the latest response to this process that asked for less.
+    pub(super) asked_at: Option<Uptime>,
 }
 
 impl BackOff {
@@ -134,6 +136,7 @@ impl BackOff {
         limits: &BackOffLimits,
         now: Uptime,
     ) -> BackOffUpdate {
+        self.asked_at = Some(now);
         // A date in the past says nothing about when.
         let retry_after = response.retry_after.filter(|pause| !pause.is_zero());
         let named = retry_after.map(|pause| pause.min(limits.longest));

@@ -224,6 +224,12 @@ impl FairQueue {
         lines.filter_map(VecDeque::front)
     }
 
+    /// Returns whether a page waits for a ceiling over many hosts.
+    pub(super) fn is_under_ceiling(&self) -> bool {
+        self.firsts()
+            .any(|first| first.held_by == Some(Reason::Ceiling))
+    }
+
     /// Returns the first page that is to be looked at, in the line at `from` or
     /// behind that.
     fn next_due(&mut self, from: LineIndex, now: Uptime) -> Option<(LineIndex, &mut Waiter)> {

@@ -96,6 +96,9 @@ pub struct HostHistory {
     /// Time until the host's back-off ends, or since it ended; `None`: there was
     /// none.
     pub back_off_end: Option<SignedDuration>,
+    /// Time since the host asked this node for less; `None`: it did not, or another
+    /// process of it knows.
+    pub asked_for_less: Option<Duration>,
     /// Back-offs in a row in which the host named no time.
     pub incidents: u32,
     /// Time for which this has to be remembered: the longest delay that any page

@@ -189,6 +189,7 @@ impl HostState {
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
         let of_fleet = self.delay_of_fleet(kind, &limits, now);
+        let of_fleet = of_fleet.or_else(|| self.delay_at_rest(kind, &limits, now));
         if let Some(delay) = of_fleet.or_else(|| self.delay_of_lease(now)) {
             waiter.give_way();
             return Err(delay);
@@ -247,6 +248,17 @@ impl HostState {
         self.give_up_stalled(kind, limits, now);
     }
 
+    /// Returns the delay of a request that is too early by what is known here, where the
+    /// lease was given back because of that.
+    fn delay_at_rest(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
+        let lease = self.lease.as_ref().filter(|_| {
+            let mode = now.fleet.map(|fleet| fleet.mode);
+            mode == Some(FleetMode::Leased)
+        })?;
+        let delay = self.schedule.next(kind, limits, now.uptime);
+        (lease.rests(now.uptime) && !delay.is_over()).then_some(delay)
+    }
+
     /// Returns the delay of a request that may not start without the host's lease.
     fn delay_of_lease(&mut self, now: &Now) -> Option<Delay> {
         if now.fleet?.mode != FleetMode::Leased {
@@ -288,10 +300,16 @@ impl HostState {
         let mut history = HostHistory {
             back_off_end: self.back_off.end.map(|end| signed(end, now.uptime)),
             incidents: self.back_off.incidents,
+            asked_for_less: self
+                .back_off
+                .asked_at
+                .map(|at| now.uptime.saturating_sub(at)),
             ..HostHistory::default()
         };
         self.schedule.tell(&mut history, now.uptime);
-        history.remembered = history.remembered.max(REMEMBERED);
+        let limits = self.limits(None, Kind::Page, now);
+        let pause = self.schedule.step(Kind::Page, &limits);
+        history.remembered = history.remembered.max(pause).max(REMEMBERED);
         if history.back_off_end.is_some() {
             let left = self.back_off.until(now.uptime).unwrap_or_default();
             let forgive = now.active.options.back_off.forgive;
@@ -328,15 +346,17 @@ impl HostState {
         })
     }
 
-    /// Takes over what earlier holders of the lease knew.
-    pub(super) fn learn(&mut self, history: &HostHistory, now: Uptime) {
+    /// Takes over what earlier holders of the lease knew, as the store was asked at
+    /// `asked_at`.
+    pub(super) fn learn(&mut self, history: &HostHistory, asked_at: Uptime, now: Uptime) {
         self.schedule.learn(history, now);
         let Some(from_now) = history.back_off_end else {
             return;
         };
         let end = time_at(from_now, now);
         // What the store does not know yet may be a 429 of just now.
-        let is_untold = self.lease.as_ref().is_some_and(|lease| lease.is_untold());
+        let is_new = self.back_off.asked_at.is_some_and(|at| asked_at <= at);
+        let is_untold = is_new || self.lease.as_ref().is_some_and(|lease| lease.is_untold());
         let is_own = |own: Uptime| own.abs_diff(end) < LEASE_CHECK || is_untold && end < own;
         if !self.back_off.end.is_some_and(is_own) {
             self.back_off = BackOff {

@@ -120,6 +120,8 @@ pub(super) struct HostNeeds {
     pub(super) in_flight: u32,
     /// Time before which none of those that wait can start.
     pub(super) next_look: Uptime,
+    /// Whether one of them waits for a ceiling over many hosts, not for this one.
+    pub(super) is_under_ceiling: bool,
     /// What is known of the host.
     pub(super) history: HostHistory,
     /// Whether a stop is near: other nodes are to have the host soon.
@@ -186,9 +188,13 @@ impl Tenure {
         let is_recent = self.latest_start.is_some_and(is_recent);
         let is_over = is_due && !is_recent || needs.is_draining && is_used;
         let is_idle = is_over && !needs.is_waiting;
-        // Who waits for longer than that asks again when it is time.
-        let is_long = needs.is_waiting && self.until < needs.next_look;
+        let is_long = self.is_too_short(needs) && (!needs.is_under_ceiling || self.is_wanted);
         needs.in_flight == 0 && (self.is_leaving || is_idle || is_long)
+    }
+
+    /// Returns whether those that wait do so for longer than the lease lasts.
+    fn is_too_short(&self, needs: &HostNeeds) -> bool {
+        needs.is_waiting && self.until < needs.next_look
     }
 }
 
@@ -204,6 +210,9 @@ pub(super) struct HostLease {
     is_missed: bool,
     /// Whether it was asked for since.
     is_asked: bool,
+    /// Time until which it is not asked for, since the host has asked for longer: what is
+    /// known of it says when requests may start.
+    rests_until: Option<Uptime>,
     /// Whether a request ended of which the store knows nothing.
     is_untold: bool,
     /// Whether the store does not know yet that an operator ended the back-off.
@@ -225,6 +234,7 @@ impl HostLease {
             hold: Hold::Not(Uptime::ZERO),
             is_missed: false,
             is_asked: false,
+            rests_until: None,
             is_untold: false,
             is_freed: false,
             generation,
@@ -241,6 +251,11 @@ impl HostLease {
         };
         self.is_missed |= !may_start;
         may_start
+    }
+
+    /// Returns whether the lease was given back because all that wait do so for long.
+    pub(super) fn rests(&self, now: Uptime) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
     }
 
     /// Returns whether a request that was started in the tenure of this number may
@@ -266,6 +281,8 @@ impl HostLease {
     /// Has the store know at once what the host asked for: this node may end before
     /// it renews the lease.
     pub(super) fn tell(&mut self) {
+        // An operator has ended an earlier one.
+        self.is_freed = false;
         match &mut self.hold {
             Hold::Not(_) => self.is_untold = true,
             Hold::Held(tenure) => tenure.look_at = Uptime::ZERO,
@@ -294,13 +311,14 @@ impl HostLease {
         self.is_untold
     }
 
-    /// Gives up the lease, since the store was lost, and what was to be told.
+    /// Gives up the lease, since the store was lost, and what was to be told, but for what
+    /// an operator has said.
     pub(super) fn forget(&mut self) {
         self.hold = Hold::Not(Uptime::ZERO);
         self.is_missed = false;
         self.is_asked = false;
+        self.rests_until = None;
         self.is_untold = false;
-        self.is_freed = false;
         // Once the store is back, it is told of what is still on.
         self.generation = 0;
     }
@@ -318,7 +336,8 @@ impl HostLease {
     /// Returns whether something has to be done about the lease.
     pub(super) fn is_due(&self) -> bool {
         let is_held = matches!(self.hold, Hold::Held(_));
-        self.is_missed || self.is_untold || self.is_freed || is_held
+        let is_asked_for = self.is_missed || self.rests_until.is_some();
+        is_asked_for || self.is_untold || self.is_freed || is_held
     }
 
     /// Returns whether a request could not start for want of the lease.
@@ -329,6 +348,7 @@ impl HostLease {
     /// Returns the next step.
     pub(super) fn step(&mut self, needs: &HostNeeds, time: LeaseTime) -> LeaseStep {
         let now = time.uptime;
+        let (rests, is_needed) = (self.rests(now), self.is_needed(needs));
         match &mut self.hold {
             Hold::Held(tenure) if tenure.lasts(time) => {
                 if !tenure.ends(needs, now) {
@@ -342,6 +362,10 @@ impl HostLease {
                     let is_at_rest = !needs.is_waiting && needs.in_flight == 0;
                     tenure.is_spare = is_at_rest && tenure.latest_start.is_some();
                     return LeaseStep::Call(self.number, order);
+                }
+                if tenure.is_too_short(needs) && !needs.is_under_ceiling {
+                    let latest = now.saturating_add(tenure.length);
+                    self.rests_until = Some(needs.next_look.min(latest));
                 }
                 // From here on, also if the answer is lost. The others may have it
                 // first, who ask more often than that.
@@ -366,15 +390,29 @@ impl HostLease {
             Hold::Not(_) if self.is_missed && needs.is_fleet_outdated => {
                 LeaseStep::Wait(now.saturating_add(ASK_AGAIN.1))
             }
-            Hold::Not(_) if self.is_missed && (needs.is_waiting || !self.is_asked) => {
+            // What is known here may have changed at another node.
+            Hold::Not(_) if !self.is_missed && needs.is_waiting && rests => {
+                LeaseStep::Wait(self.rests_until.unwrap_or(now))
+            }
+            Hold::Not(_) if is_needed => {
                 self.is_asked = true;
+                self.rests_until = None;
                 self.number = self.number.wrapping_add(1);
                 LeaseStep::Call(self.number, LeaseOrder::Claim)
             }
             Hold::Not(_) => {
                 self.is_missed = false;
+                self.rests_until = None;
                 LeaseStep::Rest
             }
+        }
+    }
+
+    /// Returns whether the lease is to be asked for.
+    fn is_needed(&self, needs: &HostNeeds) -> bool {
+        match needs.is_waiting {
+            true => self.is_missed || self.rests_until.is_some(),
+            false => self.is_missed && !self.is_asked,
         }
     }
 

@@ -401,7 +401,7 @@ impl HostQueue {
             let lease = state.host.lease.as_mut();
             let history = lease.and_then(|lease| lease.take(answer, asked_at, now));
             if let Some(history) = history {
-                state.host.learn(&history, now);
+                state.host.learn(&history, asked_at.uptime, now);
             }
             state.wake_driver();
         }
@@ -427,6 +427,10 @@ impl HostQueue {
                 .is_some_and(|waiting| !waiting.is_empty()),
             in_flight: state.host.schedule.in_flight(),
             next_look: state.next_look,
+            is_under_ceiling: state
+                .waiting
+                .as_ref()
+                .is_some_and(|waiting| waiting.is_under_ceiling()),
             history: state.host.history(&now),
             is_draining: self.context.is_draining.load(Ordering::Relaxed),
             is_closing: self.context.is_closed.load(Ordering::SeqCst),
@@ -440,6 +444,9 @@ impl HostQueue {
             .is_none_or(|fleet| fleet.mode != FleetMode::Leased)
         {
             lease.forget();
+            // Whoever sets the mode looks here again.
+            lease.is_kept = false;
+            return LeaseStep::Rest;
         }
         let step = lease.step(&needs, now.time());
         lease.is_kept = step != LeaseStep::Rest;

@@ -141,7 +141,11 @@ impl Schedule {
         };
         let (from, reason) = [
             (
-                after(self.pages.started, limits.share.stretch(limits.spacing)),
+                // The latest start is not known where a store has lost it.
+                after(
+                    self.pages.started.or(self.pages.ended),
+                    limits.share.stretch(limits.spacing),
+                ),
                 Reason::Ceiling,
             ),
             (

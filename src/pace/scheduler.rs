@@ -149,6 +149,7 @@ impl Scheduler {
                 // Without the key the host waits in full, as any other.
                 probe_at: limits.by_one.and(entry.probe_at).map(uptime_at),
                 urls: urls.collect(),
+                asked_at: None,
             };
             if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
                 queue.update(|host| host.back_off = back_off);

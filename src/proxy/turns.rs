@@ -40,6 +40,9 @@ pub struct Options {
     pub serve_cached: bool,
     /// The longest wait of one request for its turn (`pace.max_wait`).
     pub max_wait: Duration,
+    /// The shortest wait, whatever the client prefers: that for the lease of a host in a
+    /// fleet, which no request would get else.
+    pub least_wait: Duration,
 }
 
 /// Decides requests and waits for their turns.
@@ -372,7 +375,9 @@ impl TurnDecider {
     fn longest_wait(&self, request: &ProxyRequest) -> Duration {
         let allowed = request.max_wait.unwrap_or(self.options.max_wait);
         let preferred = request.preferred_wait;
-        preferred.map_or(allowed, |preferred| preferred.min(allowed))
+        preferred.map_or(allowed, |preferred| {
+            preferred.max(self.options.least_wait).min(allowed)
+        })
     }
 
     /// Delays a request whose robots.txt could not be asked for yet, which is no

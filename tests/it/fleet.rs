@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Crawler, get};
+use crate::kit::client::{Crawler, ask, get};
 use crate::kit::fleet::{
     SECRET, all_are, node, quoted, readyz, sharing, start_with_key, write_private,
 };
@@ -72,6 +72,19 @@ fn a_crawler_without_patience_gets_a_lease() {
         let nodes = [config.set("pace.max_wait = \"0s\"").start().await];
         all_are(&nodes, "ready").await;
         let reply = get(&nodes[0], "http://o.test/1").await;
+        assert_eq!(reply.status(), 200, "{}", reply.text());
+    });
+}
+
+// The same for a request that prefers not to wait (RFC 7240, section 4.3).
+#[test]
+fn a_request_without_patience_gets_a_lease() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let store = Redis::start(&[]).await;
+        let nodes = [node(0, &quoted(&[&store]), origin.address()).start().await];
+        all_are(&nodes, "ready").await;
+        let reply = ask(&nodes[0], "GET", "http://o.test/1", &["Prefer: wait=0"]).await;
         assert_eq!(reply.status(), 200, "{}", reply.text());
     });
 }

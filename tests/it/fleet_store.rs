@@ -49,7 +49,7 @@ fn what_somebody_else_wrote_is_removed_and_told_and_the_pace_stays() {
         paced_pages(&origin, from, 3).await;
         let times = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] ";
         let fields = "until wanted started ended robots adaptive delay back_off incidents \
-                      remembered freed";
+                      remembered freed released told lease";
         let all = format!(
             "for field in ('{fields}'):gmatch('%S+') do \
              redis.call('HSET', 'politesse:{{o.test}}', field, '\\255') end"
@@ -551,5 +551,90 @@ fn a_store_that_removes_entries_is_named() {
             let count = nodes[0].log().matches(line).count();
             assert_eq!(count, usize::from(is_named), "{policy}");
         }
+    });
+}
+
+/// Calls of the script of leases, as nodes make them.
+struct LeaseCalls<'a>(&'a Redis);
+
+impl LeaseCalls<'_> {
+    /// Makes a call of `node` with a lease of so many seconds, and tells of a back-off that
+    /// ends so many seconds from now, and of how long ago it began. Returns the words of
+    /// the answer.
+    async fn call(&self, order: &str, node: &str, lease: i64, back_off: [&str; 2]) -> Vec<String> {
+        let us = |seconds: &str| match seconds {
+            "" | "-1" => seconds.to_owned(),
+            seconds => format!("{seconds}000000"),
+        };
+        let [end, since] = back_off.map(us);
+        let lease = us(&lease.to_string());
+        let script = include_str!("../../src/fleet/lease.lua");
+        let head = ["eval", script, "1", "h", order, node, "1", "1", "0", &lease];
+        let told = ["-1", "-1", "-1", "0", "0", &end, "0", "600000000", &since];
+        let answer = self.0.cli(&[&head[..], &told].concat()).await;
+        answer.lines().map(str::to_owned).collect()
+    }
+
+    /// Returns the end of the back-off that a claim or a renewal tells of, in seconds from
+    /// now, rounded.
+    fn end(answer: &[String]) -> Option<i64> {
+        assert_eq!(answer[0], "1", "{answer:?}");
+        let micros: i64 = answer.get(9)?.parse().ok()?;
+        Some((micros + 500_000).div_euclid(1_000_000))
+    }
+}
+
+const NOTHING: [&str; 2] = ["", "-1"];
+
+// Ours: a 429 that one node gets counts for all, also where it has lost the lease meanwhile.
+#[test]
+fn a_back_off_that_is_told_without_the_lease_reaches_its_holder() {
+    run(async {
+        let store = Redis::start(&[]).await;
+        let calls = LeaseCalls(&store);
+        let told = |order, node, back_off| calls.call(order, node, 60, back_off);
+        told("claim", "b", NOTHING).await;
+        assert_eq!(told("renew", "b", NOTHING).await.len(), 2);
+        assert_eq!(told("release", "a", ["3600", "1"]).await, ["2"]);
+        // The holder knows of an earlier one, that is over, and takes nothing back.
+        let renewed = told("renew", "b", ["-600", "700"]).await;
+        assert_eq!(LeaseCalls::end(&renewed), Some(3600));
+        assert_eq!(told("renew", "b", ["3600", "700"]).await.len(), 2);
+        // What is earlier is no news.
+        assert_eq!(told("release", "a", ["1800", "900"]).await, ["2"]);
+        assert_eq!(told("renew", "b", ["3600", "700"]).await.len(), 2);
+        // An operator ends it: what is from before that is not told again.
+        assert_eq!(told("end_back_off", "c", NOTHING).await, ["3"]);
+        assert_eq!(told("release", "a", ["3600", "5"]).await, ["2"]);
+        assert_eq!(told("release", "a", ["3600", "-1"]).await, ["2"]);
+        assert_eq!(LeaseCalls::end(&told("renew", "b", NOTHING).await), Some(0));
+        // What has come since is.
+        assert_eq!(told("release", "a", ["7200", "0"]).await, ["2"]);
+        assert_eq!(
+            LeaseCalls::end(&told("renew", "b", NOTHING).await),
+            Some(7200)
+        );
+    });
+}
+
+// Ours: nodes are started again one after the other with another `fleet.lease`.
+#[test]
+fn a_node_with_a_shorter_lease_does_not_cut_that_of_another() {
+    run(async {
+        let store = Redis::start(&[]).await;
+        let calls = LeaseCalls(&store);
+        assert_eq!(calls.call("claim", "a", 60, NOTHING).await[0], "1");
+        let refused = calls.call("claim", "b", 1, NOTHING).await;
+        assert_eq!(refused[0], "0");
+        let left: i64 = refused[1].parse().unwrap();
+        assert!((50_000_000..=60_000_000).contains(&left), "{left}");
+        // A time that no node can have written is not waited for.
+        store.cli(&["hset", "h", "until", "9000000000000000"]).await;
+        let refused = calls.call("claim", "b", 1, NOTHING).await;
+        assert_eq!(refused[1], "60000000");
+        store.cli(&["hset", "h", "lease", "9000000000000000"]).await;
+        store.cli(&["hset", "h", "until", "9000000000000000"]).await;
+        let refused = calls.call("claim", "b", 1, NOTHING).await;
+        assert_eq!(refused[1], "60000000");
     });
 }

@@ -94,6 +94,23 @@ fn a_start_given_back_is_free_unless_a_later_one_was_made() {
     assert_eq!(schedule.in_flight(), 1);
 }
 
+// Ours: a store that came back empty does not know when a host was asked last, and has the
+// next lease count from when it may be given (docs/fleet.md: no delay is cut short).
+#[test]
+fn a_rate_counts_from_an_end_where_no_start_is_known() {
+    let limits = StartLimits {
+        spacing: seconds(60),
+        ..FREE
+    };
+    let mut schedule = Schedule::default();
+    let lost = HostHistory {
+        ended: Some(seconds(3)),
+        ..HostHistory::default()
+    };
+    schedule.learn(&lost, seconds(10));
+    assert_eq!(from(&schedule, Kind::Page, &limits), (67, Reason::Ceiling));
+}
+
 // Ours: robots.txt fetches take turns too, and set no delay for the
 // first page.
 #[test]

@@ -1,7 +1,7 @@
 //! Turns of a node in a fleet: those that it may no longer use.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -9,9 +9,11 @@ use tokio::time::advance;
 
 use super::kit::{Get, Origin, profile, seconds, settle};
 use crate::clock::tests::set_wall_by;
+use crate::pace::back_off::ReleaseOrder;
 use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare, HostHistory};
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore};
-use crate::pace::policy::Profile;
+use crate::pace::options::Options;
+use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
 use politesse_robots::PaceRecords;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -27,6 +29,10 @@ struct Generous {
     releases: AtomicU32,
     /// Releases that told of a back-off.
     back_offs: AtomicU32,
+    /// Orders of an operator to end one.
+    ended: AtomicU32,
+    /// Seconds for which the latest release is to be remembered.
+    remembered: AtomicU64,
     /// Whether another node wants each.
     is_wanted: bool,
 }
@@ -37,7 +43,11 @@ impl LeaseStore for Generous {
             self.releases.fetch_add(1, Ordering::Relaxed);
             let is_told = history.back_off_end.is_some();
             self.back_offs.fetch_add(is_told.into(), Ordering::Relaxed);
+            let remembered = history.remembered.as_secs();
+            self.remembered.store(remembered, Ordering::Relaxed);
         }
+        let is_end = call.order == LeaseOrder::EndBackOff;
+        self.ended.fetch_add(is_end.into(), Ordering::Relaxed);
         let answer = match call.order {
             LeaseOrder::Claim | LeaseOrder::Renew(_) => LeaseAnswer::Held {
                 length: LEASE,
@@ -241,4 +251,77 @@ async fn a_back_off_of_a_node_that_was_cut_off_is_told_when_it_is_back() {
     set_mode(&origin, FleetMode::Leased);
     tokio::time::sleep(seconds(10)).await;
     assert_eq!(store.back_offs.load(Ordering::Relaxed), 1);
+}
+
+// Ours: what an operator says of a node that is alone holds when the store is back.
+#[tokio::test(start_paused = true)]
+async fn a_back_off_that_an_operator_ended_meanwhile_is_ended_when_the_store_is_back() {
+    let store = Arc::<Generous>::default();
+    let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    turn.record_status(429, Some(seconds(3600)));
+    drop(turn);
+    tokio::time::sleep(seconds(10)).await;
+    set_mode(&origin, ALONE);
+    let order = ReleaseOrder {
+        by: "admin".to_owned(),
+        reason: "asked".to_owned(),
+    };
+    assert!(
+        origin
+            .scheduler
+            .release(&"site.example".parse().unwrap(), order)
+    );
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(store.ended.load(Ordering::Relaxed), 0);
+    set_mode(&origin, FleetMode::Leased);
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(store.ended.load(Ordering::Relaxed), 1);
+}
+
+// Ours: the store has one call a second for a host at which requests wait for long, not
+// twenty.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_all_wait_for_is_asked_for_once_in_a_lease() {
+    let store = Arc::<Generous>::default();
+    let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    turn.record_status(429, Some(seconds(60)));
+    drop(turn);
+    let begun = origin.scheduler.uptime();
+    let waiting = tokio::spawn({
+        let origin = origin.clone();
+        async move { origin.turn(Get::by("a", None)).await.map(drop) }
+    });
+    tokio::time::sleep(seconds(30)).await;
+    let releases = store.releases.load(Ordering::Relaxed);
+    assert!((8..=16).contains(&releases), "{releases}");
+    waiting.await.unwrap().unwrap();
+    let waited = origin.scheduler.uptime() - begun;
+    assert!((seconds(60)..seconds(61)).contains(&waited), "{waited:?}");
+}
+
+// Ours: the next holder is to know of the latest start for as long as the operator's rate
+// counts from it.
+#[tokio::test(start_paused = true)]
+async fn a_host_is_remembered_for_as_long_as_its_rate_counts() {
+    let store = Arc::<Generous>::default();
+    let limits = PaceLimits {
+        rate: Some("3/h".parse().unwrap()),
+        in_flight: None,
+    };
+    let policy = PacePolicy::new(Profile::Owned, &limits, Vec::new());
+    let origin = Origin::new(Options {
+        policy: Arc::new(policy),
+        ..Options::default()
+    });
+    origin.scheduler.join_fleet(store.clone());
+    set_mode(&origin, FleetMode::Leased);
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    drop(turn);
+    tokio::time::sleep(seconds(10)).await;
+    assert!(1200 <= store.remembered.load(Ordering::Relaxed));
 }

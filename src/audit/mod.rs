@@ -540,26 +540,34 @@ impl AuditLog {
     }
 
     /// Finds the snapshot that was saved last for `key`, its file parsed by
-    /// `dialect`. One that cannot be read counts as absent: the site is asked.
-    pub async fn saved_snapshot(&self, key: &CacheKey, dialect: Dialect) -> Option<StoredSnapshot> {
+    /// `dialect`. One that was altered counts as absent: the site is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError`] if the record cannot be read, which the log tells.
+    pub async fn saved_snapshot(
+        &self,
+        key: &CacheKey,
+        dialect: Dialect,
+    ) -> Result<Option<StoredSnapshot>, AuditError> {
         if let Some(snapshot) = self.pending.find(key) {
             self.count_load("pending");
-            return Some(snapshot.read_by(dialect));
+            return Ok(Some(snapshot.read_by(dialect)));
         }
         let wanted = key.clone();
         let load = move |connection: &Connection| load_snapshot(connection, &wanted, dialect);
         let origin = &key.origin;
         let (result, snapshot) = match self.readers.read(load).await {
-            Ok(SnapshotLookup::Saved(snapshot)) => ("kept", Some(snapshot)),
-            Ok(SnapshotLookup::Absent) => ("nothing", None),
+            Ok(SnapshotLookup::Saved(snapshot)) => ("kept", Ok(Some(snapshot))),
+            Ok(SnapshotLookup::Absent) => ("nothing", Ok(None)),
             Ok(SnapshotLookup::Altered) => {
                 tracing::warn!(target: REPEATING, %origin, "a kept robots.txt is not as it was written");
-                ("changed", None)
+                ("changed", Ok(None))
             }
-            Err(AuditError::Closed) => ("closed", None),
+            Err(AuditError::Closed) => ("closed", Err(AuditError::Closed)),
             Err(error) => {
                 tracing::warn!(target: REPEATING, %error, %origin, "a kept robots.txt cannot be read");
-                ("failed", None)
+                ("failed", Err(error))
             }
         };
         self.count_load(result);

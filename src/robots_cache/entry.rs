@@ -40,6 +40,8 @@ pub(super) struct CacheEntry {
     refresh_from: Option<Instant>,
     /// Failures of the origin in a row.
     failures: u32,
+    /// Whether the store could not be read before the origin failed: it may have a file.
+    pub(super) is_store_unread: bool,
     /// Entry that is in force after this one, where a refresh has failed.
     successor: Option<Arc<Self>>,
 }
@@ -130,9 +132,10 @@ impl CacheEntry {
     /// Returns the bytes that the entry takes, about: the body, its compiled
     /// rules, and the URLs that led there, which are as long as an origin likes.
     pub(super) fn weight(&self) -> usize {
-        let hops: usize = self.snapshot.hops.iter().map(String::len).sum();
+        let hops = self.snapshot.hops.iter().chain([&self.snapshot.url]);
+        let urls: usize = hops.map(String::len).sum();
         let file = self.snapshot.file();
-        hops + file.map_or(0, |file| file.body.len() + file.robots.weight())
+        urls + file.map_or(0, |file| file.body.len() + file.robots.weight())
     }
 
     /// Returns an entry whose lifetime begins now.
@@ -154,6 +157,7 @@ impl CacheEntry {
             expires: now + left,
             confirmed: Stamp::now(),
             failures,
+            is_store_unread: false,
             successor: None,
         }
     }
@@ -200,6 +204,7 @@ impl CacheEntry {
                 confirmed: earlier.confirmed,
                 refresh_from: Some(next.expires),
                 failures,
+                is_store_unread: false,
                 successor: Some(Arc::new(next)),
             },
             Some(_) | None => next,

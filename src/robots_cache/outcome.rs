@@ -7,17 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, ETAG, LAST_MODIFIED};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use jiff::Timestamp;
 
 use super::lifetime::{stated_lifetime, stated_max_age};
-use crate::clock;
+use crate::clock::{self, passed};
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, Validators,
 };
 use crate::upstream::retry_after::retry_after;
 use politesse_robots::Dialect;
+
+/// Bytes of a Content-Type that are kept.
+const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 /// Longest validator that is kept. Each conditional request would carry it, and
 /// an origin may send one of any length.
@@ -57,11 +61,13 @@ impl FetchOutcome {
             let snapshot = Snapshot {
                 fetched_at: now,
                 stale: None,
+                // It was led there anew.
+                hops: unread.hops,
                 ..earlier.clone()
             };
             return Self {
                 snapshot,
-                stated: stated_lifetime(fields, now),
+                stated: confirmed_lifetime(fields, earlier, now),
                 is_confirmed: true,
             };
         }
@@ -115,6 +121,18 @@ impl AsRef<Snapshot> for FetchOutcome {
     }
 }
 
+/// Returns the lifetime that a 304 states. What it leaves out is as it was (RFC 9111,
+/// section 3.2), but where the origin failed meanwhile, that is not known.
+fn confirmed_lifetime(fields: &HeaderMap, earlier: &Snapshot, now: Timestamp) -> Option<Duration> {
+    let is_stated = [CACHE_CONTROL, EXPIRES]
+        .iter()
+        .any(|name| fields.contains_key(name));
+    if is_stated || earlier.stale.is_some() {
+        return stated_lifetime(fields, now);
+    }
+    Some(passed(earlier.fetched_at, earlier.expires_at))
+}
+
 fn file(response: &Response<RobotsBody>, dialect: Dialect) -> RobotsFile {
     let headers = response.headers();
     let content_type = headers.get(CONTENT_TYPE);
@@ -125,8 +143,11 @@ fn file(response: &Response<RobotsBody>, dialect: Dialect) -> RobotsFile {
         whole: response.body().whole,
     };
     RobotsFile {
-        content_type: content_type
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
+        content_type: content_type.map(|value| {
+            let bytes = value.as_bytes();
+            let start = &bytes[..bytes.len().min(CONTENT_TYPE_BYTES_MAX)];
+            String::from_utf8_lossy(start).into_owned()
+        }),
         validators: Validators {
             etag: validator(headers, &ETAG),
             last_modified: validator(headers, &LAST_MODIFIED),

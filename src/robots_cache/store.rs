@@ -11,6 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -32,6 +33,11 @@ const CLIENTS_MAX: usize = 16;
 /// Future of an operation on a [`SnapshotStore`].
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The store could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("what is kept of a robots.txt could not be read")]
+pub struct StoreUnread;
+
 /// Store in which snapshots outlive the memory of the cache, and the process.
 ///
 /// A trait so that the cache does not know the audit log, and can be tested
@@ -39,11 +45,15 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait SnapshotStore: Debug + Send + Sync + 'static {
     /// Loads the last snapshot that was saved under `key`, its file read by
     /// `dialect`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnread`] where nobody knows whether there is one.
     fn load<'a>(
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
-    ) -> StoreFuture<'a, Option<StoredSnapshot>>;
+    ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, StoreUnread>>;
 
     /// Saves a snapshot in place of the one under the same key.
     ///
@@ -169,7 +179,8 @@ impl EntryTable {
             drop(running);
             client.count_refused(Resource::RobotsFetches);
             // Not held, so that the next request tries again.
-            let busy = || self.entry(&FetchOutcome::failed(key, Cause::Busy), earlier.as_deref());
+            let outcome = FetchOutcome::failed(key, Cause::Busy);
+            let busy = || Arc::new(self.entry(&outcome, earlier.as_deref()));
             return Lookup::Fresh(fresh.unwrap_or_else(busy));
         }
         let state = watch::Sender::new(FetchState::Requesting);
@@ -185,6 +196,7 @@ impl EntryTable {
         let lookup = fresh.map_or_else(|| Lookup::Running(state.subscribe()), Lookup::Fresh);
         start(RunningFetch {
             key: key.clone(),
+            is_store_unread: earlier.as_ref().is_none_or(|entry| entry.is_store_unread),
             earlier,
             client: Arc::clone(client),
             clients,
@@ -196,12 +208,12 @@ impl EntryTable {
     }
 
     /// Returns the entry that follows from `outcome`, and counts the outcome.
-    fn entry(&self, outcome: &FetchOutcome, earlier: Option<&CacheEntry>) -> Arc<CacheEntry> {
+    fn entry(&self, outcome: &FetchOutcome, earlier: Option<&CacheEntry>) -> CacheEntry {
         let entry = CacheEntry::new(outcome, &self.options, earlier);
         let result = outcome.label(&entry.snapshot);
         let fetches = &self.metrics.robots_fetches;
         fetches.get_or_create(&ResultLabel { result }).inc();
-        Arc::new(entry)
+        entry
     }
 
     /// Holds an entry.
@@ -252,6 +264,9 @@ pub(super) struct RunningFetch {
     pub(super) key: CacheKey,
     /// Entry that the fetch replaces, from memory or from the store on disk.
     pub(super) earlier: Option<Arc<CacheEntry>>,
+    /// Whether the store may have an entry that nobody has read yet: a failure must not
+    /// take its place.
+    pub(super) is_store_unread: bool,
     /// Client that began it.
     client: Arc<Client>,
     /// Clients that wait for it, that one included.
@@ -286,7 +301,9 @@ impl RunningFetch {
 
     /// Returns the entry that follows from `outcome`.
     pub(super) fn entry(&self, outcome: &FetchOutcome) -> Arc<CacheEntry> {
-        self.table.entry(outcome, self.earlier.as_deref())
+        let mut entry = self.table.entry(outcome, self.earlier.as_deref());
+        entry.is_store_unread = self.is_store_unread && !entry.snapshot.is_answer();
+        Arc::new(entry)
     }
 
     /// Holds the entry, then reports it, then removes the fetch. In this order a

@@ -23,7 +23,7 @@ use super::fetch::{Asker, FetchError, RobotsFetcher, RobotsRequest};
 use super::options::UserAgent;
 use super::outcome::FetchOutcome;
 use super::shared_answers::{Claim, FetchClaim, SharedAnswers};
-use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore};
+use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore, StoreUnread};
 use crate::clients::client::Client;
 use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
@@ -152,16 +152,19 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     }
 
     async fn run(self: Arc<Self>, mut fetch: RunningFetch, requester: Requester) {
-        let mut was_loaded = true;
-        let is_first = fetch.earlier.is_none();
+        let mut is_kept = false;
         // What is in memory is at least as new as what is in the store.
-        if is_first {
+        if fetch.is_store_unread {
             let load = self.load_own(&fetch.key, &requester.crawler);
             match timeout(LOAD_TIMEOUT, load).await {
-                Ok(earlier) => fetch.earlier = earlier,
+                Ok(Ok(kept)) => {
+                    fetch.is_store_unread = false;
+                    is_kept = kept.is_some();
+                    fetch.earlier = kept.or(fetch.earlier.take());
+                }
+                Ok(Err(StoreUnread)) => {}
                 Err(_) => {
                     tracing::warn!(target: REPEATING, origin = %fetch.key.origin, "what is kept of a robots.txt was not read in time");
-                    was_loaded = false;
                 }
             }
         }
@@ -173,7 +176,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         if let Some(entry) = fetch
             .earlier
             .as_ref()
-            .filter(|entry| is_first && entry.is_fresh())
+            .filter(|entry| is_kept && entry.is_fresh())
         {
             return fetch.finish(&Arc::clone(entry));
         }
@@ -196,12 +199,10 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             }
             // Turn and claim end after that: whichever node has the next one finds what
             // this one fetched.
-        } else if was_loaded {
-            self.keep(&entry, end).await;
-        } else {
-            // The store was too slow to load an earlier file, whose place a failure
-            // must not take.
+        } else if entry.is_store_unread {
             end();
+        } else {
+            self.keep(&entry, end).await;
         }
         walk.release_claim().await;
     }
@@ -262,10 +263,18 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     }
 
     /// Loads the entry for `key` that this process, or the one before it, has stored.
-    async fn load_own(&self, key: &CacheKey, crawler: &Crawler) -> Option<Arc<CacheEntry>> {
-        let store = self.sources.store.as_ref()?;
-        let stored = store.load(key, self.dialect()).await?;
-        self.restored(&stored, crawler).await
+    async fn load_own(
+        &self,
+        key: &CacheKey,
+        crawler: &Crawler,
+    ) -> Result<Option<Arc<CacheEntry>>, StoreUnread> {
+        let Some(store) = &self.sources.store else {
+            return Ok(None);
+        };
+        match store.load(key, self.dialect()).await? {
+            Some(stored) => Ok(self.restored(&stored, crawler).await),
+            None => Ok(None),
+        }
     }
 
     /// Returns the entry that was stored, its rules compiled.

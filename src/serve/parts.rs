@@ -35,7 +35,7 @@ use crate::robots_cache::fetch::HttpFetcher;
 use crate::robots_cache::shared_answers::{
     ClaimAnswer, ClaimCall, SharedAnswers, SharedStore, SharedStoreError, SharedStoreTimes,
 };
-use crate::robots_cache::store::{SnapshotStore, StoreFuture};
+use crate::robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
 use crate::robots_cache::{CacheSources, RobotsCache};
 use crate::tasks::Tasks;
 use crate::upstream::client::{Roots, Upstream};
@@ -220,8 +220,11 @@ impl SnapshotStore for RecordStore {
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
-    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
-        Box::pin(self.0.saved_snapshot(key, dialect))
+    ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, StoreUnread>> {
+        Box::pin(async move {
+            let saved = self.0.saved_snapshot(key, dialect).await;
+            saved.map_err(|_logged| StoreUnread)
+        })
     }
 
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
@@ -253,10 +256,10 @@ impl SnapshotStore for PlacedStore<RecordStore> {
         &'a self,
         key: &'a CacheKey,
         dialect: Dialect,
-    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
+    ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, StoreUnread>> {
         Box::pin(async move {
-            let saved = self.store.load(key, dialect).await;
-            saved.filter(|saved| self.is_in_place(saved))
+            let saved = self.store.load(key, dialect).await?;
+            Ok(saved.filter(|saved| self.is_in_place(saved)))
         })
     }
 

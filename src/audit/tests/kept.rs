@@ -84,7 +84,7 @@ impl Kit {
     }
 
     async fn kept(&self, key: &CacheKey) -> Option<StoredSnapshot> {
-        self.log.saved_snapshot(key, RFC).await
+        self.log.saved_snapshot(key, RFC).await.unwrap()
     }
 
     fn lost(&self) -> u64 {
@@ -262,6 +262,7 @@ async fn a_file_is_read_by_the_dialect_in_force() {
             .log
             .saved_snapshot(&mine(), Dialect::Consensus1994)
             .await
+            .unwrap()
             .unwrap();
         assert_eq!(kept.snapshot.hops, hops());
         let robots = &kept.snapshot.file().unwrap().robots;
@@ -485,7 +486,7 @@ async fn a_closed_log_has_kept_everything_and_finds_nothing() {
     assert!(!path.with_extension("db-wal").exists());
     log.save_snapshot(kept(&key("p.test", None), file(ROBOTS)))
         .await;
-    assert!(log.saved_snapshot(&mine(), RFC).await.is_none());
+    assert!(log.saved_snapshot(&mine(), RFC).await.is_err());
     let kit = Kit::reopened(folder, Durability::Commit, 16);
     assert!(kit.kept(&mine()).await.is_some());
     assert_eq!(kit.count("kept"), 1);

@@ -67,6 +67,16 @@ async fn the_bytes_of_snapshots_are_bounded() {
     assert_eq!(cache.worker.table.len(), 5);
 }
 
+// Ours: an origin may send a field of any length.
+#[tokio::test(start_paused = true)]
+async fn the_bytes_of_a_content_type_are_bounded() {
+    let long: &'static str = Box::leak("x".repeat(100_000).into_boxed_str());
+    let reply = Reply::Answer(200, vec![("content-type", long)], "User-agent: *");
+    let snapshot = ask(&cache(&Script::default().at(ROBOTS, [reply]))).await;
+    let kept = snapshot.file().unwrap().content_type.clone().unwrap();
+    assert_eq!(kept.len(), 256);
+}
+
 // Ours: a wildcard domain can also redirect to long URLs, with no file at the
 // end.
 #[tokio::test(start_paused = true)]

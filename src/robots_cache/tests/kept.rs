@@ -17,7 +17,7 @@ use tokio::time::{advance, sleep};
 use super::kit::*;
 use super::*;
 use crate::decision::snapshot::{AccessResult, RobotsFile, StoredSnapshot, Validators};
-use crate::robots_cache::store::{EntryTable, StoreFuture};
+use crate::robots_cache::store::{EntryTable, StoreFuture, StoreUnread};
 use crate::robots_cache::worker::LOAD_TIMEOUT;
 use politesse_robots::Dialect;
 
@@ -28,7 +28,7 @@ const FILE: &str = "User-agent: *\nDisallow: /a";
 pub(super) struct Shelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     loads: Mutex<usize>,
-    fault: Fault,
+    fault: Mutex<Fault>,
     handed_out: Mutex<Option<Weak<EntryTable>>>,
     /// Whether the last to be saved was handed out before.
     late: Mutex<Option<bool>>,
@@ -38,6 +38,7 @@ pub(super) struct Shelf {
 enum Fault {
     #[default]
     None,
+    Fails,
     Hangs,
     Panics,
 }
@@ -66,11 +67,13 @@ impl SnapshotStore for Shelf {
         &'a self,
         key: &'a CacheKey,
         _: Dialect,
-    ) -> StoreFuture<'a, Option<StoredSnapshot>> {
+    ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, StoreUnread>> {
         *self.loads.lock().unwrap() += 1;
         Box::pin(async move {
-            match self.fault {
-                Fault::None => self.kept.lock().unwrap().get(key).cloned(),
+            let fault = *self.fault.lock().unwrap();
+            match fault {
+                Fault::None => Ok(self.kept.lock().unwrap().get(key).cloned()),
+                Fault::Fails => Err(StoreUnread),
                 Fault::Hangs => std::future::pending().await,
                 Fault::Panics => panic!("scripted"),
             }
@@ -282,7 +285,7 @@ async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
     ] {
         let times = ago(HOUR * 48)..ago(HOUR * 24);
         let shelf = Arc::new(Shelf {
-            fault: Fault::Hangs,
+            fault: Mutex::new(Fault::Hangs),
             ..Shelf::default()
         });
         shelf.keep(kept(snapshot(file(), times), 0));
@@ -295,6 +298,28 @@ async fn a_store_that_hangs_holds_nobody_and_loses_nothing() {
         let asked = ask(&cache).await;
         assert_eq!(clock::instant().duration_since(began), LOAD_TIMEOUT);
         assert_eq!(Arc::ptr_eq(&asked, &shelf.only().snapshot), is_saved);
+    }
+}
+
+// Ours: what the store has is of use as soon as it can be read, however often the origin
+// has failed before (RFC 9309, section 2.3.1.4: a cached copy).
+#[tokio::test(start_paused = true)]
+async fn a_file_that_could_not_be_read_is_read_at_the_next_fetch() {
+    for fault in [Fault::Hangs, Fault::Fails, Fault::Panics] {
+        let shelf = Arc::new(Shelf {
+            fault: Mutex::new(fault),
+            ..Shelf::default()
+        });
+        shelf.keep(kept(snapshot(file(), ago(HOUR * 48)..ago(HOUR * 24)), 0));
+        let script = Script::default().at(ROBOTS, [status(503), status(503), status(503)]);
+        let cache = cache_on(options(), &script, shelf.clone());
+        for _ in 0..2 {
+            assert!(ask(&cache).await.file().is_none());
+            advance(MINUTE * 10).await;
+        }
+        *shelf.fault.lock().unwrap() = Fault::None;
+        assert!(ask(&cache).await.file().is_some(), "{fault:?}");
+        assert!(shelf.only().snapshot.file().is_some());
     }
 }
 
@@ -331,7 +356,7 @@ async fn a_snapshot_is_saved_before_it_is_handed_out() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_allows_nothing() {
     let shelf = Shelf {
-        fault: Fault::Panics,
+        fault: Mutex::new(Fault::Panics),
         ..Shelf::default()
     };
     let script = Script::default().at(ROBOTS, [text(FILE)]);

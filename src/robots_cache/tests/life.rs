@@ -224,6 +224,37 @@ async fn a_304_confirms_the_copy() {
     assert_eq!(etags(&script), [None, etag(), etag()]);
 }
 
+// RFC 9111, section 3.2: what a 304 leaves out is as it was.
+#[tokio::test(start_paused = true)]
+async fn a_304_that_states_no_lifetime_leaves_it_as_it_was() {
+    let fields = vec![("etag", "\"1\""), ("cache-control", "max-age=600")];
+    let first = Reply::Answer(200, fields, FILE);
+    let script = Script::default().at(ROBOTS, [first, tagged(304, "\"1\"", ""), text("")]);
+    let cache = cache(&script);
+    ask(&cache).await;
+    advance(600 * SECOND).await;
+    assert_eq!(asked_again_in(&*ask(&cache).await), 600);
+    advance(600 * SECOND).await;
+    assert!(copy(&*ask(&cache).await).body.is_empty());
+}
+
+// Ours: the record says which way each fetch went.
+#[tokio::test(start_paused = true)]
+async fn a_304_has_the_redirects_that_led_to_it() {
+    let (long, file) = ("http://c.test/robots.txt", "http://b.test/robots.txt");
+    let to = |location| Reply::Answer(301, vec![("location", location)], "");
+    let script = Script::default()
+        .at(ROBOTS, [to(file), to(long)])
+        .at(long, [to(file)])
+        .at(file, [tagged(200, "\"1\"", FILE), tagged(304, "\"1\"", "")]);
+    let cache = cache(&script);
+    assert_eq!(ask(&cache).await.hops.len(), 1);
+    advance(DAY).await;
+    let confirmed = ask(&cache).await;
+    assert!(confirmed.file().is_some());
+    assert_eq!(confirmed.hops.len(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_last_modified_alone_is_asked_with() {
     let dated = Reply::Answer(200, vec![("last-modified", "yesterday")], FILE);

@@ -103,12 +103,10 @@ pub fn decide_again(
         return form_only(record);
     };
     let evidence = decision.evidence();
-    let reading = record.reading.as_deref().map(sent_url);
-    let is_same_reading = reading == evidence.ruling.reading.as_deref();
     let now = || Box::new(StoredRuling::of(evidence));
     Ok(match evidence.policy.terms().revision {
         // Equal answers need no excuse, whatever revision decided the row.
-        _ if is_same_reading && record.ruling.is_of(evidence) => Again::Same,
+        _ if is_recorded(record, evidence) => Again::Same,
         _ if record.url.contains(WITHHELD) && may_rest_on_query(evidence) => Again::QueryWithheld,
         Revision::CURRENT => Again::Differs(now()),
         decided_by => Again::OfRevision {
@@ -120,6 +118,10 @@ pub fn decide_again(
 
 /// Makes a recorded decision again; `None` if it rests on no snapshot.
 ///
+/// Where its query string is not on record, another one stands for it: no rule without a
+/// `?`, a wildcard or an escape tells it from that. It may also have been empty, which many
+/// servers cannot tell from none.
+///
 /// # Errors
 ///
 /// [`Undecidable`], with what keeps it from being decided.
@@ -128,10 +130,29 @@ pub fn decision_again(
     body: Option<Bytes>,
     cache: &mut EvidenceCache,
 ) -> Result<Option<Decision>, Undecidable> {
+    let Some((path, _)) = record.url.split_once(WITHHELD) else {
+        return decision_about(&record.url, record, body, cache);
+    };
+    let decision = decision_about(&format!("{path}?0"), record, body.clone(), cache)?;
+    let is_same = |decision: &Decision| is_recorded(record, decision.evidence());
+    if decision.as_ref().is_none_or(is_same) {
+        return Ok(decision);
+    }
+    let of_empty = decision_about(&format!("{path}?"), record, body, cache)?;
+    Ok(of_empty.filter(is_same).or(decision))
+}
+
+/// Decides again about `url`, which is that of the record as far as it is known.
+fn decision_about(
+    url: &str,
+    record: &StoredRecord,
+    body: Option<Bytes>,
+    cache: &mut EvidenceCache,
+) -> Result<Option<Decision>, Undecidable> {
     if record.is_redacted() {
         return Err(Undecidable::Redacted);
     }
-    let target = sent_url(&record.url).parse()?;
+    let target = url.parse()?;
     // Before the snapshot is looked for: a row without one must have a policy
     // that can be read, too.
     let policy = cache.policy(&record.policy)?;
@@ -199,11 +220,20 @@ pub fn restore_snapshot(
     }))
 }
 
-/// Returns the URL of a record, or a reading of its path, as far as it is known. An empty query string stands
-/// for one that is not: rules that end with `$` must not take the path for the end.
-fn sent_url(url: &str) -> &str {
-    let known = url.split_once(WITHHELD).map(|(path, _)| path.len() + 1);
-    known.and_then(|known| url.get(..known)).unwrap_or(url)
+/// Reports whether a decision is that of the record.
+fn is_recorded(record: &StoredRecord, evidence: &Evidence) -> bool {
+    let (recorded, now) = (
+        record.reading.as_deref(),
+        evidence.ruling.reading.as_deref(),
+    );
+    let is_same_reading = match recorded.and_then(|reading| reading.split_once(WITHHELD)) {
+        // The query string is carried along.
+        Some((path, _)) => now
+            .and_then(|now| now.split_once('?'))
+            .is_some_and(|now| now.0 == path),
+        None => recorded == now,
+    };
+    is_same_reading && record.ruling.is_of(evidence)
 }
 
 /// Reports whether a decision about a URL may be another one for another query

@@ -31,7 +31,7 @@ fn is_in_record(place: &Place, text: &str) -> bool {
 /// Asks for URLs with query strings by a proxy with these forms. Returns its folder
 /// and its rows.
 async fn crawled(query_strings: &str, client_addresses: &str) -> (Place, Vec<Value>) {
-    let plain = Script::robots("User-agent: *\nDisallow: /private\n");
+    let plain = Script::robots("User-agent: *\nDisallow: /private\nDisallow: /search$\n");
     let plain = plain.start().await;
     let by_query = Script::robots("User-agent: *\nDisallow: /*?session=\n");
     let by_query = by_query.start().await;
@@ -46,6 +46,9 @@ async fn crawled(query_strings: &str, client_addresses: &str) -> (Place, Vec<Val
         (format!("http://p.test/private?token={SECRET}"), 403),
         (format!("http://p.test/open?token={SECRET}"), 200),
         (format!("http://p.test/open?token={SECRET}2"), 200),
+        (format!("http://p.test/x/../private?token={SECRET}"), 403),
+        (format!("http://p.test/search?token={SECRET}"), 200),
+        ("http://p.test/search?".to_owned(), 403),
         (format!("http://q.test/a?session={SECRET}"), 403),
         (format!("http://user:{SECRET}@p.test/"), 400),
     ] {
@@ -55,7 +58,7 @@ async fn crawled(query_strings: &str, client_addresses: &str) -> (Place, Vec<Val
     // The origin gets what was sent, whatever is written of it.
     let target = format!("/open?token={SECRET}");
     assert!(plain.targets().contains(&target));
-    proxy.place().completed(4).await;
+    proxy.place().completed(7).await;
     let is_full = query_strings == "full";
     assert_eq!(
         is_in_record(proxy.place(), SECRET),

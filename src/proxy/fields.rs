@@ -72,8 +72,8 @@ fn nominated(fields: &HeaderMap) -> Vec<HeaderName> {
 }
 
 fn names_in(connection: &HeaderValue) -> impl Iterator<Item = HeaderName> {
-    let names = connection.to_str().unwrap_or_default().split(',');
-    names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+    let names = connection.as_bytes().split(|byte| *byte == b',');
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 
 /// Reports whether this value of `Connection` names a field that frames or
@@ -398,11 +398,18 @@ mod tests {
             ("host", "h.test"),
             ("connection", "close, X-Private"),
             ("x-private", "1"),
+            ("x-other", "1"),
             ("proxy-authorization", "Basic x"),
             ("te", "trailers"),
             ("upgrade", "h2c"),
             ("z", "1"),
         ]);
+        // A name that is none leaves the others what they are.
+        let mut asked = asked;
+        asked.append(
+            CONNECTION,
+            HeaderValue::from_bytes(b"X-Other, \xe4").unwrap(),
+        );
         assert!(asked.contains_key(UPGRADE));
         let forwarded = of_request(asked, Version::HTTP_11, &options());
         assert_eq!(names(&forwarded), ["a", "host", "z", "te", "via"]);

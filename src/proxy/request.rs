@@ -149,7 +149,7 @@ impl ProxyRequest {
                 headers,
                 extensions: parts.extensions,
             },
-            upload: ClientUpload::new(body, options.upload, &connection.activity),
+            upload: ClientUpload::new(body, parts.version, options.upload, &connection.activity),
         })
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
 use hyper::body::Incoming;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use thiserror::Error;
@@ -27,6 +28,9 @@ pub enum UploadError {
     /// The client closed the connection, or framed the body wrongly.
     #[error("the upload broke off")]
     Broken(#[source] hyper::Error),
+    /// The client reset the stream without an error, before its end.
+    #[error("the upload broke off")]
+    Reset,
     /// Nothing came for `proxy.idle_timeout`, or less than `proxy.min_progress`.
     #[error("the upload stalled")]
     Stalled,
@@ -46,6 +50,8 @@ pub struct UploadLimits {
 #[derive(Debug)]
 pub struct ClientUpload {
     body: Incoming,
+    /// Version of the request.
+    version: Version,
     limits: UploadLimits,
     /// Bytes that came in this window.
     bytes: usize,
@@ -75,11 +81,17 @@ struct UploadWait {
 
 impl ClientUpload {
     /// Creates an upload of `body` within `limits`, which comes on the connection of
-    /// `activity`.
-    pub fn new(body: Incoming, limits: UploadLimits, activity: &Arc<ConnectionActivity>) -> Self {
+    /// `activity` with a request of this `version`.
+    pub fn new(
+        body: Incoming,
+        version: Version,
+        limits: UploadLimits,
+        activity: &Arc<ConnectionActivity>,
+    ) -> Self {
         Self {
             under_way: (!body.is_end_stream()).then(|| activity.begin_upload()),
             body,
+            version,
             limits,
             bytes: 0,
             waited: Duration::ZERO,
@@ -172,6 +184,11 @@ impl HttpBody for ClientUpload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            // hyper takes a stream that was reset with NO_ERROR for one that ended.
+            let is_http2 = self.version == Version::HTTP_2;
+            if frame.is_none() && is_http2 && !self.body.is_end_stream() {
+                return Poll::Ready(Some(Err(UploadError::Reset)));
+            }
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok());
             let bytes = data.and_then(Frame::data_ref).map_or(0, Bytes::len);
             if let Some(under_way) = &self.under_way {

@@ -65,6 +65,8 @@ pub(super) struct Lease {
     pub(super) origin: Origin,
     pub(super) connection: Connection,
     pub(super) upload: UploadProgress,
+    /// Whether another request may be sent on it.
+    pub(super) may_be_kept: bool,
 }
 
 impl ResponseBody {
@@ -88,6 +90,7 @@ impl ResponseBody {
     fn give_back(&mut self) {
         // With an upload still under way the next response could be to this one.
         if let Some(lease) = self.lease.take()
+            && lease.may_be_kept
             && lease.upload.has_ended()
         {
             lease.pool.put(lease.origin, lease.connection);

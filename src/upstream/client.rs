@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, FROM, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, USER_AGENT,
 };
-use http::{Extensions, HeaderMap, HeaderValue, Method, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Version};
 use hyper::body::Body;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -361,6 +361,8 @@ impl Upstream {
             origin: message.target.origin.clone(),
             connection,
             upload,
+            // hyper would write all that follows as HTTP/1.0, where no body has chunks.
+            may_be_kept: response.version() != Version::HTTP_10,
         });
         Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease)))
     }

@@ -82,6 +82,11 @@ pub(super) fn http1_request(
         // In the place of the one received.
         fields.insert(HOST, authority.map_err(|_| UpstreamError::Target)?);
     }
+    // An origin that answers without reading the body takes that for its next request,
+    // which nobody has decided about (docs/decisions/005-hyper-and-a-pool.md).
+    if !body.is_end_stream() {
+        fields.append(CONNECTION, HeaderValue::from_static("close"));
+    }
     if needs_chunks(&head.method, &body) {
         fields.append(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     } else if needs_length(&head.method, &body) {

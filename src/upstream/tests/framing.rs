@@ -72,7 +72,7 @@ async fn url_and_host_are_the_permits_and_host_keeps_its_place() {
 
 #[tokio::test]
 async fn an_upload_is_framed_anew() {
-    let origin = RawOrigin::start(&[&[OK, OK, OK]]).await;
+    let origin = RawOrigin::start(&[&[OK], &[OK], &[OK]]).await;
     let upstream = setup(&origin).upstream;
     let head = |method| {
         outgoing(

@@ -39,6 +39,40 @@ async fn a_body_dropped_half_way_closes_its_connection() {
     assert_eq!(origin.connections(), 2);
 }
 
+// Ours: an origin that does not read the body takes it for the next request, and its
+// answer would be that to another crawler.
+#[tokio::test]
+async fn a_connection_with_an_upload_is_used_for_nothing_else() {
+    for method in [Method::GET, Method::POST] {
+        let origin = RawOrigin::start(&[&[OK, OK], &[OK]]).await;
+        let setup = setup(&origin);
+        let mut head = outgoing(method, &[]);
+        let upload = Full::new(Bytes::from_static(b"GET /private HTTP/1.1\r\n\r\n"));
+        let mut paced = at(Duration::ZERO, 1);
+        let sent = setup
+            .upstream
+            .forward(permit(URL), &mut head, upload, &mut paced);
+        assert_eq!(body(sent.await.unwrap()).await.unwrap(), "ok");
+        assert_eq!(setup.page(URL).await, "ok");
+        assert_eq!(origin.connections(), 2);
+        let first = origin.requests()[0].to_ascii_lowercase();
+        assert!(first.contains("\r\nconnection: close\r\n"), "{first}");
+    }
+}
+
+// Ours: hyper writes all that follows an HTTP/1.0 answer as HTTP/1.0, where a body of
+// unknown length is none.
+#[tokio::test]
+async fn a_connection_of_an_old_origin_is_not_used_again() {
+    const OLD: Step =
+        Step::Answer("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok");
+    let origin = RawOrigin::start(&[&[OLD, OK], &[OK]]).await;
+    let setup = setup(&origin);
+    assert_eq!(setup.page(URL).await, "ok");
+    assert_eq!(setup.page(URL).await, "ok");
+    assert_eq!(origin.connections(), 2);
+}
+
 // proxy, section 3, 7: an origin that closes as we write made 502s.
 #[tokio::test]
 async fn an_origin_that_closes_idle_connections_is_asked_again() {

@@ -37,7 +37,7 @@ use self::robots_index::AnswerChoice;
 use self::rows::RequestRows;
 use self::verdicts::{PastJudge, RobotsPlace};
 use super::audit::export::require_new;
-use super::audit::rows::FormArguments;
+use super::audit::rows::{FormArguments, RowForm};
 use super::check::context::{CheckContext, TermArguments};
 use super::check::saved::SavedFolder;
 use super::configuration::ConfigurationRequest;
@@ -234,16 +234,20 @@ impl<'a> Judging<'a> {
     /// code.
     fn end(self) -> anyhow::Result<Exit> {
         let counts = &self.counts;
+        let form = self.arguments.form.form();
+        let are_rows = self.rows.is_some() || form == RowForm::Csv;
         match self.rows {
-            Some(rows) => {
-                rows.end()?;
-                // The rows do not show that parts of the files were not read.
-                if 0 < counts.unread {
-                    let unread = counts.unread;
-                    print_notice(&format!("parts of the files that were not read: {unread}"));
-                }
+            Some(rows) => rows.end()?,
+            None => print_counts(counts, form, self.arguments.limit)?,
+        }
+        // Rows do not show what is in none of them.
+        for (number, of_what) in [
+            (counts.unread, "parts of the files that were not read"),
+            (counts.ungrouped.all(), "requests that are in no group"),
+        ] {
+            if are_rows && 0 < number {
+                print_notice(&format!("{of_what}: {number}"));
             }
-            None => print_counts(counts, self.arguments.form.form(), self.arguments.limit)?,
         }
         if let Some(path) = &self.arguments.html {
             write_page(counts, self.files, path)?;

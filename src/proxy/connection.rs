@@ -49,10 +49,11 @@ const FIELDS_MAX: usize = 256;
 /// Streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 100;
 /// Bytes that one HTTP/2 stream may receive before they are read.
-const STREAM_WINDOW: u32 = 256 * 1024;
+const STREAM_WINDOW: u32 = 64 * 1024;
 /// Bytes that all streams of an HTTP/2 connection may receive before they are
-/// read.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// read. With fewer, uploads that wait for their turns would keep those that have theirs
+/// from going on.
+const CONNECTION_WINDOW: u32 = STREAMS_MAX * STREAM_WINDOW;
 /// Bytes that one HTTP/2 stream keeps until the client takes them.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Time that a connection which has lost its place has to write the answers to

@@ -39,8 +39,10 @@ use politesse_robots::origin::{Host, Origin, Scheme};
 const FIELDS_MAX: usize = 256;
 /// Flow-control window of a stream.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Flow-control window of a connection. Several streams may stall before it does.
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Flow-control window of a connection: none, in effect. With one that some streams can
+/// fill, whose clients read slowly, all others of the origin would stall. What a stream
+/// holds is bounded by its own, as that of an HTTP/1.1 connection is by the system's.
+const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Interval of pings on an HTTP/2 connection in use, and the longest wait for
 /// their answer.
 const PING_INTERVAL: Duration = Duration::from_secs(15);

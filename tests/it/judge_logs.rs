@@ -141,6 +141,20 @@ fn a_line_that_is_not_understood_costs_itself() {
         assert_eq!(report["unread_parts"][1]["place"], 3, "{report}");
         assert_eq!(outcome.code, Some(3));
 
+        // The first line counts as any other, once the format is known.
+        let log = format!("GET /foo HTTP/1.1\" 200 1\n\n{good}");
+        let outcome = judged(&log, &["--json"]).await;
+        let report = outcome.json_lines().remove(0);
+        assert_eq!(
+            (&report["requests"], &report["unread"]),
+            (&1.into(), &1.into())
+        );
+        assert_eq!(report["unread_parts"][0]["place"], 1, "{report}");
+        assert_eq!(outcome.code, Some(3));
+        let outcome = judged(&log, &["--csv"]).await;
+        let told = "parts of the files that were not read: 1";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+
         let outcome = judged("no log\nat all\n", &[]).await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("--format"), "{outcome:?}");

@@ -176,10 +176,20 @@ fn a_signal_reaches_a_sealed_command() {
 fn a_command_that_is_not_there_is_told_under_a_seal() {
     run(async {
         let place = Place::with(&Config::default());
-        let outcome = place.run(&["run", "--sealed", "--", "./nowhere"]).await;
-        assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        let told = "politesse: ./nowhere: no such command";
-        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        for seal in [&["--sealed"][..], &[], &["--sealed"]] {
+            let command = [&["run"], seal, &["--", "./nowhere"]].concat();
+            let outcome = place.run(&command).await;
+            assert_eq!(outcome.code, Some(2), "{outcome:?}");
+            let told = "politesse: ./nowhere: no such command";
+            assert!(outcome.stderr.contains(told), "{outcome:?}");
+        }
+        // The record tells of each proxy that was started for it how it ended.
+        let verified = place.run(&["audit", "verify", "--json"]).await;
+        let sums = verified.json_lines().remove(0);
+        assert_eq!(
+            (&sums["unknown_ends"], &sums["events"]),
+            (&0.into(), &9.into())
+        );
     });
 }
 

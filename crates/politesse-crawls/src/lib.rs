@@ -33,7 +33,7 @@ pub use gzip::{GzipMembers, MEMBER_BYTES_SEEN, find_record_member};
 pub use input::{PlainFile, RecordPlace, RecordSource};
 pub use log::{
     CrawlLogEntry, CrawlLogFormat, CrawlLogReader, LoggedAgent, LoggedRequest, LoggedUrl,
-    UnknownCrawlLogFormat,
+    UnknownCrawlLogFormat, UnreadBefore,
 };
 pub use warc::{
     ArchiveDamage, ArchiveError, DamageCause, RecordBody, RecordHeader, WarcKind, WarcReader,

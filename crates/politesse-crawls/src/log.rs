@@ -61,6 +61,27 @@ impl CrawlLogFormat {
     }
 }
 
+/// Numbers of unread lines that are remembered.
+const UNREAD_PLACES_MAX: usize = 20;
+
+/// Lines before the first one whose format is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnreadBefore {
+    /// Number of them that are not understood in that format.
+    pub count: u64,
+    /// Numbers of the first of them.
+    pub places: Vec<u64>,
+}
+
+impl UnreadBefore {
+    fn add(&mut self, place: u64) {
+        self.count += 1;
+        if self.places.len() < UNREAD_PLACES_MAX {
+            self.places.push(place);
+        }
+    }
+}
+
 /// Reader of the lines of a log.
 pub struct CrawlLogReader<R> {
     input: R,
@@ -69,6 +90,8 @@ pub struct CrawlLogReader<R> {
     /// Buffer for one line.
     line: Vec<u8>,
     number: u64,
+    /// Lines so far that each of [`CrawlLogFormat::ALL`] does not understand.
+    unread: [UnreadBefore; CrawlLogFormat::ALL.len()],
 }
 
 impl<R: BufRead> CrawlLogReader<R> {
@@ -80,6 +103,7 @@ impl<R: BufRead> CrawlLogReader<R> {
             format,
             line: Vec::new(),
             number: 0,
+            unread: Default::default(),
         }
     }
 
@@ -91,6 +115,16 @@ impl<R: BufRead> CrawlLogReader<R> {
     /// Returns the format, if it was given or has been detected.
     pub fn format(&self) -> Option<CrawlLogFormat> {
         self.format
+    }
+
+    /// Takes the lines before the format was detected that are not understood in it;
+    /// `None` if it is not known yet, or there are none.
+    pub fn take_unread_before(&mut self) -> Option<UnreadBefore> {
+        let detected = CrawlLogFormat::ALL
+            .iter()
+            .position(|format| Some(*format) == self.format)?;
+        let unread = std::mem::take(&mut self.unread[detected]);
+        (0 < unread.count).then_some(unread)
     }
 
     /// Reads the next line; `None` at the end of the log.
@@ -124,11 +158,19 @@ impl<R: BufRead> CrawlLogReader<R> {
             return Ok(Some(format.entry(text)));
         }
         let entries = CrawlLogFormat::ALL.map(|format| (format, format.entry(text)));
-        let known = entries.into_iter().find(|(_, entry)| {
+        let is_known = |entry: &CrawlLogEntry| {
             matches!(entry, CrawlLogEntry::Request(_) | CrawlLogEntry::Crawler(_))
-        });
+        };
         // Scrapy's log begins with lines that say nothing about its format.
-        let Some((format, entry)) = known else {
+        if !entries.iter().any(|(_, entry)| is_known(entry)) {
+            for ((_, entry), unread) in entries.iter().zip(&mut self.unread) {
+                if matches!(entry, CrawlLogEntry::Malformed) {
+                    unread.add(self.number);
+                }
+            }
+            return Ok(Some(CrawlLogEntry::Other));
+        }
+        let Some((format, entry)) = entries.into_iter().find(|(_, entry)| is_known(entry)) else {
             return Ok(Some(CrawlLogEntry::Other));
         };
         self.format = Some(format);

@@ -15,7 +15,7 @@ use crate::audit::reader::AuditReader;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
 use crate::cli::output::{Exit, OutputForm, Usage, print_notice};
-use crate::inert::inert;
+use crate::inert::{append_json, inert};
 
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]
@@ -117,7 +117,10 @@ impl RecordVerification<'_> {
         let mut report = |finding: String| match form {
             OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
             OutputForm::Json => {
-                drop(write!(out, "{separator}{}", Value::from(finding)));
+                let mut text = separator.as_bytes().to_vec();
+                if append_json(&mut text, &finding).is_ok() {
+                    drop(out.write_all(&text));
+                }
                 separator = ",";
             }
         };

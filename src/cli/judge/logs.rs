@@ -51,15 +51,25 @@ impl LogFile<'_> {
             let read = lines.next_entry();
             let entry = read.with_context(|| format!("cannot read {}", self.name))?;
             let place = lines.line_number();
+            let unread = |place| {
+                LogItem::Unread(UnreadPart {
+                    file: self.name.to_owned(),
+                    place,
+                    cause: "the line is not understood".to_owned(),
+                })
+            };
+            // Until its format was known, none of them could be told from others.
+            let before = lines.take_unread_before().unwrap_or_default();
+            for number in 0..before.count {
+                let number = usize::try_from(number).unwrap_or(usize::MAX);
+                let known = before.places.get(number).or(before.places.last());
+                take(unread(known.copied().unwrap_or(place)))?;
+            }
             match entry {
                 None => break,
                 Some(CrawlLogEntry::Other) => {}
                 Some(CrawlLogEntry::Crawler(name)) => crawler = Some(name),
-                Some(CrawlLogEntry::Malformed) => take(LogItem::Unread(UnreadPart {
-                    file: self.name.to_owned(),
-                    place,
-                    cause: "the line is not understood".to_owned(),
-                }))?,
+                Some(CrawlLogEntry::Malformed) => take(unread(place))?,
                 Some(CrawlLogEntry::Request(request)) => {
                     let request = self.request(request, place, crawler.as_deref())?;
                     take(LogItem::Request(request))?;

@@ -15,9 +15,10 @@ mod summary;
 mod trust_store;
 
 use std::ffi::OsString;
+use std::future::ready;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 
 use self::environment::Environment;
@@ -95,15 +96,25 @@ async fn run_through_proxy(
     // Signals are taken before the files of the environment are made, so that
     // the files are removed after a signal, too.
     let mut signals = Signals::except_ignored()?;
+    let started = if arguments.sealed {
+        start_sealed(arguments, settings, service).await
+    } else {
+        start(arguments, settings, service).await
+    };
     let RunningCommand {
         child,
         mut serving,
         bypass,
         environment,
-    } = if arguments.sealed {
-        start_sealed(arguments, settings, service).await?
-    } else {
-        start(arguments, settings, service).await?
+    } = match started {
+        Ok(command) => command,
+        Err(NotStarted { error, own }) => {
+            // Else the record would tell of a process that ended without a word.
+            if let Some(running) = own {
+                stop(*running, &mut signals).await;
+            }
+            return Err(error);
+        }
     };
     let code = child::wait(child, &mut signals, &mut serving, configuration).await?;
     let (totals, own) = serving.close(signals.stop()).await;
@@ -127,21 +138,78 @@ struct RunningCommand {
     environment: Environment,
 }
 
+/// Reason why a command was not started, and the proxy that was started for it, which is
+/// to be stopped.
+struct NotStarted {
+    error: anyhow::Error,
+    own: Option<Box<RunningProxy>>,
+}
+
+impl NotStarted {
+    /// Makes one of a command whose proxy does not serve it yet.
+    fn unserved(error: anyhow::Error, service: Service) -> Self {
+        let own = service.into_own();
+        Self { error, own }
+    }
+
+    /// Makes one of a command whose proxy serves it already.
+    async fn served(error: anyhow::Error, serving: Serving) -> Self {
+        let (_, own) = serving.close(ready(())).await;
+        Self { error, own }
+    }
+}
+
+impl From<anyhow::Error> for NotStarted {
+    fn from(error: anyhow::Error) -> Self {
+        Self { error, own: None }
+    }
+}
+
+/// Listener of a command, and the variables that lead it there.
+struct CommandDoor {
+    listener: TcpListener,
+    environment: Environment,
+}
+
+impl CommandDoor {
+    fn open(settings: &Settings) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .context("cannot listen on loopback for the command")?;
+        let environment = Environment::new(settings, listener.local_addr()?)?;
+        Ok(Self {
+            listener,
+            environment,
+        })
+    }
+}
+
 /// Starts the command with variables that lead it to the proxy.
 async fn start(
     arguments: &RunArguments,
     settings: &Settings,
     service: Service,
-) -> anyhow::Result<RunningCommand> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .context("cannot listen on loopback for the command")?;
-    let environment = Environment::new(settings, listener.local_addr()?)?;
-    let (program, program_arguments) = arguments.command.split_first().context("no command")?;
+) -> Result<RunningCommand, NotStarted> {
+    let CommandDoor {
+        listener,
+        environment,
+    } = match CommandDoor::open(settings) {
+        Ok(door) => door,
+        Err(error) => return Err(NotStarted::unserved(error, service)),
+    };
+    let Some((program, program_arguments)) = arguments.command.split_first() else {
+        return Err(NotStarted::unserved(anyhow!("no command"), service));
+    };
     let serving = service.serve(settings, listener.into()).await?;
     let mut command = child::command(program, &environment);
-    let child = command.args(program_arguments).spawn();
+    let child = match command.args(program_arguments).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let error = child::not_started(program, error);
+            return Err(NotStarted::served(error.into(), serving).await);
+        }
+    };
     Ok(RunningCommand {
-        child: child.map_err(|error| child::not_started(program, error))?,
+        child,
         serving,
         bypass: Box::new(|| Bypass::Unknown),
         environment,
@@ -153,13 +221,24 @@ async fn start_sealed(
     arguments: &RunArguments,
     settings: &Settings,
     service: Service,
-) -> anyhow::Result<RunningCommand> {
-    let environment = Environment::new(settings, SocketAddr::from(seal::LISTEN))?;
-    let sealed = seal::SealedProcess::start(&arguments.command, &environment).await?;
+) -> Result<RunningCommand, NotStarted> {
+    let sealed = async {
+        let environment = Environment::new(settings, SocketAddr::from(seal::LISTEN))?;
+        let process = seal::SealedProcess::start(&arguments.command, &environment).await?;
+        let listener = process.listener()?;
+        anyhow::Ok((environment, process, listener))
+    };
+    let (environment, process, listener) = match sealed.await {
+        Ok(sealed) => sealed,
+        Err(error) => return Err(NotStarted::unserved(error, service)),
+    };
     // Its listener is served before it becomes the command, which may connect
     // at once.
-    let serving = service.serve(settings, sealed.listener()?).await?;
-    let (child, counters) = sealed.become_command().await?;
+    let serving = service.serve(settings, listener).await?;
+    let (child, counters) = match process.become_command().await {
+        Ok(started) => started,
+        Err(error) => return Err(NotStarted::served(error, serving).await),
+    };
     Ok(RunningCommand {
         child,
         serving,
@@ -172,9 +251,10 @@ async fn start_sealed(
 async fn start_sealed(
     _: &RunArguments,
     _: &Settings,
-    _: Service,
-) -> anyhow::Result<RunningCommand> {
-    anyhow::bail!("--sealed needs the network namespaces of Linux")
+    service: Service,
+) -> Result<RunningCommand, NotStarted> {
+    let error = anyhow!("--sealed needs the network namespaces of Linux");
+    Err(NotStarted::unserved(error, service))
 }
 
 /// Stops our own proxy, once the commands that have joined it are done.

@@ -89,6 +89,14 @@ impl Service {
         }
     }
 
+    /// Returns the proxy if it is of this process.
+    pub(super) fn into_own(self) -> Option<Box<RunningProxy>> {
+        match self {
+            Self::Own(running) => Some(running),
+            Self::Holder(_) => None,
+        }
+    }
+
     /// Has `listener` served. If the holder has stopped since it was found, as
     /// one does whose command has ended, looks for the next.
     ///

@@ -17,7 +17,8 @@ pub(super) fn scrapy(line: &str) -> CrawlLogEntry {
     }
     let request = crawled(line)
         .or_else(|| redirected(line))
-        .or_else(|| retried(line));
+        .or_else(|| retried(line))
+        .or_else(|| given_up(line));
     match request {
         Some(request) => CrawlLogEntry::Request(request),
         // Spiders log any text, over several lines.
@@ -64,6 +65,15 @@ fn retried(line: &str) -> Option<LoggedRequest> {
     request(rest, reason.split(' ').next().and_then(status))
 }
 
+/// Reads `ERROR: Gave up retrying <GET https://h/> (failed 3 times): User timeout …`: the
+/// last attempt. Where that had an answer, its status, the engine reports it.
+fn given_up(line: &str) -> Option<LoggedRequest> {
+    let (_, rest) = line.split_once("ERROR: Gave up retrying ")?;
+    let (_, reason) = rest.rsplit_once(" times): ")?;
+    let has_status = reason.starts_with(|first: char| first.is_ascii_digit());
+    request(rest, None).filter(|_| !has_status)
+}
+
 /// Reads `<GET https://h/>`.
 fn request(text: &str, status: Option<u16>) -> Option<LoggedRequest> {
     let (method, url) = text.strip_prefix('<')?.split_once(' ')?;
@@ -81,8 +91,8 @@ fn request(text: &str, status: Option<u16>) -> Option<LoggedRequest> {
 }
 
 /// Heritrix's codes for requests that reached a server and got no whole response: -3
-/// the connection broke, -4 a time limit passed.
-const SENT_CODES: [i32; 2] = [-3, -4];
+/// the connection broke, -4 a time limit passed, -404 the response was empty.
+const SENT_CODES: [i32; 3] = [-3, -4, -404];
 
 /// Reads a line of Heritrix's `crawl.log`: time, status, size, URL, path of
 /// discovery, referrer, type, thread, start and duration, digest, source,
@@ -167,6 +177,14 @@ mod tests {
                 Some(("https://h.test/a", None)),
             ),
             (
+                "ERROR: Gave up retrying <GET https://h.test/a> (failed 3 times): User timeout",
+                Some(("https://h.test/a", None)),
+            ),
+            (
+                "ERROR: Gave up retrying <GET https://h.test/a> (failed 3 times): 503 Service Unavailable",
+                None,
+            ),
+            (
                 "DEBUG: Forbidden by robots.txt: <GET https://h.test/a>",
                 None,
             ),
@@ -219,6 +237,7 @@ mod tests {
         for (code, address, is_request) in [
             ("-9998", "https://h.test/a", false),
             ("-3", "https://h.test/a", true),
+            ("-404", "https://h.test/a", true),
             ("-2", "https://h.test/a", false),
             ("1", "dns:h.test", false),
             ("200", "https://h.test/a", true),

@@ -42,7 +42,7 @@ use super::check::context::{CheckContext, TermArguments};
 use super::check::saved::SavedFolder;
 use super::configuration::ConfigurationRequest;
 use super::lines::open;
-use super::output::{Exit, print_notice};
+use super::output::{Exit, print_notice, unless_closed};
 
 /// Requests of a log that are judged at a time.
 const BATCH_REQUESTS: usize = 8192;
@@ -224,7 +224,7 @@ impl<'a> Judging<'a> {
             let verdict = self.arguments.verdict;
             let is_wanted = verdict.is_none_or(|verdict| verdict == judged.verdict());
             if let Some(rows) = self.rows.as_mut().filter(|_| is_wanted) {
-                rows.write(&judged)?;
+                unless_closed(rows.write(&judged))?;
             }
         }
         Ok(())
@@ -237,8 +237,8 @@ impl<'a> Judging<'a> {
         let form = self.arguments.form.form();
         let are_rows = self.rows.is_some() || form == RowForm::Csv;
         match self.rows {
-            Some(rows) => rows.end()?,
-            None => print_counts(counts, form, self.arguments.limit)?,
+            Some(rows) => unless_closed(rows.end())?,
+            None => unless_closed(print_counts(counts, form, self.arguments.limit))?,
         }
         // Rows do not show what is in none of them.
         for (number, of_what) in [

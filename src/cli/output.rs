@@ -36,6 +36,15 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Passes on an error of writing a result, unless its reader has seen enough (`| head`):
+/// what the exit code says is found out all the same.
+pub(super) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
 /// Form of a result on stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputForm {

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::configuration::{ConfigurationRequest, check_conflicts};
 use super::log;
-use super::output::Exit;
+use super::output::{Exit, unless_closed};
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
 use crate::config::Settings;
 use crate::inert::shell_quoted;
@@ -49,7 +49,8 @@ pub(super) fn serve(
         warn_of_closed_certificate(&settings);
         warn_of_unused_authority(&settings);
         open_control(&mut running, "serve");
-        announce(&settings, &running)?;
+        // Nobody may be there to read it.
+        unless_closed(announce(&settings, &running))?;
         warn_of_shortages(&settings);
         while signals.next().await == SignalRequest::Reload {
             if let Some(settings) = running.reload(|| Ok(configuration.settings()?)) {
@@ -108,7 +109,7 @@ fn warn_of_closed_certificate(settings: &Settings) {
 }
 
 /// Prints where the proxy listens, what it goes by, and a line to try it with.
-fn announce(settings: &Settings, running: &RunningProxy) -> anyhow::Result<()> {
+fn announce(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for listen in &running.listen {
         writeln!(

@@ -433,7 +433,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
 
     /// Waits for admission, and until no other node of the fleet fetches the same file.
     async fn leave(&mut self) -> Leave<F::Turn> {
-        let began = clock::instant();
+        // The wait for a turn does not count: it has a limit of its own.
+        let mut elsewhere_since = None;
         loop {
             let Some(admission) = self.admit().await else {
                 return Leave::Busy;
@@ -459,7 +460,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             // That node has no turn here, or lost it: it is redirected, or stood still, or
             // was killed, and then its claim ends. Others use turn and slot meanwhile.
             drop(admission);
-            if worker.table.options.timeout <= clock::instant().duration_since(began) {
+            let since = *elsewhere_since.get_or_insert_with(clock::instant);
+            if worker.table.options.timeout <= clock::instant().duration_since(since) {
                 return Leave::Busy;
             }
             sleep(CLAIM_CHECK).await;

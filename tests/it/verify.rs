@@ -4,7 +4,7 @@
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
-use crate::kit::program::Outcome;
+use crate::kit::program::{Outcome, politesse};
 use crate::kit::proxy::{Place, resolve};
 use crate::kit::run;
 
@@ -108,6 +108,28 @@ fn a_verdict_changed_by_hand_is_found_by_its_number() {
             "{}",
             outcome.stdout
         );
+    });
+}
+
+// Ours: exit codes. Whoever has read enough of the output changes nothing about them.
+#[test]
+fn what_was_found_is_told_by_the_exit_code_to_whoever_reads_nothing() {
+    run(async {
+        let place = crawled().await;
+        for (is_changed, code) in [(false, 0), (true, 1)] {
+            if is_changed {
+                let columns = "'allow', reason, effect, line, rule, groups, crawler";
+                place.refer_to_copy(1, "ruling", columns);
+            }
+            for form in [&[][..], &["--json"]] {
+                let (reader, writer) = std::io::pipe().unwrap();
+                drop(reader);
+                let mut command = politesse(place.folder());
+                command.args([&["audit", "verify"], form].concat());
+                let status = command.stdout(writer).status().await.unwrap();
+                assert_eq!(status.code(), Some(code));
+            }
+        }
     });
 }
 

@@ -14,7 +14,7 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
-use crate::cli::output::{Exit, OutputForm, Usage, print_notice};
+use crate::cli::output::{Exit, OutputForm, Usage, print_notice, unless_closed};
 use crate::inert::{append_json, inert};
 
 /// Arguments of `audit verify`.
@@ -127,19 +127,18 @@ impl RecordVerification<'_> {
         self.known.iter().cloned().for_each(&mut report);
         let mut sums = verify_with(reader, self.filter, self.evidence, report)?;
         sums.mismatches += self.known.len() as u64;
-        match form {
+        let text = match form {
             OutputForm::Json => {
                 let text = sums_json(&sums).to_string();
-                writeln!(out, "],{}", text.trim_start_matches('{'))?;
+                format!("],{}", text.trim_start_matches('{'))
             }
-            OutputForm::Columns => {
-                writeln!(out, "{}", summary(&sums))?;
-                if self.filter.is_open() {
-                    writeln!(out, "{}", inert(&seal_summary(&sums.seals, self.evidence)))?;
-                }
+            OutputForm::Columns if self.filter.is_open() => {
+                let seals = seal_summary(&sums.seals, self.evidence);
+                format!("{}\n{}", summary(&sums), inert(&seals))
             }
-        }
-        out.flush()?;
+            OutputForm::Columns => summary(&sums),
+        };
+        unless_closed(writeln!(out, "{text}").and_then(|()| out.flush()))?;
         Ok(sums)
     }
 }

@@ -119,9 +119,12 @@ local is_freed = is_holder and ends - lease <= tonumber(known[14] or '0')
 -- that: they were cut off, or started again. (Ages on their way to a node and back are not
 -- exact.)
 local asked = tonumber(ARGV[15])
-local is_released = not is_holder and known[11] and known[15]
-    and tonumber(known[11]) <= tonumber(known[15]) + 1000000
-    and (asked < 0 or now - asked <= tonumber(known[15]))
+local is_released = false
+if not is_holder and known[15] then
+    local released = tonumber(known[15])
+    is_released = asked >= 0 and now - asked <= released
+        or asked < 0 and tonumber(known[11] or '0') <= released + 1000000
+end
 local back_off, incidents = known[11], known[12]
 if ARGV[12] ~= '' and not is_freed and not is_released then
     back_off = note('back_off', now + tonumber(ARGV[12]), back_off)

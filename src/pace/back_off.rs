@@ -186,12 +186,23 @@ impl BackOff {
 
     /// Adds a URL that is left alone; returns whether there was room.
     fn add_url(&mut self, url: UrlKey, until: Uptime, now: Uptime) -> bool {
+        // An earlier answer of it may have named a later time.
+        let before = self.url_until(Some(url), now).unwrap_or_default();
+        let until = until.max(before);
         self.urls.retain(|own| now < own.until && own.url != url);
         let has_room = self.urls.len() < URLS_MAX;
         if has_room {
             self.urls.push(UrlBackOff { url, until });
         }
         has_room
+    }
+
+    /// Has the host be left alone for as long as each of its URLs is: URLs are not told
+    /// apart any more (`pace.backoff.by_one`).
+    pub(super) fn bind_in_full(&mut self) {
+        let latest = self.urls.drain(..).map(|own| own.until).max();
+        self.end = self.end.max(latest);
+        self.probe_at = None;
     }
 
     /// Returns the end of the back-off; `None` if it is over.
@@ -344,7 +355,11 @@ impl BackOffEvent {
             Duration::try_from(until.duration_since(self.at)).unwrap_or_default()
         };
         let is_worth_it = match self.change {
-            BackOffChange::Entered => WORTH_SAVING < remaining(self.until),
+            BackOffChange::Entered => {
+                let ends = self.urls.iter().map(|own| own.until);
+                ends.chain([self.until])
+                    .any(|end| WORTH_SAVING < remaining(end))
+            }
             // Also for a minute: the host was saved with a later end, if a probe
             // has freed it.
             BackOffChange::Left => !self.urls.is_empty(),
@@ -623,6 +638,18 @@ mod tests {
         assert_eq!(left.saved(), None);
     }
 
+    #[test]
+    fn a_short_one_is_saved_with_urls_that_are_left_alone_for_longer() {
+        let mut entered = event(BackOffChange::Entered, "2026-11-21T10:00:30Z");
+        assert_eq!(entered.saved(), None);
+        let until = "2026-11-22T10:00:00Z".parse().unwrap();
+        entered.urls.push(SavedUrl {
+            url: UrlKey(1),
+            until,
+        });
+        assert_eq!(entered.saved().unwrap().urls, entered.urls);
+    }
+
     /// Records that a URL asks for less, with 600 s for it and a probe after 10 s.
     fn by_one(state: &mut BackOff, url: u64, now: u64) -> BackOffUpdate {
         let limits = BackOffLimits {
@@ -660,6 +687,29 @@ mod tests {
         let limits = BackOffLimits::default();
         assert!(!state.is_forgiven(&limits, at(599)));
         assert!(state.is_forgiven(&limits, at(12 + 30 * MINUTE)));
+    }
+
+    // Ours: what a URL has asked for once is not taken back by a later answer of it.
+    #[test]
+    fn a_url_is_left_alone_for_the_longest_that_it_has_asked_for() {
+        let mut state = BackOff::default();
+        by_one(&mut state, 1, 0);
+        state.begin_probe(at(10));
+        state.free_by_probe(at(11));
+        let limits = BackOffLimits {
+            by_one: Some(at(10)),
+            ..BackOffLimits::default()
+        };
+        let shorter = ThrottleResponse {
+            retry_after: Some(at(60)),
+            chance: 0.0,
+            url: Some(UrlKey(1)),
+        };
+        state.record(&shorter, &limits, at(20));
+        assert_eq!(state.url_until(Some(UrlKey(1)), at(100)), Some(at(600)));
+        // Without the option it is its host that is left alone for as long.
+        state.bind_in_full();
+        assert_eq!(state.host_until(at(100)), Some(at(600)));
     }
 
     #[test]

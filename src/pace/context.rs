@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::back_off::{
@@ -89,10 +90,16 @@ pub(super) struct PaceContext {
     pub(super) fleet: OnceLock<PaceFleet>,
 }
 
+/// Calls at a time that tell the store of hosts, or give leases back.
+const TELLING_MAX: usize = 64;
+
 /// Fleet that this node is in.
 #[derive(Debug)]
 pub(super) struct PaceFleet {
     pub(super) store: Arc<dyn LeaseStore>,
+    /// Places of calls that tell of hosts. Each generation of the store is told of all
+    /// back-offs, and heartbeats go over the same connection.
+    pub(super) telling: Semaphore,
     pub(super) part: ArcSwap<FleetPart>,
     /// Time until which `part` holds if the store is not heard of, in microseconds of
     /// [`Uptime`]. Not in `part`: it changes with each answer, of which hosts need
@@ -110,6 +117,7 @@ impl PaceFleet {
         };
         Self {
             store,
+            telling: Semaphore::new(TELLING_MAX),
             part: ArcSwap::from_pointee(part),
             valid_until: AtomicU64::new(0),
         }

@@ -136,19 +136,24 @@ impl FairQueue {
         host: &mut HostState,
         now: &Now,
     ) -> Result<(Waiter, Grant), Uptime> {
-        let kinds = if self.is_robots_turn() {
-            [Self::serve_robots, Self::serve_page]
-        } else {
-            [Self::serve_page, Self::serve_robots]
-        };
-        let mut earliest = Uptime::MAX;
-        for serve in kinds {
-            match serve(self, host, now) {
+        if self.is_robots_turn() {
+            let until = match self.serve_robots(host, now) {
                 Ok(served) => return Ok(served),
-                Err(until) => earliest = earliest.min(until),
-            }
+                Err(until) => until,
+            };
+            return self.serve_page(host, now).map_err(|other| until.min(other));
         }
-        Err(earliest)
+        let until = match self.serve_page(host, now) {
+            Ok(served) => return Ok(served),
+            Err(until) => until,
+        };
+        // A robots.txt needs less distance than a page may, and each would set the page
+        // back once more.
+        if self.firsts().any(|page| host.is_set_back(page, now)) {
+            return Err(until);
+        }
+        self.serve_robots(host, now)
+            .map_err(|other| until.min(other))
     }
 
     fn serve_robots(&mut self, host: &mut HostState, now: &Now) -> Result<(Waiter, Grant), Uptime> {

@@ -96,6 +96,9 @@ impl HostState {
         if self.terms.adaptive.is_none() {
             self.schedule.forget_adaptive();
         }
+        if now.active.options.back_off.by_one.is_none() {
+            self.back_off.bind_in_full();
+        }
     }
 
     /// Estimates the delay of a request that starts after those `ahead`.
@@ -233,6 +236,14 @@ impl HostState {
         })
     }
 
+    /// Returns whether a page waits for nothing but its distance from a robots.txt.
+    pub(super) fn is_set_back(&self, page: &Waiter, now: &Now) -> bool {
+        let kind = Kind::PageAtOnce;
+        let limits = self.limits(page.pace_records.as_deref(), kind, now);
+        let delay = self.schedule.next(kind, &limits, now.uptime);
+        delay.is_over() && page.held_by != Some(Reason::Ceiling)
+    }
+
     /// Counts as ended what takes too long, as for a request that waits here: another
     /// node waits for all that is in flight.
     pub(super) fn make_way(&mut self, now: &Now) {
@@ -362,6 +373,8 @@ impl HostState {
             self.back_off = BackOff {
                 end: Some(end),
                 incidents: history.incidents,
+                // Of those the store knows nothing.
+                urls: std::mem::take(&mut self.back_off.urls),
                 ..BackOff::default()
             };
         }
@@ -396,11 +409,11 @@ impl HostState {
     fn delay_of_stalled(&self, waiter: &Waiter, limits: &StartLimits, now: &Now) -> Option<Delay> {
         let client = &waiter.place.owner.as_ref()?.client;
         let watch = self.watch.as_ref()?;
-        let given_up = watch.given_up(client, limits.max_turn, now.uptime);
-        let in_flight = self.schedule.in_flight().saturating_add(given_up);
+        let given_up = watch.given_up(client, limits.max_turn, now.uptime)?;
+        let in_flight = self.schedule.in_flight().saturating_add(given_up.turns);
         let most = self.schedule.most(waiter.kind, limits);
-        (given_up != 0 && most <= in_flight).then(|| {
-            let end = DelayEnd::OnEvent(limits.max_turn);
+        (most <= in_flight).then(|| {
+            let end = DelayEnd::OnEvent(given_up.until.saturating_sub(now.uptime));
             Delay::of_crawler(Reason::Ceiling, end)
         })
     }

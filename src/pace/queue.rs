@@ -21,7 +21,7 @@ use super::fair_queue::FairQueue;
 use super::fleet_part::FleetMode;
 use super::host::HostState;
 use super::host_pace::HostPace;
-use super::lease::{HostLease, HostNeeds, LeaseCall, LeaseStep};
+use super::lease::{HostLease, HostNeeds, LeaseCall, LeaseOrder, LeaseStep};
 use super::request::{Grant, QueuePlace, StartEstimate, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::Seat;
@@ -391,7 +391,13 @@ impl HostQueue {
                     order,
                 },
             };
+            // Never closed.
+            let place = match call.order {
+                LeaseOrder::Release(_) => fleet.telling.acquire().await.ok(),
+                LeaseOrder::Claim | LeaseOrder::Renew(_) | LeaseOrder::EndBackOff => None,
+            };
             let answer = fleet.store.lease(call).await;
+            drop(place);
             if answer.is_err() && self.context.is_closed.load(Ordering::SeqCst) {
                 return;
             }

@@ -72,6 +72,8 @@ pub(super) struct Start {
     number: u32,
     /// [`Schedule::overruns`] when it was made.
     overruns: u32,
+    /// Time of this start.
+    at: Uptime,
     /// Time of the previous start, restored if this one is given back.
     previous_start: Option<Uptime>,
     previous_delay: Duration,
@@ -270,6 +272,7 @@ impl Schedule {
             kind,
             number: track.number,
             overruns,
+            at: now,
             previous_start: track.started.replace(now),
             previous_delay,
         })
@@ -289,7 +292,10 @@ impl Schedule {
         }
         // The previous start is the latest again, and may be given back too.
         track.number = track.number.wrapping_sub(1);
-        track.started = start.previous_start;
+        // Another node of the fleet may have asked since.
+        if track.started == Some(start.at) {
+            track.started = start.previous_start;
+        }
         if start.kind != Kind::RobotsTxt {
             self.delay = start.previous_delay;
         }

@@ -142,15 +142,17 @@ impl Scheduler {
                 url: own.url,
                 until: uptime_at(own.until),
             });
-            let back_off = BackOff {
+            let mut back_off = BackOff {
                 end: Some(uptime_at(entry.until)),
                 incidents: entry.incidents,
                 is_end_unreported: true,
-                // Without the key the host waits in full, as any other.
-                probe_at: limits.by_one.and(entry.probe_at).map(uptime_at),
+                probe_at: entry.probe_at.map(uptime_at),
                 urls: urls.collect(),
                 asked_at: None,
             };
+            if limits.by_one.is_none() {
+                back_off.bind_in_full();
+            }
             if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
                 queue.update(|host| host.back_off = back_off);
             }

@@ -45,6 +45,14 @@ struct StalledClient {
     until: Uptime,
 }
 
+/// Turns of a client that were given up and go on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GivenUp {
+    pub(super) turns: u32,
+    /// Time until which they count for the client itself.
+    pub(super) until: Uptime,
+}
+
 impl StallWatch {
     /// Gives up the turns of clients that have stalled; returns their starts.
     pub(super) fn give_up(&mut self, max_stall: Duration, now: Uptime) -> Vec<Start> {
@@ -100,14 +108,21 @@ impl StallWatch {
             .min()
     }
 
-    /// Returns how many turns of `client` were given up and go on. After `max_turn` they
+    /// Returns the turns of `client` that were given up and go on. After `max_turn` they
     /// count as ended for the client itself, too.
-    pub(super) fn given_up(&self, client: &Arc<Client>, max_turn: Duration, now: Uptime) -> u32 {
-        let goes_on = |known: &&StalledClient| {
-            Arc::ptr_eq(&known.client, client) && now < known.given_up_at.saturating_add(max_turn)
+    pub(super) fn given_up(
+        &self,
+        client: &Arc<Client>,
+        max_turn: Duration,
+        now: Uptime,
+    ) -> Option<GivenUp> {
+        let mut clients = self.clients.iter();
+        let known = clients.find(|known| Arc::ptr_eq(&known.client, client))?;
+        let given_up = GivenUp {
+            turns: known.given_up,
+            until: known.given_up_at.saturating_add(max_turn),
         };
-        let known = self.clients.iter().find(goes_on);
-        known.map_or(0, |known| known.given_up)
+        (given_up.turns != 0 && now < given_up.until).then_some(given_up)
     }
 
     /// Forgets a turn that ends, but not its stall. Returns whether it was given up

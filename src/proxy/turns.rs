@@ -470,7 +470,10 @@ impl TurnDecider {
             &self.policy_now(),
             clock::now(),
         );
-        (!decision.evidence().is_out_of_date()).then_some(decision)
+        let evidence = decision.evidence();
+        // Refused for want of an answer it is put off, not refused.
+        let is_unasked = evidence.lacks_an_answer_for_now() && !evidence.lets_through();
+        (!is_unasked && !evidence.is_out_of_date()).then_some(decision)
     }
 }
 

@@ -98,6 +98,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
             own: Client::proxy(),
             table: Arc::new(EntryTable::new(options, metrics)),
             tracker,
+            redirect_policy: arc_swap::ArcSwapOption::empty(),
         };
         Self {
             worker: Arc::new(worker),

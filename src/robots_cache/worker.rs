@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::{HeaderValue, Response};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -106,6 +106,15 @@ pub(super) struct FetchWorker<F> {
     /// Client of the fetches that are made for none.
     pub(super) own: Arc<Client>,
     pub(super) tracker: TaskTracker,
+    /// Policy for redirects that was derived last.
+    pub(super) redirect_policy: ArcSwapOption<RedirectPolicy>,
+}
+
+/// Policy for pages that a robots.txt redirects to, and what it was derived from.
+#[derive(Debug)]
+pub(super) struct RedirectPolicy {
+    latest: Arc<Policy>,
+    derived: Arc<Policy>,
 }
 
 impl<F: RobotsFetcher> FetchWorker<F> {
@@ -257,9 +266,19 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     /// Returns the policy in force for pages that a robots.txt redirects to, in the
     /// dialect in which the files in memory were read.
-    pub(super) fn redirect_policy(&self) -> Policy {
-        let latest = self.sources.latest_policy.load();
-        latest.for_redirects().in_dialect(self.dialect())
+    pub(super) fn redirect_policy(&self) -> Arc<Policy> {
+        let latest = self.sources.latest_policy.load_full();
+        // A policy of many overrides takes a while to copy, and an origin can redirect often.
+        let known = self.redirect_policy.load_full();
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.latest, &latest)) {
+            return Arc::clone(&known.derived);
+        }
+        let derived = Arc::new(latest.for_redirects().in_dialect(self.dialect()));
+        self.redirect_policy.store(Some(Arc::new(RedirectPolicy {
+            latest,
+            derived: Arc::clone(&derived),
+        })));
+        derived
     }
 
     /// Loads the entry for `key` that this process, or the one before it, has stored.
@@ -581,6 +600,9 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                 .await
                 .and_then(Result::ok)
                 .ok_or(Cause::Busy)?;
+            if is_page {
+                self.check_again(is_checked)?;
+            }
         }
     }
 
@@ -648,8 +670,29 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             }
         };
         self.fetch.report(FetchState::Requesting);
-        let policy = Arc::new(self.worker.redirect_policy());
-        let decision = decide(&inquiry, &entry.snapshot, &policy, clock::now());
+        self.judge_redirect(&inquiry, &entry)
+    }
+
+    /// Decides once more whether the redirect to the page at hand may be followed, after
+    /// the wait for its turn. Asks nobody.
+    fn check_again(&mut self, has_rules: bool) -> Result<(), Cause> {
+        let target = self.url.clone();
+        if !has_rules {
+            return self.check_denied(&target);
+        }
+        let inquiry = self.inquiry(&target);
+        let table = &self.worker.table;
+        let entry = table.latest(&self.worker.key(&inquiry));
+        match entry.filter(|entry| entry.is_fresh()) {
+            Some(entry) => self.judge_redirect(&inquiry, &entry),
+            None => Err(Cause::Busy),
+        }
+    }
+
+    /// Decides a redirect to the page of `inquiry` by the robots.txt of its origin.
+    fn judge_redirect(&mut self, inquiry: &Arc<Inquiry>, entry: &CacheEntry) -> Result<(), Cause> {
+        let policy = self.worker.redirect_policy();
+        let decision = decide(inquiry, &entry.snapshot, &policy, clock::now());
         match decision.ruling().verdict {
             // What it allowed may be disallowed by now, and it is not asked for before.
             Verdict::Allow if decision.evidence().is_out_of_date() => {

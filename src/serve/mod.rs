@@ -138,6 +138,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         origin_shares: OriginShares::new(settings, &metrics),
         own: OwnAddresses::from([&listen[..], &admin].concat()),
         latest_policy: Arc::new(ArcSwap::from_pointee(settings.policy.clone())),
+        latest_egress: Arc::default(),
         audit,
         metrics,
     };
@@ -522,11 +523,8 @@ impl RunningProxy {
         // Requests that wait go on with the clients of origins that they began with.
         let before = &current.proxy;
         if !Arc::ptr_eq(&before.upstream, &config.proxy.upstream) {
-            before
-                .turns
-                .decider
-                .egress
-                .replaced_by(&turns.decider.egress);
+            let egress = Arc::clone(&turns.decider.egress);
+            self.shared.latest_egress.store(Some(egress));
             before.upstream.retire();
         }
         turns.latest_policy.store(Arc::clone(&turns.policy));

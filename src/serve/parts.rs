@@ -39,7 +39,7 @@ use crate::robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
 use crate::robots_cache::{CacheSources, RobotsCache};
 use crate::tasks::Tasks;
 use crate::upstream::client::{Roots, Upstream};
-use crate::upstream::egress::{Egress, OwnAddresses};
+use crate::upstream::egress::{Egress, LatestEgress, OwnAddresses};
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]
@@ -60,6 +60,8 @@ pub(super) struct SharedParts {
     /// Policy in force: one cell for all configurations, so that requests that wait
     /// under an earlier one see the policy of now.
     pub(super) latest_policy: Arc<ArcSwap<Policy>>,
+    /// The same for what may be dialled.
+    pub(super) latest_egress: Arc<LatestEgress>,
 }
 
 /// Shares of what clients take to ask origins. They outlive a reload: what the
@@ -150,6 +152,7 @@ impl OriginClients {
         let clients = Self::new(settings, parts)?;
         let set = clients.egress.listeners(shared.own.clone());
         set.context("upstream.parent cannot be dialled")?;
+        clients.egress.yield_to(&shared.latest_egress);
         Ok(clients)
     }
 

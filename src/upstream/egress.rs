@@ -15,11 +15,12 @@ mod rules;
 mod servers;
 
 use std::collections::HashMap;
-use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
 
 pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
@@ -114,6 +115,9 @@ pub enum NextHop {
     Parent,
 }
 
+/// Egress of the configuration in force; empty before the first reload.
+pub type LatestEgress = ArcSwapOption<Egress>;
+
 /// Rules on what may be dialled, and the addresses of names as last resolved.
 #[derive(Debug)]
 pub struct Egress {
@@ -123,8 +127,8 @@ pub struct Egress {
     parent: Option<Parent>,
     own: OwnListeners,
     own_name: Option<Host>,
-    /// Egress of the configuration that took the place of this one's.
-    successor: OnceLock<Arc<Self>>,
+    /// Cell of the egress in force.
+    latest: OnceLock<Weak<LatestEgress>>,
 }
 
 impl Egress {
@@ -178,15 +182,14 @@ impl Egress {
             parent: options.parent,
             own: OwnListeners::default(),
             own_name: options.own_name,
-            successor: OnceLock::new(),
+            latest: OnceLock::new(),
         }
     }
 
-    /// Notes that the configuration of `successor` was put in force. Requests that began
-    /// under this one are led where it leads, but not where the other denies it.
-    pub fn replaced_by(&self, successor: &Arc<Self>) {
-        // There is one at most: each reload replaces what is in force.
-        let _ = self.successor.set(Arc::clone(successor));
+    /// Has requests not be sent where the egress in `cell`, that of a later configuration,
+    /// denies it. They are led where this one leads. Only the first call counts.
+    pub fn yield_to(&self, cell: &Arc<LatestEgress>) {
+        let _ = self.latest.set(Arc::downgrade(cell));
     }
 
     /// Sets the addresses of our own listeners, which are denied under any name,
@@ -217,11 +220,12 @@ impl Egress {
         client: Option<&Arc<Client>>,
     ) -> Result<DialTarget, DialError> {
         let admitted = self.admits_by_itself(origin, client).await?;
-        // The latest counts: what one before it denied may be allowed again.
-        let successors = iter::successors(self.successor.get(), |one| one.successor.get());
-        match successors.last() {
-            None => Ok(admitted),
-            Some(latest) => Ok(latest.remaining(origin, admitted)?),
+        let cell = self.latest.get().and_then(Weak::upgrade);
+        match cell.and_then(|cell| cell.load_full()) {
+            Some(latest) if !std::ptr::eq(&*latest, self) => {
+                Ok(latest.remaining(origin, admitted)?)
+            }
+            Some(_) | None => Ok(admitted),
         }
     }
 

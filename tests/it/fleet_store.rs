@@ -614,6 +614,9 @@ fn a_back_off_that_is_told_without_the_lease_reaches_its_holder() {
             LeaseCalls::end(&told("renew", "b", NOTHING).await),
             Some(7200)
         );
+        // Nor does a new one bring back what is from before.
+        assert_eq!(told("release", "a", ["90000", "30"]).await, ["2"]);
+        assert_eq!(told("renew", "b", ["7200", "0"]).await.len(), 2);
     });
 }
 

@@ -111,6 +111,24 @@ fn a_rate_counts_from_an_end_where_no_start_is_known() {
     assert_eq!(from(&schedule, Kind::Page, &limits), (67, Reason::Ceiling));
 }
 
+// Ours: a turn that is given back takes nothing back of what another node has started.
+#[test]
+fn a_start_that_another_node_made_since_stays() {
+    let limits = StartLimits {
+        spacing: seconds(5),
+        ..FREE
+    };
+    let mut schedule = Schedule::default();
+    let first = schedule.start(Kind::Page, &limits, seconds(10)).unwrap();
+    let other = HostHistory {
+        started: Some(seconds(1)),
+        ..HostHistory::default()
+    };
+    schedule.learn(&other, seconds(13));
+    schedule.give_back(first);
+    assert_eq!(from(&schedule, Kind::Page, &limits), (17, Reason::Ceiling));
+}
+
 // Ours: robots.txt fetches take turns too, and set no delay for the
 // first page.
 #[test]

@@ -197,6 +197,25 @@ async fn of_robots_txts_and_pages_every_other_has_its_turn() {
     assert_eq!(in_seconds(&origin.times()), times);
 }
 
+// Ours: a robots.txt needs 10 s of distance at most, a page its whole delay. One after the
+// other would put a page off for ever, were it not for its turn.
+#[tokio::test(start_paused = true)]
+async fn robots_txts_set_a_page_back_once() {
+    let origin = Origin::new(profile(Profile::Owned));
+    let asked = asked(30);
+    origin.get(Get::by("a", asked.as_ref())).await;
+    origin.get(Get::by("b", asked.as_ref())).await;
+    for _ in 0..8 {
+        robots(&origin).await;
+    }
+    sleep(seconds(300)).await;
+    let order = origin.order();
+    let page = order.iter().position(|who| *who == "b").unwrap();
+    let at = in_seconds(&origin.times())[page];
+    assert!((30..=60).contains(&at), "{at} {order:?}");
+    assert_eq!(order.len(), 10);
+}
+
 // Ours: no turn without need for those whose site asks for
 // nothing, and cancellation gives a robots.txt's turn back as well.
 #[tokio::test(start_paused = true)]

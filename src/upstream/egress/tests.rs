@@ -287,19 +287,24 @@ async fn what_a_later_configuration_denies_is_dialled_no_more() {
         (at("127.0.0.2:0"), "h.test", "127.0.0.1"),
     ];
     for (later, authority, denied) in rows {
-        let first = egress(open.clone());
+        let cell = Arc::<LatestEgress>::default();
+        let [first, between] = [(); 2].map(|()| Arc::new(egress(open.clone())));
+        first.yield_to(&cell);
+        between.yield_to(&cell);
         dialled(&first, authority).await;
-        let (between, later) = (Arc::new(egress(open.clone())), Arc::new(egress(later)));
-        first.replaced_by(&between);
+        cell.store(Some(Arc::clone(&between)));
         dialled(&first, authority).await;
-        between.replaced_by(&later);
+        dialled(&between, authority).await;
+        cell.store(Some(Arc::new(egress(later))));
         let denied = Denial::Address(denied.parse().unwrap());
         assert_eq!(denial(&first, authority).await, denied);
         assert_eq!(denial(&between, authority).await, denied);
     }
+    let cell = Arc::<LatestEgress>::default();
     let replaced = |later: Options| {
         let first = egress(open.clone());
-        first.replaced_by(&Arc::new(egress(later)));
+        first.yield_to(&cell);
+        cell.store(Some(Arc::new(egress(later))));
         first
     };
     let web = vec![EgressPorts::Range(443..=443)];

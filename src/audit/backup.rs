@@ -123,6 +123,15 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
         file: file.to_owned(),
         cause,
     };
+    // The file alone is copied, without what its last process left beside it.
+    let wal = beside(file, "-wal");
+    if fs::metadata(&wal).is_ok_and(|wal| 0 < wal.len()) {
+        return Err(refuse(format!(
+            "{} has what is not in it yet: make a backup of it first, and restore that \
+             (politesse --set audit.store=sqlite:FILE audit backup NEW)",
+            wal.display()
+        )));
+    }
     let backup = schema::open_to_read(file)?;
     if let Some(damage) = find_damage(&backup)? {
         return Err(refuse(format!("it is damaged ({damage})")));

@@ -28,6 +28,12 @@ pub enum AuditError {
     /// Another process writes to the record in this folder.
     #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]
     Locked(PathBuf),
+    /// The database is not that of the record in use in its folder, the other one.
+    #[error(
+        "{} lies in the folder of a record in use, {}: move it to a folder of its own first",
+        .0.display(), .1.display()
+    )]
+    OtherDatabase(PathBuf, PathBuf),
     /// There is no database to read.
     #[error("there is no audit log {}: is it that of another configuration (--config FILE, audit.store)?", .0.display())]
     Missing(PathBuf),

@@ -21,7 +21,7 @@ use super::files::beside;
 use super::record_id::marker_path;
 
 /// Most symbolic links that are followed from one to the next, as in Linux.
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 
 const WRITE_BY_OTHERS: u32 = 0o022;
 const READ_BY_OTHERS: u32 = 0o055;
@@ -123,7 +123,7 @@ fn create_error(path: &Path) -> impl FnOnce(io::Error) -> AuditError {
 
 /// Finds the path of the database without symbolic links, whether or not the
 /// file is there. Makes its folder if there is none.
-fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
+pub(super) fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
     let folder = folder_of(path);
     let mut builder = DirBuilder::new();
     let made = builder.recursive(true).mode(0o700).create(folder);
@@ -144,7 +144,7 @@ fn real_path(path: &Path, links_left: usize) -> Result<PathBuf, AuditError> {
 
 /// Returns the folder that a file lies in; a bare name lies in the working
 /// directory.
-fn folder_of(path: &Path) -> &Path {
+pub(super) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),

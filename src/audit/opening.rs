@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::columns::{count, signed};
 use super::error::AuditError;
 use super::files::{beside, name_of};
-use super::folder::LockedFolder;
+use super::folder::{LINKS_MAX, LockedFolder, folder_of, real_path};
 use super::privacy::PrivacyOptions;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
@@ -138,6 +138,24 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
         connection,
         marker,
     })
+}
+
+/// Checks that the database at `path` is that of the record which another process has
+/// locked, and not another one in its folder, such as a backup.
+///
+/// # Errors
+///
+/// [`AuditError::OtherDatabase`], and those of reading the folder.
+pub fn check_in_use(path: &Path) -> Result<(), AuditError> {
+    let database = real_path(path, LINKS_MAX)?;
+    let folder = folder_of(&database);
+    match read_marker(folder)? {
+        Some(marker) if marker.database != name_of(&database) => {
+            let in_use = folder.join(marker.database);
+            Err(AuditError::OtherDatabase(database, in_use))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 pub(super) fn read_marker(folder: &Path) -> Result<Option<RecordMarker>, AuditError> {

@@ -19,7 +19,7 @@ use super::filter::{DecisionFilter, normal_host};
 use super::pages::NumberedTable;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
-use super::speed::PauseCounts;
+use super::speed::{PauseCounts, SPEEDS_MAX};
 use super::stats::{DecisionSums, KeyTexts};
 use crate::decision::digest::Digest;
 use crate::decision::record::{StoredCrawler, StoredRuling};
@@ -250,10 +250,13 @@ impl TimedDecisions {
         }
     }
 
-    fn read(&mut self, reader: &AuditReader, filter: &DecisionFilter) -> rusqlite::Result<()> {
+    fn read(&mut self, reader: &AuditReader, filter: &DecisionFilter) -> Result<(), AuditError> {
         let mut scan = reader.narrow_scan(TIMED, filter)?;
         while let Some(page) = scan.next_page(|row| self.add(row))? {
             drop(page);
+            if SPEEDS_MAX < self.origins.len() {
+                return Err(AuditError::TooManySums(SPEEDS_MAX));
+            }
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use super::stats::KeyTexts;
 const MINUTE_US: i64 = 60_000_000;
 
 /// Hosts and crawlers that are told apart, of a kilobyte or so each.
-const SPEEDS_MAX: usize = 1 << 17;
+pub(super) const SPEEDS_MAX: usize = 1 << 17;
 
 /// Kind of the event that a host asked for less.
 const ENTERED: &str = "backoff_entered";

@@ -138,6 +138,33 @@ fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
     });
 }
 
+// Ours: a file whose process was killed has its newest entries beside it.
+#[test]
+fn a_file_with_entries_beside_it_is_not_restored_without_them() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin, "commit").start().await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        proxy.place().completed(1).await;
+        let killed = proxy.kill().await;
+        let place = Place::with(&config(&origin, "commit"));
+        for end in ["", "-wal"] {
+            let from = killed.path(&format!("data/audit.db{end}"));
+            fs::copy(from, place.path(&format!("old.db{end}"))).unwrap();
+        }
+        let told = refused(&place, &["audit", "restore", "old.db"]).await;
+        assert!(told.contains("make a backup of it first"), "{told}");
+        let old = ["--set", "audit.store=\"sqlite:old.db\""];
+        done(
+            &place,
+            &[&old[..], &["audit", "backup", "whole.db"]].concat(),
+        )
+        .await;
+        done(&place, &["audit", "restore", "whole.db"]).await;
+        assert_eq!(urls(&place).await[0].1, "http://o.test/a");
+    });
+}
+
 // Ours.
 #[test]
 fn what_is_no_backup_of_the_record_is_not_restored() {

@@ -187,6 +187,42 @@ fn what_is_redacted_is_in_no_answer_and_no_file() {
     });
 }
 
+// Ours: what is said about one file is done to no other.
+#[test]
+fn another_file_in_the_folder_of_a_record_in_use_is_left_alone_and_so_is_the_record() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let config = resolve("o.test", origin.address());
+        let proxy = config
+            .set("audit.store = \"sqlite:data/audit.db\"")
+            .start()
+            .await;
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
+        let place = proxy.place();
+        place.completed(1).await;
+        done(place, &["audit", "backup", "data/copy.db"]).await;
+        let listen = format!("admin.listen=\"{}\"", proxy.admin());
+        let other = "audit.store=\"sqlite:data/copy.db\"";
+        let gone = "audit.store=\"sqlite:elsewhere/none.db\"";
+        let redact = ["audit", "redact", "--seq", "2", "--why", "x", "--yes"];
+        let prune = ["audit", "prune", "--before", "1s", "--yes"];
+        for order in [&redact[..], &prune] {
+            for (store, told) in [
+                (other, "lies in the folder of a record in use"),
+                (gone, "there is no audit log"),
+            ] {
+                let set = ["--set", &listen, "--set", store];
+                let outcome = place.run(&[&set, order].concat()).await;
+                assert_eq!(outcome.code, Some(1), "{outcome:?}");
+                assert!(outcome.stderr.contains(told), "{outcome:?}");
+            }
+        }
+        assert!(!place.path("elsewhere").exists());
+        let rows = place.rows().await;
+        assert_eq!(rows[0]["url"], "http://o.test/a");
+    });
+}
+
 // Ours.
 #[test]
 fn a_redaction_wants_a_condition_and_a_reason() {

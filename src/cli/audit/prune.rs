@@ -15,7 +15,7 @@ use crate::archive::connection::ArchiveAccess;
 #[cfg(feature = "postgres")]
 use crate::archive::shipper::Shipper;
 use crate::audit::reader::AuditReader;
-use crate::audit::{AuditError, AuditLog, PrunedNumbers};
+use crate::audit::{AuditError, AuditLog, Options, PrunedNumbers, check_in_use};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, print};
 use crate::cli::process::runtime;
@@ -71,6 +71,7 @@ fn removed(before: Timestamp, settings: &Settings) -> anyhow::Result<PrunedNumbe
     let stopped = runtime()?.block_on(prune_stopped(settings, before));
     match stopped {
         Err(error) if matches!(error.downcast_ref(), Some(AuditError::Locked(_))) => {
+            check_in_use(&settings.audit.path)?;
             prune_running(settings, before)
         }
         stopped => stopped,
@@ -81,7 +82,15 @@ fn removed(before: Timestamp, settings: &Settings) -> anyhow::Result<PrunedNumbe
 /// returns.
 async fn prune_stopped(settings: &Settings, before: Timestamp) -> anyhow::Result<PrunedNumbers> {
     let tracker = TaskTracker::new();
-    let log = AuditLog::open(&settings.audit, Arc::new(Metrics::default()), &tracker)?;
+    let options = Options {
+        // Nothing but what was asked for is taken away.
+        retention: None,
+        ..settings.audit.clone()
+    };
+    if !options.path.exists() {
+        return Err(AuditError::Missing(options.path).into());
+    }
+    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)?;
     let log = Arc::new(log);
     // Closed in any case: else the lock would last as long as this process.
     let removal = async {

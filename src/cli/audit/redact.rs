@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::arguments::time;
 use crate::admin::{REASON_BYTES_MAX, is_reason};
 use crate::audit::filter::{InvalidUrlPattern, UrlPattern};
-use crate::audit::{AuditError, AuditLog, Options, RedactionRequest, RedactionStep};
+use crate::audit::{AuditError, AuditLog, Options, RedactionRequest, RedactionStep, check_in_use};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, Usage, print};
 use crate::cli::process::runtime;
@@ -86,7 +86,10 @@ pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Re
     }
     let stopped = runtime()?.block_on(redact_stopped(&settings.audit, &request));
     let done = match stopped {
-        Err(AuditError::Locked(_)) => redact_running(settings, &request)?,
+        Err(AuditError::Locked(_)) => {
+            check_in_use(&settings.audit.path)?;
+            redact_running(settings, &request)?
+        }
         stopped => stopped?,
     };
     let RedactionStep { count, damaged, .. } = done;
@@ -112,7 +115,15 @@ async fn redact_stopped(
     request: &RedactionRequest,
 ) -> Result<RedactionStep, AuditError> {
     let tracker = TaskTracker::new();
-    let log = AuditLog::open(options, Arc::new(Metrics::default()), &tracker)?;
+    if !options.path.exists() {
+        return Err(AuditError::Missing(options.path.clone()));
+    }
+    let options = Options {
+        // Nothing but what was asked for is taken away.
+        retention: None,
+        ..options.clone()
+    };
+    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)?;
     // Closed in any case: else the lock would last as long as this process.
     let redaction = async {
         let mut next = request.clone();

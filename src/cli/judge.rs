@@ -244,6 +244,10 @@ impl<'a> Judging<'a> {
         for (number, of_what) in [
             (counts.unread, "parts of the files that were not read"),
             (counts.ungrouped.all(), "requests that are in no group"),
+            (
+                counts.overridden,
+                "requests disallowed by robots.txt and allowed by robots.override",
+            ),
         ] {
             if are_rows && 0 < number {
                 print_notice(&format!("{of_what}: {number}"));

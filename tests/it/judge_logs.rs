@@ -165,6 +165,42 @@ fn a_line_that_is_not_understood_costs_itself() {
     });
 }
 
+// Ours: what the operator allows, robots.txt has disallowed all the same, and no form of the
+// result says otherwise.
+#[test]
+fn what_an_override_allows_is_told_apart() {
+    let log = format!("c - - {TIME} \"GET http://h.test/foo HTTP/1.1\" 200 1 \"-\" \"FooBot\"\n");
+    let leave = "robots.override = [{ origin = \"http://h.test\", action = \"allow\", \
+                 reason = \"contract\", until = 2099-01-01T00:00:00Z }]";
+    run(async {
+        let place = folder(&log);
+        std::fs::write(place.path().join("c.toml"), leave).unwrap();
+        let judge = ["judge", "--log", "a.log", "--robots", "saved"];
+        let told = async |form: &[&str]| {
+            let arguments = [&["--config", "c.toml"], &judge[..], form].concat();
+            run_in(place.path(), &arguments).await
+        };
+        let report = told(&["--json"]).await.json_lines().remove(0);
+        assert_eq!(
+            (&report["allowed"], &report["overridden"]),
+            (&1.into(), &1.into())
+        );
+        let text = told(&[]).await.stdout;
+        assert!(
+            text.contains("1 of the allowed requests were disallowed"),
+            "{text}"
+        );
+        let csv = told(&["--csv"]).await.stderr;
+        assert!(csv.contains("allowed by robots.override: 1"), "{csv}");
+        told(&["--html", "page.html"]).await;
+        let page = std::fs::read_to_string(place.path().join("page.html")).unwrap();
+        assert!(
+            page.contains("the operator allows (robots.override)"),
+            "{page}"
+        );
+    });
+}
+
 // Ours: logs are read from standard input and several at a time.
 #[test]
 fn logs_are_read_from_standard_input_and_one_after_the_other() {

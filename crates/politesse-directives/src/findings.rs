@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::Encoding;
+use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
 use super::reference;
 use super::segment;
@@ -167,7 +167,14 @@ impl HeadFindings {
 
     /// Text of the value of an attribute.
     fn decoded<'a>(&self, value: &'a [u8]) -> Cow<'a, str> {
-        match self.encoding.decode_without_bom_handling(value).0 {
+        let (text, has_errors) = self.encoding.decode_without_bom_handling(value);
+        // A page that does not state its encoding is taken for UTF-8. What is none is of
+        // the one that old pages have.
+        let text = match has_errors && self.encoding == UTF_8 {
+            true => WINDOWS_1252.decode_without_bom_handling(value).0,
+            false => text,
+        };
+        match text {
             Cow::Borrowed(text) => reference::decoded(text),
             Cow::Owned(text) => Cow::Owned(reference::decoded(&text).into_owned()),
         }
@@ -191,7 +198,7 @@ fn says_nothing(name: &[u8], content: &[u8]) -> bool {
 mod tests {
     use super::super::tag::ElementName;
     use super::*;
-    use encoding_rs::{SHIFT_JIS, UTF_8};
+    use encoding_rs::SHIFT_JIS;
 
     fn found(tags: &[u8], encoding: &'static Encoding) -> HeadFindings {
         let mut findings = HeadFindings::new(encoding);
@@ -225,6 +232,14 @@ mod tests {
         let tags = "<link rel=license href=/l><link rel=licenses type=application/rsl+xml href=/l>\
                     <link rel=license type=application/rsl+xml><meta name=tdm-policy>";
         assert!(found(tags.as_bytes(), UTF_8).notices.is_empty());
+    }
+
+    // Ours: most pages without a stated encoding that are no UTF-8 are old ones.
+    #[test]
+    fn what_is_no_utf_8_is_read_as_windows_1252() {
+        let tags = b"<meta name=robots content='noindex,\xA0nofollow\xA0'>";
+        let metas = found(tags, UTF_8).metas;
+        assert_eq!(&*metas[0].content, "noindex,\u{A0}nofollow\u{A0}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::outcome::{JudgedRequest, PastVerdict, UnknownReason};
-use crate::decision::decide::RuleCited;
+use crate::decision::decide::{RuleCited, Ruling};
 
 /// Memory for groups, in bytes, approximately. Requests of further groups are
 /// counted in the totals alone.
@@ -135,6 +135,9 @@ pub(crate) struct DisallowedSample {
 pub(crate) struct JudgeCounts {
     pub(crate) files: usize,
     pub(crate) totals: VerdictCounts,
+    /// Requests that robots.txt disallowed and the operator allows (`robots.override`);
+    /// the totals have them as allowed.
+    pub(crate) overridden: u64,
     /// Times of the first and of the last request, of those that have one.
     pub(crate) from: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
@@ -160,6 +163,8 @@ impl JudgeCounts {
     pub(super) fn add(&mut self, judged: &JudgedRequest) {
         let verdict = judged.verdict();
         self.totals.add(verdict, 1);
+        let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
+        self.overridden += u64::from(ruling.is_some_and(Ruling::is_overridden));
         let at = judged.request.at;
         // `None` is less than any time, which would make it the least.
         self.from = [self.from, at].into_iter().flatten().min();

@@ -166,10 +166,20 @@ fn brief(data: &JudgePage<'_>) -> Markup {
         }
         (figures(&[
             Figure { class: "", count: all, text: "requests by crawlers" },
-            Figure { class: "sent", count: allowed, text: "allowed by robots.txt" },
+            Figure {
+                class: "sent",
+                count: allowed.saturating_sub(data.counts.overridden),
+                text: "allowed by robots.txt",
+            },
             Figure { class: "refused", count: disallowed, text: "disallowed by robots.txt" },
             Figure { class: "later", count: unknown, text: "not to be known" },
         ]))
+        @if 0 < data.counts.overridden {
+            p {
+                (counted(data.counts.overridden, "request")) " more, counted as allowed below, \
+                 the robots.txt disallowed, and the operator allows (robots.override)."
+            }
+        }
     }
 }
 
@@ -228,7 +238,11 @@ fn disallowed(counts: &JudgeCounts) -> Markup {
         h2 { "What was disallowed, and by whose rule" }
         // Stated even if there is none: readers would think that the page leaves it out.
         @if totals.disallowed == 0 {
-            p { "No request is known to have been disallowed." }
+            p {
+                "No request is known to have been disallowed"
+                @if 0 < counts.overridden { ", but for those that the operator allows" }
+                "."
+            }
         } @else {
             p {
                 (counted(totals.disallowed, "request")) " (" (percent(totals.disallowed, totals.all()))

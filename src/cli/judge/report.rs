@@ -73,6 +73,7 @@ fn json(counts: &JudgeCounts) -> Value {
         "disallowed": counts.totals.disallowed,
         "unknown": counts.totals.unknown,
         "allowed": counts.totals.allowed,
+        "overridden": counts.overridden,
         "old_robots": counts.old_robots,
         "unread": counts.unread,
         "unread_parts": counts.unread_parts.iter().map(unread_json).collect::<Vec<_>>(),
@@ -224,6 +225,13 @@ fn samples(counts: &JudgeCounts, limit: usize) -> String {
 /// Lists the limits of the counts: old robots.txt files, parts that were not read.
 fn notes(counts: &JudgeCounts) -> String {
     let mut text = String::new();
+    if 0 < counts.overridden {
+        text.push_str(&format!(
+            "\n{} of the allowed requests were disallowed by robots.txt, and are allowed by \
+             robots.override.\n",
+            counts.overridden
+        ));
+    }
     if 0 < counts.old_robots {
         text.push_str(&format!(
             "\n{} requests were judged by a robots.txt that was fetched more than 24 hours \

@@ -205,7 +205,7 @@ async fn start(
         Ok(child) => child,
         Err(error) => {
             let error = child::not_started(program, error);
-            return Err(NotStarted::served(error.into(), serving).await);
+            return Err(NotStarted::served(error, serving).await);
         }
     };
     Ok(RunningCommand {

@@ -124,7 +124,6 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let audit = open_record(settings, &metrics, &audit_tracker)?;
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
-    let files = SourceFiles::read(settings);
     #[cfg(feature = "redis")]
     let stores = FleetStores::open(settings, &metrics)?;
     let shared = SharedParts {
@@ -154,7 +153,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         listen: with_schemes(settings, &listen),
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
-        files,
+        files: SourceFiles::read(settings),
         lifecycle: Lifecycle::begin(&shared.audit, settings),
         commands: Arc::new(Commands::new(&server, shared.own.clone())),
         control: None,

@@ -19,6 +19,9 @@
 //! Files may be hostile: every line, header and body has a bound, nothing panics, and
 //! the time is linear in the bytes.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 mod archive;
 mod gzip;
 mod http_head;
@@ -38,3 +41,20 @@ pub use log::{
 pub use warc::{
     ArchiveDamage, ArchiveError, DamageCause, RecordBody, RecordHeader, WarcKind, WarcReader,
 };
+
+/// Reads text that a crawl has left. Of a byte that is no UTF-8 the escape of URLs is read
+/// (`%E4`, RFC 3986, section 2.1): as such a URL was sent, and rules fit it.
+fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // A string takes everything.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text.into()
+}

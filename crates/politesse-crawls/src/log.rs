@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::text_of;
+
 pub use self::entry::{CrawlLogEntry, LoggedAgent, LoggedRequest, LoggedUrl};
 
 mod crawlers;
@@ -129,7 +131,7 @@ impl<R: BufRead> CrawlLogReader<R> {
 
     /// Reads the next line; `None` at the end of the log.
     ///
-    /// Bytes that are not UTF-8 are replaced. A line longer than 64 KiB is
+    /// Bytes that are not UTF-8 are read as the escapes of URLs. A line longer than 64 KiB is
     /// [`CrawlLogEntry::Malformed`], an empty one [`CrawlLogEntry::Other`].
     ///
     /// # Errors
@@ -149,7 +151,7 @@ impl<R: BufRead> CrawlLogReader<R> {
                 return Ok(Some(CrawlLogEntry::Malformed));
             }
         }
-        let line_text = String::from_utf8_lossy(&self.line);
+        let line_text = text_of(&self.line);
         let text = line_text.trim_end_matches(['\n', '\r']);
         if text.trim().is_empty() {
             return Ok(Some(CrawlLogEntry::Other));

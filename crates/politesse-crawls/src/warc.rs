@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::gzip::is_damage;
 use super::input::{LINE_BEGINS, RecordPlace, RecordSource, read_buffered};
+use crate::text_of;
 
 /// Longest header of a record, in bytes: room for a URL of eight times the length that
 /// RFC 9110, section 4.1, recommends to support.
@@ -267,7 +268,7 @@ impl<S: RecordSource> WarcReader<S> {
             }
         }
         // ISO 28500 wants UTF-8; crawlers copy URLs as they come.
-        let lines = String::from_utf8_lossy(&self.header);
+        let lines = text_of(&self.header);
         let Some(header) = RecordHeader::parse(self.place, &lines) else {
             return Err(self.damage(DamageCause::ContentLength));
         };

@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 
 use super::entry::{CrawlLogEntry, LoggedAgent, LoggedRequest, LoggedUrl, status};
+use crate::text_of;
 
 /// Time as Apache writes it: `10/Oct/2000:13:55:36 -0700`.
 const TIME_FORMAT: &str = "%d/%b/%Y:%H:%M:%S %z";
@@ -115,7 +116,7 @@ impl<'a> Quoted<'a> {
             }
         }
         Some(Self {
-            text: String::from_utf8_lossy(&bytes).into_owned(),
+            text: text_of(&bytes).into_owned(),
             rest: line.get(at + 1..)?,
         })
     }
@@ -172,6 +173,15 @@ mod tests {
         assert_eq!(request.status, Some(200));
         let agent = "FooBot/1.0 (+http://f.test)".to_owned();
         assert_eq!(request.user_agent, LoggedAgent::Named(agent));
+    }
+
+    // Ours: Apache and nginx write what is no ASCII by its bytes.
+    #[test]
+    fn bytes_that_are_no_text_stand_as_in_a_url() {
+        for (written, path) in [("/b\\xe4r", "/b%E4r"), ("/b\\xC3\\xA4r", "/b\u{e4}r")] {
+            let line = COMBINED.replace("/a?b=%20c", written);
+            assert_eq!(read(&line).url, LoggedUrl::Path(path.to_owned()));
+        }
     }
 
     // Apache: Common Log Format has no field for the crawler, `-` means none sent.

@@ -113,12 +113,14 @@ for index, field in ipairs({ 'started', 'ended', 'robots' }) do
 end
 note('adaptive', tonumber(ARGV[10]), known[9])
 note('delay', tonumber(ARGV[11]), known[10])
--- The holder has not heard yet that an operator ended the back-off that it knows.
-local is_freed = is_holder and ends - lease <= tonumber(known[14] or '0')
+local asked = tonumber(ARGV[15])
+-- The holder has not heard yet that an operator ended the back-off that it knows, unless
+-- the host has asked it for less since.
+local freed = tonumber(known[14] or '0')
+local is_freed = is_holder and ends - lease <= freed and (asked < 0 or now - asked <= freed)
 -- What others tell of a host whose latest back-off an operator ended may be from before
 -- that: they were cut off, or started again. (Ages on their way to a node and back are not
 -- exact.)
-local asked = tonumber(ARGV[15])
 local is_released = false
 if not is_holder and known[15] then
     local released = tonumber(known[15])

@@ -150,6 +150,10 @@ impl FairQueue {
         // A robots.txt needs less distance than a page may, and each would set the page
         // back once more.
         if self.firsts().any(|page| host.is_set_back(page, now)) {
+            // It must not keep a place under a ceiling meanwhile.
+            if let Some(first) = self.robots.front_mut() {
+                first.give_way();
+            }
             return Err(until);
         }
         self.serve_robots(host, now)
@@ -164,6 +168,8 @@ impl FairQueue {
                 Err(delay) => delay,
             };
             if delay.scope != DelayScope::Request && !waiter.is_hopeless(&delay, now) {
+                let is_own = delay.scope == DelayScope::Crawler;
+                waiter.held_by = is_own.then_some(delay.reason);
                 return Err(now.uptime.saturating_add(delay.recheck_after()));
             }
             if let Some(waiter) = self.robots.pop_front() {
@@ -229,9 +235,10 @@ impl FairQueue {
         lines.filter_map(VecDeque::front)
     }
 
-    /// Returns whether a page waits for a ceiling over many hosts.
+    /// Returns whether a request waits for a ceiling over many hosts.
     pub(super) fn is_under_ceiling(&self) -> bool {
         self.firsts()
+            .chain(self.robots.front())
             .any(|first| first.held_by == Some(Reason::Ceiling))
     }
 

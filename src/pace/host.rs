@@ -116,9 +116,7 @@ impl HostState {
             // When the other request ends is not known, but nothing starts
             // before the back-off is over.
             None if !back_off.is_zero() => (back_off, Reason::BackOff),
-            // It ends now at the soonest, and the delay counts from its end.
-            None => (limits.share.stretch(limits.delay), next.reason),
-            Some(wait) => (wait, next.reason),
+            wait => (wait.unwrap_or_default(), next.reason),
         };
         let wait = wait.saturating_add(self.wait_behind(ahead, waiter, now));
         let ceilings = waiter
@@ -134,15 +132,30 @@ impl HostState {
 
     /// Estimates when a request could start that comes after those `ahead`, with
     /// the pause to the next.
+    ///
+    /// Where the site asks for a delay and a request is in flight, that ends now at
+    /// the soonest, and the delay counts from its end.
     pub(super) fn estimate_start(
         &self,
         waiter: &Waiter,
         ahead: &RequestsAhead,
         now: &Now,
     ) -> StartEstimate {
+        let estimated = self.estimate(waiter, ahead, now);
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        let after_end = if self.schedule.in_flight() == 0 {
+            Duration::ZERO
+        } else {
+            limits.delay
+        };
+        let soonest = after_end.saturating_add(self.wait_behind(ahead, waiter, now));
+        let delay = if estimated.wait().unwrap_or_default() < soonest {
+            Delay::of_host(limits.delay_reason, DelayEnd::After(soonest))
+        } else {
+            estimated
+        };
         StartEstimate {
-            delay: self.estimate(waiter, ahead, now),
+            delay,
             pause: self.schedule.step(waiter.kind, &limits),
         }
     }

@@ -188,7 +188,9 @@ impl Tenure {
         let is_recent = self.latest_start.is_some_and(is_recent);
         let is_over = is_due && !is_recent || needs.is_draining && is_used;
         let is_idle = is_over && !needs.is_waiting;
-        let is_long = self.is_too_short(needs) && (!needs.is_under_ceiling || self.is_wanted);
+        // The place under a ceiling is lost with the lease.
+        let is_kept = needs.is_under_ceiling && !(self.is_wanted && is_due);
+        let is_long = self.is_too_short(needs) && !is_kept;
         needs.in_flight == 0 && (self.is_leaving || is_idle || is_long)
     }
 
@@ -387,7 +389,7 @@ impl HostLease {
                 LeaseStep::Call(self.number, LeaseOrder::Release(needs.history))
             }
             // The number of its generation is old, and so is its share of the host.
-            Hold::Not(_) if self.is_missed && needs.is_fleet_outdated => {
+            Hold::Not(_) if is_needed && needs.is_fleet_outdated => {
                 LeaseStep::Wait(now.saturating_add(ASK_AGAIN.1))
             }
             // What is known here may have changed at another node.

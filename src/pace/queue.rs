@@ -391,13 +391,21 @@ impl HostQueue {
                     order,
                 },
             };
-            // Never closed.
-            let place = match call.order {
-                LeaseOrder::Release(_) => fleet.telling.acquire().await.ok(),
-                LeaseOrder::Claim | LeaseOrder::Renew(_) | LeaseOrder::EndBackOff => None,
+            let answer = match call.order {
+                LeaseOrder::Release(_) => {
+                    // Never closed.
+                    let place = fleet.telling.acquire().await;
+                    // The host may have asked for something meanwhile.
+                    let history = self.with_host(|host| host.history(&self.context.now()));
+                    let order = LeaseOrder::Release(history);
+                    let answer = fleet.store.lease(LeaseCall { order, ..call }).await;
+                    drop(place);
+                    answer
+                }
+                LeaseOrder::Claim | LeaseOrder::Renew(_) | LeaseOrder::EndBackOff => {
+                    fleet.store.lease(call).await
+                }
             };
-            let answer = fleet.store.lease(call).await;
-            drop(place);
             if answer.is_err() && self.context.is_closed.load(Ordering::SeqCst) {
                 return;
             }

@@ -591,18 +591,21 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                     }
                 };
             }
-            self.hops.push(mem::replace(&mut self.url, next.clone()));
-            self.status = None;
-            permit = RobotsPermit::redirected(next);
             // For want of a slot of ours: that says nothing about the origin.
             slot = budget
                 .spend(self.slot())
                 .await
                 .and_then(Result::ok)
                 .ok_or(Cause::Busy)?;
-            if is_page {
-                self.check_again(is_checked)?;
+            // What was decided before the waits may not hold any more.
+            if is_checked {
+                self.check_redirect_again(&next)?;
+            } else if is_page {
+                self.check_denied(&next)?;
             }
+            self.hops.push(mem::replace(&mut self.url, next.clone()));
+            self.status = None;
+            permit = RobotsPermit::redirected(next);
         }
     }
 
@@ -673,14 +676,10 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         self.judge_redirect(&inquiry, &entry)
     }
 
-    /// Decides once more whether the redirect to the page at hand may be followed, after
-    /// the wait for its turn. Asks nobody.
-    fn check_again(&mut self, has_rules: bool) -> Result<(), Cause> {
-        let target = self.url.clone();
-        if !has_rules {
-            return self.check_denied(&target);
-        }
-        let inquiry = self.inquiry(&target);
+    /// Decides a redirect to a page of another origin once more, by the robots.txt in
+    /// memory.
+    fn check_redirect_again(&mut self, target: &Target) -> Result<(), Cause> {
+        let inquiry = self.inquiry(target);
         let table = &self.worker.table;
         let entry = table.latest(&self.worker.key(&inquiry));
         match entry.filter(|entry| entry.is_fresh()) {

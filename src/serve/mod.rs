@@ -112,9 +112,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     check(settings)?;
     // Ports first: they are what two proxies compete for, and nothing has been
     // written yet.
-    let backlog = settings.listener.backlog;
-    let listeners = bind(&wanted_addresses(settings), backlog)?;
-    let admin_listeners = bind(&[settings.admin.listen], backlog)?;
+    let listeners = bind(&wanted_addresses(settings), settings.listener.backlog)?;
+    let admin_listeners = bind(&[settings.admin.listen], settings.listener.backlog)?;
     let (listen, admin) = (addresses(&listeners)?, addresses(&admin_listeners)?);
     let interceptor = parts::interceptor(settings)?;
     let tls = parts::listener_tls(settings)?;
@@ -124,6 +123,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     let audit = open_record(settings, &metrics, &audit_tracker)?;
     // After the record, whose lock keeps another process from making a token, too.
     let token = AdminToken::open(&settings.admin.token_file)?;
+    let files = SourceFiles::read(settings);
     #[cfg(feature = "redis")]
     let stores = FleetStores::open(settings, &metrics)?;
     let shared = SharedParts {
@@ -153,7 +153,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         listen: with_schemes(settings, &listen),
         admin: admin.first().copied().context("no admin listener")?,
         settings: settings.clone(),
-        files: SourceFiles::read(settings),
+        files,
         lifecycle: Lifecycle::begin(&shared.audit, settings),
         commands: Arc::new(Commands::new(&server, shared.own.clone())),
         control: None,

@@ -614,9 +614,14 @@ fn a_back_off_that_is_told_without_the_lease_reaches_its_holder() {
             LeaseCalls::end(&told("renew", "b", NOTHING).await),
             Some(7200)
         );
+        // The holder's own, if it is from after that.
+        assert_eq!(told("end_back_off", "c", NOTHING).await, ["3"]);
+        assert_eq!(told("renew", "b", ["60", "0"]).await.len(), 2);
+        let claimed = told("claim", "b", NOTHING).await;
+        assert_eq!(LeaseCalls::end(&claimed), Some(60));
         // Nor does a new one bring back what is from before.
         assert_eq!(told("release", "a", ["90000", "30"]).await, ["2"]);
-        assert_eq!(told("renew", "b", ["7200", "0"]).await.len(), 2);
+        assert_eq!(told("renew", "b", ["60", "0"]).await.len(), 2);
     });
 }
 

@@ -185,17 +185,6 @@ pub(super) struct BundleSummary {
 }
 
 impl BundleSummary {
-    /// Reports whether all decisions were made within the times that `header` names.
-    pub(super) fn is_within(&self, header: &BundleHeader) -> bool {
-        let Some([first, last]) = self.times else {
-            return true;
-        };
-        let time = |text: &String| text.parse::<Timestamp>().ok();
-        let is_from = |text| time(text).is_some_and(|from| from <= first);
-        let is_until = |text| time(text).is_some_and(|until| last < until);
-        header.from.as_ref().is_none_or(is_from) && header.until.as_ref().is_none_or(is_until)
-    }
-
     /// Counts a decision.
     pub(super) fn add(&mut self, decision: &StoredRecord) {
         let ruling = &decision.ruling;

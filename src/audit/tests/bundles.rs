@@ -241,9 +241,6 @@ changes! {
         let end = line.find("\"ending\":").unwrap();
         line.replace_range(end.., "\"ending\":null}");
     }) => "do not lead to the root";
-    times_that_the_decisions_do_not_have_are_found: |files| {
-        replace_in_rows(files, "\"from\":null", "\"from\":\"2099-01-01T00:00:00Z\"");
-    } => "decisions of other times";
     a_value_that_nothing_refers_to_is_found: |files| with_rows(files, |lines| {
         let values = lines.iter().filter(|line| line.starts_with("{\"value\"")).count();
         let line = format!("{{\"value\":{},\"kind\":\"term\",\"columns\":[\"x\"]}}", values + 1);

@@ -66,6 +66,8 @@ pub(super) fn explain(reader: &AuditReader, seq: u64, form: OutputForm) -> anyho
         OutputForm::Json => {
             let mut json = serde_json::to_value(ExplanationJson::new(&explanation))?;
             json["decision"] = json!(seq);
+            // As it is on record, also where its query string is not.
+            json["url"] = json!(record.url);
             json["time"] = json!(record.at.to_string());
             json["recorded"] = recorded_json(&record.ruling);
             json["decided_again"] =

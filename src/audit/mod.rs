@@ -264,6 +264,23 @@ impl AuditLog {
         })
     }
 
+    /// Opens a record for a command that takes something away: nothing else goes by age,
+    /// and no record is made where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Missing`], and those of [`AuditLog::open`].
+    pub fn open_for_command(options: &Options, tracker: &TaskTracker) -> Result<Self, AuditError> {
+        if !options.path.exists() {
+            return Err(AuditError::Missing(options.path.clone()));
+        }
+        let options = Options {
+            retention: None,
+            ..options.clone()
+        };
+        Self::open(&options, Arc::default(), tracker)
+    }
+
     /// Returns the folder of the record, where its lock is, without symbolic
     /// links: two names of one database are one record.
     pub fn folder(&self) -> &Path {

@@ -98,7 +98,8 @@ end
 if order == 'renew' and not is_holder then
     return { 0, 0 }
 end
--- Nor that another node told of a later one. Until it has, it takes nothing back.
+-- The holder has not heard yet that another node told of a later back-off. Until it has, it
+-- takes nothing back.
 local is_told = is_holder and ends - lease <= tonumber(known[16] or '0')
 local function note(field, value, before)
     if not is_holder or is_told then value = math.max(value, tonumber(before or '0')) end

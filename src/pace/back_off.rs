@@ -652,12 +652,16 @@ mod tests {
 
     /// Records that a URL asks for less, with 600 s for it and a probe after 10 s.
     fn by_one(state: &mut BackOff, url: u64, now: u64) -> BackOffUpdate {
+        by_one_for(state, url, now, 600)
+    }
+
+    fn by_one_for(state: &mut BackOff, url: u64, now: u64, pause: u64) -> BackOffUpdate {
         let limits = BackOffLimits {
             by_one: Some(at(10)),
             ..BackOffLimits::default()
         };
         let response = ThrottleResponse {
-            retry_after: Some(at(600)),
+            retry_after: Some(at(pause)),
             chance: 0.0,
             url: Some(UrlKey(url)),
         };
@@ -696,16 +700,7 @@ mod tests {
         by_one(&mut state, 1, 0);
         state.begin_probe(at(10));
         state.free_by_probe(at(11));
-        let limits = BackOffLimits {
-            by_one: Some(at(10)),
-            ..BackOffLimits::default()
-        };
-        let shorter = ThrottleResponse {
-            retry_after: Some(at(60)),
-            chance: 0.0,
-            url: Some(UrlKey(1)),
-        };
-        state.record(&shorter, &limits, at(20));
+        by_one_for(&mut state, 1, 20, 60);
         assert_eq!(state.url_until(Some(UrlKey(1)), at(100)), Some(at(600)));
         // Without the option it is its host that is left alone for as long.
         state.bind_in_full();

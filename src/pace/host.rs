@@ -262,12 +262,12 @@ impl HostState {
     /// Returns the delay of a request that is too early by what is known here, where the
     /// lease was given back because of that.
     fn delay_at_rest(&self, kind: Kind, limits: &StartLimits, now: &Now) -> Option<Delay> {
-        let lease = self.lease.as_ref().filter(|_| {
-            let mode = now.fleet.map(|fleet| fleet.mode);
-            mode == Some(FleetMode::Leased)
-        })?;
+        let is_leased = now.fleet?.mode == FleetMode::Leased;
+        self.lease
+            .as_ref()
+            .filter(|lease| is_leased && lease.rests(now.uptime))?;
         let delay = self.schedule.next(kind, limits, now.uptime);
-        (lease.rests(now.uptime) && !delay.is_over()).then_some(delay)
+        (!delay.is_over()).then_some(delay)
     }
 
     /// Returns the delay of a request that may not start without the host's lease.

@@ -236,9 +236,7 @@ impl Egress {
         client: Option<&Arc<Client>>,
     ) -> Result<DialTarget, DialError> {
         // Before `upstream.resolve`: a robots.txt may redirect there.
-        if let Some(own) = self.own_name.as_ref().filter(|own| *own == origin.host()) {
-            return Err(Denial::OwnName(own.clone()).into());
-        }
+        self.judge_own_name(origin)?;
         if let Host::Name(name) = origin.host()
             && let Some(entry) = self.entry(name, origin.port().get())
         {
@@ -262,9 +260,7 @@ impl Egress {
     /// Returns `target`, which was found for `origin` by an earlier configuration, with
     /// those addresses that may be dialled by this one.
     fn remaining(&self, origin: &Origin, mut target: DialTarget) -> Result<DialTarget, Denial> {
-        if let Some(own) = self.own_name.as_ref().filter(|own| *own == origin.host()) {
-            return Err(Denial::OwnName(own.clone()));
-        }
+        self.judge_own_name(origin)?;
         let Host::Name(name) = origin.host() else {
             self.judge(origin)?;
             return Ok(target);
@@ -286,6 +282,13 @@ impl Egress {
         let is_allowed = |address: &SocketAddr| allowed.contains(&address.ip());
         target.addresses.retain(is_allowed);
         Ok(target)
+    }
+
+    fn judge_own_name(&self, origin: &Origin) -> Result<(), Denial> {
+        match self.own_name.as_ref().filter(|own| *own == origin.host()) {
+            Some(own) => Err(Denial::OwnName(own.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Checks all that can be checked without a resolver.

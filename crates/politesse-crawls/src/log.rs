@@ -160,19 +160,16 @@ impl<R: BufRead> CrawlLogReader<R> {
             return Ok(Some(format.entry(text)));
         }
         let entries = CrawlLogFormat::ALL.map(|format| (format, format.entry(text)));
-        let is_known = |entry: &CrawlLogEntry| {
-            matches!(entry, CrawlLogEntry::Request(_) | CrawlLogEntry::Crawler(_))
-        };
-        // Scrapy's log begins with lines that say nothing about its format.
-        if !entries.iter().any(|(_, entry)| is_known(entry)) {
-            for ((_, entry), unread) in entries.iter().zip(&mut self.unread) {
-                if matches!(entry, CrawlLogEntry::Malformed) {
-                    unread.add(self.number);
-                }
+        for ((_, entry), unread) in entries.iter().zip(&mut self.unread) {
+            if matches!(entry, CrawlLogEntry::Malformed) {
+                unread.add(self.number);
             }
-            return Ok(Some(CrawlLogEntry::Other));
         }
-        let Some((format, entry)) = entries.into_iter().find(|(_, entry)| is_known(entry)) else {
+        let known = entries.into_iter().find(|(_, entry)| {
+            matches!(entry, CrawlLogEntry::Request(_) | CrawlLogEntry::Crawler(_))
+        });
+        // Scrapy's log begins with lines that say nothing about its format.
+        let Some((format, entry)) = known else {
             return Ok(Some(CrawlLogEntry::Other));
         };
         self.format = Some(format);

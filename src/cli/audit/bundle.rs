@@ -13,8 +13,9 @@ use crate::audit::bundle::{BundleVerification, verify_bundle, write_bundle};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::note::NoteKey;
 use crate::audit::reader::AuditReader;
+use crate::cli::audit::write_json;
 use crate::cli::output::{Exit, OutputForm, Usage};
-use crate::inert::{append_json, inert, shell_quoted};
+use crate::inert::{inert, shell_quoted};
 use crate::page::bundle_page::bundle_page;
 
 /// Arguments of `audit bundle`.
@@ -80,12 +81,7 @@ pub(super) fn print_bundle(
         OutputForm::Json => findings.push(finding),
     })?;
     match form {
-        OutputForm::Json => {
-            let mut line = Vec::new();
-            append_json(&mut line, &bundle_json(&bundle, &findings))?;
-            line.push(b'\n');
-            out.write_all(&line)?;
-        }
+        OutputForm::Json => write_json(&mut out, &bundle_json(&bundle, &findings))?,
         OutputForm::Columns => {
             for line in summary(&bundle) {
                 writeln!(out, "{}", inert(&line))?;

@@ -15,12 +15,13 @@ use crate::archive::connection::ArchiveAccess;
 #[cfg(feature = "postgres")]
 use crate::archive::shipper::Shipper;
 use crate::audit::reader::AuditReader;
-use crate::audit::{AuditError, AuditLog, Options, PrunedNumbers, check_in_use};
+use crate::audit::{AuditError, AuditLog, PrunedNumbers, check_in_use};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, print};
 use crate::cli::process::runtime;
 use crate::clock;
 use crate::config::Settings;
+#[cfg(feature = "postgres")]
 use crate::metrics::Metrics;
 #[cfg(feature = "postgres")]
 use crate::serve::archive::shipped_record;
@@ -82,16 +83,7 @@ fn removed(before: Timestamp, settings: &Settings) -> anyhow::Result<PrunedNumbe
 /// returns.
 async fn prune_stopped(settings: &Settings, before: Timestamp) -> anyhow::Result<PrunedNumbers> {
     let tracker = TaskTracker::new();
-    let options = Options {
-        // Nothing but what was asked for is taken away.
-        retention: None,
-        ..settings.audit.clone()
-    };
-    if !options.path.exists() {
-        return Err(AuditError::Missing(options.path).into());
-    }
-    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)?;
-    let log = Arc::new(log);
+    let log = Arc::new(AuditLog::open_for_command(&settings.audit, &tracker)?);
     // Closed in any case: else the lock would last as long as this process.
     let removal = async {
         #[cfg(feature = "postgres")]

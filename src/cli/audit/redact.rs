@@ -4,8 +4,6 @@
 //! Goes step by step: each answer says where the next one begins, so that neither a
 //! request to the proxy nor its record is held for long.
 
-use std::sync::Arc;
-
 use clap::Args;
 use http::Method;
 use jiff::Timestamp;
@@ -19,7 +17,6 @@ use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::output::{Exit, Usage, print};
 use crate::cli::process::runtime;
 use crate::config::Settings;
-use crate::metrics::Metrics;
 
 /// Arguments of `audit redact`.
 #[derive(Debug, Args)]
@@ -115,15 +112,7 @@ async fn redact_stopped(
     request: &RedactionRequest,
 ) -> Result<RedactionStep, AuditError> {
     let tracker = TaskTracker::new();
-    if !options.path.exists() {
-        return Err(AuditError::Missing(options.path.clone()));
-    }
-    let options = Options {
-        // Nothing but what was asked for is taken away.
-        retention: None,
-        ..options.clone()
-    };
-    let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)?;
+    let log = AuditLog::open_for_command(options, &tracker)?;
     // Closed in any case: else the lock would last as long as this process.
     let redaction = async {
         let mut next = request.clone();

@@ -212,16 +212,20 @@ async fn a_long_response_keeps_the_host_from_other_nodes_no_longer_than_from_thi
     drop(turn);
 }
 
+/// Makes a request whose answer asks to come back after so many seconds.
+async fn is_asked_for_less(origin: &Origin, pause: u64) {
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.mark_sent();
+    turn.record_status(429, Some(seconds(pause)));
+}
+
 // Ours: a store that was lost and came back empty knows of no 429, and any node could have
 // the host.
 #[tokio::test(start_paused = true)]
 async fn a_back_off_is_told_to_each_generation_of_the_store() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
-    let turn = origin.turn(Get::by("a", None)).await.unwrap();
-    turn.mark_sent();
-    turn.record_status(429, Some(seconds(3600)));
-    drop(turn);
+    is_asked_for_less(&origin, 3600).await;
     let told = async || {
         tokio::time::sleep(seconds(10)).await;
         store.back_offs.load(Ordering::Relaxed)
@@ -258,10 +262,7 @@ async fn a_back_off_of_a_node_that_was_cut_off_is_told_when_it_is_back() {
 async fn a_back_off_that_an_operator_ended_meanwhile_is_ended_when_the_store_is_back() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
-    let turn = origin.turn(Get::by("a", None)).await.unwrap();
-    turn.mark_sent();
-    turn.record_status(429, Some(seconds(3600)));
-    drop(turn);
+    is_asked_for_less(&origin, 3600).await;
     tokio::time::sleep(seconds(10)).await;
     set_mode(&origin, ALONE);
     let order = ReleaseOrder {
@@ -286,10 +287,7 @@ async fn a_back_off_that_an_operator_ended_meanwhile_is_ended_when_the_store_is_
 async fn a_host_that_all_wait_for_is_asked_for_once_in_a_lease() {
     let store = Arc::<Generous>::default();
     let origin = in_a_fleet_with(FleetMode::Leased, Arc::clone(&store));
-    let turn = origin.turn(Get::by("a", None)).await.unwrap();
-    turn.mark_sent();
-    turn.record_status(429, Some(seconds(60)));
-    drop(turn);
+    is_asked_for_less(&origin, 60).await;
     let begun = origin.scheduler.uptime();
     let waiting = tokio::spawn({
         let origin = origin.clone();

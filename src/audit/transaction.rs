@@ -3,12 +3,11 @@
 //! Evidence is kept once: bodies by digest, all else in dictionaries. Does not
 //! know when a transaction begins, nor what a failure means.
 
+use std::ops::Deref;
+
 use aws_lc_rs::rand;
 use jiff::Timestamp;
-use rusqlite::{
-    CachedStatement, Connection, OptionalExtension, Params, Transaction, TransactionBehavior,
-    params, params_from_iter,
-};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params, params_from_iter};
 use serde::{Serialize, Serializer as _};
 
 use super::columns::{blob, count, signed};
@@ -71,11 +70,48 @@ pub(super) struct AuditTransaction<'a> {
     // Statements before the transaction: they are reset before it ends.
     insert_decision: CachedStatement<'a>,
     insert_ending: CachedStatement<'a>,
-    transaction: Transaction<'a>,
+    transaction: OpenTransaction<'a>,
     memory: &'a mut WriterMemory,
     plan: &'a RecordPlan,
     now: Sequence,
     leaves: Vec<LeafRun>,
+}
+
+/// Transaction on a connection, whose statements are compiled once: rusqlite's own
+/// would compile them for each. It is rolled back if it is dropped.
+struct OpenTransaction<'a>(&'a Connection);
+
+impl<'a> OpenTransaction<'a> {
+    fn begin(connection: &'a Connection) -> rusqlite::Result<Self> {
+        // Immediate: with the lock from the start, no statement of the batch can
+        // fail for want of it.
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(Self(connection))
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+}
+
+impl Deref for OpenTransaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0
+    }
+}
+
+impl Drop for OpenTransaction<'_> {
+    fn drop(&mut self) {
+        // SQLite has ended it by itself after some failures.
+        if !self.is_autocommit()
+            && let Err(error) = self.execute_batch("ROLLBACK")
+        {
+            tracing::warn!("cannot roll back a transaction of the record: {error}");
+        }
+    }
 }
 
 /// Result of a transaction that was committed.
@@ -103,11 +139,8 @@ impl<'a> AuditTransaction<'a> {
         plan: &'a RecordPlan,
         sequence: Sequence,
     ) -> rusqlite::Result<Self> {
-        // Immediate: with the lock from the start, no statement of the batch can
-        // fail for want of it.
-        let behavior = TransactionBehavior::Immediate;
         Ok(Self {
-            transaction: Transaction::new_unchecked(connection, behavior)?,
+            transaction: OpenTransaction::begin(connection)?,
             insert_decision: connection.prepare_cached(INSERT_DECISION)?,
             insert_ending: connection.prepare_cached(INSERT_ENDING)?,
             memory,
@@ -126,8 +159,7 @@ impl<'a> AuditTransaction<'a> {
         // Written even if no number is used: a commit without a page syncs nothing.
         sequence.write(&self.transaction, self.plan.record)?;
         drop((self.insert_decision, self.insert_ending));
-        // `Transaction::commit` would compile it for each.
-        self.transaction.prepare_cached("COMMIT")?.execute([])?;
+        self.transaction.commit()?;
         Ok(Committed {
             sequence,
             leaves: self.leaves,

@@ -23,13 +23,8 @@ use super::leaf::RecordId;
 use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
 use super::record_id::{RecordMarker, read_id};
 use super::schema::{self, open_error};
-use super::sequence::Sequence;
+use super::sequence::{Sequence, UNKNOWN_NUMBERS, is_sequence_as_written};
 use crate::clock;
-
-/// Numbers that may have been told since the marker was written, or since a backup of
-/// another machine was made. The marker is written at each checkpoint, after 2,000 frames
-/// of the WAL as a rule, which hold less than a hundred thousand entries.
-const UNKNOWN_NUMBERS: i64 = 1 << 20;
 
 /// Backup that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +134,12 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let Some(id) = read_id(&backup)? else {
         return Err(refuse("it is no backup of a record".to_owned()));
     };
-    let backup_last = Sequence::read(&backup)?.unwrap_or_default().last;
+    let backup_last = Sequence::read(&backup)?.map(|sequence| sequence.last);
+    if backup_last.is_some() && !is_sequence_as_written(&backup, RecordId::parse(&id))? {
+        return Err(refuse(
+            "its highest number is not as it was written".to_owned(),
+        ));
+    }
     drop(backup);
     let folder = LockedFolder::lock(path)?;
     folder.check_permissions()?;
@@ -165,7 +165,9 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
             )));
         }
         // The machine that the backup is of may have given numbers since.
-        None => backup_last.saturating_add(UNKNOWN_NUMBERS),
+        None => backup_last
+            .unwrap_or_default()
+            .saturating_add(UNKNOWN_NUMBERS),
     };
     set_aside(&folder.database, clock::now())?;
     put_in_place(file, &folder.database)?;
@@ -175,7 +177,11 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
 /// Returns the highest number that a record may have told of which something is
 /// missing.
 fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
-    let read = || Sequence::read(&schema::open_to_read(database).ok()?).ok()?;
+    let read = || {
+        let connection = schema::open_to_read(database).ok()?;
+        let is_own = is_sequence_as_written(&connection, RecordId::parse(&marker.record)).ok()?;
+        Sequence::read(&connection).ok()?.filter(|_| is_own)
+    };
     match read() {
         // A database whose numbers are above the marker's is the newer one.
         Some(found) if signed(marker.last) <= found.reserved => found.reserved,

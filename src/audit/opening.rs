@@ -16,11 +16,12 @@ use super::columns::{count, signed};
 use super::error::AuditError;
 use super::files::{beside, name_of};
 use super::folder::{LINKS_MAX, LockedFolder, folder_of, real_path};
+use super::leaf::RecordId;
 use super::privacy::PrivacyOptions;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
 use super::sealing::SealOptions;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, is_sequence_as_written};
 use super::start_check::find_missing;
 use crate::clock;
 
@@ -219,7 +220,8 @@ fn compare(
         Some(id) => return Ok(Some(format!("it is another record ({id})"))),
         None => return Ok(Some("it is another record, without an id".to_owned())),
     }
-    let last = Sequence::read(&connection)?.unwrap_or_default().last;
+    let sequence = Sequence::read(&connection)?;
+    let last = sequence.unwrap_or_default().last;
     let checkpoint = signed(marker.last);
     if last < checkpoint {
         return Ok(Some(format!("it ends at {}", count(last))));
@@ -232,8 +234,13 @@ fn compare(
         return Ok(Some(format!("it is damaged ({damage})")));
     }
     // Every page of such a copy may be sound, and its length right.
-    let missing = find_missing(&connection, checkpoint, last)?;
-    Ok(missing.map(|missing| format!("it is damaged ({missing})")))
+    if let Some(missing) = find_missing(&connection, checkpoint, last)? {
+        return Ok(Some(format!("it is damaged ({missing})")));
+    }
+    // Which numbers were told is not known then.
+    let record = RecordId::parse(&marker.record);
+    let is_changed = sequence.is_some() && !is_sequence_as_written(&connection, record)?;
+    Ok(is_changed.then(|| "its highest number is not as it was written".to_owned()))
 }
 
 /// Looks at every page of a database. Returns what SQLite finds wrong first.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use tokio::time::Instant;
 
 use super::error::WriteError;
@@ -38,6 +38,9 @@ const SPARE_PAGES: i64 = 1024;
 
 /// Time between two searches for entries that are old enough.
 const SEARCH_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Time by which the wall clock may be ahead of what was to be expected.
+const AHEAD_MAX: Duration = SEARCH_EVERY;
 
 /// Time to the next search after a step that failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
@@ -150,11 +153,54 @@ pub(super) enum StepEffect {
     ValuesRemoved,
 }
 
+/// Wall clock by which entries are removed. What is removed cannot be had back, so a
+/// clock that has jumped ahead, or is wrong at a start, counts once it has been so for an
+/// hour.
+#[derive(Debug)]
+struct SteadyClock {
+    /// Time that it showed, or that of the newest entry at a start.
+    wall: Timestamp,
+    at: Instant,
+    /// Time since when it has been further ahead than it may be.
+    ahead_since: Option<Instant>,
+}
+
+impl SteadyClock {
+    /// Reads the clock.
+    fn now(&mut self) -> Timestamp {
+        let (wall, at) = (clock::now(), clock::instant());
+        let passed = at.saturating_duration_since(self.at);
+        let latest = self.wall.checked_add(passed.saturating_add(AHEAD_MAX));
+        let latest = latest.unwrap_or(Timestamp::MAX);
+        let steady_since = if wall <= latest {
+            self.ahead_since = None;
+            self.at
+        } else {
+            *self.ahead_since.get_or_insert(at)
+        };
+        if SEARCH_EVERY <= at.saturating_duration_since(steady_since) {
+            *self = Self::shows(wall);
+            return wall;
+        }
+        wall.min(latest)
+    }
+
+    /// Makes one that shows `wall` at present.
+    fn shows(wall: Timestamp) -> Self {
+        Self {
+            wall,
+            at: clock::instant(),
+            ahead_since: None,
+        }
+    }
+}
+
 /// Removal of entries that are older than the record is to be.
 #[derive(Debug)]
 pub(super) struct Retention {
     /// Age from which on entries go; `None`: they stay.
     age: Option<SignedDuration>,
+    clock: SteadyClock,
     stage: RemovalStage,
     order: Option<RetentionOrder>,
     search_at: Instant,
@@ -163,10 +209,12 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// Makes a removal that begins with a search.
-    pub(super) fn new(age: Option<SignedDuration>) -> Self {
+    /// Makes a removal that begins with a search. `newest` is the time of the newest
+    /// entry.
+    pub(super) fn new(age: Option<SignedDuration>, newest: Timestamp) -> Self {
         Self {
             age,
+            clock: SteadyClock::shows(newest),
             stage: RemovalStage::Idle,
             order: None,
             search_at: clock::instant(),
@@ -202,7 +250,7 @@ impl Retention {
             .filter(|_| !self.is_active() && self.search_at <= now)?;
         self.search_at = now + SEARCH_EVERY;
         Some(RetentionOrder {
-            before: clock::now() - age,
+            before: self.clock.now() - age,
             by: "audit.retention".to_owned(),
         })
     }
@@ -328,6 +376,17 @@ impl Retention {
         }
         Ok(effect)
     }
+}
+
+/// Returns the time of the newest entry, if there is one.
+pub(super) fn newest_time(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let sql = "SELECT time_us FROM (
+                 SELECT * FROM (SELECT seq, time_us FROM decision ORDER BY seq DESC LIMIT 1)
+                 UNION ALL
+                 SELECT * FROM (SELECT seq, time_us FROM event ORDER BY seq DESC LIMIT 1))
+               ORDER BY seq DESC LIMIT 1";
+    let time_us: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
+    Ok(time_us.and_then(|time_us| Timestamp::from_microsecond(time_us).ok()))
 }
 
 /// Gives some unused pages back to the file system. Returns whether there are more.

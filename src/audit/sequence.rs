@@ -23,6 +23,12 @@ const BLOCK_MIN: i64 = 65_536;
 /// Block for each place in the queue: half a block must outlast all that may wait.
 const BLOCK_PER_PLACE: i64 = 4;
 
+/// Numbers that may have been told where nothing says how many: since the marker was
+/// written, or since a backup of another machine was made. The marker is written at each
+/// checkpoint, after 2,000 frames of the WAL as a rule, which hold less than a hundred
+/// thousand entries.
+pub(super) const UNKNOWN_NUMBERS: i64 = 1 << 20;
+
 const SELECT_SEQUENCE: &str = "SELECT last, reserved, digest FROM sequence";
 
 /// All lost ranges: first, last, time, digest.
@@ -88,13 +94,19 @@ impl Sequence {
         record: RecordId,
         now: Timestamp,
     ) -> rusqlite::Result<Self> {
-        let found = Self::read(connection)?;
-        let mut last = highest(connection)?.max(found.map_or(0, |found| found.last));
+        let highest = highest(connection)?;
+        let found = match Self::read(connection)? {
+            // Noted as lost, what a damaged row says might have no end.
+            Some(_) if !is_sequence_as_written(connection, record)? => Self {
+                last: highest,
+                reserved: highest.saturating_add(UNKNOWN_NUMBERS),
+            },
+            found => found.unwrap_or_default(),
+        };
+        let mut last = highest.max(found.last);
         // Which of the reserved numbers were told is not known: that is why none of
         // them is given again.
-        if let Some(found) = found
-            && last < found.reserved
-        {
+        if last < found.reserved {
             let lost = LostRange {
                 first: last + 1,
                 last: found.reserved,

@@ -29,7 +29,7 @@ use super::pruned::PrunedEnd;
 use super::record_id::RecordMarker;
 use super::redaction::{has_removals, may_have_unused_values};
 use super::remaining::RemainingEntries;
-use super::retention::{ArrivedNumber, Retention, StepEffect};
+use super::retention::{ArrivedNumber, Retention, StepEffect, newest_time};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
 use super::seal_paths::write_paths;
@@ -296,7 +296,8 @@ impl AuditStore {
     /// Returns the removal of entries that are older than `age`. It goes on with what an
     /// earlier process has begun.
     pub(super) fn retention(&self, age: Option<SignedDuration>) -> rusqlite::Result<Retention> {
-        let mut retention = Retention::new(age);
+        let newest = newest_time(&self.connection)?.unwrap_or_else(clock::now);
+        let mut retention = Retention::new(age, newest);
         let end = self.pruned_end()?;
         if 0 < end.last && !end.is_removed {
             retention.begin(end);

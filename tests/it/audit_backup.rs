@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::kit::client::{Crawler, get};
@@ -135,6 +136,36 @@ fn a_restored_record_goes_on_behind_all_numbers_that_were_given() {
         assert!(said.contains("numbers lost"), "{said}");
         let said = done(&place, &["audit", "events", "--kind", "restored"]).await;
         assert!(said.stdout.contains("lost_until"), "{said:?}");
+    });
+}
+
+// Ours: numbers that somebody has changed say nothing about those that were given.
+#[test]
+fn changed_numbers_are_neither_gone_on_with_nor_restored() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin, "queue").start().await;
+        get(&proxy, "http://o.test/a").await;
+        proxy.place().completed(1).await;
+        done(proxy.place(), &["audit", "backup", "copy.db"]).await;
+        let place = proxy.stop().await;
+        fs::copy(place.path("copy.db"), place.path("changed.db")).unwrap();
+        for file in ["data/audit.db", "changed.db"] {
+            let database = Connection::open(place.path(file)).unwrap();
+            let sql = format!("UPDATE sequence SET reserved = {}", i64::MAX);
+            assert_eq!(database.execute(&sql, []).unwrap(), 1);
+        }
+        let change = "its highest number is not as it was written";
+        let outcome = place.run(&["serve"]).await;
+        assert!(outcome.stderr.contains(change), "{outcome:?}");
+        let said = refused(&place, &["audit", "restore", "changed.db"]).await;
+        assert!(said.contains(change), "{said}");
+        done(&place, &["audit", "restore", "copy.db"]).await;
+        let proxy = place.start().await;
+        get(&proxy, "http://o.test/b").await;
+        let place = proxy.stop().await;
+        assert_eq!(urls(&place).await.len(), 2);
+        done(&place, &["audit", "verify"]).await;
     });
 }
 

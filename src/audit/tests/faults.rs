@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rusqlite::OpenFlags;
 
+use super::super::sequence::UNKNOWN_NUMBERS;
 use super::*;
 
 /// A small bound, so that a test reaches it soon.
@@ -317,6 +318,10 @@ loss! {
         let sql = "DELETE FROM decision WHERE seq = 5; UPDATE sequence SET last = 4, reserved = 4;";
         Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
     } => "it ends at 4";
+    a_start_with_changed_numbers_says_so: |folder| {
+        let sql = "UPDATE sequence SET reserved = 9223372036854775807";
+        Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
+    } => "its highest number is not as it was written";
     a_start_with_a_gap_says_so: |folder| {
         let sql = "DELETE FROM decision WHERE seq = 3; DELETE FROM ending WHERE decision = 3;";
         Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
@@ -332,6 +337,27 @@ loss! {
     a_start_with_a_record_that_has_lost_its_id_says_so: |folder| {
         Connection::open(folder.join("audit.db")).unwrap().execute_batch("DELETE FROM record").unwrap();
     } => "it is another record, without an id";
+}
+
+// Ours: what a damaged row says may have no end.
+#[tokio::test]
+async fn without_a_marker_numbers_that_were_changed_are_not_gone_on_with() {
+    let kit = Kit::new(Durability::Queue, 64);
+    kit.record_many(2).await;
+    let folder = kit.closed().await;
+    fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
+    let sql = format!("UPDATE sequence SET last = 9, reserved = {}", i64::MAX);
+    let database = Connection::open(file(folder.path())).unwrap();
+    assert_eq!(database.execute(&sql, []).unwrap(), 1);
+    drop(database);
+    let kit = Kit::reopened(folder, Durability::Queue, 64);
+    kit.record_many(1).await;
+    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 64);
+    let last = u64::try_from(UNKNOWN_NUMBERS).unwrap();
+    let mut numbers: Vec<u64> = kit.rows().iter().map(|row| row.seq).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers.len(), 3);
+    assert!(last < numbers[2] && numbers[2] < 2 * last, "{numbers:?}");
 }
 
 #[tokio::test]

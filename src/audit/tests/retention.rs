@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicUsize;
 
 use jiff::SignedDuration;
 use rusqlite::OptionalExtension;
+use tokio::time::advance;
 
 use super::super::parts::{PART_NUMBERS, part_of};
 use super::super::retention::{Retention, RetentionOrder};
@@ -13,6 +14,7 @@ use super::super::sequence::Sequence;
 use super::super::used_values::UsedBodies;
 use super::super::verify::{verify, verify_with};
 use super::*;
+use crate::clock::tests::set_wall_by;
 
 /// Decisions of the record, which with their endings take up more than two parts.
 pub(super) const DECISIONS: i64 = 9000;
@@ -397,7 +399,7 @@ fn a_step_that_is_not_in_the_file_is_taken_again() {
                      INSERT INTO pruned VALUES (1, 0, 0, 0, '', '');
                      INSERT INTO unused_value VALUES (1);";
         connection.execute_batch(setup).unwrap();
-        let mut retention = Retention::new(None);
+        let mut retention = Retention::new(None, clock::now());
         retention.look_for_unused();
         for step in 0.. {
             connection.execute_batch("BEGIN").unwrap();
@@ -484,11 +486,41 @@ fn of_two_orders_the_one_that_goes_further_is_kept() {
         before: Timestamp::from_second(second).unwrap(),
         by: second.to_string(),
     };
-    let mut retention = Retention::new(None);
+    let mut retention = Retention::new(None, clock::now());
     for second in [30, 40, 20] {
         retention.keep_order(order(second));
     }
     retention.look_for_unused();
     assert_eq!(retention.take_rest(), Some(order(40)));
     assert_eq!(retention.take_rest(), None);
+}
+
+// Ours: what is removed cannot be had back.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_ahead_for_a_moment_removes_nothing_too_young() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let hours = SignedDuration::from_hours;
+    let (age, year) = (hours(24), hours(24 * 365));
+    let mut retention = Retention::new(Some(age), clock::now());
+    let mut before = |ahead| {
+        set_wall_by(ahead);
+        retention.search_now();
+        let order = retention.search().unwrap();
+        set_wall_by(-ahead);
+        order.before
+    };
+    let right = |ahead| clock::now() + ahead - age;
+    assert_eq!(before(hours(1)), right(hours(1)));
+    for _ in 0..3 {
+        // However soon the next search comes.
+        assert_eq!(before(year), right(hours(1)));
+        advance(Duration::from_secs(5)).await;
+        assert_eq!(before(year), right(hours(1)));
+        advance(HOUR).await;
+        assert_eq!(before(hours(0)), right(hours(0)));
+    }
+    // One that stays ahead is right.
+    assert_eq!(before(year), right(hours(1)));
+    advance(HOUR).await;
+    assert_eq!(before(year), right(year));
 }

@@ -26,7 +26,7 @@ use politesse_robots::origin::{Host, Target};
 pub struct TurnOwner {
     /// Client.
     pub client: Arc<Client>,
-    /// Product token of the crawler, otherwise the client's address.
+    /// Product token of the crawler, in lower case, otherwise the client's address.
     pub crawler: Arc<str>,
 }
 

@@ -487,11 +487,35 @@ fn out_of_places() -> Delay {
 /// crawler's product token, else the client's address.
 pub(super) fn owner(inquiry: &Inquiry, client: &Arc<Client>, address: IpAddr) -> TurnOwner {
     let crawler = match inquiry.crawler.token() {
-        Some(token) => token.shared(),
+        Some(token) => token.folded(),
         None => Arc::from(address.to_string()),
     };
     TurnOwner {
         client: Arc::clone(client),
         crawler,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::directory::ClientDirectory;
+    use politesse_robots::crawler::Crawler;
+
+    // RFC 9309, section 2.2.1: case does not count.
+    #[test]
+    fn all_spellings_of_a_token_are_one_crawler() {
+        let address = [127, 0, 0, 1].into();
+        let client = ClientDirectory::default().at(address);
+        let crawler = |agent: &str| {
+            let inquiry = Inquiry {
+                crawler: Crawler::parse(agent),
+                target: "http://o.test/".parse().unwrap(),
+                method: "GET".to_owned(),
+            };
+            owner(&inquiry, &client, address).crawler
+        };
+        assert_eq!(crawler("FooBot/2.1"), crawler("foobot/1.0"));
+        assert_ne!(crawler("FooBot/2.1"), crawler("BarBot/2.1"));
     }
 }

@@ -21,6 +21,8 @@ use crate::origin::carried_hash;
 #[derive(Clone)]
 pub struct ProductToken {
     text: Arc<str>,
+    /// The text in lower case.
+    folded: Arc<str>,
     hash: u64,
 }
 
@@ -69,9 +71,17 @@ impl ProductToken {
         } else if text.trim() != text || text.contains(char::is_control) {
             Err(InvalidToken::Blank(text.to_owned()))
         } else {
+            let written: Arc<str> = text.into();
+            let lower = text.to_ascii_lowercase();
+            let folded = if lower == text {
+                Arc::clone(&written)
+            } else {
+                lower.into()
+            };
             Ok(Self {
-                hash: carried_hash(text.to_ascii_lowercase()),
-                text: text.into(),
+                hash: carried_hash(&folded),
+                text: written,
+                folded,
             })
         }
     }
@@ -82,10 +92,11 @@ impl ProductToken {
         &self.text
     }
 
-    /// Returns the token as written, without a copy of it.
+    /// Returns the token in lower case, without a copy of it: the same for all spellings
+    /// of a name.
     #[must_use]
-    pub fn shared(&self) -> Arc<str> {
-        Arc::clone(&self.text)
+    pub fn folded(&self) -> Arc<str> {
+        Arc::clone(&self.folded)
     }
 
     /// Reports whether the value of an agent line means this token (RFC 9309,
@@ -108,7 +119,7 @@ impl ProductToken {
 
 impl PartialEq for ProductToken {
     fn eq(&self, other: &Self) -> bool {
-        self.text.eq_ignore_ascii_case(&other.text)
+        self.folded == other.folded
     }
 }
 
@@ -128,8 +139,7 @@ impl fmt::Debug for ProductToken {
 
 impl Ord for ProductToken {
     fn cmp(&self, other: &Self) -> Ordering {
-        let folded = |token: &Self| token.text.to_ascii_lowercase();
-        folded(self).cmp(&folded(other))
+        self.folded.cmp(&other.folded)
     }
 }
 
@@ -157,6 +167,7 @@ mod tests {
         assert_eq!(tokens[0].to_string(), "FooBot");
         assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), 1);
         assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 1);
+        assert!(tokens.iter().all(|token| &*token.folded() == "foobot"));
     }
 
     // RFC 9309, section 2.2.1; beyond its alphabet, ours.

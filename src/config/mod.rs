@@ -25,7 +25,7 @@ pub use keys::LogFormat;
 pub use layers::ConfigSources;
 pub use print::{Values, default_file, reference};
 pub use problem::{ConfigProblem, Place, Problems};
-pub(crate) use secrets::text_without_secrets;
+pub(crate) use secrets::{argument_without_secrets, text_without_secrets};
 pub use settings::{LogOptions, Settings};
 
 use layers::Layers;

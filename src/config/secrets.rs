@@ -46,6 +46,15 @@ pub(crate) fn text_without_secrets(text: &str) -> String {
     shown + rest
 }
 
+/// Writes an argument of the command line with `…` in place of what looks like a secret.
+pub(crate) fn argument_without_secrets(text: &str) -> String {
+    let setting = text.strip_prefix("--set=").unwrap_or(text);
+    match setting.split_once('=') {
+        Some((key, _)) if key.trim() == EXPORT_KEY => format!("{EXPORT_KEY}={LEFT_OUT}"),
+        _ => text_without_secrets(text),
+    }
+}
+
 /// Returns a target of an export without its command, or its path and query; `None` if
 /// it is a file.
 fn export_target(text: &str) -> Option<String> {

@@ -1,7 +1,9 @@
 //! `judge`: requests of past crawls, by the robots.txt files of their archives.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -581,6 +583,34 @@ fn a_page_tells_what_was_disallowed_and_of_which_files() {
         );
         let again = run_in(folder.path(), &arguments).await;
         assert_eq!(again.code, Some(2), "{again:?}");
+    });
+}
+
+// Ours: whoever gets the page gets no secret with it; and a path need not be UTF-8.
+#[test]
+fn a_page_tells_its_command_without_secrets() {
+    run(async {
+        let mut warc = Warc::plain();
+        warc.robots("2026-01-02T00:00:00Z", NONE);
+        let folder = folder(&warc);
+        let name = OsStr::from_bytes(b"page-\xe4.html");
+        let mut command = politesse(folder.path());
+        command.args(["judge", "--warc", "a.warc", "--set"]);
+        let digest = "0a".repeat(32);
+        let crawler = format!("{{ token = \"FooBot\", credential = \"sha256:{digest}\" }}");
+        command.arg(format!("crawler=[{crawler}]"));
+        command.args(["--set", "audit.seal_to=[\"https://hooks.test/hidden\"]"]);
+        command.arg("--html").arg(name);
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let page = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(page.contains("sha256:…"), "{page}");
+        assert!(page.contains("page-\u{fffd}.html"), "{page}");
+        assert!(page.contains("audit.seal_to=…"), "{page}");
+        assert!(
+            !page.contains(&digest) && !page.contains("hidden"),
+            "{page}"
+        );
     });
 }
 

@@ -17,6 +17,7 @@ use super::outcome::PastVerdict;
 use crate::cli::audit::export::write_new_file;
 use crate::cli::output::print_notice;
 use crate::clock;
+use crate::config::argument_without_secrets;
 use crate::decision::digest::Digest;
 use crate::inert::{inert, shell_quoted};
 use crate::page::charts::ChartPart;
@@ -59,9 +60,9 @@ pub(super) fn write_page(
 ) -> anyhow::Result<()> {
     let hashed: Result<Vec<_>, _> = files.iter().map(|name| JudgedFile::of(name)).collect();
     let sources = hashed?;
-    let command: Vec<_> = std::env::args()
+    let command: Vec<_> = std::env::args_os()
         .skip(1)
-        .map(|text| shell_quoted(&text))
+        .map(|text| shell_quoted(&argument_without_secrets(&text.to_string_lossy())))
         .collect();
     let page = document(&JudgePage {
         counts,

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use tokio::time::sleep;
+
 use super::kit::*;
 use super::*;
 use crate::decision::decide::{Policy, decide};
@@ -243,6 +245,44 @@ async fn a_page_of_the_same_origin_that_the_operator_denies_is_not_asked_for() {
         let snapshot = ask(&cache_with(options, &script)).await;
         assert_eq!(snapshot.file().is_some(), is_followed, "{location}");
         assert_eq!(script.asked().len(), 1 + usize::from(is_followed));
+    }
+}
+
+// Ours: what is denied, or asked for again, during the wait for a turn is not fetched then.
+#[tokio::test(start_paused = true)]
+async fn a_redirect_to_a_page_is_decided_again_when_its_turn_has_come() {
+    let (rules, page) = ("http://b.test/robots.txt", "http://b.test/open");
+    let pause = 10 * SECOND;
+    for (ttl, is_denied, expected) in [
+        (HOUR, false, None),
+        (HOUR, true, Some(Cause::RedirectDisallowed)),
+        (pause / 2, false, Some(Cause::Busy)),
+    ] {
+        let script = Script::default()
+            .at(ROBOTS, [to(page)])
+            .at(rules, [text("User-agent: *")])
+            .at(page, [text("User-agent: *")]);
+        script.paced(pause, pause);
+        let options = Options {
+            ttl,
+            ttl_min: SECOND,
+            ..options()
+        };
+        let cache = cache_with(options, &script);
+        let latest = Arc::clone(&cache.worker.sources.latest_policy);
+        // The third turn is that of the page.
+        let denied = tokio::spawn(async move {
+            sleep(pause * 5 / 2).await;
+            if is_denied {
+                latest.store(Arc::new(denying("http://b.test", "/open")));
+            }
+        });
+        let snapshot = ask(&cache).await;
+        denied.await.unwrap();
+        assert_eq!(cause(&snapshot), expected);
+        assert_eq!(script.turns(), ["a.test", "b.test", "b.test"]);
+        let asked = if expected.is_none() { 3 } else { 2 };
+        assert_eq!(script.asked().len(), asked, "{ttl:?} {is_denied}");
     }
 }
 

@@ -472,8 +472,9 @@ keys! {
         /// Ceilings of all hosts at one IP address. Some networks serve thousands of
         /// sites from one.
         address: PaceLimits = "{}", CEILINGS;
-        /// How many requests may wait for one host, of one crawler, and in all; the next
-        /// is answered with 429. Each takes some kilobytes and a socket meanwhile.
+        /// How many requests may wait for one host, of one crawler, and in all. Beyond
+        /// that the client with the most of them loses its latest, which is answered with
+        /// 429. Each takes some kilobytes and a socket meanwhile.
         queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QUEUE;
         /// How long a host is left alone that answers with 429 or 503 and names no time:
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.

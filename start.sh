@@ -20,7 +20,7 @@ tell_of_last_crate() {
         -name invoked.timestamp -newer "$started" 2>/dev/null)" ]; do
         sleep 1 2>/dev/null
     done
-    say "compiling the last crate, politesse itself. It is optimised together with all that it uses, which takes one to three minutes."
+    say "compiling the last crate, politesse itself. It is optimised together with all that it uses, which takes some minutes."
     seconds=0
     while sleep 30 2>/dev/null; do
         seconds=$((seconds + 30))

@@ -134,8 +134,8 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let Some(id) = read_id(&backup)? else {
         return Err(refuse("it is no backup of a record".to_owned()));
     };
-    let backup_last = Sequence::read(&backup)?.map(|sequence| sequence.last);
-    if backup_last.is_some() && !is_sequence_as_written(&backup, RecordId::parse(&id))? {
+    let backup_last = Sequence::read(&backup)?.unwrap_or_default().last;
+    if !is_sequence_as_written(&backup, RecordId::parse(&id))? {
         return Err(refuse(
             "its highest number is not as it was written".to_owned(),
         ));
@@ -165,9 +165,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
             )));
         }
         // The machine that the backup is of may have given numbers since.
-        None => backup_last
-            .unwrap_or_default()
-            .saturating_add(UNKNOWN_NUMBERS),
+        None => backup_last.saturating_add(UNKNOWN_NUMBERS),
     };
     set_aside(&folder.database, clock::now())?;
     put_in_place(file, &folder.database)?;
@@ -177,15 +175,18 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
 /// Returns the highest number that a record may have told of which something is
 /// missing.
 fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
-    let read = || {
-        let connection = schema::open_to_read(database).ok()?;
-        let is_own = is_sequence_as_written(&connection, RecordId::parse(&marker.record)).ok()?;
-        Sequence::read(&connection).ok()?.filter(|_| is_own)
+    let unknown = signed(marker.last).saturating_add(UNKNOWN_NUMBERS);
+    let Ok(connection) = schema::open_to_read(database) else {
+        return unknown;
     };
-    match read() {
-        // A database whose numbers are above the marker's is the newer one.
-        Some(found) if signed(marker.last) <= found.reserved => found.reserved,
-        _ => signed(marker.last).saturating_add(UNKNOWN_NUMBERS),
+    match is_sequence_as_written(&connection, RecordId::parse(&marker.record)) {
+        Ok(true) => match Sequence::read(&connection) {
+            // A database whose numbers are above the marker's is the newer one.
+            Ok(Some(found)) if signed(marker.last) <= found.reserved => found.reserved,
+            Ok(_) | Err(_) => unknown,
+        },
+        Ok(false) | Err(_) => Sequence::behind_entries(&connection)
+            .map_or(unknown, |found| found.reserved.max(unknown)),
     }
 }
 

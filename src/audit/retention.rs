@@ -158,40 +158,62 @@ pub(super) enum StepEffect {
 /// hour.
 #[derive(Debug)]
 struct SteadyClock {
-    /// Time that it showed, or that of the newest entry at a start.
+    /// Latest time that counts: what it showed, or that of the newest entry at a start.
+    steady: ClockReading,
+    /// The first time further ahead than it may be since then, or an earlier one.
+    ahead: Option<ClockReading>,
+}
+
+/// Time that a wall clock shows at a moment.
+#[derive(Debug, Clone, Copy)]
+struct ClockReading {
     wall: Timestamp,
     at: Instant,
-    /// Time since when it has been further ahead than it may be.
-    ahead_since: Option<Instant>,
+}
+
+impl ClockReading {
+    /// Returns the latest time that the clock may show at `at`.
+    fn latest(&self, at: Instant) -> Timestamp {
+        let passed = at.saturating_duration_since(self.at);
+        let latest = self.wall.checked_add(passed.saturating_add(AHEAD_MAX));
+        latest.unwrap_or(Timestamp::MAX)
+    }
+
+    fn is_old(&self, at: Instant) -> bool {
+        SEARCH_EVERY <= at.saturating_duration_since(self.at)
+    }
 }
 
 impl SteadyClock {
+    /// Makes one that shows `wall` at present.
+    fn new(wall: Timestamp) -> Self {
+        let at = clock::instant();
+        Self {
+            steady: ClockReading { wall, at },
+            ahead: None,
+        }
+    }
+
     /// Reads the clock.
     fn now(&mut self) -> Timestamp {
         let (wall, at) = (clock::now(), clock::instant());
-        let passed = at.saturating_duration_since(self.at);
-        let latest = self.wall.checked_add(passed.saturating_add(AHEAD_MAX));
-        let latest = latest.unwrap_or(Timestamp::MAX);
-        let steady_since = if wall <= latest {
-            self.ahead_since = None;
-            self.at
-        } else {
-            *self.ahead_since.get_or_insert(at)
-        };
-        if SEARCH_EVERY <= at.saturating_duration_since(steady_since) {
-            *self = Self::shows(wall);
+        let latest = self.steady.latest(at);
+        if wall <= latest {
+            self.ahead = None;
+            if self.steady.is_old(at) {
+                self.steady = ClockReading { wall, at };
+            }
             return wall;
         }
-        wall.min(latest)
-    }
-
-    /// Makes one that shows `wall` at present.
-    fn shows(wall: Timestamp) -> Self {
-        Self {
-            wall,
-            at: clock::instant(),
-            ahead_since: None,
+        let ahead = self.ahead.get_or_insert(ClockReading { wall, at });
+        ahead.wall = ahead.wall.min(wall);
+        if !ahead.is_old(at) {
+            return latest;
         }
+        // It may be further ahead than it was an hour ago.
+        let wall = wall.min(ahead.latest(at));
+        *self = Self::new(wall);
+        wall
     }
 }
 
@@ -214,7 +236,7 @@ impl Retention {
     pub(super) fn new(age: Option<SignedDuration>, newest: Timestamp) -> Self {
         Self {
             age,
-            clock: SteadyClock::shows(newest),
+            clock: SteadyClock::new(newest),
             stage: RemovalStage::Idle,
             order: None,
             search_at: clock::instant(),
@@ -250,7 +272,7 @@ impl Retention {
             .filter(|_| !self.is_active() && self.search_at <= now)?;
         self.search_at = now + SEARCH_EVERY;
         Some(RetentionOrder {
-            before: self.clock.now() - age,
+            before: self.clock.now().checked_sub(age).unwrap_or(Timestamp::MIN),
             by: "audit.retention".to_owned(),
         })
     }

@@ -86,6 +86,18 @@ impl Sequence {
         statement.insert(values).map(drop)
     }
 
+    /// Returns the numbers of a record whose row is not there, or not as it was written:
+    /// some behind its entries may have been told.
+    pub(super) fn behind_entries(connection: &Connection) -> rusqlite::Result<Self> {
+        let sql = "SELECT coalesce(max(seq), 0) FROM ending";
+        let ending: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+        let last = highest(connection)?.max(ending);
+        Ok(Self {
+            last,
+            reserved: last.saturating_add(UNKNOWN_NUMBERS),
+        })
+    }
+
     /// Takes up the numbers where the previous process has ended. `connection` is in
     /// a transaction; numbers that were reserved and have no entry are noted as
     /// lost.
@@ -96,12 +108,11 @@ impl Sequence {
     ) -> rusqlite::Result<Self> {
         let highest = highest(connection)?;
         let found = match Self::read(connection)? {
+            Some(found) if is_sequence_as_written(connection, record)? => found,
+            // A record that has just begun has an event and no such row.
+            None if highest <= 1 => Self::default(),
             // Noted as lost, what a damaged row says might have no end.
-            Some(_) if !is_sequence_as_written(connection, record)? => Self {
-                last: highest,
-                reserved: highest.saturating_add(UNKNOWN_NUMBERS),
-            },
-            found => found.unwrap_or_default(),
+            Some(_) | None => Self::behind_entries(connection)?,
         };
         let mut last = highest.max(found.last);
         // Which of the reserved numbers were told is not known: that is why none of

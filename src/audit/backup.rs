@@ -23,7 +23,7 @@ use super::leaf::RecordId;
 use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
 use super::record_id::{RecordMarker, read_id};
 use super::schema::{self, open_error};
-use super::sequence::{Sequence, UNKNOWN_NUMBERS, is_sequence_as_written};
+use super::sequence::{Sequence, UNKNOWN_NUMBERS};
 use crate::clock;
 
 /// Backup that was made.
@@ -134,12 +134,11 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let Some(id) = read_id(&backup)? else {
         return Err(refuse("it is no backup of a record".to_owned()));
     };
-    let backup_last = Sequence::read(&backup)?.unwrap_or_default().last;
-    if !is_sequence_as_written(&backup, RecordId::parse(&id))? {
+    let Some(numbers) = Sequence::read_as_written(&backup, RecordId::parse(&id))? else {
         return Err(refuse(
             "its highest number is not as it was written".to_owned(),
         ));
-    }
+    };
     drop(backup);
     let folder = LockedFolder::lock(path)?;
     folder.check_permissions()?;
@@ -165,7 +164,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
             )));
         }
         // The machine that the backup is of may have given numbers since.
-        None => backup_last.saturating_add(UNKNOWN_NUMBERS),
+        None => numbers.last.saturating_add(UNKNOWN_NUMBERS),
     };
     set_aside(&folder.database, clock::now())?;
     put_in_place(file, &folder.database)?;
@@ -179,13 +178,11 @@ fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
     let Ok(connection) = schema::open_to_read(database) else {
         return unknown;
     };
-    match is_sequence_as_written(&connection, RecordId::parse(&marker.record)) {
-        Ok(true) => match Sequence::read(&connection) {
-            // A database whose numbers are above the marker's is the newer one.
-            Ok(Some(found)) if signed(marker.last) <= found.reserved => found.reserved,
-            Ok(_) | Err(_) => unknown,
-        },
-        Ok(false) | Err(_) => Sequence::behind_entries(&connection)
+    match Sequence::read_as_written(&connection, RecordId::parse(&marker.record)) {
+        // A database whose numbers are above the marker's is the newer one.
+        Ok(Some(found)) if signed(marker.last) <= found.reserved => found.reserved,
+        Ok(Some(_)) => unknown,
+        Ok(None) | Err(_) => Sequence::behind_entries(&connection)
             .map_or(unknown, |found| found.reserved.max(unknown)),
     }
 }

@@ -21,7 +21,7 @@ use super::privacy::PrivacyOptions;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
 use super::sealing::SealOptions;
-use super::sequence::{Sequence, is_sequence_as_written};
+use super::sequence::Sequence;
 use super::start_check::find_missing;
 use crate::clock;
 
@@ -239,7 +239,8 @@ fn compare(
     }
     // Which numbers were told is not known then.
     let record = RecordId::parse(&marker.record);
-    let is_changed = sequence.is_some() && !is_sequence_as_written(&connection, record)?;
+    let as_written = Sequence::read_as_written(&connection, record)?;
+    let is_changed = sequence != as_written;
     Ok(is_changed.then(|| "its highest number is not as it was written".to_owned()))
 }
 

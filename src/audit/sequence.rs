@@ -51,14 +51,30 @@ pub(super) struct Sequence {
 impl Sequence {
     /// Reads the numbers; `None` if there is no such row.
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
+        let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
+        statement.query_row([], Self::of).optional()
+    }
+
+    /// Reads the numbers of `record`; `None` if there is no such row, or it is not as it
+    /// was written.
+    pub(super) fn read_as_written(
+        connection: &Connection,
+        record: RecordId,
+    ) -> rusqlite::Result<Option<Self>> {
         let read = |row: &Row<'_>| {
-            Ok(Self {
-                last: row.get(0)?,
-                reserved: row.get(1)?,
-            })
+            let found = Self::of(row)?;
+            let digest = numbers_digest(record, found.last, found.reserved);
+            Ok(is_digest(row.get_ref(2)?, digest).then_some(found))
         };
         let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
-        statement.query_row([], read).optional()
+        Ok(statement.query_row([], read).optional()?.flatten())
+    }
+
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            last: row.get(0)?,
+            reserved: row.get(1)?,
+        })
     }
 
     /// Returns the sequence whose reservation is due to be extended by `block`
@@ -107,12 +123,12 @@ impl Sequence {
         now: Timestamp,
     ) -> rusqlite::Result<Self> {
         let highest = highest(connection)?;
-        let found = match Self::read(connection)? {
-            Some(found) if is_sequence_as_written(connection, record)? => found,
+        let found = match Self::read_as_written(connection, record)? {
+            Some(found) => found,
             // A record that has just begun has an event and no such row.
-            None if highest <= 1 => Self::default(),
+            None if highest <= 1 && Self::read(connection)?.is_none() => Self::default(),
             // Noted as lost, what a damaged row says might have no end.
-            Some(_) | None => Self::behind_entries(connection)?,
+            None => Self::behind_entries(connection)?,
         };
         let mut last = highest.max(found.last);
         // Which of the reserved numbers were told is not known: that is why none of
@@ -192,21 +208,6 @@ impl CheckedRange {
             range,
         })
     }
-}
-
-/// Reports whether the row of the sequence is as it was written.
-pub(super) fn is_sequence_as_written(
-    connection: &Connection,
-    record: RecordId,
-) -> rusqlite::Result<bool> {
-    let check = |row: &Row<'_>| {
-        let digest = numbers_digest(record, row.get(0)?, row.get(1)?);
-        Ok(is_digest(row.get_ref(2)?, digest))
-    };
-    let found = connection
-        .query_row(SELECT_SEQUENCE, [], check)
-        .optional()?;
-    Ok(found.unwrap_or(false))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use super::remaining::{RemainingCheck, RemainingState, StrayPath};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
-use super::sequence::is_sequence_as_written;
+use super::sequence::Sequence;
 use crate::decision::again::{Again, EvidenceCache, decide_again};
 use crate::decision::decide::Revision;
 use crate::decision::digest::{CanonicalBytes, Digest};
@@ -433,11 +433,11 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         let is_own = connection
             .query_row(SELECT_RECORD, [], |row| is_as_written(row, RECORD_COLUMNS))
             .optional()?;
-        let has_own_numbers = is_sequence_as_written(connection, self.reader.record_id)?;
+        let numbers = Sequence::read_as_written(connection, self.reader.record_id)?;
         if is_own != Some(true) {
             self.add_mismatch("the record's id is not as it was written".to_owned());
         }
-        if !has_own_numbers {
+        if numbers.is_none() {
             self.add_mismatch("the record's highest number is not as it was written".to_owned());
         }
         Ok(())

@@ -140,6 +140,7 @@ impl ClientConnection {
                 end: slot.client_end.clone(),
                 tally: slot.group.tally.clone(),
                 latest_origin: Arc::default(),
+                private: Arc::default(),
                 activity: Arc::default(),
             },
             slot,

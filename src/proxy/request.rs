@@ -30,6 +30,7 @@ use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{OutgoingHead, TargetForm};
+use crate::upstream::private::PrivateConnections;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 
 /// Settings of how requests are read.
@@ -70,6 +71,8 @@ pub struct ConnectionInfo {
     pub tally: Option<Arc<Tally>>,
     /// Origin of the latest request.
     pub latest_origin: Arc<LatestOrigin>,
+    /// Connections to origins that only its requests may use.
+    pub private: Arc<PrivateConnections>,
     /// Activity on it.
     pub activity: Arc<ConnectionActivity>,
 }
@@ -394,6 +397,7 @@ mod tests {
             end: ClientEnd::default(),
             tally: None,
             latest_origin: Arc::default(),
+            private: Arc::default(),
             activity: Arc::default(),
         }
     }

@@ -28,6 +28,7 @@ use crate::decision::reason::Reason;
 use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use crate::robots_cache::QueuedFetch;
 use crate::upstream::client::HostTurns;
+use crate::upstream::private::PrivateScope;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
 /// be asked for because too much else was under way.
@@ -203,6 +204,10 @@ impl HostTurns for CountedTurns<'_, '_> {
         self.turns.again()
     }
 
+    fn private(&self) -> Option<PrivateScope> {
+        self.turns.private()
+    }
+
     fn note_sent(&mut self) {
         // Not behind a success: a host may have seen what brought no response.
         *self.sent += 1;
@@ -220,6 +225,14 @@ impl HostTurns for RequestTurns<'_> {
 
     fn holds(&self) -> bool {
         self.turn.as_ref().is_none_or(Turn::holds)
+    }
+
+    fn private(&self) -> Option<PrivateScope> {
+        let credential = self.wait.connection.credential.as_ref();
+        Some(PrivateScope {
+            connections: Arc::clone(&self.wait.connection.private),
+            credential: credential.map(|shown| Arc::clone(shown.name())),
+        })
     }
 
     async fn again(&mut self) -> bool {

@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use super::connect::{Connection, WaitTimer};
 use super::pool::Pool;
+use super::private::PrivateScope;
 use super::upload::UploadProgress;
 use politesse_robots::origin::Origin;
 
@@ -67,6 +68,8 @@ pub(super) struct Lease {
     pub(super) upload: UploadProgress,
     /// Whether another request may be sent on it.
     pub(super) may_be_kept: bool,
+    /// Owner of the connection, if it is private.
+    pub(super) owner: Option<PrivateScope>,
 }
 
 impl ResponseBody {
@@ -93,7 +96,10 @@ impl ResponseBody {
             && lease.may_be_kept
             && lease.upload.has_ended()
         {
-            lease.pool.put(lease.origin, lease.connection);
+            match lease.owner {
+                Some(owner) => owner.put(lease.origin, lease.connection, &lease.pool),
+                None => lease.pool.put(lease.origin, lease.connection),
+            }
         }
     }
 

@@ -26,6 +26,7 @@ use super::egress::{Egress, NextHop};
 use super::exchange::{Exchange, FailedExchange, RequestMessage, Retry};
 use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
+use super::private::{PrivateScope, authenticates_connection};
 use super::upload::Upload;
 use crate::clients::client::Client;
 use crate::decision::access::NoConnection;
@@ -105,6 +106,12 @@ pub trait HostTurns: Send {
     /// turn.
     fn again(&mut self) -> impl Future<Output = bool> + Send;
 
+    /// Returns the connections that only the requests of its client's connection may
+    /// use; absent for requests of our own.
+    fn private(&self) -> Option<PrivateScope> {
+        None
+    }
+
     /// Notes that the request is about to be handed to a connection, from where
     /// on the host may see it. Once for each time that it is.
     fn note_sent(&mut self) {}
@@ -132,17 +139,19 @@ impl Upstream {
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Self, UpstreamSetupError> {
-        let mut tls = client_config(options.roots)?;
+        let mut tls_http1 = client_config(options.roots)?;
+        tls_http1.alpn_protocols.push(b"http/1.1".to_vec());
+        let mut tls = tls_http1.clone();
         if options.http2 {
-            tls.alpn_protocols.push(b"h2".to_vec());
+            // First: the order is that of preference (RFC 7301, section 3.1).
+            tls.alpn_protocols.insert(0, b"h2".to_vec());
         }
-        // After h2: the order is that of preference (RFC 7301, section 3.1).
-        tls.alpn_protocols.push(b"http/1.1".to_vec());
         let credentials = options.parent_auth.as_deref().map(Credentials::read);
         Ok(Self {
             connector: Connector {
                 egress,
                 tls: TlsConnector::from(Arc::new(tls)),
+                tls_http1: TlsConnector::from(Arc::new(tls_http1)),
                 credentials: credentials.transpose()?,
                 connect_timeout: options.connect_timeout,
                 tasks,
@@ -183,6 +192,7 @@ impl Upstream {
     {
         let message = RequestMessage {
             target: permit.target(),
+            is_private: authenticates_connection(&head.headers),
             head,
             purpose: Purpose::Page,
         };
@@ -203,6 +213,7 @@ impl Upstream {
             target: permit.target(),
             head: &mut robots_head(asker, known),
             purpose: Purpose::Rules,
+            is_private: false,
         };
         let response = self.counted(message, Upload::default(), turns).await?;
         let from_parent = response.extensions().get() == Some(&NextHop::Parent);
@@ -236,7 +247,7 @@ impl Upstream {
         body: Upload,
         turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, UpstreamError> {
-        let idle = self.reusable(&message.target.origin, turns.pause()).await;
+        let idle = self.idle(message, turns).await;
         // The origin may have closed a reused connection during our write.
         let is_reused = idle.is_some();
         let mut connection = match idle {
@@ -247,7 +258,7 @@ impl Upstream {
             connection = Box::pin(self.connect_in_turn(message, turns)).await?;
         }
         self.count_sent(message, turns);
-        let failed = match self.exchange(connection, message, body).await {
+        let failed = match self.exchange(connection, message, body, turns).await {
             Ok(response) => return Ok(response),
             Err(failed) => failed,
         };
@@ -265,7 +276,7 @@ impl Upstream {
             return Err(UpstreamError::TurnLost);
         }
         self.count_sent(message, turns);
-        let sent = Box::pin(self.exchange(connection, message, body)).await;
+        let sent = Box::pin(self.exchange(connection, message, body, turns)).await;
         sent.map_err(|failed| failed.error)
     }
 
@@ -296,6 +307,28 @@ impl Upstream {
         turns.note_sent();
     }
 
+    /// Returns an idle connection that the request may use and that can be written to.
+    async fn idle(
+        &self,
+        message: &RequestMessage<'_>,
+        turns: &mut impl HostTurns,
+    ) -> Option<Connection> {
+        let origin = &message.target.origin;
+        // After any pause: an authentication of several requests is lost with its
+        // connection.
+        if let Some(private) = turns.private() {
+            while let Some(mut connection) = private.take(origin, &self.pool) {
+                if is_ready(&mut connection.sender).await {
+                    return Some(connection);
+                }
+            }
+        }
+        if message.is_private {
+            return None;
+        }
+        self.reusable(origin, turns.pause()).await
+    }
+
     /// Returns an idle connection that can be written to, where `pause` lets it be
     /// used again; else the idle ones to this origin are closed.
     async fn reusable(&self, origin: &Origin, pause: Duration) -> Option<Connection> {
@@ -304,16 +337,7 @@ impl Upstream {
             return None;
         }
         while let Some(mut connection) = self.pool.take(origin) {
-            // The body of the last response may be over before hyper has
-            // finished with its connection.
-            let ready = match &mut connection.sender {
-                Sender::Http1(sender) if sender.is_ready() => true,
-                Sender::Http1(sender) => {
-                    matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(())))
-                }
-                Sender::Http2(sender) => sender.is_ready(),
-            };
-            if ready {
+            if is_ready(&mut connection.sender).await {
                 return Some(connection);
             }
         }
@@ -329,6 +353,7 @@ impl Upstream {
             origin: &message.target.origin,
             purpose: message.purpose,
             client: client.as_ref(),
+            is_private: message.is_private,
         };
         // Boxed, as is all that most requests do not do: the future of an exchange
         // is moved, and a handshake has many times the size of the rest.
@@ -342,12 +367,13 @@ impl Upstream {
     }
 
     /// Makes one exchange. At the end of the response body its connection goes
-    /// back to the pool; a shared one is there already.
+    /// back to the pool, or to its owner; a shared one is in the pool already.
     async fn exchange(
         &self,
         mut connection: Connection,
         message: &mut RequestMessage<'_>,
         body: Upload,
+        turns: &mut impl HostTurns,
     ) -> Result<Response<ResponseBody>, FailedExchange> {
         let upload = body.progress();
         let exchange = Exchange {
@@ -356,13 +382,19 @@ impl Upstream {
             first_byte_timeout: self.first_byte_timeout,
         };
         let response = exchange.run(message, body).await?;
+        // An origin authenticates no HTTP/2 connection: requests that ask for that go
+        // over HTTP/1.1.
+        connection.is_private |= authenticates_connection(response.headers());
+        let is_private = connection.is_private;
+        let owner = is_private.then(|| turns.private()).flatten();
         let lease = (!connection.is_shared()).then(|| Lease {
             pool: Arc::clone(&self.pool),
             origin: message.target.origin.clone(),
             connection,
             upload,
             // hyper would write all that follows as HTTP/1.0, where no body has chunks.
-            may_be_kept: response.version() != Version::HTTP_10,
+            may_be_kept: response.version() != Version::HTTP_10 && is_private == owner.is_some(),
+            owner,
         });
         Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease)))
     }
@@ -408,6 +440,16 @@ fn robots_head(asker: &Asker, known: Option<&Validators>) -> OutgoingHead {
         form: TargetForm::Url,
         path: None,
         extensions: Extensions::new(),
+    }
+}
+
+/// Reports whether a connection can be written to, for which it may need a moment: the
+/// body of the last response may be over before hyper has finished with it.
+async fn is_ready(sender: &mut Sender) -> bool {
+    match sender {
+        Sender::Http1(sender) if sender.is_ready() => true,
+        Sender::Http1(sender) => matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(()))),
+        Sender::Http2(sender) => sender.is_ready(),
     }
 }
 

@@ -78,6 +78,8 @@ pub(super) struct WantedConnection<'a> {
     pub(super) purpose: Purpose,
     /// Client that a look-up of the origin's name is counted for.
     pub(super) client: Option<&'a Arc<Client>>,
+    /// Whether it is to be private, so that it cannot be shared by HTTP/2.
+    pub(super) is_private: bool,
 }
 
 /// Open connection, with the bytes that it has received.
@@ -90,6 +92,8 @@ pub(super) struct Connection {
     pub(super) timer: WaitTimer,
     /// Whether its descriptor is of the reserve.
     pub(super) is_of_reserve: bool,
+    /// Whether its origin authenticates it, so that it belongs to one client.
+    pub(super) is_private: bool,
 }
 
 /// Timer for the waits of one exchange after the other. It stays with its
@@ -140,6 +144,7 @@ impl Connection {
                 received: self.received.clone(),
                 timer: WaitTimer::default(),
                 is_of_reserve: self.is_of_reserve,
+                is_private: false,
             }),
         }
     }
@@ -148,7 +153,10 @@ impl Connection {
 /// Makes connections.
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
+    /// TLS with every protocol that is offered.
     pub(super) tls: TlsConnector,
+    /// TLS for HTTP/1.1 alone.
+    pub(super) tls_http1: TlsConnector,
     /// Credentials for the parent, if it wants any.
     pub(super) credentials: Option<Credentials>,
     /// Longest wait for a connection, TLS included; resolving the name has
@@ -167,13 +175,12 @@ impl Connector {
         &self,
         wanted: WantedConnection<'_>,
     ) -> Result<Connection, DialError> {
-        let origin = wanted.origin;
-        let admitted = self.egress.admits(origin, wanted.client).await?;
-        let opened = match self.open(origin, &admitted, None).await {
+        let admitted = self.egress.admits(wanted.origin, wanted.client).await?;
+        let opened = match self.open(wanted, &admitted, None).await {
             Err(NoConnection::NoSocket) if wanted.purpose == Purpose::Rules => {
                 // Only now: a descriptor that is free does not keep others waiting.
                 match ReservePlace::take_within(RESERVE_WAIT).await {
-                    Some(place) => self.open(origin, &admitted, Some(place)).await,
+                    Some(place) => self.open(wanted, &admitted, Some(place)).await,
                     None => Err(NoConnection::NoSocket),
                 }
             }
@@ -186,10 +193,11 @@ impl Connector {
     /// left and a `place` is given.
     async fn open(
         &self,
-        origin: &Origin,
+        wanted: WantedConnection<'_>,
         admitted: &DialTarget,
         place: Option<ReservePlace>,
     ) -> Result<Connection, NoConnection> {
+        let origin = wanted.origin;
         // One deadline for TCP, tunnel and TLS: with one for each, a slow
         // origin would take the time three times.
         let deadline = clock::instant() + self.connect_timeout;
@@ -198,11 +206,11 @@ impl Connector {
         let connecting = async {
             let wire = match (origin.scheme(), admitted.hop) {
                 (Scheme::Http, _) => Wire::from(stream),
-                (Scheme::Https, NextHop::Origin) => self.secured(origin, stream).await?,
+                (Scheme::Https, NextHop::Origin) => self.secured(wanted, stream).await?,
                 (Scheme::Https, NextHop::Parent) => {
                     let credentials = self.credentials.as_ref();
                     let stream = tunnel(stream, origin, credentials, &self.tasks).await?;
-                    self.secured(origin, stream).await?
+                    self.secured(wanted, stream).await?
                 }
             };
             // A parent sees nothing of what goes through a tunnel.
@@ -213,6 +221,7 @@ impl Connector {
             let connection = self.agree(wire.keeping(place), reader).await?;
             Ok(Connection {
                 is_of_reserve,
+                is_private: wanted.is_private,
                 ..connection
             })
         };
@@ -222,14 +231,23 @@ impl Connector {
     }
 
     /// Makes a TLS session with the origin.
-    async fn secured(&self, origin: &Origin, stream: TcpStream) -> Result<Wire, NoConnection> {
-        let name = match origin.host() {
+    async fn secured(
+        &self,
+        wanted: WantedConnection<'_>,
+        stream: TcpStream,
+    ) -> Result<Wire, NoConnection> {
+        let name = match wanted.origin.host() {
             Host::Address(address) => ServerName::from(*address),
             Host::Name(name) => {
                 ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
             }
         };
-        let secured = self.tls.connect(name, ReadAhead::new(stream)).await;
+        let tls = if wanted.is_private {
+            &self.tls_http1
+        } else {
+            &self.tls
+        };
+        let secured = tls.connect(name, ReadAhead::new(stream)).await;
         let stream = secured.map_err(|error| handshake_failure(&error))?;
         Ok(Wire::from(stream))
     }
@@ -248,6 +266,7 @@ impl Connector {
             received,
             timer: WaitTimer::default(),
             is_of_reserve: false,
+            is_private: false,
         })
     }
 

@@ -30,6 +30,8 @@ pub(super) struct RequestMessage<'a> {
     pub(super) target: &'a Target,
     pub(super) head: &'a mut OutgoingHead,
     pub(super) purpose: Purpose,
+    /// Whether it authenticates its connection.
+    pub(super) is_private: bool,
 }
 
 /// Exchange that brought no response.
@@ -125,6 +127,7 @@ impl Exchange<'_> {
             received,
             reader,
             is_of_reserve: _,
+            is_private: _,
         } = self.connection;
         let wait = HeadWait {
             upload: &upload,

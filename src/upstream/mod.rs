@@ -15,6 +15,8 @@ mod exchange;
 
 pub mod body;
 
+pub mod private;
+
 mod pool;
 
 mod connect;

@@ -129,6 +129,16 @@ impl Pool {
         free.by_origin.clear();
     }
 
+    /// Reports whether another configuration is in force.
+    pub(super) fn is_retired(&self) -> bool {
+        self.free().is_retired
+    }
+
+    /// Returns the time for which an idle connection is kept.
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.limits.idle_timeout
+    }
+
     fn free(&self) -> MutexGuard<'_, IdleConnections> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }

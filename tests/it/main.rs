@@ -49,6 +49,7 @@ mod checklist;
 mod cli;
 mod clients;
 mod compose;
+mod connection_auth;
 mod crawler_command;
 mod credentials;
 mod dashboard;

@@ -21,6 +21,7 @@ pub(crate) mod fleet;
 pub(crate) mod h2;
 pub(crate) mod loopback;
 pub(crate) mod namespace;
+pub(crate) mod ntlm_origin;
 pub(crate) mod origin;
 pub(crate) mod paced;
 pub(crate) mod page;

@@ -1,0 +1,182 @@
+//! Connections that an origin authenticates (NTLM; Negotiate, RFC 4559, section 6):
+//! each belongs to one connection of a client.
+
+use crate::kit::client::{Crawler, Reply, curl};
+use crate::kit::ntlm_origin::{NtlmOrigin, first_message, last_message};
+use crate::kit::proxy::{Config, Proxy};
+use crate::kit::{run, sha256};
+
+/// Scheme of URLs, and what is asked for inside it.
+#[derive(Clone, Copy)]
+struct Leg {
+    authority: &'static str,
+    prefix: &'static str,
+}
+
+const HTTP: Leg = Leg {
+    authority: "",
+    prefix: "http://o.test",
+};
+const HTTPS: Leg = Leg {
+    authority: "s.test:443",
+    prefix: "",
+};
+
+impl Leg {
+    async fn crawler(self, proxy: &Proxy, source: u8) -> Crawler {
+        let source = [127, 0, 0, source].into();
+        if self.authority.is_empty() {
+            return Crawler::at(source, proxy).await.unwrap();
+        }
+        let connected = Crawler::connect_at(source, proxy, self.authority).await;
+        let secured = connected.unwrap().secured(proxy, self.authority, None);
+        secured.await.unwrap()
+    }
+
+    async fn get(self, crawler: &mut Crawler, path: &str, fields: &[&str]) -> Reply {
+        let line = format!("GET {}{path} HTTP/1.1", self.prefix);
+        let host = self.authority.strip_suffix(":443").unwrap_or("o.test");
+        let host = format!("Host: {host}");
+        crawler
+            .ask(&[&[line.as_str(), &host], fields].concat())
+            .await
+    }
+
+    /// Proves `user` on the connection of `crawler`; returns what the last request got.
+    async fn prove(self, crawler: &mut Crawler, scheme: &str, user: &str) -> String {
+        let agent = format!("User-Agent: {user}/1.0");
+        let asked = self.get(crawler, "/page", &[&agent]).await;
+        assert_eq!(asked.status(), 401, "{user}: {}", asked.text());
+        let first = first_message(scheme);
+        let challenged = self.get(crawler, "/page", &[&agent, &first]).await;
+        assert_eq!(challenged.status(), 401);
+        let last = last_message(scheme, user);
+        self.get(crawler, "/page", &[&agent, &last]).await.text()
+    }
+}
+
+/// Origins over both schemes, and a proxy that any address of loopback may use.
+struct Setup {
+    http: NtlmOrigin,
+    https: NtlmOrigin,
+    proxy: Proxy,
+}
+
+async fn start(config: Config) -> Setup {
+    let (http, https) = (NtlmOrigin::start().await, NtlmOrigin::start_tls().await);
+    let config = config
+        .resolve("o.test", http.address())
+        .resolve("s.test", https.address())
+        .set("pace.profile = \"owned\"");
+    let proxy = config.start().await;
+    Setup { http, https, proxy }
+}
+
+#[test]
+fn clients_that_authenticate_at_once_get_pages_of_their_own() {
+    run(async {
+        let setup = start(Config::default()).await;
+        let handshakes = (2..8).flat_map(|source| [(source, HTTP), (source, HTTPS)]);
+        let pages = handshakes.map(|(source, leg)| {
+            let proxy = &setup.proxy;
+            async move {
+                let scheme = ["NTLM", "Negotiate"][usize::from(source % 2)];
+                let user = format!("user{source}{}", leg.authority.len());
+                let mut crawler = leg.crawler(proxy, source).await;
+                let proved = leg.prove(&mut crawler, scheme, &user).await;
+                assert_eq!(proved, format!("the page of {user}"));
+                // The connection is authenticated now, and needs no more credentials.
+                for _ in 0..3 {
+                    let again = leg.get(&mut crawler, "/page", &[]).await;
+                    assert_eq!(again.text(), proved);
+                }
+                // While it is open, nobody else has it.
+                for other in [source, 9] {
+                    let mut stranger = leg.crawler(proxy, other).await;
+                    let agent = format!("User-Agent: stranger{user}/1.0");
+                    let asked = leg.get(&mut stranger, "/page", &[&agent]).await;
+                    assert_eq!(asked.status(), 401, "{}", asked.text());
+                    let open = leg.get(&mut stranger, "/open", &[&agent]).await;
+                    assert_eq!(open.text(), "open to ");
+                }
+            }
+        });
+        join(pages).await;
+        for origin in [&setup.http, &setup.https] {
+            let asked_as = origin.robots_as();
+            assert!(12 <= asked_as.len(), "{asked_as:?}");
+            assert!(asked_as.iter().all(String::is_empty), "{asked_as:?}");
+        }
+    });
+}
+
+/// Runs futures at the same time, on one thread.
+async fn join(futures: impl Iterator<Item = impl Future<Output = ()>>) {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        running.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+        match running.is_empty() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+}
+
+#[test]
+fn an_authenticated_connection_is_closed_with_its_clients() {
+    run(async {
+        let config = Config::default().set("upstream.pool_idle_timeout = \"5m\"");
+        let setup = start(config).await;
+        let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+        HTTP.prove(&mut crawler, "NTLM", "alice").await;
+        setup.http.has_open(1).await;
+        drop(crawler);
+        setup.http.has_open(0).await;
+    });
+}
+
+// Ours: a balancer may carry the requests of several clients over one connection.
+#[test]
+fn another_credential_on_the_connection_does_not_use_what_was_authenticated() {
+    run(async {
+        let entry = |name: &str| {
+            let digest = sha256(name.as_bytes());
+            format!("{{ token = \"{name}\", credential = \"sha256:{digest}\" }}")
+        };
+        let table = format!("crawler = [{}, {}]", entry("FooBot"), entry("BarBot"));
+        let config = Config::default().set(&table);
+        let setup = start(config.set("proxy.auth = \"required\"")).await;
+        let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+        let [foo, bar] =
+            ["FooBot", "BarBot"].map(|name| format!("Proxy-Authorization: Bearer {name}"));
+        let messages = [first_message("NTLM"), last_message("NTLM", "foo")];
+        for message in &messages {
+            HTTP.get(&mut crawler, "/page", &[&foo, message]).await;
+        }
+        let proved = HTTP.get(&mut crawler, "/page", &[&foo]).await;
+        assert_eq!(proved.text(), "the page of foo");
+        let other = HTTP.get(&mut crawler, "/page", &[&bar]).await;
+        assert_eq!(other.status(), 401, "{}", other.text());
+        let proved = HTTP.get(&mut crawler, "/page", &[&foo]).await;
+        assert_eq!(proved.text(), "the page of foo");
+    });
+}
+
+#[test]
+fn curl_authenticates_by_ntlm_and_the_next_curl_is_not_authenticated() {
+    run(async {
+        let Setup {
+            proxy,
+            http: _http,
+            https: _https,
+        } = start(Config::default()).await;
+        for url in ["http://o.test/page", "https://s.test/page"] {
+            let outcome = curl(&proxy, &["--ntlm", "-u", "alice:secret", url, url]).await;
+            let twice = "the page of alicethe page of alice";
+            assert_eq!(outcome.stdout, twice, "{outcome:?}");
+            let outcome = curl(&proxy, &["-w", "%{http_code}", url]).await;
+            assert!(outcome.stdout.ends_with("401"), "{outcome:?}");
+        }
+    });
+}

@@ -1,0 +1,220 @@
+//! An origin that authenticates connections, as IIS does by NTLM and Negotiate: who
+//! has proved a name on a connection has it for all that follows there.
+//!
+//! It believes each name. Its messages have the form that curl reads.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::certificates::{Leaf, TestCa, Validity};
+
+/// First bytes of each message ([MS-NLMP], section 2.2.1).
+const SIGNATURE: &[u8] = b"NTLMSSP\0";
+
+pub(crate) struct NtlmOrigin {
+    address: SocketAddr,
+    desk: Arc<Desk>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+/// State that the connections of an origin share.
+#[derive(Default)]
+struct Desk {
+    /// Names that were proved when a robots.txt was asked for over the connection.
+    robots_as: Mutex<Vec<String>>,
+    open: watch::Sender<usize>,
+}
+
+impl NtlmOrigin {
+    /// Starts one over TCP.
+    pub(crate) async fn start() -> Self {
+        Self::serve(None).await
+    }
+
+    /// Starts one over TLS, as s.test, that would rather speak HTTP/2.
+    pub(crate) async fn start_tls() -> Self {
+        let leaf = Leaf {
+            names: vec!["s.test".to_owned()],
+            validity: Validity::Current,
+        };
+        let config = TestCa::get().server(&leaf, &["h2", "http/1.1"]);
+        Self::serve(Some(TlsAcceptor::from(config))).await
+    }
+
+    async fn serve(tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let desk = Arc::<Desk>::default();
+        let accepting = tokio::spawn(accept(listener, tls, Arc::clone(&desk)));
+        Self {
+            address,
+            desk,
+            accepting,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the names as which robots.txt was asked for.
+    pub(crate) fn robots_as(&self) -> Vec<String> {
+        self.desk.robots_as.lock().unwrap().clone()
+    }
+
+    /// Waits until `count` connections are open.
+    pub(crate) async fn has_open(&self, count: usize) {
+        let mut open = self.desk.open.subscribe();
+        let reached = open.wait_for(|open| *open == count);
+        super::soon("connections to close", reached).await.unwrap();
+    }
+}
+
+impl Drop for NtlmOrigin {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        tokio::spawn(connection(stream, tls.clone(), Arc::clone(&desk)));
+    }
+}
+
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, desk: Arc<Desk>) {
+    desk.open.send_modify(|open| *open += 1);
+    match tls {
+        None => serve(stream, &desk, Protocol::Http1).await,
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                let protocol = match stream.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => Protocol::Http2,
+                    _ => Protocol::Http1,
+                };
+                serve(stream, &desk, protocol).await;
+            }
+        }
+    }
+    desk.open.send_modify(|open| *open -= 1);
+}
+
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    desk: &Arc<Desk>,
+    protocol: Protocol,
+) {
+    let name = Mutex::new(String::new());
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+        let answer = answer(&request, &mut name.lock().unwrap(), desk);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let stream = TokioIo::new(stream);
+    // How a connection ends is the proxy's business.
+    match protocol {
+        Protocol::Http1 => {
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new());
+            let _ = builder.serve_connection(stream, service).await;
+        }
+        Protocol::Http2 => {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.timer(TokioTimer::new());
+            let _ = builder.serve_connection(stream, service).await;
+        }
+    }
+}
+
+fn answer<B>(request: &http::Request<B>, name: &mut String, desk: &Desk) -> http::Response<String> {
+    if request.uri().path() == "/robots.txt" {
+        desk.robots_as.lock().unwrap().push(name.clone());
+        return http::Response::new(String::new());
+    }
+    if request.uri().path() == "/open" {
+        return http::Response::new(format!("open to {name}"));
+    }
+    let shown = request.headers().get("authorization");
+    let shown = shown.map(|value| value.to_str().unwrap().split_once(' ').unwrap());
+    match shown {
+        None if name.is_empty() => refused("NTLM", &[]),
+        None => page(name),
+        Some((scheme, token)) => {
+            let message = STANDARD.decode(token).unwrap();
+            match message[SIGNATURE.len()] {
+                1 => refused(scheme, &challenge()),
+                _ => {
+                    *name = user(&message);
+                    page(name)
+                }
+            }
+        }
+    }
+}
+
+fn page(name: &str) -> http::Response<String> {
+    let response = http::Response::builder().header("persistent-auth", "true");
+    response.body(format!("the page of {name}")).unwrap()
+}
+
+fn refused(scheme: &str, message: &[u8]) -> http::Response<String> {
+    let mut response = http::Response::builder().status(401);
+    if message.is_empty() {
+        response = response.header("www-authenticate", "Negotiate");
+    }
+    let value = format!("{scheme} {}", STANDARD.encode(message));
+    let response = response.header("www-authenticate", value.trim());
+    response.body("who are you?".to_owned()).unwrap()
+}
+
+/// Returns a CHALLENGE_MESSAGE without target ([MS-NLMP], section 2.2.1.2): text is
+/// ASCII, and the authentication is NTLM.
+fn challenge() -> Vec<u8> {
+    const OEM: u32 = 2;
+    const NTLM: u32 = 0x200;
+    let mut message = SIGNATURE.to_vec();
+    message.extend(2_u32.to_le_bytes());
+    message.extend([0, 0, 0, 0, 32, 0, 0, 0]);
+    message.extend((OEM | NTLM).to_le_bytes());
+    message.extend(*b"nonsense");
+    message
+}
+
+/// Returns the user of an AUTHENTICATE_MESSAGE ([MS-NLMP], section 2.2.1.3).
+fn user(message: &[u8]) -> String {
+    let length = usize::from(u16::from_le_bytes([message[36], message[37]]));
+    let start = usize::from(u16::from_le_bytes([message[40], message[41]]));
+    String::from_utf8_lossy(&message[start..start + length]).into_owned()
+}
+
+/// Returns the credentials that begin the authentication.
+pub(crate) fn first_message(scheme: &str) -> String {
+    let message = [SIGNATURE, &1_u32.to_le_bytes()].concat();
+    format!("Authorization: {scheme} {}", STANDARD.encode(message))
+}
+
+/// Returns the credentials that end it, as `user`.
+pub(crate) fn last_message(scheme: &str, user: &str) -> String {
+    let mut message = [SIGNATURE, &3_u32.to_le_bytes(), &[0; 24]].concat();
+    message.extend(u16::try_from(user.len()).unwrap().to_le_bytes());
+    message.extend([0, 0, 44, 0, 0, 0]);
+    message.extend(user.bytes());
+    format!("Authorization: {scheme} {}", STANDARD.encode(message))
+}

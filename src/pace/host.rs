@@ -46,6 +46,8 @@ pub(super) struct EndedTurn<'a> {
     pub(super) grant: &'a Grant,
     /// Outcome of its request.
     pub(super) outcome: Outcome,
+    /// Time from the last byte of its request to the end of the response.
+    pub(super) response_time: Duration,
     /// Activity, if its client was ever waited for.
     pub(super) activity: Option<&'a Arc<TurnActivity>>,
 }
@@ -513,6 +515,7 @@ impl HostState {
         let EndedTurn {
             grant,
             outcome,
+            response_time,
             activity,
         } = *ended;
         if grant.is_probe {
@@ -529,8 +532,7 @@ impl HostState {
             self.schedule.end(grant.start, now);
         }
         if let Some(adaptive) = &self.terms.adaptive {
-            let duration = now.saturating_sub(grant.at);
-            self.schedule.adapt(adaptive, duration, outcome);
+            self.schedule.adapt(adaptive, response_time, outcome);
         }
         if let Some(lease) = &mut self.lease {
             lease.end();

@@ -1,7 +1,7 @@
 //! A turn that was granted: leave to send one request to one host now.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ pub struct Turn {
     grant: Box<Grant>,
     /// [`UNUSED`], [`SENT`], or the status of the response.
     status: AtomicU16,
+    /// Microseconds of uptime when a new connection was there for the request; 0
+    /// without one. The time of a response does not hold that of connecting.
+    connected: AtomicU64,
     /// Activity of the client, made when it is first waited for.
     activity: OnceLock<Arc<TurnActivity>>,
 }
@@ -57,6 +60,7 @@ impl Turn {
             queue,
             grant: Box::new(grant),
             status: AtomicU16::new(UNUSED),
+            connected: AtomicU64::new(0),
             activity: OnceLock::new(),
         }
     }
@@ -115,6 +119,14 @@ impl Turn {
         // A status is never taken back.
         let order = Ordering::Relaxed;
         let _ = self.status.compare_exchange(UNUSED, SENT, order, order);
+    }
+
+    /// Notes that a connection was made for the request: before now the host could not
+    /// answer.
+    pub fn note_connected(&self) {
+        let now = self.queue.context.uptime().as_micros();
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        self.connected.store(now, Ordering::Relaxed);
     }
 
     /// Records a response of `host`, as [`Turn::record_status`] does, and
@@ -182,10 +194,15 @@ impl Drop for Turn {
             _ => Outcome::Served,
         };
         let now = self.queue.context.uptime();
+        let activity = self.activity.get();
+        let uploaded = activity.map_or(Duration::ZERO, |activity| activity.uploaded());
+        let connected = Duration::from_micros(self.connected.load(Ordering::Relaxed));
+        let asked_at = self.grant.at.max(connected).max(uploaded);
         let ended = EndedTurn {
             grant: &self.grant,
             outcome,
-            activity: self.activity.get(),
+            response_time: now.saturating_sub(asked_at),
+            activity,
         };
         self.queue.update(|host| host.end(&ended, now));
     }

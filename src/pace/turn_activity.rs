@@ -40,6 +40,8 @@ pub struct TurnActivity {
     /// Microseconds for which the client was waited for before that, without those
     /// that it made up for.
     waited: AtomicU64,
+    /// Microseconds of uptime when the upload had ended; 0 before, and without one.
+    uploaded: AtomicU64,
     /// Whether the turn was given up. Written under the lock of the host.
     is_given_up: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl TurnActivity {
             epoch,
             since: AtomicU64::new(0),
             waited: AtomicU64::new(0),
+            uploaded: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
         }
     }
@@ -73,6 +76,16 @@ impl TurnActivity {
             let waited = self.now().saturating_sub(since);
             self.waited.fetch_add(waited, Ordering::Relaxed);
         }
+    }
+
+    /// States that the upload has ended: the response takes its time from now on.
+    pub fn end_upload(&self) {
+        self.uploaded.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Returns the uptime at which the upload had ended; zero before, and without one.
+    pub(super) fn uploaded(&self) -> Uptime {
+        Duration::from_micros(self.uploaded.load(Ordering::Relaxed))
     }
 
     /// Counts bytes that the client took or sent: they make up for time for which

@@ -208,6 +208,10 @@ impl HostTurns for CountedTurns<'_, '_> {
         self.turns.private()
     }
 
+    fn note_connected(&self) {
+        self.turns.note_connected();
+    }
+
     fn note_sent(&mut self) {
         // Not behind a success: a host may have seen what brought no response.
         *self.sent += 1;
@@ -225,6 +229,12 @@ impl HostTurns for RequestTurns<'_> {
 
     fn holds(&self) -> bool {
         self.turn.as_ref().is_none_or(Turn::holds)
+    }
+
+    fn note_connected(&self) {
+        if let Some(turn) = &self.turn {
+            turn.note_connected();
+        }
     }
 
     fn private(&self) -> Option<PrivateScope> {

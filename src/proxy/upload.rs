@@ -197,6 +197,9 @@ impl HttpBody for ClientUpload {
             if let Some(turn) = &self.turn {
                 turn.wait_for_origin();
                 turn.add_client_bytes(bytes);
+                if frame.is_none() || self.body.is_end_stream() {
+                    turn.end_upload();
+                }
             }
             if !self.end_wait(bytes) && frame.is_some() {
                 return Poll::Ready(Some(Err(self.stalled())));

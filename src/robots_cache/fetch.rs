@@ -124,6 +124,12 @@ impl HostTurns for FetchTurn {
         has_claim && self.turn.as_ref().is_none_or(Turn::holds)
     }
 
+    fn note_connected(&self) {
+        if let Some(turn) = &self.turn {
+            turn.note_connected();
+        }
+    }
+
     async fn again(&mut self) -> bool {
         // The turn that failed ends first: its pause counts from here.
         self.turn = None;

@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Purpose, Sender, WantedConnection};
+use super::dial::Dialler;
 use super::egress::{Egress, NextHop};
 use super::exchange::{Exchange, FailedExchange, RequestMessage, Retry};
 use super::parent::{Credentials, is_made_on_the_way};
@@ -112,6 +113,9 @@ pub trait HostTurns: Send {
         None
     }
 
+    /// Notes that a connection was made for the request.
+    fn note_connected(&self) {}
+
     /// Notes that the request is about to be handed to a connection, from where
     /// on the host may see it. Once for each time that it is.
     fn note_sent(&mut self) {}
@@ -150,6 +154,7 @@ impl Upstream {
         Ok(Self {
             connector: Connector {
                 egress,
+                dialler: Dialler::default(),
                 tls: TlsConnector::from(Arc::new(tls)),
                 tls_http1: TlsConnector::from(Arc::new(tls_http1)),
                 credentials: credentials.transpose()?,
@@ -252,7 +257,7 @@ impl Upstream {
         let is_reused = idle.is_some();
         let mut connection = match idle {
             Some(connection) => connection,
-            None => self.connect(message, turns.client().cloned()).await?,
+            None => self.connect(message, turns).await?,
         };
         if !turns.holds() {
             connection = Box::pin(self.connect_in_turn(message, turns)).await?;
@@ -271,7 +276,7 @@ impl Upstream {
         // Once more and no more: a connection that breaks although it is new
         // does not break for its age.
         self.metrics.upstream_retries.inc();
-        let connection = self.connect(message, turns.client().cloned()).await?;
+        let connection = self.connect(message, turns).await?;
         if !turns.holds() {
             return Err(UpstreamError::TurnLost);
         }
@@ -289,7 +294,7 @@ impl Upstream {
         if !turns.again().await {
             return Err(UpstreamError::TurnLost);
         }
-        let connection = self.connect(message, turns.client().cloned()).await?;
+        let connection = self.connect(message, turns).await?;
         turns
             .holds()
             .then_some(connection)
@@ -347,8 +352,9 @@ impl Upstream {
     async fn connect(
         &self,
         message: &RequestMessage<'_>,
-        client: Option<Arc<Client>>,
+        turns: &mut impl HostTurns,
     ) -> Result<Connection, UpstreamError> {
+        let client = turns.client().cloned();
         let wanted = WantedConnection {
             origin: &message.target.origin,
             purpose: message.purpose,
@@ -358,6 +364,7 @@ impl Upstream {
         // Boxed, as is all that most requests do not do: the future of an exchange
         // is moved, and a handshake has many times the size of the rest.
         let connection = Box::pin(self.connector.connect(wanted)).await?;
+        turns.note_connected();
         // In the pool from the first exchange on, so that requests that come
         // meanwhile share the connection and open none.
         if let Some(shared) = connection.shared() {

@@ -3,8 +3,6 @@
 //!
 //! Does not know which requests go over a connection.
 
-use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,12 +11,12 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustix::io::Errno;
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsConnector;
 
+use super::dial::{DialAttempt, Dialler};
 use super::egress::{DialError, DialTarget, Egress, NextHop};
 use super::head::FIELDS_BYTES_MAX;
 use super::parent::{Credentials, tunnel};
@@ -29,9 +27,8 @@ use super::wire::{ReceivedBytes, Wire};
 use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::access::NoConnection;
-use crate::descriptors::{self, ReservePlace};
+use crate::descriptors::ReservePlace;
 use crate::tasks::Tasks;
-use crate::throttle::REPEATING;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// Most fields in the head of a response.
@@ -153,6 +150,7 @@ impl Connection {
 /// Makes connections.
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
+    pub(super) dialler: Dialler,
     /// TLS with every protocol that is offered.
     pub(super) tls: TlsConnector,
     /// TLS for HTTP/1.1 alone.
@@ -201,7 +199,13 @@ impl Connector {
         // One deadline for TCP, tunnel and TLS: with one for each, a slow
         // origin would take the time three times.
         let deadline = clock::instant() + self.connect_timeout;
-        let stream = dial(&admitted.addresses, deadline, place.as_ref()).await?;
+        let attempt = DialAttempt {
+            host: origin.host(),
+            addresses: &admitted.addresses,
+            deadline,
+            place: place.as_ref(),
+        };
+        let stream = self.dialler.dial(attempt).await?;
         let is_of_reserve = place.is_some();
         let connecting = async {
             let wire = match (origin.scheme(), admitted.hop) {
@@ -305,91 +309,5 @@ impl Connector {
             connection.await.unwrap_or_default();
         });
         Ok(Sender::Http2(sender))
-    }
-}
-
-/// Connects to the first address that answers. Each gets an equal part of what
-/// is left of the time, so that a dead one does not use it up for the others.
-/// The descriptor may be of the reserve if there is a `place`.
-async fn dial(
-    addresses: &[SocketAddr],
-    deadline: Instant,
-    place: Option<&ReservePlace>,
-) -> Result<TcpStream, NoConnection> {
-    let mut failure = NoConnection::Dns;
-    let counts = (1..=u32::try_from(addresses.len()).unwrap_or(u32::MAX)).rev();
-    for (address, left) in addresses.iter().zip(counts) {
-        let now = clock::instant();
-        let part = deadline.saturating_duration_since(now) / left;
-        match timeout_at(now + part, connect_to(*address, place)).await {
-            Ok(Ok(stream)) => {
-                // Nagle's algorithm costs small requests 40 ms. Where it cannot
-                // be switched off, that is all it costs.
-                stream.set_nodelay(true).unwrap_or_default();
-                return Ok(stream);
-            }
-            Ok(Err(error)) => failure = dial_failure(&error),
-            Err(_) => failure = NoConnection::Timeout,
-        }
-    }
-    Err(failure)
-}
-
-/// Connects to `address`, unless the descriptors that are left are reserved and
-/// there is no `place` in the reserve.
-async fn connect_to(address: SocketAddr, place: Option<&ReservePlace>) -> io::Result<TcpStream> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4(),
-        SocketAddr::V6(_) => TcpSocket::new_v6(),
-    }?;
-    if place.is_none() && descriptors::is_reserved(&socket) {
-        return Err(Errno::MFILE.into());
-    }
-    socket.connect(address).await
-}
-
-/// Reports whether an error says nothing of the origin: the process or the
-/// system has no descriptors, ports or memory left.
-fn is_for_lack_of_sockets(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    let lacks = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOBUFS,
-        Errno::NOMEM,
-        Errno::ADDRNOTAVAIL,
-    ];
-    code.is_some_and(|code| lacks.contains(&code))
-}
-
-fn dial_failure(error: &io::Error) -> NoConnection {
-    if is_for_lack_of_sockets(error) {
-        tracing::warn!(target: REPEATING, %error, "no socket for a connection to an origin");
-        return NoConnection::NoSocket;
-    }
-    #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind has no end")]
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => NoConnection::Refused,
-        io::ErrorKind::TimedOut => NoConnection::Timeout,
-        _ => NoConnection::Unroutable,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Ours: an origin is not remembered as unreachable for what we lack.
-    #[test]
-    fn what_we_lack_is_no_failure_of_an_origin() {
-        for (code, cause) in [
-            (Errno::MFILE, NoConnection::NoSocket),
-            (Errno::NFILE, NoConnection::NoSocket),
-            (Errno::HOSTUNREACH, NoConnection::Unroutable),
-            (Errno::CONNREFUSED, NoConnection::Refused),
-            (Errno::TIMEDOUT, NoConnection::Timeout),
-        ] {
-            assert_eq!(dial_failure(&io::Error::from(code)), cause);
-        }
     }
 }

@@ -21,6 +21,8 @@ mod pool;
 
 mod connect;
 
+mod dial;
+
 mod head;
 
 mod upload;
@@ -38,6 +40,8 @@ mod tls;
 pub mod egress;
 
 mod addresses;
+
+mod staggered;
 
 pub mod parent;
 

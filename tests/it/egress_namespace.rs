@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::clock;
-use crate::kit::namespace::{Addresses, Everywhere, NameServer, counter, inside};
+use crate::kit::namespace::{Addresses, DeadAddress, Everywhere, NameServer, counter, inside};
 use crate::kit::proxy::{Config, Proxy};
 use crate::kit::{soon, until};
 
@@ -132,6 +135,16 @@ async fn denied(proxy: &Proxy) -> String {
 
 /// An address that the table has no row for.
 const PUBLIC: &str = "93.184.216.34";
+
+/// Answers one request on each connection.
+async fn answer_and_close(listener: TcpListener) {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    while let Ok((mut stream, _)) = listener.accept().await {
+        // Whole in one read: the request is short.
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.write_all(answer.as_bytes()).await;
+    }
+}
 
 namespaced! {
     /// Not one connection is attempted but those of the crawler itself.
@@ -378,6 +391,53 @@ namespaced! {
             assert!(0 < names.asked(name), "{name}");
         }
         assert!(proxy.log().contains("127.0.0.54:53"), "{}", proxy.log());
+    }
+
+    /// RFC 8305, section 5: the next address is tried after a quarter of a second, and
+    /// the one that answered comes first from then on.
+    dead_addresses_hold_up_no_connection in Addresses::Every => {
+        let live = TcpListener::bind((PUBLIC, 80)).await.unwrap();
+        let dead = [
+            DeadAddress::at("8.8.8.1:80").await,
+            DeadAddress::at("8.8.8.2:80").await,
+            DeadAddress::at("8.8.8.3:80").await,
+        ];
+        let answering = tokio::spawn(answer_and_close(live));
+        let _names = NameServer::start(|_, _| {
+            Some(&["8.8.8.1", "8.8.8.2", "8.8.8.3", PUBLIC])
+        })
+        .await;
+        let proxy = Config::default()
+            .set("upstream.resolver = [\"127.0.0.1:53\"]")
+            .start()
+            .await;
+        let begun = clock::instant();
+        assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
+        let first = clock::since(begun);
+        assert!(first < Duration::from_secs(3), "{first:?}");
+        let opened = counter("Tcp", "ActiveOpens");
+        assert_eq!(get(&proxy, "http://o.test/").await.status(), 200);
+        // That of the crawler, and that to the address that answered.
+        assert_eq!(counter("Tcp", "ActiveOpens"), opened + 2);
+        answering.abort();
+        drop(dead);
+    }
+
+    /// RFC 8305, section 3: some networks drop what is asked about IPv6.
+    a_name_whose_ipv6_addresses_nobody_tells_has_its_ipv4_addresses in Addresses::Every => {
+        let web = Everywhere::listen(80).await;
+        let _names = NameServer::start(|_, _| Some(&[PUBLIC])).await;
+        for resolver in ["[]", "[\"127.0.0.1:53\"]"] {
+            let key = format!("upstream.resolver = {resolver}");
+            let proxy = Config::default().set(&key).start().await;
+            let begun = clock::instant();
+            let reply = get(&proxy, "http://old.test/").await;
+            assert_eq!(reply.status(), 200, "{key}: {}", reply.text());
+            let took = clock::since(begun);
+            assert!(took < Duration::from_secs(3), "{key}: {took:?}");
+            proxy.stop().await;
+        }
+        assert_eq!(web.dialled(), [PUBLIC]);
     }
 
     /// Ours: a client that resets its connection ends its look-up long before the time is over,

@@ -118,6 +118,29 @@ async fn an_archive_leaves_a_slow_site_more_time() {
     assert_eq!(times, [0, 12, 15, 105]);
 }
 
+// Ours: the host is not slow because it took long to connect to it, or to send the
+// upload.
+#[tokio::test(start_paused = true)]
+async fn an_archive_counts_a_response_from_the_end_of_its_request() {
+    let origin = Origin::new(profile(Profile::Archive));
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    sleep(seconds(5)).await;
+    turn.note_connected();
+    sleep(seconds(2)).await;
+    turn.record_status(200, None);
+    drop(turn);
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    assert_eq!(turn.waited(), seconds(5 * 2));
+    let activity = Arc::clone(turn.activity());
+    sleep(seconds(5)).await;
+    activity.end_upload();
+    sleep(seconds(1)).await;
+    turn.record_status(200, None);
+    drop(turn);
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    assert_eq!(turn.waited(), seconds(5));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_host_waits_for_is_shown() {
     let origin = Origin::new(profile(Profile::Owned));

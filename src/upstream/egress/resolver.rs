@@ -16,11 +16,13 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dns_lookup::{AddrFamily, AddrInfoHints, SockType, getaddrinfo};
 use hyper::rt::Executor;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::spawn_blocking;
 use tokio::time::{timeout, timeout_at};
 
 use super::pending::{Joined, LookupClaim, PendingLookups, ZonePlaces};
@@ -48,7 +50,8 @@ const NONE_TTL: Duration = Duration::from_secs(5);
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// Time after which a look-up counts as one that hangs. Recursive resolvers need
-/// less, but for name servers that do not answer.
+/// less, but for name servers that do not answer, and networks that drop what is asked
+/// about IPv6: then IPv4 is asked for by itself.
 const HANGS_AFTER: Duration = Duration::from_millis(500);
 
 /// Limits of a resolver (`upstream.dns_*`), but for the number of look-ups.
@@ -66,7 +69,19 @@ pub(super) struct ResolverLimits {
 }
 
 /// Function that asks the system; another one in tests.
-type SystemLookup = fn(Box<str>) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+type SystemLookup = fn(Box<str>, AddressFamily) -> SystemAnswer;
+
+/// Answer of the system, once it has one.
+type SystemAnswer = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// Family of the addresses that the system is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddressFamily {
+    /// Both.
+    Any,
+    /// IPv4 alone.
+    V4,
+}
 
 /// Source of the addresses of names.
 pub(super) enum LookupSource {
@@ -81,7 +96,7 @@ impl LookupSource {
     /// `patience`; the system if there are none.
     pub(super) fn new(servers: Vec<SocketAddr>, patience: Duration) -> Self {
         if servers.is_empty() {
-            return Self::System(|name| Box::pin(ask_system(name)));
+            return Self::System(|name, family| Box::pin(ask_system(name, family)));
         }
         Self::Servers(NameServers::new(servers, patience))
     }
@@ -124,6 +139,7 @@ struct CachedName {
 
 /// Place of a look-up that runs.
 struct LookupPlace {
+    /// Absent for a second look-up of one name.
     _zone: Option<OwnedSemaphorePermit>,
     _share: Share,
 }
@@ -206,13 +222,13 @@ impl ResolverState {
     /// its time is up: the thread is taken until it comes back, and its answer
     /// serves the next request.
     async fn follow(self: Arc<Self>, mut claim: LookupClaim) {
-        let Some(_place) = self.place(&mut claim).await else {
+        let Some(place) = self.place(&mut claim).await else {
             return;
         };
         if !claim.begin() {
             return;
         }
-        let Some(answer) = self.ask(&mut claim).await else {
+        let Some(answer) = self.ask(&mut claim, place).await else {
             return;
         };
         let ttl = answer.as_ref().ok().and_then(|answer| answer.ttl);
@@ -249,28 +265,90 @@ impl ResolverState {
         }
     }
 
-    /// Asks the source, and counts the look-ups that run and those that hang.
-    /// Returns nothing where no request waits any more, and the look-up can be
-    /// stopped.
-    async fn ask(&self, claim: &mut LookupClaim) -> Option<Result<NameAnswer, NoConnection>> {
-        let _running = Counted::one(&self.metrics.upstream_dns_lookups);
+    /// Asks the source. Returns nothing where no request waits any more, and the look-up
+    /// can be stopped.
+    async fn ask(
+        self: &Arc<Self>,
+        claim: &mut LookupClaim,
+        place: LookupPlace,
+    ) -> Option<Result<NameAnswer, NoConnection>> {
         let name = claim.name.clone();
-        let mut lookup = pin!(async {
-            match &self.source {
-                LookupSource::System(lookup) => {
-                    // The error of the system is dropped. Its codes differ between
-                    // libraries, and no address follows from any of them.
-                    let addresses = lookup(name.clone()).await.unwrap_or_default();
-                    let ttl = None;
-                    Some(Ok(NameAnswer { addresses, ttl }))
-                }
-                LookupSource::Servers(servers) => tokio::select! {
-                    biased;
-                    answer = servers.ask(&name) => Some(answer),
-                    () = claim.is_abandoned() => None,
-                },
+        match &self.source {
+            LookupSource::System(lookup) => {
+                let addresses = self.ask_system(*lookup, claim, place).await;
+                Some(Ok(NameAnswer {
+                    addresses,
+                    ttl: None,
+                }))
             }
+            LookupSource::Servers(servers) => {
+                let _place = place;
+                self.counted(async {
+                    tokio::select! {
+                        biased;
+                        answer = servers.ask(&name) => Some(answer),
+                        () = claim.is_abandoned() => None,
+                    }
+                })
+                .await
+            }
+        }
+    }
+
+    /// Asks the system, and for IPv4 by itself if that hangs and a place is free: its
+    /// answer is for both families, and comes with the later one.
+    async fn ask_system(
+        self: &Arc<Self>,
+        lookup: SystemLookup,
+        claim: &LookupClaim,
+        place: LookupPlace,
+    ) -> Vec<IpAddr> {
+        let asked = |family, place| self.on_thread(lookup(claim.name.clone(), family), place);
+        let mut both = asked(AddressFamily::Any, place);
+        if let Ok(addresses) = timeout(HANGS_AFTER, &mut both).await {
+            return addresses.unwrap_or_default();
+        }
+        let share = self.shares.take_free(&claim.client);
+        let Some(_share) = share else {
+            return both.await.unwrap_or_default();
+        };
+        let mut v4 = asked(
+            AddressFamily::V4,
+            LookupPlace {
+                _zone: None,
+                _share,
+            },
+        );
+        tokio::select! {
+            addresses = &mut both => return addresses.unwrap_or_default(),
+            Ok(addresses) = &mut v4 => if !addresses.is_empty() { return addresses },
+        }
+        both.await.unwrap_or_default()
+    }
+
+    /// Follows a look-up on its thread to the end, with the place that it takes.
+    fn on_thread(
+        self: &Arc<Self>,
+        answer: SystemAnswer,
+        place: LookupPlace,
+    ) -> oneshot::Receiver<Vec<IpAddr>> {
+        let (found, addresses) = oneshot::channel();
+        let state = Arc::clone(self);
+        self.tasks.execute(async move {
+            // The error of the system is dropped. Its codes differ between libraries,
+            // and no address follows from any of them.
+            let answered = state.counted(answer).await.unwrap_or_default();
+            drop(place);
+            // Nobody waits any more where IPv4 was enough.
+            let _ = found.send(answered);
         });
+        addresses
+    }
+
+    /// Counts a look-up among those that run, and then among those that hang.
+    async fn counted<T>(&self, lookup: impl Future<Output = T>) -> T {
+        let _running = Counted::one(&self.metrics.upstream_dns_lookups);
+        let mut lookup = pin!(lookup);
         if let Ok(answer) = timeout(HANGS_AFTER, &mut lookup).await {
             return answer;
         }
@@ -337,9 +415,21 @@ impl Drop for Counted<'_> {
 }
 
 /// Asks the system as other programs do: /etc/hosts and nsswitch.conf count.
-async fn ask_system(name: Box<str>) -> io::Result<Vec<IpAddr>> {
-    let found = tokio::net::lookup_host((&*name, 0)).await?;
-    Ok(found.map(|address| address.ip()).collect())
+async fn ask_system(name: Box<str>, family: AddressFamily) -> io::Result<Vec<IpAddr>> {
+    if family == AddressFamily::Any {
+        let found = tokio::net::lookup_host((&*name, 0)).await?;
+        return Ok(found.map(|address| address.ip()).collect());
+    }
+    let hints = AddrInfoHints {
+        address: AddrFamily::Inet.into(),
+        socktype: SockType::Stream.into(),
+        ..AddrInfoHints::default()
+    };
+    spawn_blocking(move || {
+        let found = getaddrinfo(Some(&name), None, Some(hints))?;
+        found.map(|found| Ok(found?.sockaddr.ip())).collect()
+    })
+    .await?
 }
 
 impl fmt::Debug for Resolver {

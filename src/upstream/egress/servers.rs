@@ -22,9 +22,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::clock;
 use crate::decision::access::NoConnection;
 use crate::throttle::REPEATING;
+use crate::upstream::staggered::first_success;
 
 /// Time after which the next server is asked as well.
 const NEXT_SERVER_AFTER: Duration = Duration::from_millis(500);
+
+/// Longest wait for the addresses of one family behind those of the other (RFC 8305,
+/// section 3, has 50 ms for IPv6). The answer is cached, so that it is worth more here.
+const RESOLUTION_DELAY: Duration = Duration::from_millis(250);
 
 /// Time after which a question is sent again, since UDP loses packets.
 const RESEND_AFTER: Duration = Duration::from_secs(1);
@@ -120,38 +125,9 @@ impl NameServers {
                 .map_err(|_| NoConnection::Dns)?,
             deadline: clock::instant() + self.timeout,
         };
-        self.ask_in_order(&order, &question).await
-    }
-
-    /// Asks the first server of `order`, and the rest if it does not answer soon.
-    /// The first answer counts.
-    async fn ask_in_order(
-        &self,
-        order: &[usize],
-        question: &NameQuestion,
-    ) -> Result<NameAnswer, NoConnection> {
-        let (&index, rest) = order.split_first().ok_or(NoConnection::Dns)?;
-        let mut first = pin!(self.ask_server(index, question));
-        if rest.is_empty() {
-            return first.await;
-        }
-        // Boxed, as a future that contains itself has to be.
-        let mut rest = Box::pin(self.ask_in_order(rest, question));
-        match timeout(NEXT_SERVER_AFTER, first.as_mut()).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(_)) => return rest.await,
-            Err(_) => {}
-        }
-        tokio::select! {
-            answer = first.as_mut() => match answer {
-                Ok(answer) => Ok(answer),
-                Err(_) => rest.await,
-            },
-            answer = rest.as_mut() => match answer {
-                Ok(answer) => Ok(answer),
-                Err(_) => first.await,
-            },
-        }
+        let asked = |index| self.ask_server(index, &question);
+        let first = first_success(&order, NEXT_SERVER_AFTER, &asked);
+        first.await.ok_or(NoConnection::Dns)?
     }
 
     /// Asks one server; an error is logged with its address.
@@ -170,7 +146,7 @@ impl NameServers {
                     .map_err(|_| ServerError::Timeout)?
             }
         });
-        let answer = match tokio::join!(v4, v6) {
+        let answer = match both(v4, v6).await {
             (Ok(v4), Ok(v6)) => Ok(v4.and(v6)),
             // Some servers know one kind of question only.
             (Ok(some), Err(_)) | (Err(_), Ok(some)) if !some.addresses.is_empty() => Ok(some),
@@ -205,6 +181,32 @@ impl NameAnswer {
         };
         self.addresses.extend(other.addresses);
         self
+    }
+}
+
+/// Waits for the answers about IPv4 and IPv6 addresses; once one of them has addresses,
+/// for [`RESOLUTION_DELAY`] at most for the other. Some networks drop what is asked about
+/// IPv6, and a name whose addresses are known need not wait for that.
+async fn both<F>(v4: F, v6: impl Future<Output = F::Output>) -> (F::Output, F::Output)
+where
+    F: Future<Output = Result<NameAnswer, ServerError>>,
+{
+    let (mut v4, mut v6) = (pin!(v4), pin!(v6));
+    let has_addresses = |answer: &F::Output| {
+        answer
+            .as_ref()
+            .is_ok_and(|answer| !answer.addresses.is_empty())
+    };
+    let late = |_| Err(ServerError::Timeout);
+    tokio::select! {
+        answer = v4.as_mut() => match has_addresses(&answer) {
+            true => (answer, timeout(RESOLUTION_DELAY, v6).await.unwrap_or_else(late)),
+            false => (answer, v6.await),
+        },
+        answer = v6.as_mut() => match has_addresses(&answer) {
+            true => (timeout(RESOLUTION_DELAY, v4).await.unwrap_or_else(late), answer),
+            false => (v4.await, answer),
+        },
     }
 }
 

@@ -24,7 +24,7 @@ const NAMES: usize = 8;
 
 /// Returns a resolver whose system answers by the name alone.
 fn resolver(lookups: usize) -> Resolver {
-    resolver_with(lookups, |name| {
+    resolver_with(lookups, |name, _| {
         Box::pin(async move {
             if name.ends_with("slow.test") || name.ends_with(".dead.example") {
                 sleep(SLOW).await;
@@ -150,10 +150,10 @@ async fn no_more_than_sixteen_addresses_are_tried() {
 #[tokio::test(start_paused = true)]
 async fn all_who_ask_for_a_name_share_one_lookup() {
     static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-    let resolver = resolver_with(8, |_| {
+    let resolver = resolver_with(8, |_, _| {
         Box::pin(async {
             LOOKUPS.fetch_add(1, Ordering::SeqCst);
-            sleep(Duration::from_secs(1)).await;
+            sleep(HANGS_AFTER / 2).await;
             Ok(vec!["93.184.216.34".parse().unwrap()])
         })
     });
@@ -348,10 +348,30 @@ async fn a_name_that_nobody_waits_for_is_not_asked() {
     assert_eq!(answers(&resolver, "busy"), 0);
 }
 
+// RFC 8305, section 3: what is asked about IPv6 is dropped. The thread that asks for both
+// keeps its place for as long as it hangs.
+#[tokio::test(start_paused = true)]
+async fn ipv4_is_asked_for_by_itself_where_the_system_hangs() {
+    let resolver = resolver_with(4, |_, family| {
+        Box::pin(async move {
+            if family == AddressFamily::Any {
+                sleep(SLOW).await;
+            }
+            Ok(vec!["93.184.216.34".parse().unwrap()])
+        })
+    });
+    let begun = clock::instant();
+    assert!(resolver.of("a.test").await.is_ok());
+    assert_eq!(clock::instant() - begun, HANGS_AFTER);
+    assert_eq!(resolver.0.metrics.upstream_dns_lookups.get(), 1);
+    sleep(SLOW).await;
+    assert_eq!(resolver.0.metrics.upstream_dns_lookups.get(), 0);
+}
+
 // RFC 6761, section 6.4, and a panic of ours: nobody waits for ever.
 #[tokio::test(start_paused = true)]
 async fn a_look_up_that_panics_is_over() {
-    let resolver = resolver_with(1, |_| Box::pin(async { panic!("scripted") }));
+    let resolver = resolver_with(1, |_, _| Box::pin(async { panic!("scripted") }));
     for _ in 0..2 {
         let found = resolver.of("a.test").await;
         assert_eq!(cause(&found), NoConnection::Dns);
@@ -361,6 +381,10 @@ async fn a_look_up_that_panics_is_over() {
 // RFC 6761, section 6.3: it leads to loopback, by /etc/hosts or by itself.
 #[tokio::test]
 async fn the_system_knows_this_machine() {
-    let found = ask_system("localhost".into()).await.unwrap();
-    assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");
+    for family in [AddressFamily::Any, AddressFamily::V4] {
+        let found = ask_system("localhost".into(), family).await.unwrap();
+        assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");
+        let is_v4 = found.iter().all(IpAddr::is_ipv4);
+        assert!(!found.is_empty() && (is_v4 || family == AddressFamily::Any));
+    }
 }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::HeaderName;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
+use super::broken_end::BrokenEnd;
 use super::completion::RecordCompletion;
 use super::fields;
 use super::hold::HeldBody;
@@ -152,8 +153,8 @@ pub struct OriginBody {
     turn: Option<Turn>,
     /// Place of the request, kept to the end of its response.
     place: Option<Arc<RequestPlace>>,
-    /// Error of the origin, kept until the bytes before it were written.
-    error: Option<BodyError>,
+    /// Failure of the origin, kept until the bytes before it were written.
+    broken: Option<BrokenEnd>,
 }
 
 impl OriginBody {
@@ -177,7 +178,7 @@ impl OriginBody {
             waiting: None,
             turn: None,
             place: None,
-            error: None,
+            broken: None,
         })
     }
 
@@ -196,8 +197,8 @@ impl OriginBody {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(error) = self.error.take() {
-            return Poll::Ready(Some(Err(error)));
+        if let Some(broken) = &mut self.broken {
+            return broken.poll(cx).map(|error| error.map(Err));
         }
         let next = match self.held.pop() {
             Some(frame) => Some(frame),
@@ -222,11 +223,8 @@ impl OriginBody {
             Some(Err(error)) => {
                 self.turn = None;
                 self.end(Some(error.as_str()));
-                // hyper drops what it has not written yet when a body fails,
-                // but writes while it waits for one. (Over HTTP/2 a reset may
-                // still overtake the last bytes.)
-                self.error = Some(error);
-                cx.waker().wake_by_ref();
+                let http2 = self.activity.as_ref().filter(|_| self.stream.is_some());
+                self.broken = Some(BrokenEnd::new(error, http2, cx));
                 Poll::Pending
             }
             None => {

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::body::ProxyBody;
+use super::broken_end::CountedWrites;
 use super::client_pages::{ClientPage, GuidePages};
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
@@ -256,7 +257,8 @@ impl ClientConnection {
                     least: this.least_progress,
                     metrics: Arc::clone(&server.metrics),
                 };
-                let io = TokioIo::new(stream);
+                let activity = Arc::clone(&this.info.activity);
+                let io = TokioIo::new(CountedWrites::new(stream, activity));
                 let order = StartOrder::default();
                 let service = service_fn(move |request| order.next(respond(request)));
                 let connection = http2_builder(tasks).serve_connection(io, service);

@@ -20,7 +20,7 @@ use super::body::{OriginBody, ProxyBody};
 use super::completion::RecordCompletion;
 use super::crawler_table::CrawlerTable;
 use super::credentials::CredentialError;
-use super::fields::{self, PROXY_STATUS};
+use super::fields::{self, AllowedLength, PROXY_STATUS};
 use super::max_forwards;
 use super::places::{EntryShares, RequestPlace};
 use super::problem::{MalformedRequest, Problem};
@@ -272,9 +272,13 @@ impl Proxy {
         let length = if has_no_body(&request.head.method, parts.status) {
             // Nobody asks for its end, which may be a frame of its own over HTTP/2.
             completion.expected_bytes = Some(0);
-            None
+            match parts.status {
+                StatusCode::NO_CONTENT => AllowedLength::None,
+                _ => AllowedLength::Any,
+            }
         } else {
-            annotated.length()
+            let measured = annotated.length();
+            measured.map_or(AllowedLength::Any, AllowedLength::Exactly)
         };
         let options = &self.options.request.fields;
         parts.headers = fields::of_response(parts.headers, reserved, length, options);

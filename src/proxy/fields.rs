@@ -207,13 +207,23 @@ fn join_cookie(fields: &mut HeaderMap, value: &HeaderValue) {
     fields.insert(COOKIE, joined);
 }
 
+/// Length that a response may state.
+#[derive(Debug, Clone, Copy)]
+pub enum AllowedLength {
+    /// Any: there is no body to measure (HEAD, 304), or its length is unknown.
+    Any,
+    /// That of the body.
+    Exactly(u64),
+    /// None: it is a 204 (RFC 9110, section 8.6), whose stream HTTP/2 clients would reset.
+    None,
+}
+
 /// Returns the fields of a response that are passed on to the client. `reserved`
-/// is the name of the annotation field, which no origin may use; `length` is that
-/// of the body.
+/// is the name of the annotation field, which no origin may use.
 pub fn of_response(
     got: HeaderMap,
     reserved: &HeaderName,
-    length: Option<u64>,
+    length: AllowedLength,
     options: &Options,
 ) -> HeaderMap {
     let mut fields = if is_passed_back(&got, reserved, length) {
@@ -226,7 +236,7 @@ pub fn of_response(
 }
 
 /// Reports whether every field of a response is passed on as it is.
-fn is_passed_back(got: &HeaderMap, reserved: &HeaderName, length: Option<u64>) -> bool {
+fn is_passed_back(got: &HeaderMap, reserved: &HeaderName, length: AllowedLength) -> bool {
     let is_ours = |name: &HeaderName| name == reserved || name == PROXY_STATUS || name == ALT_SVC;
     let mut lengths = 0;
     got.iter().all(|(name, value)| {
@@ -245,7 +255,7 @@ fn is_passed_back(got: &HeaderMap, reserved: &HeaderName, length: Option<u64>) -
 fn end_to_end_back(
     got: &HeaderMap,
     reserved: &HeaderName,
-    length: Option<u64>,
+    length: AllowedLength,
     options: &Options,
 ) -> HeaderMap {
     let nominated = nominated(got);
@@ -298,9 +308,8 @@ pub fn of_trailers(got: &HeaderMap, reserved: &HeaderName, own: &str) -> HeaderM
     fields
 }
 
-/// Keeps a `Content-Length` in its place if it says the length that the body
-/// has. `length` is absent where there is no body to measure (HEAD, 304).
-fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: Option<u64>) {
+/// Keeps a `Content-Length` in its place if it says the length that the body has.
+fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: AllowedLength) {
     // A list of equal lengths is left out, and hyper writes one.
     let stated = stated_length(value, length);
     if let Some(stated) = stated.filter(|_| !fields.contains_key(CONTENT_LENGTH)) {
@@ -310,9 +319,13 @@ fn keep_length(fields: &mut HeaderMap, value: &HeaderValue, length: Option<u64>)
 
 /// Returns the length that a `Content-Length` states, unless the body has
 /// another.
-fn stated_length(value: &HeaderValue, length: Option<u64>) -> Option<u64> {
+fn stated_length(value: &HeaderValue, length: AllowedLength) -> Option<u64> {
     let stated = value.to_str().ok()?.parse().ok()?;
-    let is_true = length.is_none_or(|length| stated == length);
+    let is_true = match length {
+        AllowedLength::Any => true,
+        AllowedLength::Exactly(length) => stated == length,
+        AllowedLength::None => false,
+    };
     is_true.then_some(stated)
 }
 
@@ -443,8 +456,8 @@ mod tests {
             ("set-cookie", "a"),
         ]);
         let reserved = HeaderName::from_static("robots-directives");
-        assert!(is_passed_back(&got, &reserved, Some(3)));
-        let built_back = end_to_end_back(&got, &reserved, Some(3), &options());
+        assert!(is_passed_back(&got, &reserved, AllowedLength::Exactly(3)));
+        let built_back = end_to_end_back(&got, &reserved, AllowedLength::Exactly(3), &options());
         assert!(built_back.iter().eq(got.iter()));
     }
 
@@ -485,7 +498,7 @@ mod tests {
             ("alt-svc", "h3=\":443\""),
         ]);
         let reserved = HeaderName::from_static("robots-directives");
-        let passed = of_response(got, &reserved, None, &options());
+        let passed = of_response(got, &reserved, AllowedLength::Any, &options());
         assert_eq!(names(&passed), ["proxy-status", "via"]);
         assert_eq!(passed.get(PROXY_STATUS).unwrap(), "other;error=dns_error");
     }
@@ -506,7 +519,7 @@ mod tests {
         ]);
         let reserved = HeaderName::from_static("robots-directives");
         for passed in [
-            of_response(got.clone(), &reserved, None, &options()),
+            of_response(got.clone(), &reserved, AllowedLength::Any, &options()),
             of_trailers(&got, &reserved, "politesse"),
         ] {
             let lines: Vec<_> = passed.get_all(PROXY_STATUS).iter().collect();
@@ -549,11 +562,19 @@ mod tests {
     fn a_length_is_kept_only_if_it_is_the_bodys() {
         let got = fields(&[("content-length", "03"), ("content-length", "3")]);
         let reserved = HeaderName::from_static("robots-directives");
-        let passed = of_response(got.clone(), &reserved, Some(3), &options());
+        let passed = of_response(
+            got.clone(),
+            &reserved,
+            AllowedLength::Exactly(3),
+            &options(),
+        );
         assert_eq!(
             passed.get_all(CONTENT_LENGTH).iter().collect::<Vec<_>>(),
             ["3"]
         );
-        assert!(!of_response(got, &reserved, Some(4), &options()).contains_key(CONTENT_LENGTH));
+        assert!(
+            !of_response(got, &reserved, AllowedLength::Exactly(4), &options())
+                .contains_key(CONTENT_LENGTH)
+        );
     }
 }

@@ -59,6 +59,8 @@ mod error_page;
 
 pub mod body;
 
+mod broken_end;
+
 pub mod completion;
 
 pub mod places;

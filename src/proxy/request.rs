@@ -111,12 +111,12 @@ impl ProxyRequest {
         options: &Options,
         crawlers: &CrawlerTable,
     ) -> Result<Self, Problem> {
-        let (parts, body) = request.into_parts();
+        let (parts, upload) = ClientUpload::new(request, options.upload, &connection.activity);
         let target = target(&parts, connection)?;
         refuse_own_name(&parts, &target, options.own_name.as_ref())?;
         unambiguous(&parts)?;
         // `Content-Length: 0` is no content, and ends the stream at once.
-        if parts.method == Method::TRACE && !body.is_end_stream() {
+        if parts.method == Method::TRACE && !upload.is_end_stream() {
             return Err(MalformedRequest::TraceContent.into());
         }
         if fields::has_come_through(&parts.headers, &options.fields.name) {
@@ -152,7 +152,7 @@ impl ProxyRequest {
                 headers,
                 extensions: parts.extensions,
             },
-            upload: ClientUpload::new(body, parts.version, options.upload, &connection.activity),
+            upload,
         })
     }
 }

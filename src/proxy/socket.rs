@@ -11,7 +11,7 @@ use std::future::pending;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
@@ -218,6 +218,8 @@ pub struct ConnectionActivity {
     is_active: AtomicBool,
     /// Requests that are not answered yet, and bodies that wait for an origin.
     waiting: AtomicUsize,
+    /// Bytes written to the client over HTTP/2.
+    written: AtomicU64,
     /// Wakes the connection to end with the requests that have come.
     pub(super) finish: Notify,
     /// Why the proxy has cut the connection.
@@ -248,6 +250,17 @@ impl ConnectionActivity {
     /// Records that the client has taken a part of a response.
     pub fn record(&self) {
         self.is_active.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were written to the client over HTTP/2.
+    pub(super) fn add_written(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the number of bytes that were written to the client over HTTP/2.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// Begins a wait for an origin. The connection is not idle until the guard

@@ -1,6 +1,8 @@
 //! Bodies of requests on their way to the origin.
 //!
-//! Does not know how an upload is sent, nor what becomes of one that fails.
+//! One that nobody wants any more is read on for a while: a client that is answered
+//! before it has sent all reads the answer once it has (RFC 9112, section 9.6). Does not
+//! know how an upload is sent, nor what becomes of one that fails.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,11 +10,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Version;
+use http::header::EXPECT;
+use http::request::Parts;
+use http::{Request, Version};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use thiserror::Error;
-use tokio::time::{Instant, Sleep};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, timeout};
 
 use super::fields;
 use super::progress::{MinimumProgress, count_slow};
@@ -36,6 +42,9 @@ pub enum UploadError {
     Stalled,
 }
 
+/// Longest time for which an upload is read that nobody wants.
+const LINGER_TIME: Duration = Duration::from_secs(5);
+
 /// Limits of uploads.
 #[derive(Debug, Clone, Copy)]
 pub struct UploadLimits {
@@ -49,9 +58,12 @@ pub struct UploadLimits {
 /// to nothing.
 #[derive(Debug)]
 pub struct ClientUpload {
-    body: Incoming,
+    /// Taken out by the drop.
+    body: Option<Incoming>,
     /// Version of the request.
     version: Version,
+    /// Whether the client sends nothing before it is asked to (`Expect`), and was not.
+    is_held_back: bool,
     limits: UploadLimits,
     /// Bytes that came in this window.
     bytes: usize,
@@ -80,25 +92,27 @@ struct UploadWait {
 }
 
 impl ClientUpload {
-    /// Creates an upload of `body` within `limits`, which comes on the connection of
-    /// `activity` with a request of this `version`.
+    /// Creates an upload of the body of `request` within `limits`, which comes on the
+    /// connection of `activity`.
     pub fn new(
-        body: Incoming,
-        version: Version,
+        request: Request<Incoming>,
         limits: UploadLimits,
         activity: &Arc<ConnectionActivity>,
-    ) -> Self {
-        Self {
+    ) -> (Parts, Self) {
+        let (parts, body) = request.into_parts();
+        let upload = Self {
             under_way: (!body.is_end_stream()).then(|| activity.begin_upload()),
-            body,
-            version,
+            body: Some(body),
+            version: parts.version,
+            is_held_back: parts.headers.contains_key(EXPECT),
             limits,
             bytes: 0,
             waited: Duration::ZERO,
             wait: None,
             metrics: None,
             turn: None,
-        }
+        };
+        (parts, upload)
     }
 
     /// States in `turn` when the client is waited for.
@@ -110,7 +124,7 @@ impl ClientUpload {
 
     /// Counts in `metrics` if the client turns out too slow.
     pub fn count_in(&mut self, metrics: &Arc<Metrics>) {
-        if !self.body.is_end_stream() {
+        if !self.is_end_stream() {
             self.metrics = Some(Arc::clone(metrics));
         }
     }
@@ -183,10 +197,14 @@ impl HttpBody for ClientUpload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+        self.is_held_back = false;
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             // hyper takes a stream that was reset with NO_ERROR for one that ended.
             let is_http2 = self.version == Version::HTTP_2;
-            if frame.is_none() && is_http2 && !self.body.is_end_stream() {
+            if frame.is_none() && is_http2 && !self.is_end_stream() {
                 return Poll::Ready(Some(Err(UploadError::Reset)));
             }
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok());
@@ -197,7 +215,7 @@ impl HttpBody for ClientUpload {
             if let Some(turn) = &self.turn {
                 turn.wait_for_origin();
                 turn.add_client_bytes(bytes);
-                if frame.is_none() || self.body.is_end_stream() {
+                if frame.is_none() || self.is_end_stream() {
                     turn.end_upload();
                 }
             }
@@ -215,12 +233,34 @@ impl HttpBody for ClientUpload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let none = || SizeHint::with_exact(0);
+        self.body.as_ref().map_or_else(none, Incoming::size_hint)
     }
+}
+
+impl Drop for ClientUpload {
+    fn drop(&mut self) {
+        let has_no_more = self.is_end_stream() || self.is_held_back;
+        // A body may be dropped where no runtime is, at the end of a process.
+        if let Some(body) = self.body.take().filter(|_| !has_no_more)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            // No task that a stop waits for: it ends with its connection.
+            runtime.spawn(read_on(body, self.under_way.take()));
+        }
+    }
+}
+
+/// Reads the rest of an upload that nobody wants, for [`LINGER_TIME`] at most. To close
+/// the connection, or to reset the stream, while the client still sends would destroy the
+/// answer on its way to many clients.
+async fn read_on(mut body: Incoming, _under_way: Option<UploadGuard>) {
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = timeout(LINGER_TIME, read).await;
 }
 
 fn without_framing_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {

@@ -57,6 +57,7 @@ pub struct ResponseBody {
     waiting: bool,
     /// Whether it came over an HTTP/2 connection.
     shared: bool,
+    upload: UploadProgress,
     lease: Option<Lease>,
 }
 
@@ -65,7 +66,6 @@ pub(super) struct Lease {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Origin,
     pub(super) connection: Connection,
-    pub(super) upload: UploadProgress,
     /// Whether another request may be sent on it.
     pub(super) may_be_kept: bool,
     /// Owner of the connection, if it is private.
@@ -73,14 +73,21 @@ pub(super) struct Lease {
 }
 
 impl ResponseBody {
-    /// Creates a body. There is no `lease` on a shared connection.
-    pub(super) fn new(incoming: Incoming, idle_timeout: Duration, lease: Option<Lease>) -> Self {
+    /// Creates the body of a response to `upload`. There is no `lease` on a shared
+    /// connection.
+    pub(super) fn new(
+        incoming: Incoming,
+        idle_timeout: Duration,
+        upload: UploadProgress,
+        lease: Option<Lease>,
+    ) -> Self {
         let mut body = Self {
             incoming,
             idle_timeout,
             timer: WaitTimer::default(),
             waiting: false,
             shared: lease.is_none(),
+            upload,
             lease,
         };
         // hyper does not poll a body that is known to be empty.
@@ -94,7 +101,7 @@ impl ResponseBody {
         // With an upload still under way the next response could be to this one.
         if let Some(lease) = self.lease.take()
             && lease.may_be_kept
-            && lease.upload.has_ended()
+            && self.upload.has_ended()
         {
             match lease.owner {
                 Some(owner) => owner.put(lease.origin, lease.connection, &lease.pool),
@@ -138,9 +145,11 @@ impl Body for ResponseBody {
             return this.poll_stalled(cx);
         };
         this.waiting = false;
-        // hyper takes a stream that was reset with NO_ERROR for one that ended.
-        // On HTTP/1.1 it reports a body that was cut short itself.
-        if frame.is_none() && this.shared && !this.incoming.is_end_stream() {
+        // hyper takes a stream that was reset with NO_ERROR for one that ended, as it is
+        // where the origin wants no more of the upload (RFC 9113, section 8.1). On
+        // HTTP/1.1 it reports a body that was cut short itself.
+        let may_be_reset = this.shared && this.upload.has_ended();
+        if frame.is_none() && may_be_reset && !this.incoming.is_end_stream() {
             return Poll::Ready(Some(Err(BodyError::Reset)));
         }
         // With the last part, not after it: hyper does not poll a body again

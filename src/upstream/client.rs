@@ -398,12 +398,11 @@ impl Upstream {
             pool: Arc::clone(&self.pool),
             origin: message.target.origin.clone(),
             connection,
-            upload,
             // hyper would write all that follows as HTTP/1.0, where no body has chunks.
             may_be_kept: response.version() != Version::HTTP_10 && is_private == owner.is_some(),
             owner,
         });
-        Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, lease)))
+        Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, upload, lease)))
     }
 }
 

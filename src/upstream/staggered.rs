@@ -63,24 +63,30 @@ mod tests {
     use std::future::pending;
     use std::sync::Mutex;
 
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
+    use crate::clock;
 
     const APART: Duration = Duration::from_millis(250);
 
     /// Makes attempts whose items are the milliseconds that each takes to fail, or to
     /// succeed with its number where that is even; 0 never ends. Returns when each began.
     async fn attempts(items: &[u64]) -> (Option<Result<u64, u64>>, Vec<u128>) {
-        let (start, begun) = (Instant::now(), Mutex::new(Vec::new()));
+        let (start, begun) = (clock::instant(), Mutex::new(Vec::new()));
         let attempt = |item: u64| {
-            begun.lock().unwrap().push(start.elapsed().as_millis());
+            let since = clock::instant().duration_since(start);
+            begun.lock().unwrap().push(since.as_millis());
             async move {
                 match item {
                     0 => pending().await,
                     _ => sleep(Duration::from_millis(item)).await,
                 }
-                if item % 2 == 0 { Ok(item) } else { Err(item) }
+                if item.is_multiple_of(2) {
+                    Ok(item)
+                } else {
+                    Err(item)
+                }
             }
         };
         let ended = first_success(items, APART, &attempt).await;

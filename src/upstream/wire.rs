@@ -30,6 +30,10 @@ pub(super) struct Wire {
     budget: ReadBudget,
     /// Counts response heads, if this is an HTTP/2 connection.
     heads: Option<ResponseHeads>,
+    /// Whether the origin takes no more. It may have answered before, so that what is
+    /// written from then on is dropped, and reading goes on: the error would hide the
+    /// answer (RFC 9112, section 9.6).
+    is_write_closed: bool,
     /// Leave to use a descriptor of the reserve, if it is one of those.
     _place: Option<ReservePlace>,
 }
@@ -91,6 +95,7 @@ impl From<TcpStream> for Wire {
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: None,
+            is_write_closed: false,
             _place: None,
         }
     }
@@ -104,6 +109,7 @@ impl From<TlsStream<ReadAhead<TcpStream>>> for Wire {
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
             heads: speaks_http2.then(ResponseHeads::default),
+            is_write_closed: false,
             _place: None,
         }
     }
@@ -155,13 +161,44 @@ impl AsyncRead for Wire {
     }
 }
 
+impl Wire {
+    /// Returns the outcome of a write of `bytes`, or of none. One that fails because the
+    /// origin takes no more counts as done.
+    fn written(
+        &mut self,
+        polled: Poll<io::Result<usize>>,
+        bytes: usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Err(error)) = &polled
+            && takes_no_more(error)
+        {
+            self.is_write_closed = true;
+            return Poll::Ready(Ok(bytes));
+        }
+        polled
+    }
+}
+
+/// Reports whether a write failed because the origin has closed or reset the connection.
+fn takes_no_more(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
 impl AsyncWrite for Wire {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        let this = self.get_mut();
+        if this.is_write_closed {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let polled = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        this.written(polled, bytes.len())
     }
 
     fn poll_write_vectored(
@@ -169,7 +206,13 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+        let this = self.get_mut();
+        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        if this.is_write_closed {
+            return Poll::Ready(Ok(bytes));
+        }
+        let polled = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
+        this.written(polled, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -177,7 +220,12 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        if this.is_write_closed {
+            return Poll::Ready(Ok(()));
+        }
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        this.written(polled.map_ok(|()| 0), 0).map_ok(|_| ())
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -96,6 +96,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "proxy/connection.rs",
         "proxy/listener.rs",
         "proxy/progress.rs",
+        "proxy/upload.rs",
         "robots_cache/worker.rs",
         "fleet/heartbeat.rs",
         "upstream/connect.rs",

@@ -42,6 +42,7 @@ mod audit_stats;
 mod authority_nodes;
 mod balancer;
 mod book;
+mod broken_off;
 mod capacity;
 mod case_files;
 mod check;

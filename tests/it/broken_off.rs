@@ -1,0 +1,217 @@
+//! Exchanges that an origin ends before its time: responses that break off, and answers
+//! that come before the upload has ended.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::kit::certificates::{Leaf, TestCa, Validity};
+use crate::kit::client::{Crawler, curl};
+use crate::kit::h2::H2Crawler;
+use crate::kit::origin::Script;
+use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::{run, stream_part};
+
+/// What an origin speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Speaks {
+    Http,
+    Https,
+    Http2,
+}
+
+const NO_ROBOTS: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+
+/// An origin that answers each request but that for robots.txt by `answer`, as soon as
+/// its head has come, and closes the connection.
+async fn hasty(speaks: Speaks, answer: &[u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let leaf = Leaf {
+        names: vec!["o.test".to_owned()],
+        validity: Validity::Current,
+    };
+    let alpn = if speaks == Speaks::Http2 {
+        "h2"
+    } else {
+        "http/1.1"
+    };
+    let tls = TlsAcceptor::from(TestCa::get().server(&leaf, &[alpn]));
+    let answer = answer.to_vec();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            stream.set_nodelay(true).unwrap();
+            let (tls, answer) = (tls.clone(), answer.clone());
+            tokio::spawn(async move {
+                match speaks {
+                    Speaks::Http => answer_hastily(stream, &answer).await,
+                    Speaks::Https => answer_hastily(tls.accept(stream).await?, &answer).await,
+                    Speaks::Http2 => answer_http2(tls.accept(stream).await?).await,
+                }
+                Ok::<_, std::io::Error>(())
+            });
+        }
+    });
+    address
+}
+
+async fn answer_hastily(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+        if head == b"GET /robots.txt HTTP/1.1\r\n" {
+            // On a connection of its own.
+            let _ = stream.write_all(NO_ROBOTS).await;
+            return;
+        }
+    }
+    let _ = stream.write_all(answer).await;
+    let _ = stream.flush().await;
+}
+
+/// Answers 413 to each upload without reading it, and 404 to the rest.
+async fn answer_http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    let service = service_fn(async |request: http::Request<Incoming>| {
+        let status = if request.method() == http::Method::GET {
+            404
+        } else {
+            413
+        };
+        let response = http::Response::builder().status(status);
+        Ok::<_, Infallible>(response.body("too much".to_owned()).unwrap())
+    });
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service);
+    let _ = connection.await;
+}
+
+async fn proxy(address: SocketAddr) -> Proxy {
+    resolve("o.test", address)
+        .set("pace.profile = \"owned\"")
+        .start()
+        .await
+}
+
+// RFC 9113, section 5.4.2: a reset ends what was not sent yet.
+#[test]
+fn what_came_before_a_response_broke_off_reaches_clients_of_http_2() {
+    run(async {
+        for length in [0, 1_000, 65_535, 300_000] {
+            let mut answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".to_vec();
+            let body = stream_part(0, length);
+            answer.extend(&body);
+            let proxy = proxy(hasty(Speaks::Https, &answer).await).await;
+            let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+            for _ in 0..3 {
+                let response = crawler.head_of("https://o.test/").await;
+                assert_eq!(response.status(), 200);
+                let (mut received, mut stream) = (Vec::new(), response.into_body());
+                loop {
+                    match stream.frame().await.expect("no end") {
+                        Ok(frame) => received.extend(frame.into_data().unwrap()),
+                        // It says no more than that the stream was reset.
+                        Err(_) => break,
+                    }
+                }
+                assert_eq!(received.len(), length);
+                assert_eq!(received, body);
+            }
+            let outcome = curl(
+                &proxy,
+                &["--http2", "-w", "%{http_code}", "https://o.test/"],
+            )
+            .await;
+            assert_ne!(outcome.code, Some(0), "it broke off");
+            assert!(outcome.stdout.ends_with("200"), "{outcome:?}");
+        }
+    });
+}
+
+const TOO_MUCH: &[u8] =
+    b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 8\r\nConnection: close\r\n\r\ntoo much";
+
+// RFC 9112, section 9.6: the answer to an upload may come before its end. To write on is
+// an error then, which says less than the answer.
+#[test]
+fn an_early_answer_to_an_upload_reaches_the_client() {
+    run(async {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = folder.path().join("upload");
+        std::fs::write(&file, stream_part(0, 3_000_000)).unwrap();
+        let file = file.to_str().unwrap();
+        for speaks in [Speaks::Http, Speaks::Https, Speaks::Http2] {
+            let proxy = proxy(hasty(speaks, TOO_MUCH).await).await;
+            let url = match speaks {
+                Speaks::Http => "http://o.test/up",
+                Speaks::Https | Speaks::Http2 => "https://o.test/up",
+            };
+            for version in ["--http1.1", "--http2"] {
+                for _ in 0..10 {
+                    let upload = ["-T", file, "-H", "Expect:", "-w", " %{http_code}"];
+                    let outcome = curl(&proxy, &[&upload[..], &[version, url]].concat()).await;
+                    // Over HTTP/2 curl ends its upload when the status has come, shorter
+                    // than it said, and may lose the body by that.
+                    assert!(
+                        outcome.stdout.ends_with(" 413"),
+                        "{speaks:?} {version} {outcome:?}"
+                    );
+                }
+            }
+            let rows = proxy.place().completed(20).await;
+            assert!(rows.iter().all(|row| row["error"].is_null()), "{rows:?}");
+        }
+    });
+}
+
+// RFC 9112, section 9.6, for answers of our own: the upload is not read at all.
+#[test]
+fn a_refused_upload_gets_its_refusal() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /\n").start().await;
+        let proxy = proxy(origin.address()).await;
+        for _ in 0..20 {
+            let mut crawler = Crawler::plain(&proxy).await;
+            let head =
+                "PUT http://o.test/up HTTP/1.1\r\nHost: o.test\r\nContent-Length: 1000000\r\n\r\n";
+            crawler.send(head.as_bytes()).await;
+            // The whole of it, whatever has come back by then.
+            crawler.send(&stream_part(0, 1_000_000)).await;
+            assert_eq!(crawler.reply_to("PUT").await.status(), 403);
+        }
+    });
+}
+
+// RFC 9110, section 8.6. curl resets a stream of HTTP/2 with a length that its status does
+// not have.
+#[test]
+fn a_204_states_no_length() {
+    run(async {
+        for length in ["0", "5"] {
+            let answer = format!("HTTP/1.1 204 No Content\r\nContent-Length: {length}\r\n\r\n");
+            let proxy = proxy(hasty(Speaks::Https, answer.as_bytes()).await).await;
+            for version in ["--http1.1", "--http2"] {
+                let arguments = [
+                    "-i",
+                    "--suppress-connect-headers",
+                    version,
+                    "https://o.test/",
+                ];
+                let outcome = curl(&proxy, &arguments).await;
+                assert_eq!(outcome.code, Some(0), "{outcome:?}");
+                let head = outcome.stdout.to_lowercase();
+                assert!(head.contains(" 204"), "{head}");
+                assert!(!head.contains("content-length"), "{head}");
+            }
+        }
+    });
+}

@@ -142,9 +142,7 @@ impl Decision {
     pub fn own_copy(&self) -> Option<(&Snapshot, &RobotsFile)> {
         let snapshot = self.evidence.snapshot.as_deref()?;
         let file = snapshot.file()?;
-        // Other methods ask the origin for something that a copy cannot give.
-        let is_wanted = self.ruling().reason == Reason::RobotsTxt
-            && matches!(self.evidence.inquiry.method.as_str(), "GET" | "HEAD");
+        let is_wanted = self.ruling().reason == Reason::RobotsTxt;
         let is_faithful = file.whole && snapshot.hops.is_empty() && snapshot.status == Some(200);
         (is_wanted && is_faithful).then_some((snapshot, file))
     }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::digest::Digest;
 use politesse_robots::crawler::{Crawler, ProductToken};
-use politesse_robots::origin::Target;
+use politesse_robots::origin::{ROBOTS_TXT, Target};
 
 /// The parts of a request that a decision depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +21,17 @@ pub struct Inquiry {
     pub crawler: Crawler,
     /// The URL that it wants.
     pub target: Target,
-    /// The method (RFC 9110, section 9); the verdict is the same for all.
+    /// The method (RFC 9110, section 9). Makes a difference for /robots.txt alone.
     pub method: String,
+}
+
+impl Inquiry {
+    /// Reports whether the request reads the robots.txt itself: GET or HEAD of
+    /// exactly that path. RFC 9309, section 2.2.2, which always allows the path,
+    /// does not speak of methods; others do something else than read.
+    pub fn reads_robots_txt(&self) -> bool {
+        self.target.path_and_query() == ROBOTS_TXT && matches!(self.method.as_str(), "GET" | "HEAD")
+    }
 }
 
 /// Entry of the table: product tokens, and the conditions on a request under

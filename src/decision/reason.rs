@@ -62,7 +62,7 @@ words! {
         NoRule = "no_rule",
         /// No group is for this crawler, nor for everyone.
         NoGroup = "no_group",
-        /// The file itself is always allowed (RFC 9309, section 2.2.2).
+        /// GET and HEAD of the file itself are always allowed (RFC 9309, section 2.2.2).
         RobotsTxt = "robots_txt",
         /// There is no robots.txt: a status from 400 to 499.
         Unavailable = "unavailable",

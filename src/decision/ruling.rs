@@ -14,7 +14,7 @@ use super::policy::{Candidates, PolicyTerms, Readings};
 use super::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::ROBOTS_TXT;
-use politesse_robots::{Binding, CanonicalPath, PaceRecords, Rule, reading};
+use politesse_robots::{Binding, CanonicalPath, Dialect, PaceRecords, Rule, reading};
 
 pub use super::reason::{Reason, Verdict};
 
@@ -78,10 +78,9 @@ impl Ruling {
         terms: &PolicyTerms,
         at: Timestamp,
     ) -> Self {
-        let path = inquiry.target.path_and_query();
         // RFC 9309, section 2.2.2: the file itself is always allowed. A crawler
         // that may not read the rules cannot obey them.
-        if path == ROBOTS_TXT && terms.dialect.exempts_robots_txt() {
+        if inquiry.reads_robots_txt() && terms.dialect.exempts_robots_txt() {
             return Self::without_rule(Verdict::Allow, Reason::RobotsTxt);
         }
         let mut readings = rule_on_readings(inquiry, snapshot, terms);
@@ -154,7 +153,10 @@ impl Ruling {
 /// Rules on each reading of the path, the one sent first. Stops at the first
 /// that is disallowed, unless an override may be about those after it.
 fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms) -> Vec<Ruling> {
-    let rule_on = |path: &str| rule_on_path(path, &inquiry.crawler, snapshot, terms);
+    let rule_on = |path: &str| {
+        let judged = judged_path(path, terms.dialect);
+        rule_on_path(judged, &inquiry.crawler, snapshot, terms)
+    };
     let sent = inquiry.target.path_and_query();
     // The path as sent comes first, so that of several refusals the one by the
     // standard is given as the reason.
@@ -163,7 +165,7 @@ fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms)
         if rulings.last().is_some_and(Ruling::disallows) && terms.overrides.is_empty() {
             break;
         }
-        let ruling = rule_on(path_of(&reading, terms.readings));
+        let ruling = rule_on(&reading);
         rulings.push(Ruling {
             reading: Some(reading),
             ..ruling
@@ -172,13 +174,15 @@ fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms)
     rulings
 }
 
-/// Returns the path by which a reading is judged. Only the bytes `/robots.txt`
-/// are exempt from all rules, not another spelling that servers read so: that
-/// one is judged in a form that means the same.
-fn path_of(reading: &str, readings: Readings) -> &str {
-    match readings {
-        Readings::Server if reading == ROBOTS_TXT => "/robots%2Etxt",
-        Readings::Sent | Readings::Dots | Readings::Server => reading,
+/// Returns the path by which the rules judge a reading. The engine exempts the
+/// bytes `/robots.txt` from all rules. A request that does not read the file
+/// ([`Inquiry::reads_robots_txt`]), but another spelling of it or by another
+/// method, is judged in a form that means the same.
+pub fn judged_path(reading: &str, dialect: Dialect) -> &str {
+    if reading == ROBOTS_TXT && dialect.exempts_robots_txt() {
+        "/robots%2Etxt"
+    } else {
+        reading
     }
 }
 

@@ -11,7 +11,7 @@ use super::context::CheckContext;
 use crate::decision::decide::{
     Decision, Evidence, Policy, Reason, RuleCited, Ruling, Verdict, ruling,
 };
-use crate::decision::ruling::with_served_forms;
+use crate::decision::ruling::{judged_path, with_served_forms};
 use crate::decision::snapshot::{RobotsFile, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
@@ -227,6 +227,10 @@ impl DecisionExplanation {
     /// Returns the path as it was judged.
     fn path(&self) -> &str {
         let sent = self.evidence.inquiry.target.path_and_query();
-        self.ruling().reading.as_deref().unwrap_or(sent)
+        let reading = self.ruling().reading.as_deref().unwrap_or(sent);
+        if self.ruling().reason == Reason::RobotsTxt {
+            return reading;
+        }
+        judged_path(reading, self.evidence.policy.terms().dialect)
     }
 }

@@ -106,6 +106,46 @@ fn robots_txt_itself_is_allowed_and_nothing_that_looks_like_it() {
     }
 }
 
+// Ours: RFC 9309, section 2.2.2, knows no methods.
+#[test]
+fn a_method_that_does_not_read_robots_txt_is_judged_by_its_rules() {
+    let named = file("User-agent: *\nDisallow: /robots.txt\n");
+    let open = file("User-agent: *\nDisallow: /x\n");
+    for readings in [Readings::Sent, Readings::Dots, Readings::Server] {
+        let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = readings);
+        let policy = Arc::new(policy);
+        let said_of = |method: &str, snapshot| {
+            let inquiry = Inquiry {
+                method: method.to_owned(),
+                ..Inquiry::clone(&inquiry("FooBot/2.1", "http://h.test/robots.txt"))
+            };
+            said(&decide(&Arc::new(inquiry), snapshot, &policy, now()))
+        };
+        for method in ["GET", "HEAD"] {
+            assert_eq!(said_of(method, &named), (Verdict::Allow, Reason::RobotsTxt));
+        }
+        for method in ["POST", "PUT", "OPTIONS", "get"] {
+            assert_eq!(said_of(method, &named), (Verdict::Disallow, Reason::Rule));
+            assert_eq!(said_of(method, &open), (Verdict::Allow, Reason::NoRule));
+        }
+    }
+}
+
+// Ours: in the dialect `google` rules are compared as written.
+#[test]
+fn a_reading_of_robots_txt_is_judged_as_it_is_where_nothing_is_exempt() {
+    let dialect = Dialect::Google;
+    let bytes = b"User-agent: *\nDisallow: /robots.txt\n";
+    let copy = RobotsFile::read(Bytes::from_static(bytes), dialect);
+    let snapshot = snapshot(200, AccessResult::Successful(Arc::new(copy)));
+    let policy = Arc::new(Policy::new(Unauthorized::Allow).in_dialect(dialect));
+    for path in ["/robots.txt", "//robots.txt"] {
+        let asked = inquiry("FooBot/2.1", &format!("http://h.test{path}"));
+        let decision = decide(&asked, &snapshot, &policy, now());
+        assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule), "{path}");
+    }
+}
+
 // Ours: the exemption is for the bytes as sent.
 #[test]
 fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {
@@ -290,12 +330,12 @@ fn a_policy_names_the_revision_of_the_engine_and_its_digest_follows() {
     let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.readings = Readings::Dots);
     assert_eq!(
         policy.json(),
-        r#"{"revision":2,"unauthorized":"allow","readings":"dots"}"#
+        r#"{"revision":3,"unauthorized":"allow","readings":"dots"}"#
     );
     assert_eq!(policy.terms().revision, Revision::CURRENT);
     let earlier = Policy::restore(r#"{"unauthorized":"allow","readings":"dots"}"#).unwrap();
     assert_ne!(policy.digest(), earlier.digest());
-    assert_eq!(Revision::CURRENT.to_string(), "2");
+    assert_eq!(Revision::CURRENT.to_string(), "3");
 }
 
 /// One test a row: what is said of a path by each level, where /private is

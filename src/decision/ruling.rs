@@ -79,9 +79,14 @@ impl Ruling {
         at: Timestamp,
     ) -> Self {
         // RFC 9309, section 2.2.2: the file itself is always allowed. A crawler
-        // that may not read the rules cannot obey them.
+        // that may not read the rules cannot obey them. What is sent for it keeps
+        // the site's pace all the same.
         if inquiry.reads_robots_txt() && terms.dialect.exempts_robots_txt() {
-            return Self::without_rule(Verdict::Allow, Reason::RobotsTxt);
+            let by_rules = rule_on_path(ROBOTS_TXT, &inquiry.crawler, snapshot, terms);
+            return Self {
+                asked: by_rules.asked,
+                ..Self::without_rule(Verdict::Allow, Reason::RobotsTxt)
+            };
         }
         let mut readings = rule_on_readings(inquiry, snapshot, terms);
         let counts = readings.iter().position(Self::disallows).unwrap_or(0);

@@ -134,6 +134,7 @@ mod report_mode;
 mod restart;
 mod retention;
 mod robots;
+mod robots_asked;
 mod robots_hops;
 mod run_environment;
 mod run_joins;

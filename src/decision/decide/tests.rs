@@ -146,6 +146,15 @@ fn a_reading_of_robots_txt_is_judged_as_it_is_where_nothing_is_exempt() {
     }
 }
 
+// Ours: what is forwarded for it waits its turn as a page does.
+#[test]
+fn the_pace_that_is_asked_for_is_that_of_robots_txt_too() {
+    let snapshot = file("User-agent: foobot\nCrawl-delay: 30\nDisallow: /\n");
+    let decision = decided(&snapshot, "/robots.txt");
+    assert_eq!(said(&decision), (Verdict::Allow, Reason::RobotsTxt));
+    assert_eq!(decision.ruling().crawl_delay(), Some(30.0));
+}
+
 // Ours: the exemption is for the bytes as sent.
 #[test]
 fn a_spelling_that_is_read_as_robots_txt_is_judged_by_its_rules() {

@@ -23,7 +23,7 @@ use politesse_robots::origin::Host;
 /// Client and crawler of all requests.
 static OWNER: LazyLock<TurnOwner> = LazyLock::new(|| TurnOwner {
     client: ClientDirectory::default().at([192, 0, 2, 7].into()),
-    crawler: "foobot".into(),
+    crawler: Some("foobot".into()),
 });
 
 const ROUNDS: usize = 21;
@@ -74,7 +74,7 @@ fn hosts() -> Vec<Host> {
 fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<'a> {
     TurnRequest {
         host,
-        owner: Some(&OWNER),
+        owner: &OWNER,
         address: None,
         pace_records: asked.clone(),
         url: None,

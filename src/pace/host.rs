@@ -220,11 +220,7 @@ impl HostState {
         Ok(Grant {
             tenure: lease.map(|lease| lease.use_up(uptime)),
             start: self.schedule.start(kind, &limits, uptime)?,
-            client: waiter
-                .place
-                .owner
-                .as_ref()
-                .map(|owner| Arc::clone(&owner.client)),
+            client: waiter.place.owner.reader().cloned(),
             ceilings: waiter.claim.take(),
             at: uptime,
             pause: self.schedule.step(kind, &limits),
@@ -409,7 +405,7 @@ impl HostState {
     /// Returns the delay of a request whose client has stalled: what is given up is
     /// free for others, and for the client itself it is still in flight.
     fn delay_of_stalled(&self, waiter: &Waiter, limits: &StartLimits, now: &Now) -> Option<Delay> {
-        let client = &waiter.place.owner.as_ref()?.client;
+        let client = waiter.place.owner.reader()?;
         let watch = self.watch.as_ref()?;
         let given_up = watch.given_up(client, limits.max_turn, now.uptime)?;
         let in_flight = self.schedule.in_flight().saturating_add(given_up.turns);

@@ -20,6 +20,8 @@ mod seats;
 
 mod fair_queue;
 
+mod client_turns;
+
 mod host;
 
 mod request;

@@ -110,8 +110,7 @@ impl HostQueue {
             waiting.for_each(|waiter| {
                 waiter.not_before = Uptime::ZERO;
                 if let Some(ceilings) = ceilings {
-                    let owner = waiter.place.owner.as_ref();
-                    let crawler = owner.map(|owner| &*owner.crawler);
+                    let crawler = waiter.place.owner.crawler.as_deref();
                     waiter.claim = ceilings.claim(crawler, host, waiter.address);
                 }
             });

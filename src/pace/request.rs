@@ -26,11 +26,26 @@ use politesse_robots::origin::{Host, Target};
 pub struct TurnOwner {
     /// Client.
     pub client: Arc<Client>,
-    /// Product token of the crawler, in lower case, otherwise the client's address.
-    pub crawler: Arc<str>,
+    /// Product token of the crawler, in lower case, otherwise the client's address;
+    /// `None` for our own fetch of a robots.txt that the client waits for.
+    pub crawler: Option<Arc<str>>,
 }
 
 impl TurnOwner {
+    /// Makes the owner of our own fetch of a robots.txt for `client`.
+    pub fn of_robots(client: &Arc<Client>) -> Self {
+        Self {
+            client: Arc::clone(client),
+            crawler: None,
+        }
+    }
+
+    /// Returns the client of a page; `None` for our own fetch of a robots.txt, whose
+    /// response no client reads.
+    pub(super) fn reader(&self) -> Option<&Arc<Client>> {
+        self.crawler.as_ref().map(|_| &self.client)
+    }
+
     /// Returns whether both are from the same client.
     pub(super) fn has_client_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.client, &other.client)
@@ -42,8 +57,8 @@ impl TurnOwner {
 pub struct TurnRequest<'a> {
     /// Host that the request goes to.
     pub host: &'a Host,
-    /// Client and crawler; `None` for our own robots.txt fetch.
-    pub owner: Option<&'a TurnOwner>,
+    /// Client and crawler.
+    pub owner: &'a TurnOwner,
     /// Address of the host, if known; for `pace.address`.
     pub address: Option<IpAddr>,
     /// Pace records that the site states for this crawler.
@@ -93,9 +108,8 @@ pub(super) type TurnAnswer = Result<Grant, Delay>;
 /// Place of a request in the queue of its host.
 #[derive(Debug, Clone)]
 pub(super) struct QueuePlace {
-    /// Client and crawler that take turns with the others; `None` for our own
-    /// robots.txt fetch.
-    pub(super) owner: Option<TurnOwner>,
+    /// Client and crawler that take turns with the others.
+    pub(super) owner: TurnOwner,
     /// Number of arrival, by which the requests of one crawler are in order.
     pub(super) arrival: u64,
 }
@@ -190,10 +204,10 @@ pub(super) struct Grant {
 
 impl<'a> TurnRequest<'a> {
     /// Makes the request for a robots.txt, to which no pace records apply.
-    pub fn robots(host: &'a Host, max_wait: Duration) -> Self {
+    pub fn robots(host: &'a Host, owner: &'a TurnOwner, max_wait: Duration) -> Self {
         Self {
             host,
-            owner: None,
+            owner,
             address: None,
             pace_records: None,
             url: None,
@@ -208,17 +222,17 @@ impl<'a> TurnRequest<'a> {
 impl Waiter {
     /// Makes the waiter of a request; `arrival` is its number if it has none.
     pub(super) fn new(request: &TurnRequest<'_>, arrival: u64, now: &Now) -> Self {
-        let kind = match (request.owner, request.robots_fetch) {
+        let crawler = request.owner.crawler.as_deref();
+        let kind = match (crawler, request.robots_fetch) {
             (None, _) => Kind::RobotsTxt,
             (Some(_), RobotsFetch::No | RobotsFetch::Once) => Kind::Page,
             (Some(_), RobotsFetch::Again) => Kind::PageAtOnce,
         };
-        let crawler = request.owner.map(|owner| &*owner.crawler);
         let ceilings = &now.active.ceilings;
         let limits = &now.active.options.back_off;
         Self {
             place: QueuePlace {
-                owner: request.owner.cloned(),
+                owner: request.owner.clone(),
                 arrival: request.arrival.unwrap_or(arrival),
             },
             kind,

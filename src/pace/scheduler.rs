@@ -28,6 +28,7 @@ use super::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest, Waiter}
 use super::schedule::{Kind, Uptime};
 use super::seats::{Seat, Seats};
 use super::turn::Turn;
+use crate::clients::client::Client;
 use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
@@ -192,12 +193,13 @@ impl Scheduler {
         turn.map_err(|delay| self.put_off(request.host, delay))
     }
 
-    /// Waits for a turn to fetch a robots.txt, before all pages that wait;
-    /// `None` if that would take longer than any request may wait.
-    pub async fn robots_turn(&self, host: &Host) -> Option<Turn> {
+    /// Waits for a turn to fetch a robots.txt for `client`, before all pages that
+    /// wait; `None` if that would take longer than any request may wait.
+    pub async fn robots_turn(&self, host: &Host, client: &Arc<Client>) -> Option<Turn> {
         // A robots.txt may be for any page, so it may wait as long as any.
         let max_wait = self.context.active.load().options.max_wait;
-        let request = TurnRequest::robots(host, max_wait);
+        let owner = TurnOwner::of_robots(client);
+        let request = TurnRequest::robots(host, &owner, max_wait);
         self.start_or_wait(&request).await.ok()
     }
 
@@ -210,26 +212,33 @@ impl Scheduler {
         }
     }
 
-    /// Returns about how long a robots.txt would wait for its turn now.
-    pub fn robots_wait(&self, host: &Host) -> Duration {
-        self.estimate_robots(host).wait().unwrap_or_default()
+    /// Returns about how long a robots.txt for `client` would wait for its turn now.
+    pub fn robots_wait(&self, host: &Host, client: &Arc<Client>) -> Duration {
+        let delay = self.estimate_robots(host, client);
+        delay.wait().unwrap_or_default()
     }
 
-    /// Puts off a request whose robots.txt cannot be fetched now; `None` if its
-    /// host delays no robots.txt.
-    pub fn put_off_robots(&self, host: &Host) -> Option<Delay> {
+    /// Puts off a request of `client` whose robots.txt cannot be fetched now; `None`
+    /// if its host delays no robots.txt.
+    pub fn put_off_robots(&self, host: &Host, client: &Arc<Client>) -> Option<Delay> {
         let now = self.context.now();
         let queue = self.hosts.queue(host, &now);
         let is_delayed = queue.is_ok_and(|queue| queue.delays_robots(&now));
-        is_delayed.then(|| self.put_off(host, self.estimate_robots(host)))
+        is_delayed.then(|| self.put_off(host, self.estimate_robots(host, client)))
     }
 
-    /// Returns the delay of a request whose robots.txt would have to wait for
-    /// `wait`, because of `reason` if that is known.
-    pub fn put_off_robots_by(&self, host: &Host, reason: Option<Reason>, wait: Duration) -> Delay {
+    /// Returns the delay of a request of `client` whose robots.txt would have to wait
+    /// for `wait`, because of `reason` if that is known.
+    pub fn put_off_robots_by(
+        &self,
+        host: &Host,
+        client: &Arc<Client>,
+        reason: Option<Reason>,
+        wait: Duration,
+    ) -> Delay {
         // Of the estimate only the reason counts: how long its fetch waits was
         // found when that joined the queue.
-        let reason = reason.unwrap_or_else(|| self.estimate_robots(host).reason);
+        let reason = reason.unwrap_or_else(|| self.estimate_robots(host, client).reason);
         self.put_off(host, Delay::of_host(reason, DelayEnd::After(wait)))
     }
 
@@ -237,7 +246,7 @@ impl Scheduler {
     /// those that wait in queues; `None` if too many do (`pace.queue`).
     pub fn seat(&self, owner: &TurnOwner) -> Option<Seat> {
         let limits = self.context.active.load().options.queue;
-        self.seats.take(owner, &limits).ok()
+        self.seats.take(owner, &limits).ok().flatten()
     }
 
     /// Ends the back-off of a host and those of its URLs, by order of an operator.
@@ -382,17 +391,17 @@ impl Scheduler {
         now: &Now,
     ) -> Result<Ticket, Cow<'static, str>> {
         let limits = &now.active.options.queue;
-        let owner = waiter.place.owner.as_ref();
-        let seat = owner.map(|owner| self.seats.take(owner, limits));
-        let ticket = queue.join(waiter, seat.transpose()?, now);
+        let seat = self.seats.take(&waiter.place.owner, limits)?;
+        let ticket = queue.join(waiter, seat, now);
         ticket.ok_or(Cow::Borrowed(
             "too many requests for this host wait already",
         ))
     }
 
-    fn estimate_robots(&self, host: &Host) -> Delay {
+    fn estimate_robots(&self, host: &Host, client: &Arc<Client>) -> Delay {
         let now = self.context.now();
-        let request = TurnRequest::robots(host, Duration::ZERO);
+        let owner = TurnOwner::of_robots(client);
+        let request = TurnRequest::robots(host, &owner, Duration::ZERO);
         match self.hosts.queue(host, &now) {
             Ok(queue) => queue.estimate(&self.waiter(&request, &now), &now),
             Err(delay) => delay,

@@ -59,8 +59,8 @@ impl Seats {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a seat for one more request of `owner`. Whoever holds it waits for
-    /// [`Seat::displaced`], too.
+    /// Takes a seat for one more request of `owner`; `None` for a robots.txt, which
+    /// needs none. Whoever holds it waits for [`Seat::displaced`], too.
     ///
     /// # Errors
     ///
@@ -70,22 +70,25 @@ impl Seats {
         self: &Arc<Self>,
         owner: &TurnOwner,
         limits: &QueueLimits,
-    ) -> Result<Seat, Cow<'static, str>> {
+    ) -> Result<Option<Seat>, Cow<'static, str>> {
+        let Some(crawler) = &owner.crawler else {
+            return Ok(None);
+        };
         // A limit for each crawler within that for all, or one crawler could
         // take every seat by all of its clients.
-        self.count_crawler(&owner.crawler, limits)?;
+        self.count_crawler(crawler, limits)?;
         match self.shares.take_now(&owner.client) {
             Ok(share) => {
                 share.may_be_displaced(true);
                 self.metrics.pace_queued.inc();
-                Ok(Seat {
+                Ok(Some(Seat {
                     seats: Arc::clone(self),
-                    crawler: Arc::clone(&owner.crawler),
+                    crawler: Arc::clone(crawler),
                     share,
-                })
+                }))
             }
             Err(refusal) => {
-                self.forget_crawler(&owner.crawler);
+                self.forget_crawler(crawler);
                 Err(in_words(&refusal))
             }
         }
@@ -158,7 +161,7 @@ mod tests {
     fn owner(directory: &ClientDirectory, client: u32, crawler: &str) -> TurnOwner {
         TurnOwner {
             client: directory.at(IpAddr::V4(client.into())),
-            crawler: crawler.into(),
+            crawler: Some(crawler.into()),
         }
     }
 
@@ -167,7 +170,10 @@ mod tests {
     fn seats_are_counted_by_crawler_and_in_all_and_given_back() {
         let (limits, directory) = (limits(2, 3), ClientDirectory::default());
         let seats = Seats::new(&limits, Arc::default());
-        let take = |name: &str| seats.take(&owner(&directory, 1, name), &limits);
+        let take = |name: &str| {
+            let taken = seats.take(&owner(&directory, 1, name), &limits);
+            taken.map(Option::unwrap)
+        };
         let first = take("a").unwrap();
         let _second = take("a").unwrap();
         assert!(take("a").unwrap_err().contains("of this crawler"));
@@ -185,7 +191,10 @@ mod tests {
     async fn a_client_with_fewer_seats_takes_the_latest_of_the_one_with_most() {
         let (limits, directory) = (limits(9, 4), ClientDirectory::default());
         let seats = Seats::new(&limits, Arc::default());
-        let take = |client, name: &str| seats.take(&owner(&directory, client, name), &limits);
+        let take = |client, name: &str| {
+            let taken = seats.take(&owner(&directory, client, name), &limits);
+            taken.map(Option::unwrap)
+        };
         let many = ["a", "b", "c", "d"].map(|name| take(1, name).unwrap());
         let few = [(); 2].map(|()| take(2, "x").unwrap());
         many[3].displaced().await;

@@ -26,7 +26,7 @@ use crate::decision::decide::{Decision, Inquiry, Policy, Reason, decide};
 use crate::decision::delay::Delay;
 use crate::decision::record::Effect;
 use crate::decision::snapshot::Snapshot;
-use crate::pace::{RobotsFetch, StartEstimate, TurnRequest};
+use crate::pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use crate::robots_cache::fetch::Asker;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Host, Origin, Target};
@@ -297,7 +297,8 @@ impl Planner<'_> {
     /// Plans a request whose robots.txt is not known: it starts no sooner than that
     /// can be asked for.
     fn unknown(&self, host: &Host) -> Plan {
-        let robots = TurnRequest::robots(host, Duration::ZERO);
+        let owner = TurnOwner::of_robots(&self.request.sharer);
+        let robots = TurnRequest::robots(host, &owner, Duration::ZERO);
         let start = PlannedStart::from(self.turns.scheduler.estimate(&robots));
         Plan {
             start: Some(PlannedStart {
@@ -316,7 +317,7 @@ impl Planner<'_> {
         let owner = owner(inquiry, &self.request.sharer, self.request.address);
         let estimate = self.turns.scheduler.estimate(&TurnRequest {
             host: inquiry.target.origin.host(),
-            owner: Some(&owner),
+            owner: &owner,
             address,
             pace_records: evidence.ruling.asked.clone(),
             url: Some(&inquiry.target),

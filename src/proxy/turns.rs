@@ -412,22 +412,25 @@ impl TurnDecider {
             return decided.decision;
         }
         let queued = decided.robots.and_then(|robots| robots.queued);
+        let client = &wait.connection.sharer;
         let delay = match &queued {
             Some(queued) => {
                 let reason = wait.cut_short.get().copied();
                 let QueuedFetch { host, wait } = queued;
-                self.scheduler.put_off_robots_by(host, reason, *wait)
+                self.scheduler
+                    .put_off_robots_by(host, client, reason, *wait)
             }
-            None => self.robots_delay(evidence),
+            None => self.robots_delay(evidence, client),
         };
         decided.decision.later(delay)
     }
 
-    /// Returns the delay of a request whose robots.txt cannot be asked for now. It
-    /// ends no sooner than the answer that stands in for the robots.txt.
-    fn robots_delay(&self, evidence: &Evidence) -> Delay {
+    /// Returns the delay of a request of `client` whose robots.txt cannot be asked for
+    /// now. It ends no sooner than the answer that stands in for the robots.txt.
+    fn robots_delay(&self, evidence: &Evidence, client: &Arc<Client>) -> Delay {
         let host = evidence.inquiry.target.origin.host();
-        let delay = self.scheduler.put_off_robots(host).unwrap_or_else(|| {
+        let delay = self.scheduler.put_off_robots(host, client);
+        let delay = delay.unwrap_or_else(|| {
             let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
             delay.explained("its robots.txt could not be asked for yet")
         });
@@ -444,7 +447,7 @@ impl TurnDecider {
         let snapshot = evidence.snapshot.as_deref();
         let request = TurnRequest {
             host: inquiry.target.origin.host(),
-            owner: Some(&wait.owner),
+            owner: &wait.owner,
             address: wait.address,
             pace_records: evidence.ruling.asked.clone(),
             url: Some(&inquiry.target),
@@ -515,7 +518,7 @@ pub(super) fn owner(inquiry: &Inquiry, client: &Arc<Client>, address: IpAddr) ->
     };
     TurnOwner {
         client: Arc::clone(client),
-        crawler,
+        crawler: Some(crawler),
     }
 }
 

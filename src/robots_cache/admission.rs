@@ -64,43 +64,41 @@ impl FetchSlots {
         Self { shares, metrics }
     }
 
-    /// Waits for a slot for any of `clients`, of which more may come meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`ShareRefusal`] if too many wait already.
-    pub(super) async fn take_for_any(
-        &self,
-        mut clients: watch::Receiver<Vec<Arc<Client>>>,
-    ) -> Result<FetchSlot, ShareRefusal> {
-        let (mut waits, mut known) = (Vec::new(), 0);
-        loop {
-            let all = clients.borrow_and_update().clone();
-            let more = all.into_iter().skip(known);
-            known += more.len();
-            for client in more {
-                waits.push(Box::pin(async move { self.take(&client).await }));
-            }
-            tokio::select! {
-                biased;
-                slot = first_success(&mut waits) => return slot,
-                Ok(()) = clients.changed() => {}
-            }
-        }
-    }
-
     /// Waits for a slot for `client`. Clients that have fewer come first.
     ///
     /// # Errors
     ///
     /// [`ShareRefusal`] if too many wait already.
-    async fn take(&self, client: &Arc<Client>) -> Result<FetchSlot, ShareRefusal> {
+    pub(super) async fn take(&self, client: &Arc<Client>) -> Result<FetchSlot, ShareRefusal> {
         let share = self.shares.take(client).await?;
         self.metrics.robots_fetches_under_way.inc();
         Ok(FetchSlot {
             metrics: Arc::clone(&self.metrics),
             _share: share,
         })
+    }
+}
+
+/// Waits until `take` succeeds for any of `clients`, of which more may come meanwhile.
+///
+/// # Errors
+///
+/// That of the last client, once it has failed for all.
+pub(super) async fn take_for_any<T, E, F: Future<Output = Result<T, E>>>(
+    mut clients: watch::Receiver<Vec<Arc<Client>>>,
+    take: impl Fn(Arc<Client>) -> F,
+) -> Result<T, E> {
+    let (mut waits, mut known) = (Vec::new(), 0);
+    loop {
+        let all = clients.borrow_and_update().clone();
+        let more = all.into_iter().skip(known);
+        known += more.len();
+        waits.extend(more.map(|client| Box::pin(take(client))));
+        tokio::select! {
+            biased;
+            taken = first_success(&mut waits) => return taken,
+            Ok(()) = clients.changed() => {}
+        }
     }
 }
 

@@ -68,11 +68,17 @@ pub trait RobotsFetcher: Send + Sync + 'static {
     /// Leave to ask a host now.
     type Turn: Send + Sync;
 
-    /// Waits for a turn at `host`; `None` if it would not come soon enough.
-    fn turn(&self, host: &Host) -> impl Future<Output = Option<Self::Turn>> + Send;
+    /// Waits for a turn at `host` in the share of `client`; `None` if it would not
+    /// come soon enough.
+    fn turn(
+        &self,
+        host: &Host,
+        client: &Arc<Client>,
+    ) -> impl Future<Output = Option<Self::Turn>> + Send;
 
-    /// Returns about how long a turn at `host` would be waited for.
-    fn wait(&self, host: &Host) -> Duration;
+    /// Returns about how long a turn at `host` would be waited for in the share of
+    /// `client`.
+    fn wait(&self, host: &Host, client: &Arc<Client>) -> Duration;
 
     /// Makes a request in `turn`. The body of the response is empty where its status has
     /// none to parse.
@@ -107,6 +113,8 @@ pub struct FetchTurn {
     claim: Option<Arc<FetchClaim>>,
     scheduler: Arc<Scheduler>,
     host: Host,
+    /// Client in whose share the turn is.
+    sharer: Arc<Client>,
     turn: Option<Turn>,
 }
 
@@ -138,7 +146,8 @@ impl HostTurns for FetchTurn {
         if self.claim.as_ref().is_some_and(|claim| !claim.is_held()) {
             return false;
         }
-        self.turn = self.scheduler.robots_turn(&self.host).await;
+        let turn = self.scheduler.robots_turn(&self.host, &self.sharer);
+        self.turn = turn.await;
         if let Some(turn) = &self.turn {
             turn.mark_sent();
         }
@@ -149,18 +158,19 @@ impl HostTurns for FetchTurn {
 impl RobotsFetcher for HttpFetcher {
     type Turn = FetchTurn;
 
-    async fn turn(&self, host: &Host) -> Option<FetchTurn> {
+    async fn turn(&self, host: &Host, client: &Arc<Client>) -> Option<FetchTurn> {
         Some(FetchTurn {
             client: None,
             claim: None,
-            turn: Some(self.scheduler.robots_turn(host).await?),
+            turn: Some(self.scheduler.robots_turn(host, client).await?),
             scheduler: Arc::clone(&self.scheduler),
             host: host.clone(),
+            sharer: Arc::clone(client),
         })
     }
 
-    fn wait(&self, host: &Host) -> Duration {
-        self.scheduler.robots_wait(host)
+    fn wait(&self, host: &Host, client: &Arc<Client>) -> Duration {
+        self.scheduler.robots_wait(host, client)
     }
 
     async fn fetch(
@@ -318,12 +328,14 @@ mod tests {
         let Claim::Taken(claim) = answers.claim(&key).await else {
             panic!("nobody else claims it");
         };
+        let client = Client::proxy();
         let mut turn = FetchTurn {
             client: None,
             claim: Some(claim),
-            turn: scheduler.robots_turn(origin.host()).await,
+            turn: scheduler.robots_turn(origin.host(), &client).await,
             scheduler: Arc::new(scheduler),
             host: origin.host().clone(),
+            sharer: client,
         };
         assert!(turn.holds() && turn.again().await);
         advance(TIMES.claim).await;

@@ -142,7 +142,13 @@ impl<F: RobotsFetcher> RobotsCache<F> {
             match state.map(|state| state.clone()) {
                 Ok(FetchState::Done(entry)) => break (Arc::clone(&entry.snapshot), None),
                 Ok(FetchState::Queued { host, until }) => {
-                    let wait = || until.saturating_duration_since(clock::instant());
+                    // `until` is that of the client that began the fetch. In the
+                    // share of this one the turn may come sooner.
+                    let wait = || {
+                        let fetcher = &self.worker.sources.fetcher;
+                        let own = fetcher.wait(&host, self.worker.sharer(asker));
+                        until.saturating_duration_since(clock::instant()).min(own)
+                    };
                     let leaves_queue = async {
                         tokio::select! {
                             biased;

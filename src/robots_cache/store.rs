@@ -268,7 +268,7 @@ pub(super) struct RunningFetch {
     /// take its place.
     pub(super) is_store_unread: bool,
     /// Client that began it.
-    client: Arc<Client>,
+    pub(super) client: Arc<Client>,
     /// Clients that wait for it, that one included.
     pub(super) clients: watch::Sender<Vec<Arc<Client>>>,
     table: Arc<EntryTable>,

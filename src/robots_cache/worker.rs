@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
-use super::admission::{FetchSlot, FetchSlots, TimeBudget};
+use super::admission::{FetchSlot, FetchSlots, TimeBudget, take_for_any};
 use super::entry::CacheEntry;
 use super::fetch::{Asker, FetchError, RobotsFetcher, RobotsRequest};
 use super::options::UserAgent;
@@ -151,13 +151,17 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         asker: &Asker,
         requester: impl FnOnce() -> Requester,
     ) -> Lookup {
-        let client = asker.client.as_ref().unwrap_or(&self.own);
-        self.table.look_up(key, client, |fetch| {
+        self.table.look_up(key, self.sharer(asker), |fetch| {
             // A task of its own: other requests may wait for the fetch when the
             // crawler that began it hangs up.
             let run = Arc::clone(self).run(fetch, requester());
             self.tracker.spawn(run);
         })
+    }
+
+    /// Returns the client in whose share a fetch for `asker` is.
+    pub(super) fn sharer<'a>(&'a self, asker: &'a Asker) -> &'a Arc<Client> {
+        asker.client.as_ref().unwrap_or(&self.own)
     }
 
     async fn run(self: Arc<Self>, mut fetch: RunningFetch, requester: Requester) {
@@ -511,7 +515,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             }
             drop(turn);
             let slot = budget.spend(self.slot()).await?.ok()?;
-            if let Some(turn) = at_once(worker.sources.fetcher.turn(host)).await.flatten() {
+            if let Some(turn) = at_once(self.turn_for_any(host)).await.flatten() {
                 return Some(Admission { turn, slot });
             }
         }
@@ -520,17 +524,24 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// Waits for a slot of any client that waits for the fetch, so that none waits
     /// behind what another one asks for.
     async fn slot(&self) -> Result<FetchSlot, ShareRefusal> {
+        let (clients, slots) = (self.fetch.clients.subscribe(), &self.worker.slots);
+        take_for_any(clients, async |client| slots.take(&client).await).await
+    }
+
+    /// Waits for a turn at `host` in the share of any client that waits for the fetch.
+    async fn turn_for_any(&self, host: &Host) -> Option<F::Turn> {
+        let fetcher = &self.worker.sources.fetcher;
         let clients = self.fetch.clients.subscribe();
-        self.worker.slots.take_for_any(clients).await
+        let turn = async |client| fetcher.turn(host, &client).await.ok_or(());
+        take_for_any(clients, turn).await.ok()
     }
 
     /// Waits for a turn at `host`; `None` if it would not come soon enough.
     /// Reports the wait, since each waiting request has a patience of its own.
     async fn turn(&self, host: &Host) -> Option<F::Turn> {
-        let fetcher = &self.worker.sources.fetcher;
         // The estimate is made before the fetch stands in the queue itself.
-        let until = clock::instant() + fetcher.wait(host);
-        let mut turn = pin!(fetcher.turn(host));
+        let until = clock::instant() + self.wait(host);
+        let mut turn = pin!(self.turn_for_any(host));
         if let Some(turn) = at_once(turn.as_mut()).await {
             return turn;
         }
@@ -539,6 +550,12 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         let turn = turn.await;
         self.fetch.report(FetchState::Requesting);
         turn
+    }
+
+    /// Returns about how long the client that began the fetch would wait for a turn.
+    fn wait(&self, host: &Host) -> Duration {
+        let fetcher = &self.worker.sources.fetcher;
+        fetcher.wait(host, &self.fetch.client)
     }
 
     /// Makes the requests and follows redirects within `robots.timeout`, which
@@ -586,7 +603,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                 turn = match self.turn(host).await {
                     Some(turn) => turn,
                     None => {
-                        self.turn_in = Some(worker.sources.fetcher.wait(host));
+                        self.turn_in = Some(self.wait(host));
                         return Err(Cause::Busy.into());
                     }
                 };

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::kit::client::{Reply, ask, get, get_as};
+use crate::kit::client::{Crawler, Reply, ask, get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    assert_apart, assert_later, at_once, delaying, ms, pages, standard, statuses, verified,
+    assert_apart, assert_later, at_once, delaying, metric, ms, pages, standard, statuses, verified,
 };
 use crate::kit::page::{Gate, Page};
-use crate::kit::proxy::{Config, resolve};
-use crate::kit::{clock, run};
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::tenant::{GOOD, bad};
+use crate::kit::{clock, run, until};
 
 /// Returns a robots.txt that holds for a second, and asks for as many.
 fn short_lived(seconds: &str) -> Page {
@@ -281,5 +282,68 @@ fn made_up_names_hold_nobody_up() {
         assert_eq!(statuses(&flood), [200; 12]);
         let log = origin.log();
         assert_apart(&log[1..], 26, ms(500));
+    });
+}
+
+/// Number of names that a client asks by at once.
+const NAMES: usize = 60;
+
+/// Sends a request by each of so many names of one client; the robots.txt files of
+/// all of them wait or were fetched when this returns. Its connections, kept open.
+async fn many_names(proxy: &Proxy, origin: &Origin) -> Vec<Crawler> {
+    let mut crawlers = Vec::new();
+    for number in 0..NAMES {
+        let mut crawler = Crawler::at(bad(1), proxy).await.unwrap();
+        let name = "x".repeat(number);
+        let request = format!(
+            "GET http://o.test/{number} HTTP/1.1\r\nHost: o.test\r\nUser-Agent: Bad{name}\r\n\r\n"
+        );
+        crawler.send(request.as_bytes()).await;
+        crawlers.push(crawler);
+    }
+    until("the robots.txt of every name", async || {
+        let waiting = metric(proxy, "politesse_robots_waiting").await;
+        (NAMES as f64 <= waiting + robots(origin) as f64).then_some(())
+    })
+    .await;
+    crawlers
+}
+
+/// Has another client ask for its first page by `name`, which it has within few turns.
+async fn assert_soon(proxy: &Proxy, name: &str) {
+    let begun = clock::instant();
+    let mut crawler = Crawler::at(GOOD, proxy).await.unwrap();
+    let agent = format!("User-Agent: {name}");
+    let get = "GET http://o.test/good HTTP/1.1";
+    let reply = crawler
+        .ask(&[get, "Host: o.test", &agent, "Prefer: wait=3"])
+        .await;
+    assert_eq!(reply.status(), 200, "{}", reply.text());
+    let took = clock::since(begun);
+    assert!(took < ms(4000), "{took:?}");
+}
+
+// Ours: fetches of robots.txt go round by client.
+#[test]
+fn many_names_of_one_client_hold_up_no_first_page_of_another() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = standard(&origin).start().await;
+        let _waiting = many_names(&proxy, &origin).await;
+        assert_soon(&proxy, "GoodBot/1").await;
+        assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
+    });
+}
+
+// Ours: a fetch that several clients wait for is made in the share of any of them.
+#[test]
+fn a_robots_txt_of_two_clients_does_not_wait_for_the_share_of_the_first() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = standard(&origin).start().await;
+        let _waiting = many_names(&proxy, &origin).await;
+        let last = format!("Bad{}", "x".repeat(NAMES - 1));
+        assert_soon(&proxy, &last).await;
+        assert!(robots(&origin) < NAMES / 2, "{:?}", origin.log());
     });
 }

@@ -359,12 +359,12 @@ impl Life {
         });
         let owner = TurnOwner {
             client: ClientDirectory::default().at([127, 0, 0, 1].into()),
-            crawler: "bot".into(),
+            crawler: Some("bot".into()),
         };
         loop {
             let request = TurnRequest {
                 host: &host,
-                owner: Some(&owner),
+                owner: &owner,
                 address: None,
                 pace_records: Some(Arc::clone(&records)),
                 url: None,

@@ -9,6 +9,7 @@ use crate::clients::directory::ClientDirectory;
 use crate::pace::ceilings::Ceilings;
 use crate::pace::options::Options;
 use crate::pace::policy::PaceLimits;
+use crate::pace::request::TurnOwner;
 use crate::pace::schedule::Kind;
 
 thread_local! {
@@ -17,16 +18,23 @@ thread_local! {
 }
 
 /// A place of a crawler, which a client of another number than 0 has as a prefix:
-/// `1/a`.
+/// `1/a`; without one, that of a robots.txt for client 0.
 fn place(crawler: Option<&str>, arrival: u64) -> QueuePlace {
-    let owner = crawler.map(|name| {
-        let (client, crawler) = name.split_once('/').unwrap_or(("0", name));
-        let address = IpAddr::V4(client.parse::<u32>().unwrap().into());
-        TurnOwner {
-            client: CLIENTS.with_borrow(|clients| clients.at(address)),
-            crawler: crawler.into(),
-        }
-    });
+    let name = crawler.unwrap_or_default();
+    let (client, name) = name.split_once('/').unwrap_or(("0", name));
+    let address = IpAddr::V4(client.parse::<u32>().unwrap().into());
+    let client = CLIENTS.with_borrow(|clients| clients.at(address));
+    let owner = TurnOwner {
+        crawler: crawler.map(|_| name.into()),
+        ..TurnOwner::of_robots(&client)
+    };
+    QueuePlace { owner, arrival }
+}
+
+/// A place of a robots.txt for the client of this number.
+fn robots(client: u32, arrival: u64) -> QueuePlace {
+    let address = IpAddr::V4(client.into());
+    let owner = CLIENTS.with_borrow(|clients| TurnOwner::of_robots(&clients.at(address)));
     QueuePlace { owner, arrival }
 }
 
@@ -90,20 +98,32 @@ fn a_robots_txt_comes_first_but_not_twice_before_a_page() {
     let mut queue = queue(&[("a", 1), ("b", 2)]);
     queue.push(waiter(place(None, 3)));
     queue.push(waiter(place(None, 4)));
-    assert_eq!((queue.pages(), queue.len()), (2, 4));
+    assert_eq!((queue.pages.len(), queue.len()), (2, 4));
     assert!(queue.is_robots_turn());
-    assert_eq!(
-        queue.robots.front().map(|first| first.place.arrival),
-        Some(3)
-    );
+    let first = queue.robots.first_mut();
+    assert_eq!(first.map(|first| first.place.arrival), Some(3));
     assert_eq!(arrival(queue.pop_robots()), Some(3));
     assert!(!queue.is_robots_turn());
     assert_eq!(arrival(next_page(&mut queue)), Some(1));
     assert!(queue.is_robots_turn());
     assert_eq!(served(&mut queue), [2]);
-    assert_eq!((queue.pages(), queue.len()), (0, 1));
+    assert_eq!((queue.pages.len(), queue.len()), (0, 1));
     queue.pop_robots();
     assert!(queue.is_robots_turn());
+}
+
+// Ours: the names of one client hold up the robots.txt of no other.
+#[test]
+fn robots_txts_are_taken_from_each_client_in_turn() {
+    let mut queue = FairQueue::default();
+    for (client, arrival) in [(1, 1), (1, 2), (1, 3), (2, 4), (1, 5), (3, 6), (2, 7)] {
+        queue.push(waiter(robots(client, arrival)));
+    }
+    assert_eq!(turns(&queue, &robots(4, 9)), 3);
+    assert_eq!(turns(&queue, &robots(2, 9)), 2 + 3 + 1);
+    let order = std::iter::from_fn(|| arrival(queue.pop_robots()));
+    assert_eq!(order.collect::<Vec<_>>(), [1, 4, 6, 2, 7, 3, 5]);
+    assert!(queue.is_empty());
 }
 
 // Ours: order within a crawler, also for a request that gave its turn back to
@@ -166,7 +186,7 @@ fn one_that_left_is_in_nobodys_way() {
     assert!(queue.remove(&place(Some("b"), 2)).is_some());
     assert!(queue.remove(&place(Some("b"), 2)).is_none());
     assert_eq!(queue.remove_all(|one| one.place.arrival == 1).len(), 1);
-    assert_eq!((queue.pages(), queue.len()), (1, 1));
+    assert_eq!((queue.pages.len(), queue.len()), (1, 1));
     assert_eq!(served(&mut queue), [3]);
 }
 
@@ -181,7 +201,7 @@ fn a_crawler_that_may_not_yet_is_passed_over_and_keeps_its_place() {
     queue.push(page("b", 2));
     queue.push(page("1/c", 3));
     let first = |queue: &mut FairQueue, now| {
-        let due = queue.next_due(LineIndex::default(), now);
+        let due = queue.pages.next_due(LineIndex::default(), now);
         due.map(|(index, first)| (index, first.place.arrival))
     };
     let (index, number) = first(&mut queue, Uptime::ZERO).unwrap();
@@ -192,7 +212,7 @@ fn a_crawler_that_may_not_yet_is_passed_over_and_keeps_its_place() {
     assert_eq!(arrival(queue.pop_page(index)), Some(3));
     assert!(first(&mut queue, Uptime::ZERO).is_none());
     let at_nine = Uptime::from_secs(9);
-    assert_eq!(queue.next_look(Uptime::ZERO), at_nine);
+    assert_eq!(queue.pages.next_look(Uptime::ZERO), at_nine);
     assert_eq!(first(&mut queue, at_nine).unwrap().1, 1);
 }
 
@@ -233,7 +253,7 @@ fn a_full_queue_puts_off_the_latest_of_the_client_with_most() {
     assert!(queue.remove(&place(Some("1/b"), 3)).is_none());
     queue.push(page("1/z", 5));
     assert!(has_room(&mut queue, "3/x"));
-    assert_eq!(queue.pages(), 3);
+    assert_eq!(queue.pages.len(), 3);
     queue.push(page("3/x", 6));
     // Two of the first client, one each of the others: nobody has more.
     assert!(!has_room(&mut queue, "3/x"));

@@ -61,9 +61,10 @@ async fn nobody_is_forgotten_under_ceilings() {
                 }
                 8 => {
                     let scheduler = std::sync::Arc::clone(&origin.scheduler);
+                    let client = origin.client(0);
                     let name = host(HOSTS[below(4)]);
                     let robots = async move {
-                        let turn = scheduler.robots_turn(&name).await;
+                        let turn = scheduler.robots_turn(&name, &client).await;
                         turn.unwrap().record_status(200, None);
                         Ok(())
                     };

@@ -67,12 +67,12 @@ impl Chance {
         let client = self.one_of(&[1, 2, 3]);
         let owner = TurnOwner {
             client: clients.at(IpAddr::V4(Ipv4Addr::from_bits(client))),
-            crawler: crawler.into(),
+            crawler: Some(crawler.into()),
         };
         tokio::spawn(async move {
             let mut request = TurnRequest {
                 host: &name,
-                owner: Some(&owner),
+                owner: &owner,
                 address,
                 pace_records: asked,
                 url: None,
@@ -99,12 +99,14 @@ impl Chance {
         })
     }
 
-    fn robots(&mut self, scheduler: &Arc<Scheduler>) -> JoinHandle<()> {
+    fn robots(&mut self, scheduler: &Arc<Scheduler>, clients: &ClientDirectory) -> JoinHandle<()> {
+        let client = self.one_of(&[1, 2, 3]);
+        let client = clients.at(IpAddr::V4(Ipv4Addr::from_bits(client)));
         let name = host(self.one_of(&HOSTS));
         let takes = Duration::from_millis(self.below(3000));
         let scheduler = Arc::clone(scheduler);
         tokio::spawn(async move {
-            if let Some(turn) = scheduler.robots_turn(&name).await {
+            if let Some(turn) = scheduler.robots_turn(&name, &client).await {
                 turn.mark_sent();
                 sleep(takes).await;
                 turn.record_status(200, None);
@@ -129,7 +131,7 @@ async fn nothing_is_left_whatever_happens() {
                     let index = chance.below(requests.len().try_into().unwrap());
                     requests[usize::try_from(index).unwrap()].abort();
                 }
-                11 => requests.push(chance.robots(&scheduler)),
+                11 => requests.push(chance.robots(&scheduler, &clients)),
                 12 => scheduler.set_options(chance.options()),
                 13 if chance.below(10) == 0 => scheduler.sweep(),
                 _ => sleep(Duration::from_millis(chance.below(800))).await,

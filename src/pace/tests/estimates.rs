@@ -18,11 +18,11 @@ fn estimate(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> StartEstimate 
     let name = host("site.example");
     let owner = TurnOwner {
         client: origin.clients.at([0, 0, 0, 0].into()),
-        crawler: "a".into(),
+        crawler: Some("a".into()),
     };
     origin.scheduler.estimate(&TurnRequest {
         host: &name,
-        owner: Some(&owner),
+        owner: &owner,
         address: None,
         pace_records: asked.cloned(),
         url: None,

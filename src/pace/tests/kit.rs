@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
+use crate::clients::client::Client;
 use crate::clients::directory::ClientDirectory;
 use crate::clock;
 use crate::decision::delay::Delay;
@@ -121,18 +122,23 @@ impl Origin {
         }
     }
 
+    /// Returns the client of this number.
+    pub(super) fn client(&self, number: u32) -> Arc<Client> {
+        self.clients.at(IpAddr::V4(number.into()))
+    }
+
     pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Delay>> + use<> {
         let scheduler = Arc::clone(&self.scheduler);
         let owner = TurnOwner {
-            client: self.clients.at(IpAddr::V4(get.client.into())),
-            crawler: get.crawler.as_str().into(),
+            client: self.client(get.client),
+            crawler: Some(get.crawler.as_str().into()),
         };
         async move {
             let name = host(get.host);
             let url = get.url.map(|url| url.parse::<Target>().unwrap());
             let request = TurnRequest {
                 host: &name,
-                owner: Some(&owner),
+                owner: &owner,
                 address: None,
                 pace_records: get.asked,
                 url: url.as_ref(),

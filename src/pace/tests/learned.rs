@@ -167,7 +167,8 @@ async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     let turn = origin.turn(Get::by("a", asked.as_ref())).await.unwrap();
     let waits = origin.clone();
     let waits = tokio::spawn(async move {
-        let turn = waits.scheduler.robots_turn(&host("site.example")).await;
+        let (scheduler, client) = (&waits.scheduler, waits.client(0));
+        let turn = scheduler.robots_turn(&host("site.example"), &client).await;
         turn.is_some()
     });
     settle().await;
@@ -177,7 +178,7 @@ async fn a_back_off_ends_the_wait_for_a_robots_txt() {
     assert!(!waits.await.unwrap());
     let later = origin
         .scheduler
-        .put_off_robots(&host("site.example"))
+        .put_off_robots(&host("site.example"), &origin.client(0))
         .unwrap();
     assert_eq!(
         (later.reason, later.retry_after()),

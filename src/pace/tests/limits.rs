@@ -159,7 +159,7 @@ async fn a_place_of_one_that_waits_for_a_robots_txt_is_lost_too() {
     let origin = Origin::new(Options { queue, ..owned });
     let owner = |client: u32| TurnOwner {
         client: origin.clients.at(std::net::IpAddr::V4(client.into())),
-        crawler: "a".into(),
+        crawler: Some("a".into()),
     };
     let seats = [(); 2].map(|()| origin.scheduler.seat(&owner(1)).unwrap());
     let _other = origin.scheduler.seat(&owner(2)).unwrap();
@@ -273,8 +273,9 @@ async fn nobody_waits_once_it_is_closed() {
     origin.get(get()).await;
     let waiting = origin.get(get()).await;
     let robots = {
-        let scheduler = Arc::clone(&origin.scheduler);
-        tokio::spawn(async move { scheduler.robots_turn(&host("site.example")).await.is_some() })
+        let (scheduler, client) = (Arc::clone(&origin.scheduler), origin.client(0));
+        let name = host("site.example");
+        tokio::spawn(async move { scheduler.robots_turn(&name, &client).await.is_some() })
     };
     settle().await;
     origin.scheduler.close();

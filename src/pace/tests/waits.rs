@@ -85,7 +85,9 @@ async fn a_name_with_a_very_long_delay_keeps_nobody_from_a_host() {
         let get = Get::by("slow", long.as_ref()).at(1);
         origin.get(get.within(seconds(4000))).await;
     }
-    let wait = origin.scheduler.robots_wait(&host("site.example"));
+    let wait = origin
+        .scheduler
+        .robots_wait(&host("site.example"), &origin.client(0));
     assert_eq!(wait, seconds(10));
     for _ in 0..10 {
         origin
@@ -151,7 +153,8 @@ async fn a_delay_counts_from_the_last_end_of_anyones_request() {
 async fn robots(origin: &Origin) {
     let origin = origin.clone();
     tokio::spawn(async move {
-        let turn = origin.scheduler.robots_turn(&host("site.example")).await;
+        let (scheduler, client) = (&origin.scheduler, origin.client(0));
+        let turn = scheduler.robots_turn(&host("site.example"), &client).await;
         origin.log("robots".into());
         turn.unwrap().record_status(200, None);
     });
@@ -163,7 +166,11 @@ async fn robots(origin: &Origin) {
 async fn a_robots_txt_comes_first_and_delays_no_first_page() {
     let origin = Origin::new(profile(Profile::Owned));
     let name = host("site.example");
-    let robots = origin.scheduler.robots_turn(&name).await.unwrap();
+    let robots = origin
+        .scheduler
+        .robots_turn(&name, &origin.client(0))
+        .await
+        .unwrap();
     robots.record_status(200, None);
     drop(robots);
     let asked = asked(2);
@@ -224,11 +231,14 @@ async fn a_robots_txt_that_nobody_waits_for_takes_no_turn() {
     let asked = asked(10);
     origin.get(Get::by("a", asked.as_ref())).await;
     let name = host("site.example");
-    assert_eq!(origin.scheduler.robots_wait(&name), seconds(10));
-    let left = tokio::time::timeout(seconds(5), origin.scheduler.robots_turn(&name));
+    let client = origin.client(0);
+    let wait = || origin.scheduler.robots_wait(&name, &client);
+    assert_eq!(wait(), seconds(10));
+    let turn = origin.scheduler.robots_turn(&name, &client);
+    let left = tokio::time::timeout(seconds(5), turn);
     assert!(left.await.is_err());
     robots(&origin).await;
-    assert_eq!(origin.scheduler.robots_wait(&name), seconds(15));
+    assert_eq!(wait(), seconds(15));
     sleep(seconds(20)).await;
     assert_eq!(in_seconds(&origin.times()), [0, 10]);
 }

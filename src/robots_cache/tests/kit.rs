@@ -137,7 +137,7 @@ impl Script {
 impl RobotsFetcher for Script {
     type Turn = Arc<()>;
 
-    async fn turn(&self, host: &Host) -> Option<Arc<()>> {
+    async fn turn(&self, host: &Host, _: &Arc<Client>) -> Option<Arc<()>> {
         let pause = self.0.lock().unwrap().pause;
         if let Some((pause, _)) = pause {
             sleep(pause).await;
@@ -147,7 +147,7 @@ impl RobotsFetcher for Script {
         Some(Arc::clone(&scripted.turn))
     }
 
-    fn wait(&self, _: &Host) -> Duration {
+    fn wait(&self, _: &Host, _: &Arc<Client>) -> Duration {
         let pause = self.0.lock().unwrap().pause;
         pause.map_or(Duration::ZERO, |(_, announced)| announced)
     }

@@ -126,11 +126,11 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
     };
     let owner = TurnOwner {
         client: ClientDirectory::default().at([127, 0, 0, 1].into()),
-        crawler: "ExampleBot".into(),
+        crawler: Some("ExampleBot".into()),
     };
     let request = TurnRequest {
         host: inquiry.target.origin.host(),
-        owner: Some(&owner),
+        owner: &owner,
         address: None,
         pace_records: Some(Arc::new(asked)),
         url: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderValue, Response};
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
+use crate::clients::client::Client;
 use crate::decision::access::Cause;
 use crate::decision::decide::RobotsPermit;
 use crate::decision::snapshot::{RobotsBody, Validators};
@@ -18,7 +19,10 @@ async fn fetch(setup: &Setup, asker: &Asker) -> Result<Response<RobotsBody>, Cau
     let fetcher = fetcher(setup);
     let origin = Origin::new(Scheme::Http, "h.test");
     let permit = RobotsPermit::first(&origin.unwrap());
-    let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    let mut turn = fetcher
+        .turn(permit.target().origin.host(), &Client::proxy())
+        .await
+        .unwrap();
     let request = RobotsRequest {
         permit,
         asker,
@@ -79,7 +83,10 @@ async fn our_request_says_what_need_not_be_sent_again() {
         last_modified: Some(HeaderValue::from_static("yesterday")),
     };
     let permit = RobotsPermit::first(&Origin::new(Scheme::Http, "h.test").unwrap());
-    let mut turn = fetcher.turn(permit.target().origin.host()).await.unwrap();
+    let mut turn = fetcher
+        .turn(permit.target().origin.host(), &Client::proxy())
+        .await
+        .unwrap();
     let asker = Asker::default();
     let request = RobotsRequest {
         permit,

@@ -71,6 +71,9 @@ pub enum NoConnection {
     /// TLS could not be agreed on.
     #[error("no TLS session could be agreed on")]
     Tls,
+    /// It ended the TLS session by an alert.
+    #[error("it ended the TLS session by an alert, as where it wants a client certificate")]
+    Alert,
     /// Every address it has is denied.
     #[error("its address is denied")]
     Prohibited,
@@ -99,7 +102,7 @@ const CAUSES: [(&str, Cause); 10] = [
 ];
 
 /// Error types of RFC 9209, section 2.3.
-const NO_CONNECTIONS: [(&str, NoConnection); 11] = [
+const NO_CONNECTIONS: [(&str, NoConnection); 12] = [
     ("dns_error", NoConnection::Dns),
     ("dns_timeout", NoConnection::DnsTimeout),
     ("connection_refused", NoConnection::Refused),
@@ -109,6 +112,7 @@ const NO_CONNECTIONS: [(&str, NoConnection); 11] = [
     // No socket is our own lack, not a fault of the origin.
     ("proxy_internal_error", NoConnection::NoSocket),
     ("tls_protocol_error", NoConnection::Tls),
+    ("tls_alert_received", NoConnection::Alert),
     ("destination_ip_prohibited", NoConnection::Prohibited),
     ("destination_unavailable", NoConnection::Parent),
     ("proxy_configuration_error", NoConnection::ParentCredentials),

@@ -97,7 +97,10 @@ impl Exchange<'_> {
         // response has not begun is all there is to know.
         let is_silent = is_shared || received.bytes() == before;
         let mut response = answer.map_err(|mut failed| {
-            let broke = matches!(failed.error, UpstreamError::Incomplete(_));
+            let broke = matches!(
+                failed.error,
+                UpstreamError::Incomplete(_) | UpstreamError::NoConnection(NoConnection::Alert)
+            );
             if is_harmless && is_silent && broke && matches!(failed.retry, Retry::Never) {
                 failed.retry = Retry::Harmless;
             }

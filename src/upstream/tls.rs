@@ -4,6 +4,7 @@
 //! are read once. There is no switch to accept a bad certificate. Does not know
 //! connections.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -153,17 +154,29 @@ fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
 }
 
 /// Returns what a failed handshake says about the origin.
-pub(super) fn handshake_failure(error: &std::io::Error) -> NoConnection {
-    // RFC 9209 has a type of its own for a bad certificate. tokio-rustls puts
-    // the error of rustls into one of IO.
-    let tls = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    if matches!(tls, Some(rustls::Error::InvalidCertificate(_))) {
-        NoConnection::Certificate
-    } else {
-        NoConnection::Tls
+pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
+    match tls_error(error) {
+        // RFC 9209 has a type of its own for each.
+        Some(rustls::Error::InvalidCertificate(_)) => NoConnection::Certificate,
+        Some(rustls::Error::AlertReceived(_)) => NoConnection::Alert,
+        Some(_) | None => NoConnection::Tls,
     }
+}
+
+/// Reports whether a connection failed by an alert of the origin. In TLS 1.3 that it wants
+/// a client certificate comes behind the handshake (RFC 8446, section 4.4.2.4).
+pub(super) fn is_alert(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+    matches!(
+        cause.and_then(tls_error),
+        Some(rustls::Error::AlertReceived(_))
+    )
+}
+
+/// Returns the error of rustls that tokio-rustls has put into one of IO.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref::<rustls::Error>()
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 
 use std::net::SocketAddr;
 
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::kit::certificates::TestCa;
 use crate::kit::client::{Reply, get};
 use crate::kit::codings::coded;
 use crate::kit::origin::Script;
@@ -276,6 +280,36 @@ fn an_origin_that_speaks_no_tls_is_a_bad_gateway() {
         let reply = get(&proxy, "https://o.test/a").await;
         reply.assert_error(502, "tls_protocol_error");
         origin.assert_only_robots_fetched();
+    });
+}
+
+// RFC 9209, section 2.3.13; RFC 8446, section 4.4.2.4: in TLS 1.3 the alert comes behind
+// the handshake.
+#[test]
+fn an_origin_that_wants_a_client_certificate_says_so() {
+    run(async {
+        for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let proxy = resolve("o.test", listener.local_addr().unwrap())
+                .start()
+                .await;
+            let tls = TlsAcceptor::from(TestCa::get().server_for_clients("o.test", version));
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    // It never succeeds: no client shows a certificate.
+                    let _ = tls.accept(stream).await;
+                }
+            });
+            let reply = get(&proxy, "https://o.test/a").await;
+            reply.assert_error(502, "tls_alert_received");
+            assert!(
+                reply.text().contains("client certificate"),
+                "{}",
+                reply.text()
+            );
+            let rows = proxy.place().completed(1).await;
+            assert_eq!(rows[0]["error"], "tls_alert_received");
+        }
     });
 }
 

@@ -66,6 +66,34 @@ impl TestCa {
         Arc::new(config)
     }
 
+    /// Returns the configuration of a server as `name` that wants a certificate of each
+    /// client, and speaks `version`.
+    pub(crate) fn server_for_clients(
+        &self,
+        name: &str,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> Arc<rustls::ServerConfig> {
+        let (chain, key) = self.leaf(&Leaf {
+            names: vec![name.to_owned()],
+            validity: Validity::Current,
+        });
+        let mut roots = rustls::RootCertStore::empty();
+        let own = CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap();
+        roots.add(own).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&provider),
+        );
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(chain, key)
+            .unwrap();
+        Arc::new(config)
+    }
+
     /// Returns a certificate of this CA for `names`, and its key, in PEM.
     pub(crate) fn pair(&self, names: &[&str]) -> [String; 2] {
         let names = names.iter().map(ToString::to_string);

@@ -22,7 +22,7 @@ use super::live::{LiveTail, LiveTasks};
 use super::orders::BackOffRelease;
 use super::pages::{
     Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, fleet, host,
-    overview, queues, reports, test_url,
+    overview, queues, refuse_unlisted_values, reports, test_url,
 };
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
@@ -107,6 +107,8 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/bundle", get(reports::api_bundle))
         .route("/api/v1/configuration", get(configuration::api))
         .with_state(dashboard)
+        // Behind the token: the layer that is added last runs first.
+        .route_layer(from_fn(refuse_unlisted_values))
         .route_layer(from_fn_with_state(access, require_token));
     pages.merge(open).merge(api)
 }

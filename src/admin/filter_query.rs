@@ -19,6 +19,8 @@ use crate::decision::decide::Reason;
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
+/// Spans of time up to now that can be chosen, in hours.
+pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 /// Words of the condition `effect`.
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
@@ -73,6 +75,32 @@ impl RecordScope {
 /// Value of the parameter `of` for the archive, and for the record of the node.
 const ARCHIVE: &str = "archive";
 const NODE: &str = "node";
+
+/// Checks the parameters of a query whose values are listed in the OpenAPI document,
+/// whichever path they are for.
+///
+/// # Errors
+///
+/// [`InvalidFilter::Value`] for a value that is not in the list, such as an empty one.
+pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
+    let spans = SPANS.map(|hours| hours.to_string());
+    let reasons = Reason::ALL.map(Reason::as_str);
+    let listed: [(&'static str, Vec<&str>); 5] = [
+        ("hours", spans.iter().map(String::as_str).collect()),
+        ("of", vec![NODE, ARCHIVE]),
+        ("verdict", VERDICTS.to_vec()),
+        ("reason", reasons.to_vec()),
+        ("effect", EFFECTS.to_vec()),
+    ];
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let known = listed.iter().find(|(known, _)| *known == name);
+        if let Some((name, words)) = known.filter(|(_, words)| !words.contains(&&*value)) {
+            let why = format!("one of {} is wanted", words.join(", "));
+            return Err(InvalidFilter::Value { name, why });
+        }
+    }
+    Ok(())
+}
 
 /// Conditions and place in the address of a page of decisions.
 #[derive(Debug, Clone, Default)]

@@ -28,7 +28,7 @@ use super::client_pages::{ClientPage, GuidePages};
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
 use super::head_timer::HeadTimer;
-use super::own_name::{self, is_named, own_path, page_at};
+use super::own_name::{self, own_path, page_at};
 use super::problem::{MalformedRequest, Problem};
 use super::progress::{MinimumProgress, StreamTasks, count_slow};
 use super::request::{ConnectionInfo, only_host};
@@ -40,7 +40,7 @@ use crate::clock;
 use crate::metrics::ResultLabel;
 use crate::tasks::OwnWakes;
 use crate::throttle::REPEATING;
-use politesse_robots::origin::{Host, Origin, Scheme};
+use politesse_robots::origin::{Origin, Scheme};
 
 /// Bytes of a request's head, target and fields together.
 // hyper would take 400 KiB, of each of thousands of connections.
@@ -564,8 +564,7 @@ impl ClientConnection {
         let Some(interceptor) = &in_force.interceptor else {
             return Err(Problem::ConnectRefused);
         };
-        let own = in_force.proxy.options.request.own_name.as_ref();
-        let origin = self.connect_target(request, own)?;
+        let origin = self.connect_target(request)?;
         let sharer = self.sharer(credential.as_ref());
         let share = self.handshake_share(in_force, &sharer).await?;
         Ok(Handshake {
@@ -578,27 +577,20 @@ impl ClientConnection {
     }
 
     /// Reads the origin that a CONNECT is for.
-    fn connect_target(
-        &self,
-        request: &Request<Incoming>,
-        own: Option<&Host>,
-    ) -> Result<Origin, MalformedRequest> {
+    fn connect_target(&self, request: &Request<Incoming>) -> Result<Origin, MalformedRequest> {
         // Some clients leave `Host` out, and the target says it all.
-        let has_host = request.headers().contains_key(HOST);
-        let host = has_host.then(|| only_host(request.headers())).transpose()?;
+        if request.headers().contains_key(HOST) {
+            only_host(request.headers())?;
+        }
         let uri = request.uri();
         let is_connect = uri.scheme().is_none()
             && self.info.opened_for.is_none()
             && request.body().is_end_stream();
-        let origin = match uri.authority().filter(|_| is_connect) {
-            Some(authority) => connect::authority(authority.as_str())?,
-            None => return Err(MalformedRequest::Connect),
-        };
-        match own {
-            Some(own) if origin.host() == own || host.is_some_and(|host| is_named(own, host)) => {
-                Err(MalformedRequest::OwnName(own.clone()))
-            }
-            Some(_) | None => Ok(origin),
+        match uri.authority().filter(|_| is_connect) {
+            // Also to the proxy's own name: clients read no answer but 200 here, and
+            // every request inside is misdirected.
+            Some(authority) => Ok(connect::authority(authority.as_str())?),
+            None => Err(MalformedRequest::Connect),
         }
     }
 

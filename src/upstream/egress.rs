@@ -250,6 +250,11 @@ impl Egress {
         // With a parent, too. It resolves the name, so ports, names and
         // literals are all that can be judged here.
         self.judge(origin)?;
+        if let Host::Name(name) = origin.host()
+            && has_no_address(name)
+        {
+            return Err(DialError::NoConnection(NoConnection::Dns));
+        }
         let (hop, place) = match &self.parent {
             Some(parent) => (NextHop::Parent, &parent.0),
             None => (NextHop::Origin, origin),
@@ -385,6 +390,12 @@ impl Egress {
             Some(_) | None => Ok(others),
         }
     }
+}
+
+/// Reports whether a name never has an address, so that neither a resolver nor a parent is
+/// asked (RFC 6761, section 6.4).
+fn has_no_address(name: &str) -> bool {
+    name == "invalid" || name.ends_with(".invalid")
 }
 
 /// Sorts entries by name, those with a port first: the more exact one counts.

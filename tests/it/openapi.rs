@@ -220,6 +220,18 @@ impl Api {
         self.get("/api/v1/decisions?host=a.test").await;
         self.get("/api/v1/decisions?verdict=no").await;
         self.get("/api/v1/decisions/stream?verdict=no").await;
+        for unlisted in [
+            "overview?hours=-58800",
+            "overview?of=AAA",
+            "crawlers?hours=2",
+            "decisions?verdict=",
+            "decisions?reason=&host=o.test",
+            "decisions/stream?effect=",
+        ] {
+            let reply = self.get(&format!("/api/v1/{unlisted}")).await;
+            assert_eq!(reply.status(), 400, "{unlisted}: {}", reply.text());
+            assert!(reply.text().contains("is wanted"), "{}", reply.text());
+        }
         for host in ["o.test", "busy.test", "nowhere.test", "never.test"] {
             self.get(&format!("/api/v1/hosts?host={host}")).await;
         }

@@ -51,6 +51,19 @@ fn credentials_are_read_again_on_reload() {
     });
 }
 
+// RFC 6761, section 6.4.
+#[test]
+fn a_name_that_never_has_an_address_is_not_passed_to_the_parent() {
+    run(async {
+        let parent = RawOrigin::start(|_| Bytes::text("")).await;
+        let proxy = through(parent.address()).start().await;
+        for url in ["http://x.invalid/", "https://invalid/"] {
+            get(&proxy, url).await.assert_error(502, "dns_error");
+        }
+        assert_eq!(parent.lines(), [""; 0]);
+    });
+}
+
 // RFC 9112, section 3.2.2; RFC 9110, section 11.7.
 #[test]
 fn a_plain_request_goes_whole_to_the_parent_with_our_credentials_alone() {

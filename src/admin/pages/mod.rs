@@ -17,7 +17,9 @@ pub(super) mod test_url;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::http::{StatusCode, Uri};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use tokio::sync::Semaphore;
@@ -27,7 +29,7 @@ use super::api::error_text;
 use super::archive_asker::{ArchiveAsker, NoAnswer};
 use super::check::PlanSource;
 use super::client::ClientPageSource;
-use super::filter_query::{DecisionQuery, RecordScope};
+use super::filter_query::{DecisionQuery, RecordScope, check_listed};
 use super::in_force::ConfigurationCell;
 use super::layout::{DashboardPage, DashboardSection, error_page, layout};
 use super::live::LiveTail;
@@ -196,6 +198,15 @@ pub(super) fn refuse_archive(uri: &Uri) -> Option<Response> {
                     /api/v1/overview answer about all nodes\n";
         (StatusCode::BAD_REQUEST, text).into_response()
     })
+}
+
+/// Refuses queries of the API with a value that is not in the list of its parameter. Pages
+/// take such a value for their default.
+pub(crate) async fn refuse_unlisted_values(request: Request, next: Next) -> Response {
+    match check_listed(request.uri().query().unwrap_or_default()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
 }
 
 /// Makes a link to the decisions of `query` with `text`.

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use super::health::RecordHealth;
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link, scope_switch};
 use crate::admin::api::json;
-use crate::admin::filter_query::{DecisionQuery, RecordScope};
+use crate::admin::filter_query::{DecisionQuery, RecordScope, SPANS};
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
 use crate::audit::overview::{NamedSums, OverviewFacts, overview_facts};
@@ -33,8 +33,6 @@ use crate::page::words::{bytes, code, counted, foreign, minute, number, percent}
 /// Hosts, rules and crawlers that are shown.
 const ROWS: usize = 10;
 
-/// Spans that can be chosen, in hours.
-const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 /// Span without a choice.
 const USUAL_SPAN: u16 = 24;
 

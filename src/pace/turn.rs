@@ -124,9 +124,9 @@ impl Turn {
     /// Notes that a connection was made for the request: before now the host could not
     /// answer.
     pub fn note_connected(&self) {
-        let now = self.queue.context.uptime().as_micros();
-        let now = u64::try_from(now).unwrap_or(u64::MAX);
-        self.connected.store(now, Ordering::Relaxed);
+        let uptime_us = self.queue.context.uptime().as_micros();
+        let connected = u64::try_from(uptime_us).unwrap_or(u64::MAX);
+        self.connected.store(connected, Ordering::Relaxed);
     }
 
     /// Records a response of `host`, as [`Turn::record_status`] does, and

@@ -166,12 +166,10 @@ pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
 /// Reports whether a connection failed by an alert of the origin. In TLS 1.3 that it wants
 /// a client certificate comes behind the handshake (RFC 8446, section 4.4.2.4).
 pub(super) fn is_alert(error: &hyper::Error) -> bool {
-    let cause = std::error::Error::source(error);
-    let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
-    matches!(
-        cause.and_then(tls_error),
-        Some(rustls::Error::AlertReceived(_))
-    )
+    let tls = std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<io::Error>())
+        .and_then(tls_error);
+    matches!(tls, Some(rustls::Error::AlertReceived(_)))
 }
 
 /// Returns the error of rustls that tokio-rustls has put into one of IO.

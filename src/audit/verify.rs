@@ -52,7 +52,7 @@ pub struct Verification {
     /// Rows among them that another revision of the engine decided, and that
     /// this one decides otherwise. They are no mismatches.
     pub other_revision: u64,
-    /// Rows that rest on no snapshot (`egress`) and were checked for form.
+    /// Rows that rest on no snapshot (`egress`, `identity`) and were checked for form.
     pub form_only: u64,
     /// Rows whose verdict may rest on a query string that is not on record. They are
     /// checked for all but that, and are no mismatches.

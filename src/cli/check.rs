@@ -163,6 +163,7 @@ fn decide_by_fetching(
     let agent = arguments.agent.as_deref().map(HeaderValue::from_str);
     let asker = Asker {
         client: None,
+        entry: None,
         user_agent: agent
             .transpose()
             .context("--agent cannot stand in a field")?,

@@ -156,8 +156,8 @@ keys! {
         /// crawler asks from, `credential` the SHA-256 of a token that it shows in
         /// Proxy-Authorization (`proxy.auth`), which `politesse crawler add` makes; an
         /// entry with none of them fits all. A name with a credential cannot be used
-        /// without it. Crawlers of the same
-        /// first token share a robots.txt. `max_wait` is in place of `pace.max_wait`
+        /// without it, and one with `client` not from elsewhere. Each entry has its own
+        /// copies of robots.txt. `max_wait` is in place of `pace.max_wait`
         /// for a crawler that hangs up sooner, or waits longer. For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
@@ -396,7 +396,8 @@ keys! {
     ["enforcement"] enforcement: Enforcement {
         /// Treatment of what may not be fetched: "enforce" refuses it, "report"
         /// forwards it all the same and records what would have been refused, to find
-        /// out what enforcing would cost. What `egress` denies is refused in both.
+        /// out what enforcing would cost. What `egress` denies, and names
+        /// that `crawler` pins to others, are refused in both.
         mode: EnforcementMode = r#""enforce""#, Choice(&[("enforce", EnforcementMode::Enforce), ("report", EnforcementMode::Report)]);
         /// The groups that bind a crawler of several names: those of the "first" one that
         /// robots.txt speaks to, or of "all" it speaks to, each of which must allow.

@@ -54,7 +54,7 @@ pub enum Again {
     /// Another answer, by rules that may ask for the query string, which is not on
     /// record.
     QueryWithheld,
-    /// The decision rests on no snapshot (`egress`); its form is right.
+    /// The decision rests on no snapshot (`egress`, `identity`); its form is right.
     FormOnly,
 }
 
@@ -253,11 +253,12 @@ fn may_rest_on_query(evidence: &Evidence) -> bool {
     has_such_rule || !evidence.policy.terms().overrides.is_empty()
 }
 
-/// Checks the form of a decision record without a snapshot. Only an egress
-/// refusal is decided without asking the origin.
+/// Checks the form of a decision record without a snapshot. Only refusals for an
+/// address or a name are decided without asking the origin.
 fn form_only(record: &StoredRecord) -> Result<Again, Undecidable> {
     let ruling = &record.ruling;
-    if ruling.reason != Reason::Egress.as_str() {
+    let mut reasons = [Reason::Egress, Reason::Identity].into_iter();
+    if !reasons.any(|reason| reason.as_str() == ruling.reason) {
         return Err(unknown("reason", &ruling.reason));
     }
     if ruling.verdict != Verdict::Disallow.as_str() {

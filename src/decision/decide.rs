@@ -22,7 +22,7 @@ use thiserror::Error;
 use super::delay::Delay;
 use super::digest::Digest;
 use super::snapshot::{RobotsFile, Snapshot};
-use politesse_robots::crawler::Crawler;
+use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Origin, Target};
 
 pub use super::evidence::Evidence;
@@ -89,6 +89,21 @@ impl Decision {
             policy: Arc::clone(policy),
             at: to_microsecond(at),
             ruling: Ruling::without_rule(Verdict::Disallow, Reason::Egress),
+        })
+    }
+
+    /// Decides that the client may not use `name`, which an entry of `crawler` pins to
+    /// other clients. No robots.txt is fetched then, and no override allows the request.
+    pub fn foreign_name(
+        inquiry: Arc<Inquiry>,
+        policy: &Arc<Policy>,
+        at: Timestamp,
+        name: &ProductToken,
+    ) -> Self {
+        let denied = Self::denied(inquiry, policy, at, name.to_string());
+        Self::of(Evidence {
+            ruling: Ruling::without_rule(Verdict::Disallow, Reason::Identity),
+            ..(*denied.evidence).clone()
         })
     }
 

@@ -23,7 +23,8 @@ pub struct Evidence {
     pub inquiry: Arc<Inquiry>,
     /// Snapshot of the origin; absent if it was not asked.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Reason why the origin may not be dialled, if that is why it was not asked.
+    /// Reason why the origin may not be dialled (`egress`), or the name that belongs to
+    /// other clients (`identity`), if that is why the origin was not asked.
     pub denial: Option<String>,
     /// Delay, if the request may be sent but not now.
     pub delay: Option<Delay>,
@@ -76,10 +77,11 @@ impl Evidence {
     ///
     /// Report mode sets aside what robots.txt and the operator say of a page.
     /// Where nothing may be dialled (`egress`), or no connection was made, there
-    /// is no page to report about.
+    /// is no page to report about; and a name is not lent to other clients
+    /// (`identity`).
     pub fn is_reported(&self) -> bool {
         let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
-            (Reason::Egress, _) | (_, None) => false,
+            (Reason::Egress | Reason::Identity, _) | (_, None) => false,
             (_, Some(snapshot)) => snapshot.no_connection().is_none(),
         };
         let reports = self.policy.terms().mode == EnforcementMode::Report;

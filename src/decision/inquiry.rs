@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::digest::Digest;
+use super::digest::{CanonicalBytes, Digest};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{ROBOTS_TXT, Target};
 
@@ -63,17 +63,48 @@ impl Identity {
         };
         self.user_agent.as_ref().is_none_or(says) && self.clients.as_ref().is_none_or(is_at)
     }
+
+    /// Returns a digest of its names and conditions, which names the entry wherever it
+    /// stands in the table. No condition can be read from it.
+    pub fn digest(&self) -> Digest {
+        let mut bytes = CanonicalBytes::new();
+        bytes.number(self.tokens.len() as u64);
+        self.tokens.iter().for_each(|token| bytes.text(token));
+        bytes.optional(self.user_agent.as_ref(), CanonicalBytes::text);
+        bytes.optional(self.clients.as_ref(), |bytes, networks| {
+            bytes.number(networks.len() as u64);
+            networks.iter().for_each(|network| bytes.text(network));
+        });
+        bytes.optional(self.credential, CanonicalBytes::digest);
+        Digest::of(bytes.as_bytes())
+    }
 }
 
 /// Table of identities; the first entry that fits counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Identities(Vec<Identity>);
+pub struct Identities {
+    entries: Vec<Identity>,
+    /// Digests of the entries, in their order.
+    digests: Vec<Digest>,
+}
+
+/// Entry that fits a request.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownEntry<'a> {
+    /// The entry.
+    pub identity: &'a Identity,
+    /// Its digest ([`Identity::digest`]).
+    pub digest: Digest,
+}
 
 impl Identities {
     /// Creates a table of these entries.
     #[must_use]
     pub fn new(entries: Vec<Identity>) -> Self {
-        Self(entries)
+        Self {
+            digests: entries.iter().map(Identity::digest).collect(),
+            entries,
+        }
     }
 
     /// Returns the crawler that sends requests from `client` as `user_agent`.
@@ -91,25 +122,31 @@ impl Identities {
         user_agent: Option<&[u8]>,
         client: Option<IpAddr>,
     ) -> (Crawler, Option<Duration>) {
-        let known = self.known(user_agent, client);
-        known.unwrap_or_else(|| (Crawler::from_user_agent(user_agent), None))
+        match self.known(user_agent, client) {
+            Some(KnownEntry { identity, .. }) => {
+                let crawler = Crawler::known_as(&identity.tokens, user_agent);
+                (crawler, identity.max_wait)
+            }
+            None => (Crawler::from_user_agent(user_agent), None),
+        }
     }
 
     /// Returns all entries, in order.
     pub fn entries(&self) -> &[Identity] {
-        &self.0
+        &self.entries
     }
 
-    /// Returns the crawler of the first entry without a credential that fits, with
-    /// its longest wait; `None` if the names in its `User-Agent` count.
+    /// Returns the first entry without a credential that fits; `None` if the names in
+    /// `User-Agent` count.
     pub fn known(
         &self,
         user_agent: Option<&[u8]>,
         client: Option<IpAddr>,
-    ) -> Option<(Crawler, Option<Duration>)> {
-        let mut entries = self.0.iter().filter(|entry| entry.credential.is_none());
-        let entry = entries.find(|entry| entry.fits(user_agent, client))?;
-        Some((Crawler::known_as(&entry.tokens, user_agent), entry.max_wait))
+    ) -> Option<KnownEntry<'_>> {
+        let mut entries = self.entries.iter().zip(&self.digests);
+        let fits = |entry: &Identity| entry.credential.is_none() && entry.fits(user_agent, client);
+        let (identity, &digest) = entries.find(|(entry, _)| fits(entry))?;
+        Some(KnownEntry { identity, digest })
     }
 }
 
@@ -190,6 +227,32 @@ mod tests {
             say "b/1" at "10.0.0.1" is ["B"];
         nobody_connected_meets_no_condition_on_where:
             [entry(&["A"], "", "10.0.0.0/8"), entry(&["B"], "bar", "")] say "BarBot/1" at "" is ["B"];
+    }
+
+    // Ours: copies of robots.txt outlive a reload that puts entries in another order.
+    #[test]
+    fn the_digest_of_an_entry_is_of_its_names_and_conditions() {
+        let plain = entry(&["A"], "a", "10.0.0.0/8");
+        let mut patient = plain.clone();
+        patient.max_wait = Some(Duration::from_secs(60));
+        let tables = [vec![plain.clone()], vec![entry(&["B"], "b", ""), patient]];
+        let digests = tables.map(|entries| {
+            let table = Identities::new(entries);
+            let client = Some([10, 0, 0, 1].into());
+            table.known(Some(b"a"), client).unwrap().digest
+        });
+        assert_eq!(digests[0], digests[1]);
+        let mut guarded = plain.clone();
+        guarded.credential = Some(Digest::of(b"token"));
+        for other in [
+            entry(&["A", "B"], "a", "10.0.0.0/8"),
+            entry(&["A"], "b", "10.0.0.0/8"),
+            entry(&["A"], "", "10.0.0.0/8"),
+            entry(&["A"], "a", ""),
+            guarded,
+        ] {
+            assert_ne!(other.digest(), plain.digest(), "{other:?}");
+        }
     }
 
     // Ours: `max_wait` of the first entry that fits.

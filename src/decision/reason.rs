@@ -76,6 +76,8 @@ words! {
         Override = "override",
         /// The address may not be dialled.
         Egress = "egress",
+        /// The operator pins a name in `User-Agent` to other clients.
+        Identity = "identity",
         /// The site asks for a pause between two requests.
         CrawlDelay = "crawl_delay",
         /// The site asks for so many documents in so long.

@@ -231,6 +231,7 @@ pub(crate) fn meaning(reason: &str) -> &'static str {
         "undecided" => "robots.txt is made so that matching would take too long",
         "override" => "the operator denies it (robots.override)",
         "egress" => "the address or port may not be dialled (egress)",
+        "identity" => "a name in User-Agent is pinned to other clients (crawler, client)",
         "crawl_delay" => "the site asks for a pause between requests",
         "request_rate" => "the site asks for no more than so many requests in a time",
         "visit_time" => "the site, or the operator, wants visits at other hours",

@@ -2,10 +2,11 @@
 //! its credential, by the operator's entries, or by its User-Agent.
 //!
 //! A name is protected if its entry has a credential: a request that uses the name
-//! without that credential is refused (docs/clients.md). Does not know which URLs a
-//! crawler may fetch.
+//! without that credential is refused. A name is pinned if its entry has `client`: it
+//! is foreign to clients elsewhere (docs/clients.md). Does not know which URLs a
+//! crawler may fetch, nor what becomes of a foreign name.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use dashmap::DashMap;
 use super::crawler_names::{CrawlerNames, REMEMBERED_MAX, VALUE_BYTES_MAX};
 use super::credentials::{AuthMode, CrawlerCredentials, CredentialError, VerifiedCredential};
 use super::problem::{MalformedRequest, Problem};
-use crate::decision::inquiry::Identities;
+use crate::decision::digest::Digest;
+use crate::decision::inquiry::{Identities, Identity, KnownEntry};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// Table of crawlers of one configuration.
@@ -24,7 +26,10 @@ pub struct CrawlerTable {
     identities: Identities,
     /// Credentials of the entries, and whether every request needs one.
     pub credentials: CrawlerCredentials,
-    protected: ProtectedNames,
+    /// Names of entries with a credential.
+    protected: RestrictedNames,
+    /// Names of entries with `client`.
+    pinned: RestrictedNames,
     /// Names found in `User-Agent` values. Shared by all configurations, since they do
     /// not depend on one.
     pub names: Arc<CrawlerNames>,
@@ -49,15 +54,21 @@ pub struct KnownCrawler {
     /// The longest wait for turns that the operator allows it
     /// (`crawler.max_wait`), if that is not the general one.
     pub max_wait: Option<Duration>,
+    /// Digest of its entry ([`Identity::digest`]), if it has one.
+    pub entry: Option<Digest>,
+    /// Name in its `User-Agent` that the operator pins to other clients.
+    pub foreign_name: Option<ProductToken>,
 }
 
 impl CrawlerTable {
     /// Creates the table of `identities`.
     pub fn new(mode: AuthMode, identities: &Identities, names: Arc<CrawlerNames>) -> Self {
         let credentials = CrawlerCredentials::new(mode, identities);
+        let pins = |entry: &&Identity| entry.clients.is_some();
         Self {
             identities: identities.clone(),
-            protected: ProtectedNames::new(&credentials),
+            protected: RestrictedNames::new(credentials.entries()),
+            pinned: RestrictedNames::new(identities.entries().iter().filter(pins)),
             credentials,
             names,
         }
@@ -73,7 +84,10 @@ impl CrawlerTable {
     pub fn identify(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, Problem> {
         let known = match sender.credential {
             Some(credential) => self.vouched_for(sender, credential)?,
-            None => self.unproved(sender)?,
+            None => {
+                self.refuse_protected(sender)?;
+                self.unproved(sender)
+            }
         };
         if known.crawler.is_cut() {
             return Err(MalformedRequest::Names.into());
@@ -90,62 +104,113 @@ impl CrawlerTable {
             .credentials
             .entry(credential, sender.user_agent, sender.client)
             .ok_or(CredentialError::Wrong)?;
+        let tokens = &entry.identity.tokens;
         let by_user_agent = self.names.crawler(sender.user_agent);
         let used = self.protected.used_by(&by_user_agent, sender.user_agent);
-        if !used.iter().all(|name| entry.tokens.contains(name)) {
+        if !used.iter().all(|name| tokens.contains(name)) {
             return Err(CredentialError::Protected);
         }
-        Ok(KnownCrawler {
-            crawler: Crawler::vouched_for(&entry.tokens, &by_user_agent),
-            max_wait: entry.max_wait,
-        })
+        let crawler = Crawler::vouched_for(tokens, &by_user_agent);
+        Ok(self.known(sender, crawler, Some(entry)))
     }
 
-    fn unproved(&self, sender: &RequestSender<'_>) -> Result<KnownCrawler, CredentialError> {
+    /// Refuses a request without a credential that uses a protected name.
+    fn refuse_protected(&self, sender: &RequestSender<'_>) -> Result<(), CredentialError> {
+        if self.protected.tokens.is_empty() {
+            return Ok(());
+        }
+        let agent = sender.user_agent;
+        let used = self.protected.used_by(&self.names.crawler(agent), agent);
+        // An entry without a credential gives no name that has one: whoever wrote that
+        // into the configuration wants it shown.
+        let known = self.identities.known(agent, Some(sender.client));
+        let mut given = known.iter().flat_map(|entry| &entry.identity.tokens);
+        if !used.is_empty() || given.any(|name| self.protected.tokens.contains(name)) {
+            return Err(CredentialError::Protected);
+        }
+        Ok(())
+    }
+
+    /// Finds the crawler of a request that comes without a credential.
+    pub fn unproved(&self, sender: &RequestSender<'_>) -> KnownCrawler {
         let agent = sender.user_agent;
         let known = self.identities.known(agent, Some(sender.client));
-        if !self.protected.tokens.is_empty() {
-            let used = self.protected.used_by(&self.names.crawler(agent), agent);
-            // An entry without a credential gives no name that has one: whoever
-            // wrote that into the configuration wants it shown.
-            let given = known.as_ref().map(|(crawler, _)| crawler.candidates());
-            let is_protected = |name: &ProductToken| self.protected.tokens.contains(name);
-            if !used.is_empty() || given.unwrap_or_default().iter().any(is_protected) {
-                return Err(CredentialError::Protected);
-            }
+        let crawler = match known {
+            Some(entry) => Crawler::known_as(&entry.identity.tokens, agent),
+            None => self.names.crawler(agent),
+        };
+        self.known(sender, crawler, known)
+    }
+
+    fn known(
+        &self,
+        sender: &RequestSender<'_>,
+        crawler: Crawler,
+        entry: Option<KnownEntry<'_>>,
+    ) -> KnownCrawler {
+        let own = entry.map_or(&[][..], |entry| &entry.identity.tokens);
+        KnownCrawler {
+            crawler,
+            max_wait: entry.and_then(|entry| entry.identity.max_wait),
+            entry: entry.map(|entry| entry.digest),
+            foreign_name: self.foreign_name(sender, own),
         }
-        let (crawler, max_wait) = known.unwrap_or_else(|| (self.names.crawler(agent), None));
-        Ok(KnownCrawler { crawler, max_wait })
+    }
+
+    /// Returns a name in the `User-Agent` of a request that entries pin to clients, of
+    /// which this is none. `own` are the names that the operator gives to the sender.
+    fn foreign_name(
+        &self,
+        sender: &RequestSender<'_>,
+        own: &[ProductToken],
+    ) -> Option<ProductToken> {
+        if self.pinned.tokens.is_empty() {
+            return None;
+        }
+        let (agent, client) = (sender.user_agent, Some(sender.client));
+        let used = self.pinned.used_by(&self.names.crawler(agent), agent);
+        let is_theirs = |name: &&ProductToken| {
+            let mut entries = self.identities.entries().iter();
+            own.contains(name)
+                || entries.any(|entry| {
+                    let pins = entry.clients.is_some() && entry.tokens.contains(name);
+                    pins && entry.fits(agent, client)
+                })
+        };
+        used.iter().find(|name| !is_theirs(name)).cloned()
     }
 }
 
-/// Names of entries with a credential, and search for them in a User-Agent.
+/// Names that not every client may use, and search for them in a User-Agent.
 #[derive(Debug)]
-struct ProtectedNames {
+struct RestrictedNames {
     tokens: HashSet<ProductToken>,
     /// The same names in lower case, as bytes.
-    texts: HashSet<Box<[u8]>>,
+    texts: HashMap<Box<[u8]>, ProductToken>,
     /// Lengths of `texts`.
     lengths: BTreeSet<usize>,
     /// Names found before, by User-Agent: a crawl sends one.
     found: DashMap<Box<[u8]>, Arc<[ProductToken]>>,
 }
 
-impl ProtectedNames {
-    fn new(credentials: &CrawlerCredentials) -> Self {
-        let listed = credentials.entries().flat_map(|entry| &entry.tokens);
+impl RestrictedNames {
+    fn new<'a>(entries: impl Iterator<Item = &'a Identity>) -> Self {
+        let listed = entries.flat_map(|entry| &entry.tokens);
         let tokens: HashSet<_> = listed.cloned().collect();
         let lower = |token: &ProductToken| token.as_str().to_ascii_lowercase().into_bytes();
-        let texts: HashSet<Box<[u8]>> = tokens.iter().map(|token| lower(token).into()).collect();
+        let texts: HashMap<Box<[u8]>, _> = tokens
+            .iter()
+            .map(|token| (lower(token).into(), token.clone()))
+            .collect();
         Self {
-            lengths: texts.iter().map(|text| text.len()).collect(),
+            lengths: texts.keys().map(|text| text.len()).collect(),
             tokens,
             texts,
             found: DashMap::new(),
         }
     }
 
-    /// Returns the protected names in `user_agent`, which `crawler` was found in:
+    /// Returns the restricted names, as configured, in `user_agent`, which `crawler` was found in:
     /// those among its candidates, and those that stand anywhere by themselves,
     /// since a site may know a crawler by them.
     fn used_by(&self, crawler: &Crawler, user_agent: Option<&[u8]>) -> Arc<[ProductToken]> {
@@ -157,7 +222,7 @@ impl ProtectedNames {
             return Arc::clone(&found);
         }
         let candidates = crawler.candidates().iter();
-        let named = candidates.filter(|token| self.tokens.contains(token));
+        let named = candidates.filter_map(|token| self.tokens.get(token));
         let mut names: Vec<_> = named.cloned().collect();
         names.extend(self.standing_in(&agent.to_ascii_lowercase()));
         let names: Arc<[_]> = names.into();
@@ -172,7 +237,7 @@ impl ProtectedNames {
         names
     }
 
-    /// Returns the protected names that stand in `text`, which is in lower case.
+    /// Returns the restricted names that stand in `text`, which is in lower case.
     fn standing_in(&self, text: &[u8]) -> impl Iterator<Item = ProductToken> {
         let starts = (0..text.len()).filter(|&at| !joins(text[..at].iter().rev()));
         starts.flat_map(move |at| {
@@ -181,10 +246,7 @@ impl ProtectedNames {
                 .map(move |length| at + length)
                 .take_while(|&end| end <= text.len())
                 .filter(|&end| !joins(text[end..].iter()));
-            ends.filter_map(move |end| {
-                let name = self.texts.get(&text[at..end])?;
-                ProductToken::new(&String::from_utf8_lossy(name)).ok()
-            })
+            ends.filter_map(move |end| self.texts.get(&text[at..end]).cloned())
         })
     }
 }
@@ -204,8 +266,6 @@ fn joins<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::digest::Digest;
-    use crate::decision::inquiry::Identity;
     use base64::Engine as _;
     use http::HeaderMap;
     use http::header::PROXY_AUTHORIZATION;
@@ -340,6 +400,42 @@ mod tests {
         let by_user_agent = Ok(["FooBot".to_owned(), String::new()]);
         assert_eq!(names(&table, "FooBot/1", ""), by_user_agent);
         assert_eq!(names(&table, "FooBot/1", "x:y"), by_user_agent);
+    }
+
+    // Ours: docs/clients.md.
+    #[test]
+    fn a_name_is_foreign_unless_an_entry_that_pins_or_gives_it_fits() {
+        let pinned = |name: &str, network: &str| Identity {
+            clients: Some(vec![network.parse().unwrap()]),
+            ..identity(&[name], None)
+        };
+        let given = Identity {
+            user_agent: Some("inhouse".to_owned()),
+            ..identity(&["FooBot"], None)
+        };
+        let table = table(vec![
+            pinned("FooBot", "10.0.0.1/32"),
+            pinned("FooBot", "10.0.0.2/32"),
+            pinned("BarBot", "10.0.0.3/32"),
+            given,
+        ]);
+        let foreign = |agent: &str, last| {
+            let sender = RequestSender {
+                user_agent: Some(agent.as_bytes()),
+                client: [10, 0, 0, last].into(),
+                credential: None,
+            };
+            let known = table.identify(&sender).unwrap();
+            known.foreign_name.map(|name| name.to_string())
+        };
+        let theirs = Some("FooBot".to_owned());
+        assert_eq!(foreign("foobot/1", 1), None);
+        assert_eq!(foreign("foobot/1", 2), None);
+        assert_eq!(foreign("foobot/1", 3), theirs);
+        assert_eq!(foreign("foobot/1", 4), theirs);
+        assert_eq!(foreign("Other/1 (fooBOT)", 4), theirs);
+        assert_eq!(foreign("FooBot-News/1", 4), None);
+        assert_eq!(foreign("foobot/1 inhouse", 4), None);
     }
 
     // Ours: as `CrawlerNames`, and found again the same.

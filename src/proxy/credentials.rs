@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderValue};
 use thiserror::Error;
 
 use crate::decision::digest::Digest;
-use crate::decision::inquiry::{Identities, Identity};
+use crate::decision::inquiry::{Identities, Identity, KnownEntry};
 
 /// Treatment of credentials (`proxy.auth`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +130,16 @@ pub struct CrawlerCredentials {
 struct Guarded {
     digest: Digest,
     identity: Identity,
+    /// Digest of the entry ([`Identity::digest`]).
+    entry: Digest,
+}
+
+impl Guarded {
+    /// Returns its user name: the first token of the entry.
+    fn name(&self) -> &str {
+        let first = self.identity.tokens.first();
+        first.map_or("", |token| token.as_str())
+    }
 }
 
 impl fmt::Debug for CrawlerCredentials {
@@ -152,9 +162,12 @@ impl CrawlerCredentials {
             .filter(|_| mode != AuthMode::Off);
         for identity in guarded {
             if let Some(digest) = identity.credential {
-                let identity = identity.clone();
                 let same_hash = entries.entry(hasher.hash_one(digest)).or_default();
-                same_hash.push(Guarded { digest, identity });
+                same_hash.push(Guarded {
+                    digest,
+                    identity: identity.clone(),
+                    entry: identity.digest(),
+                });
             }
         }
         Self {
@@ -204,7 +217,7 @@ impl CrawlerCredentials {
             .ok_or(CredentialError::Wrong)?;
         let verified = VerifiedCredential {
             digest,
-            name: name(entry).into(),
+            name: entry.name().into(),
         };
         last.set(field, &verified);
         Ok(Some(verified))
@@ -224,7 +237,7 @@ impl CrawlerCredentials {
             return Ok(None);
         };
         let mut entries = self.guarded(&verified.digest);
-        if entries.any(|entry| *name(entry) == *verified.name) {
+        if entries.any(|entry| *entry.name() == *verified.name) {
             return Ok(Some(verified.clone()));
         }
         Err(CredentialError::Wrong)
@@ -237,9 +250,15 @@ impl CrawlerCredentials {
         verified: &VerifiedCredential,
         user_agent: Option<&[u8]>,
         client: IpAddr,
-    ) -> Option<&Identity> {
+    ) -> Option<KnownEntry<'_>> {
         let mut entries = self.guarded(&verified.digest);
-        entries.find(|entry| *name(entry) == *verified.name && entry.fits(user_agent, Some(client)))
+        let entry = entries.find(|entry| {
+            *entry.name() == *verified.name && entry.identity.fits(user_agent, Some(client))
+        })?;
+        Some(KnownEntry {
+            identity: &entry.identity,
+            digest: entry.entry,
+        })
     }
 
     /// Returns all entries, in no order.
@@ -253,19 +272,13 @@ impl CrawlerCredentials {
         !self.entries.is_empty() || self.mode == AuthMode::Required
     }
 
-    fn guarded(&self, digest: &Digest) -> impl Iterator<Item = &Identity> {
+    fn guarded(&self, digest: &Digest) -> impl Iterator<Item = &Guarded> {
         let same_hash = self.entries.get(&self.hasher.hash_one(digest));
         let bytes = *digest.as_bytes();
         let entries = same_hash.into_iter().flatten();
-        let equal = entries
-            .filter(move |entry| verify_slices_are_equal(entry.digest.as_bytes(), &bytes).is_ok());
-        equal.map(|entry| &entry.identity)
+        entries
+            .filter(move |entry| verify_slices_are_equal(entry.digest.as_bytes(), &bytes).is_ok())
     }
-}
-
-/// Returns the user name of an entry: its first token.
-fn name(entry: &Identity) -> &str {
-    entry.tokens.first().map_or("", |token| token.as_str())
 }
 
 /// A credential as it was sent.
@@ -298,8 +311,8 @@ impl SentCredential {
         })
     }
 
-    fn is_for(&self, entry: &Identity) -> bool {
-        let is_name = |sent: &Vec<u8>| sent.eq_ignore_ascii_case(name(entry).as_bytes());
+    fn is_for(&self, entry: &Guarded) -> bool {
+        let is_name = |sent: &Vec<u8>| sent.eq_ignore_ascii_case(entry.name().as_bytes());
         self.name.as_ref().is_none_or(is_name)
     }
 }

@@ -158,7 +158,8 @@ fn unresolved(inquiry: &Arc<Inquiry>, policy: &Arc<Policy>, cause: Cause) -> Ori
 }
 
 impl OriginDecision {
-    fn unasked(decision: Decision, address: Option<IpAddr>) -> Self {
+    /// Makes a decision for which no robots.txt was looked for.
+    pub fn unasked(decision: Decision, address: Option<IpAddr>) -> Self {
         Self {
             decision,
             address,

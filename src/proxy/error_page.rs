@@ -33,13 +33,14 @@ const FACTS: [(&str, &str); 11] = [
 ];
 
 /// Words of [`Reason`](crate::decision::decide::Reason) with their explanations.
-const REASONS: [(&str, &str); 13] = [
+const REASONS: [(&str, &str); 14] = [
     ("rule", "a rule of robots.txt"),
     ("restricted", "robots.txt itself is refused"),
     ("unreachable", "robots.txt cannot be read now"),
     ("undecided", "robots.txt takes too long to judge"),
     ("override", "the operator's word"),
     ("egress", "an address that is not dialled"),
+    ("identity", "the name is another client's"),
     ("crawl_delay", "the site asks for a pause between requests"),
     ("request_rate", "the site asks for fewer requests in a time"),
     ("visit_time", "not at this time of the day"),
@@ -156,6 +157,10 @@ impl ErrorPage<'_> {
             ("refused", Some("override")) => {
                 &["The operator of this proxy laid this down (robots.override)."]
             }
+            ("refused", Some("identity")) => &[
+                "Send a name of your own in User-Agent.",
+                "The operator of this proxy says which addresses have the name (crawler, client).",
+            ],
             ("refused", Some("restricted")) => &[
                 "The site's owner can let robots.txt be read by everyone.",
                 "The operator of this proxy says what 401 and 403 mean (robots.status.unauthorized).",

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use super::crawler_table::{KnownCrawler, RequestSender};
 use super::decider::{OriginDecision, RobotsWait};
 use super::exchange::Proxy;
 use super::problem::MalformedRequest;
@@ -28,7 +29,6 @@ use crate::decision::record::Effect;
 use crate::decision::snapshot::Snapshot;
 use crate::pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use crate::robots_cache::fetch::Asker;
-use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Host, Origin, Target};
 
 /// Longest time that the answers of one request take. URLs that are not decided by
@@ -149,10 +149,12 @@ impl From<StartEstimate> for PlannedStart {
 ///
 /// [`MalformedRequest::Names`] if the proxy would refuse such a `User-Agent`.
 pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, MalformedRequest> {
-    let identities = &proxy.options.request.identities;
-    let agent = Some(request.user_agent.as_bytes());
-    let crawler = identities.crawler(agent, Some(request.address));
-    if crawler.is_cut() {
+    let known = proxy.crawlers.unproved(&RequestSender {
+        user_agent: Some(request.user_agent.as_bytes()),
+        client: request.address,
+        credential: None,
+    });
+    if known.crawler.is_cut() {
         return Err(MalformedRequest::Names);
     }
     let mut by_origin: HashMap<&Origin, Vec<usize>> = HashMap::new();
@@ -162,14 +164,15 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
     let planner = Planner {
         turns: &proxy.turns,
         request,
-        crawler,
         asker: Asker {
             // For the proxy itself: a question must not use up the names by which the
             // client may come to an origin (`robots.max_names`), nor its shares.
             client: None,
+            entry: known.entry,
             user_agent: Some(request.user_agent.clone()),
             from: None,
         },
+        crawler: known,
         left: Mutex::new(by_origin.into_values().collect()),
         plans: Mutex::new(request.targets.iter().map(|_| Plan::default()).collect()),
     };
@@ -198,7 +201,7 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
 struct Planner<'a> {
     turns: &'a TurnDecider,
     request: &'a PlanRequest,
-    crawler: Crawler,
+    crawler: KnownCrawler,
     asker: Asker,
     /// Places of the URLs of each origin that is not begun yet.
     left: Mutex<Vec<Vec<usize>>>,
@@ -236,12 +239,18 @@ impl Planner<'_> {
 
     async fn plan(&self, target: &Target) -> Plan {
         let inquiry = Arc::new(Inquiry {
-            crawler: self.crawler.clone(),
+            crawler: self.crawler.crawler.clone(),
             target: target.clone(),
             method: "GET".to_owned(),
         });
         let (decider, policy) = (&self.turns.decider, &self.turns.policy);
         let asker = &self.asker;
+        if let Some(name) = &self.crawler.foreign_name {
+            return Plan {
+                decision: Some(Decision::foreign_name(inquiry, policy, clock::now(), name)),
+                ..Plan::default()
+            };
+        }
         let decided = match &self.request.source {
             RobotsSource::Given(given) => return given.plan(&inquiry, policy),
             RobotsSource::Origin => {

@@ -70,7 +70,9 @@ pub(super) fn refused(
             "refused",
             "Refused while robots.txt is unreachable",
         ),
-        (Reason::Override, None) => (StatusCode::FORBIDDEN, "refused", "Refused by the operator"),
+        (Reason::Override | Reason::Identity, None) => {
+            (StatusCode::FORBIDDEN, "refused", "Refused by the operator")
+        }
         (Reason::Undecided, None) => (
             StatusCode::FORBIDDEN,
             "refused",
@@ -167,6 +169,13 @@ fn refused_detail(evidence: &Evidence) -> String {
             let known = evidence.denial.as_deref();
             let denial = known.unwrap_or("egress.deny denies it");
             format!("{origin} may not be dialled: {denial}.")
+        }
+        (Reason::Identity, ..) => {
+            let name = evidence.denial.as_deref().unwrap_or("the name");
+            format!(
+                "{name} belongs to other clients: an entry of crawler in the configuration of \
+                 this proxy pins it to their addresses."
+            )
         }
         (Reason::Override, ..) => format!(
             "The operator of this proxy denies {}: {}",

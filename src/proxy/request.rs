@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use hyper::body::Body as _;
 use hyper::body::Incoming;
 
-use super::crawler_table::{CrawlerTable, KnownCrawler, RequestSender};
+use super::crawler_table::{CrawlerTable, RequestSender};
 use super::credentials::{AuthMode, VerifiedCredential};
 use super::fields;
 use super::latest_origin::LatestOrigin;
@@ -31,6 +31,7 @@ use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{OutgoingHead, TargetForm};
 use crate::upstream::private::PrivateConnections;
+use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 
 /// Settings of how requests are read.
@@ -83,6 +84,9 @@ pub struct ConnectionInfo {
 pub struct ProxyRequest {
     /// The inquiry.
     pub inquiry: Arc<Inquiry>,
+    /// Name in its `User-Agent` that the operator pins to other clients: the request is
+    /// refused.
+    pub foreign_name: Option<ProductToken>,
     /// The longest wait for turns that the operator allows this crawler
     /// (`crawler.max_wait`), if that is not the general one.
     pub max_wait: Option<Duration>,
@@ -123,25 +127,28 @@ impl ProxyRequest {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }
         let preferred_wait = preferred_wait(&parts.headers);
-        let asker = Asker {
+        let mut asker = Asker {
             client: Some(Arc::clone(&connection.sharer)),
+            entry: None,
             user_agent: parts.headers.get(USER_AGENT).cloned(),
             from: parts.headers.get(FROM).cloned(),
         };
         let mut headers = fields::of_request(parts.headers, parts.version, &options.fields);
         max_forwards::take_one(&parts.method, &mut headers)?;
-        let KnownCrawler { crawler, max_wait } = crawlers.identify(&RequestSender {
+        let known = crawlers.identify(&RequestSender {
             user_agent: asker.user_agent.as_ref().map(HeaderValue::as_bytes),
             client: connection.client,
             credential: connection.credential.as_ref(),
         })?;
+        asker.entry = known.entry;
         Ok(Self {
             inquiry: Arc::new(Inquiry {
-                crawler,
+                crawler: known.crawler,
                 target,
                 method: parts.method.as_str().to_owned(),
             }),
-            max_wait,
+            foreign_name: known.foreign_name,
+            max_wait: known.max_wait,
             preferred_wait,
             place: None,
             asker,

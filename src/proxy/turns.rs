@@ -325,6 +325,11 @@ impl TurnDecider {
     }
 
     async fn decide(&self, request: &ProxyRequest, wait: &TurnWait<'_>) -> OriginDecision {
+        if let Some(name) = &request.foreign_name {
+            let (inquiry, policy) = (Arc::clone(&request.inquiry), self.policy_now());
+            let refused = Decision::foreign_name(inquiry, &policy, clock::now(), name);
+            return OriginDecision::unasked(refused, None);
+        }
         let robots_wait = RobotsWait {
             longest: wait.left,
             // Pinned here: it has half a kilobyte, is handed on twice, and is seldom

@@ -69,6 +69,7 @@ impl Requester {
             crawler: Crawler::parse(agent),
             asker: Asker {
                 client: None,
+                entry: None,
                 user_agent: HeaderValue::from_str(agent).ok(),
                 from: None,
             },

@@ -32,6 +32,7 @@ use super::upload::Upload;
 use crate::clients::client::Client;
 use crate::decision::access::NoConnection;
 use crate::decision::decide::{Permit, RobotsPermit};
+use crate::decision::digest::Digest;
 use crate::decision::snapshot::Validators;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
@@ -81,6 +82,9 @@ pub struct Options {
 pub struct Asker {
     /// Client, of whose shares it takes; absent for requests of our own.
     pub client: Option<Arc<Client>>,
+    /// Digest of the entry of `crawler` that the operator has for it
+    /// ([`Identity::digest`](crate::decision::inquiry::Identity::digest)). Not sent.
+    pub entry: Option<Digest>,
     /// `User-Agent`, as sent.
     pub user_agent: Option<HeaderValue>,
     /// `From`, as sent (RFC 9110, section 10.1.2).

@@ -205,6 +205,22 @@ fn who_asks_is_known_by_the_configuration() {
     });
 }
 
+// Ours: docs/clients.md.
+#[test]
+fn a_name_of_other_clients_would_be_refused() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let pinned = "crawler = [{ token = \"ExampleBot\", client = [\"127.0.0.3\"] }]";
+        let config = resolve("o.test", origin.address()).set(pinned);
+        let told = answer(&config.start().await, "http://o.test/").await;
+        assert_eq!(
+            (&told["verdict"], &told["reason"]),
+            (&json!("disallow"), &json!("identity"))
+        );
+        assert_eq!(origin.targets(), [""; 0]);
+    });
+}
+
 // Ours: one bad URL does not spoil the rest.
 #[test]
 fn a_url_that_is_none_is_answered_in_its_place() {

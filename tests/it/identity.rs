@@ -269,3 +269,62 @@ fn names_are_not_counted_where_one_robots_txt_serves_all() {
         assert_eq!(origin.robots_fetches(), 1);
     });
 }
+
+const PINNED: &str = "crawler = [{ token = \"GoodBot\", client = [\"127.0.0.3\"] }]";
+
+/// Asks for `path` as `agent` from the loopback address that ends so.
+async fn ask_from(proxy: &Proxy, last: u8, path: &str, agent: &str) -> Reply {
+    let source = [127, 0, 0, last].into();
+    let mut crawler = Crawler::at(source, proxy).await.unwrap();
+    let lines = [
+        &format!("GET http://o.test{path} HTTP/1.1"),
+        "Host: o.test",
+        &format!("User-Agent: {agent}"),
+    ];
+    crawler.ask(&lines).await
+}
+
+// Ours: docs/clients.md.
+#[test]
+fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /p\n")
+            .start()
+            .await;
+        let config = resolve("o.test", origin.address()).set(PINNED);
+        let proxy = config.set("enforcement.mode = \"report\"").start().await;
+        for agent in [
+            "GoodBot/1",
+            "goodbot/2 evil",
+            "Other/1 GoodBot/1",
+            "Mozilla/5.0 (compatible; Other/1; GoodBot)",
+        ] {
+            for path in ["/a", "/robots.txt"] {
+                let reply = ask_from(&proxy, 2, path, agent).await;
+                reply.assert_error(403, "http_request_denied");
+                let told = reply.json();
+                assert_eq!(told["type"], "urn:politesse:refused", "{agent}");
+                assert_eq!(told["reason"], "identity", "{agent}");
+                assert_eq!(told["effect"], "enforced", "{agent}");
+                let detail = told["detail"].as_str().unwrap();
+                assert!(detail.starts_with("GoodBot belongs"), "{detail}");
+                assert!(!reply.text().contains("127.0.0.3"), "{}", reply.text());
+            }
+        }
+        // Not even its robots.txt: the name would be used for it.
+        assert_eq!(origin.targets(), [""; 0]);
+        assert_eq!(
+            ask_from(&proxy, 2, "/a", "GoodBot-News/1").await.status(),
+            200
+        );
+        assert_eq!(ask_from(&proxy, 3, "/a", "GoodBot/1").await.status(), 200);
+        assert_eq!(ask_from(&proxy, 3, "/a", "Other/1").await.status(), 200);
+        let place = proxy.stop().await;
+        let rows = place.completed(11).await;
+        assert_eq!(rows[0]["verdict"], "disallow");
+        assert_eq!(rows[0]["reason"], "identity");
+        assert_eq!(rows[0]["status"], 403);
+        let outcome = place.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}

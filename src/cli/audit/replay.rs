@@ -142,7 +142,7 @@ impl Senders {
     }
 
     /// Returns the names of the crawler that sent a request; `None` if they cannot be
-    /// told, or if the request would be answered with 407.
+    /// told, or if the request would be refused for them.
     fn crawler(&mut self, record: &StoredRecord) -> Option<Arc<StoredCrawler>> {
         let stored = (Arc::clone(&record.crawler), Arc::clone(&record.client));
         let key = (Arc::as_ptr(&stored.0).addr(), Arc::as_ptr(&stored.1).addr());
@@ -192,7 +192,8 @@ impl Senders {
                 client,
                 credential: None,
             };
-            return Some(self.table.identify(&sender).ok()?.crawler);
+            let known = self.table.identify(&sender).ok()?;
+            return known.foreign_name.is_none().then_some(known.crawler);
         };
         // The token that was shown is not on record. Its name stands for it.
         let mut guarded = self.identities.entries().iter().filter(|entry| {

@@ -179,6 +179,7 @@ fn because(explanation: &DecisionExplanation) -> String {
         // text is all that there is to say.
         reason @ (Reason::Rule
         | Reason::Override
+        | Reason::Identity
         | Reason::CrawlDelay
         | Reason::RequestRate
         | Reason::VisitTime

@@ -176,6 +176,7 @@ fn reason(word: &str) -> &'static str {
         "undecided" => "The robots.txt is made so that its rules take too long to try",
         "override" => "Our operator does not want it fetched",
         "egress" => "An address or port that our crawlers may not connect to",
+        "identity" => "A client used the name of another one of our crawlers",
         "rule" => "A rule of the robots.txt",
         _ => "Another reason",
     }

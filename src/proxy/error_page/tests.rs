@@ -119,6 +119,7 @@ fn every_reason_that_keeps_a_request_has_its_words() {
         Reason::Undecided,
         Reason::Override,
         Reason::Egress,
+        Reason::Identity,
     ];
     for reason in refusing.into_iter().chain(Reason::OF_PACE) {
         let words = super::reason(reason.as_str());

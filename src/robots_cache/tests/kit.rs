@@ -262,6 +262,7 @@ pub(in crate::robots_cache) fn inquiry(url: &str, agent: &str) -> Inquiry {
 pub(super) async fn ask_as(cache: &RobotsCache<Script>, url: &str, agent: &str) -> Arc<Snapshot> {
     let asker = Asker {
         client: None,
+        entry: None,
         user_agent: HeaderValue::from_str(agent).ok(),
         from: None,
     };

@@ -25,6 +25,7 @@ async fn ask_within(cache: &RobotsCache<Script>, patience: Duration) -> RobotsLo
     let inquiry = inquiry("http://a.test/page", "ExampleBot/1.0");
     let asker = Asker {
         client: None,
+        entry: None,
         user_agent: None,
         from: None,
     };

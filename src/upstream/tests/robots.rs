@@ -56,6 +56,7 @@ async fn our_request_says_who_asks_and_nothing_else() {
     let origin = RawOrigin::start(&[&[OK]]).await;
     let asker = Asker {
         client: None,
+        entry: None,
         user_agent: Some(HeaderValue::from_static("ExampleBot/1.0")),
         from: Some(HeaderValue::from_static("a@b.test")),
     };

@@ -217,10 +217,7 @@ fn snapshot(host: usize) -> Arc<Snapshot> {
     let now = clock::now();
     Arc::new(Snapshot {
         url: target.to_string(),
-        key: CacheKey {
-            origin: target.origin,
-            token: None,
-        },
+        key: CacheKey::new(target.origin, None),
         hops: Vec::new(),
         status: Some(200),
         fetched_at: now,

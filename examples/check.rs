@@ -22,10 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for url in arguments {
         let target: Target = url.parse()?;
         let snapshot = Arc::new(Snapshot {
-            key: CacheKey {
-                origin: target.origin.clone(),
-                token: None,
-            },
+            key: CacheKey::new(target.origin.clone(), None),
             url: target.origin.robots_txt().to_string(),
             hops: Vec::new(),
             status: Some(200),

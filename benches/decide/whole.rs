@@ -31,10 +31,7 @@ pub(crate) fn snapshot(case: &Case) -> Arc<Snapshot> {
     Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        key: CacheKey {
-            origin: target.origin,
-            token: None,
-        },
+        key: CacheKey::new(target.origin, None),
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

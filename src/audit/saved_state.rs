@@ -184,7 +184,7 @@ fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot
         _ => return None,
     };
     let snapshot = Snapshot {
-        key: CacheKey { origin, token },
+        key: CacheKey::new(origin, token),
         url,
         hops,
         status,
@@ -325,10 +325,8 @@ mod tests {
     fn the_look_up_of_a_snapshot_is_compiled_once() {
         let connection = open_in_memory().unwrap();
         for host in ["a.test", "b.test", "c.test"] {
-            let key = CacheKey {
-                origin: format!("http://{host}/").parse::<Target>().unwrap().origin,
-                token: None,
-            };
+            let target: Target = format!("http://{host}/").parse().unwrap();
+            let key = CacheKey::new(target.origin, None);
             let found = load_snapshot(&connection, &key, Dialect::default()).unwrap();
             assert!(matches!(found, SnapshotLookup::Absent));
         }

@@ -179,10 +179,7 @@ fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
 fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
     let at: Timestamp = "2126-11-21T04:00:00.123456Z".parse().unwrap();
     Arc::new(Snapshot {
-        key: CacheKey {
-            origin: "http://o.test".parse::<Target>().unwrap().origin,
-            token: None,
-        },
+        key: CacheKey::new("http://o.test".parse::<Target>().unwrap().origin, None),
         url: "http://o.test/robots.txt".to_owned(),
         hops: Vec::new(),
         status,

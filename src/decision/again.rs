@@ -200,12 +200,8 @@ pub fn restore_snapshot(
     dialect: Dialect,
 ) -> Result<Arc<Snapshot>, Undecidable> {
     Ok(Arc::new(Snapshot {
-        key: CacheKey {
-            origin,
-            // Verdicts do not depend on the token that a file was fetched for,
-            // only on its body.
-            token: None,
-        },
+        // Verdicts do not depend on the crawlers that a file counts for, only on its body.
+        key: CacheKey::new(origin, None),
         url: stored.url.clone(),
         hops: stored.hops.clone(),
         status: stored.status,

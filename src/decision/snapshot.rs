@@ -26,6 +26,13 @@ pub struct CacheKey {
     pub token: Option<ProductToken>,
 }
 
+impl CacheKey {
+    /// Makes the key of what the crawlers of a product token share.
+    pub fn new(origin: Origin, token: Option<ProductToken>) -> Self {
+        Self { origin, token }
+    }
+}
+
 /// Access result for one origin and product token.
 #[derive(Debug, Clone)]
 pub struct Snapshot {

@@ -316,13 +316,13 @@ fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
         return None;
     };
     let (url, token) = (str::from_utf8(url).ok()?, str::from_utf8(token).ok()?);
-    Some(CacheKey {
-        origin: url.parse::<Target>().ok()?.origin,
-        token: match token {
+    Some(CacheKey::new(
+        url.parse::<Target>().ok()?.origin,
+        match token {
             "" => None,
             token => Some(ProductToken::new(token).ok()?),
         },
-    })
+    ))
 }
 
 impl RobotsStore {

@@ -249,13 +249,9 @@ mod tests {
     const BODY: &[u8] = b"User-agent: *\nDisallow: /a\n";
 
     fn key() -> CacheKey {
-        CacheKey {
-            origin: "http://a.test/"
-                .parse::<politesse_robots::origin::Target>()
-                .unwrap()
-                .origin,
-            token: Some(ProductToken::new("ExampleBot").unwrap()),
-        }
+        let target: politesse_robots::origin::Target = "http://a.test/".parse().unwrap();
+        let token = ProductToken::new("ExampleBot").unwrap();
+        CacheKey::new(target.origin, Some(token))
     }
 
     fn at(text: &str) -> Timestamp {

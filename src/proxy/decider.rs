@@ -134,10 +134,7 @@ impl Decider {
         let id = client.map_or(&ClientId::Proxy, |client| &client.id);
         let (origin, token) = (&inquiry.target.origin, inquiry.crawler.token()?);
         let until = names.admit(id, origin, token).err()?;
-        let key = CacheKey {
-            origin: origin.clone(),
-            token: Some(token.clone()),
-        };
+        let key = CacheKey::new(origin.clone(), Some(token.clone()));
         Some(Snapshot {
             expires_at: until,
             ..Snapshot::unreachable(key, Cause::Names, clock::now())
@@ -149,10 +146,7 @@ impl Decider {
 /// has no address that is known.
 fn unresolved(inquiry: &Arc<Inquiry>, policy: &Arc<Policy>, cause: Cause) -> OriginDecision {
     let now = clock::now();
-    let key = CacheKey {
-        origin: inquiry.target.origin.clone(),
-        token: None,
-    };
+    let key = CacheKey::new(inquiry.target.origin.clone(), None);
     let snapshot = Arc::new(Snapshot::unreachable(key, cause, now));
     OriginDecision::unasked(decide(inquiry, &snapshot, policy, now), None)
 }

@@ -307,10 +307,7 @@ mod tests {
         });
         let copy = RobotsFile::new("User-agent: *\nAllow: /a\nCrawl-delay: 10\n".into());
         let snapshot = Arc::new(Snapshot {
-            key: CacheKey {
-                origin: inquiry.target.origin.clone(),
-                token: None,
-            },
+            key: CacheKey::new(inquiry.target.origin.clone(), None),
             url: "http://h.test/robots.txt".to_owned(),
             hops: Vec::new(),
             status: Some(200),

@@ -319,10 +319,7 @@ mod tests {
     async fn a_turn_does_not_hold_without_the_claim_on_its_fetch() {
         let scheduler = Scheduler::new(Options::default(), Arc::default(), Tasks::default());
         let origin = inquiry("http://a.test/", "ExampleBot").target.origin;
-        let key = CacheKey {
-            origin: origin.clone(),
-            token: None,
-        };
+        let key = CacheKey::new(origin.clone(), None);
         let shelf = Arc::new(SharedShelf::default());
         let answers = SharedAnswers::new(shelf.link(0));
         let Claim::Taken(claim) = answers.claim(&key).await else {

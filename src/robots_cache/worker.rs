@@ -123,10 +123,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     pub(super) fn key(&self, inquiry: &Inquiry) -> CacheKey {
         let fixed = self.fixed_requester.as_ref();
         let crawler = fixed.map_or(&inquiry.crawler, |fixed| &fixed.crawler);
-        CacheKey {
-            origin: inquiry.target.origin.clone(),
-            token: crawler.token().cloned(),
-        }
+        CacheKey::new(inquiry.target.origin.clone(), crawler.token().cloned())
     }
 
     /// Returns the requester of a fetch that `crawler` needs. A fixed

@@ -55,10 +55,7 @@ pub(crate) fn snapshot(url: &str) -> Arc<Snapshot> {
     let file = RobotsFile::new(Bytes::from_static(b"User-agent: *\nDisallow: /no\n"));
     Arc::new(Snapshot {
         url: target.to_string(),
-        key: CacheKey {
-            origin: target.origin,
-            token: None,
-        },
+        key: CacheKey::new(target.origin, None),
         hops: Vec::new(),
         status: Some(200),
         fetched_at: old(),

@@ -96,10 +96,7 @@ pub(crate) fn ruling(
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        key: CacheKey {
-            origin: target.origin,
-            token: None,
-        },
+        key: CacheKey::new(target.origin, None),
         status: Some(status),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

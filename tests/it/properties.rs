@@ -24,10 +24,7 @@ fn verdict(robots: &str, path: &str) -> Verdict {
     let snapshot = Arc::new(Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        key: CacheKey {
-            origin: target.origin.clone(),
-            token: None,
-        },
+        key: CacheKey::new(target.origin.clone(), None),
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,
@@ -67,10 +64,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let snapshot = Snapshot {
         url: stored.url.clone(),
         hops: Vec::new(),
-        key: CacheKey {
-            origin: target.origin.clone(),
-            token: None,
-        },
+        key: CacheKey::new(target.origin.clone(), None),
         status: stored.status,
         fetched_at: at,
         expires_at: at,

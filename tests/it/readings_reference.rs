@@ -27,10 +27,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
     let snapshot = Snapshot {
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        key: CacheKey {
-            origin: target.origin.clone(),
-            token: None,
-        },
+        key: CacheKey::new(target.origin.clone(), None),
         status: Some(200),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

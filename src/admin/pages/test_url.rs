@@ -237,10 +237,7 @@ impl TestQuery {
     /// Takes the text that was pasted for the file of the origin.
     fn pasted(&self, origin: &Origin, at: Timestamp) -> TestFiles {
         let file = RobotsFile::new(Bytes::copy_from_slice(self.robots.as_bytes()));
-        let key = CacheKey {
-            origin: origin.clone(),
-            token: None,
-        };
+        let key = CacheKey::new(origin.clone(), None);
         let snapshot = Snapshot {
             status: Some(200),
             result: AccessResult::Successful(Arc::new(file)),

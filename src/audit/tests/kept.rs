@@ -23,7 +23,7 @@ fn token(token: &str) -> Option<ProductToken> {
 
 fn key(name: &str, token: Option<ProductToken>) -> CacheKey {
     let origin = origin(name);
-    CacheKey { origin, token }
+    CacheKey::new(origin, token)
 }
 
 /// Returns what is known of `whose`: `result`, got a minute ago.

@@ -58,10 +58,7 @@ impl SavedAnswer {
             }
         };
         Snapshot {
-            key: CacheKey {
-                origin: origin.clone(),
-                token: None,
-            },
+            key: CacheKey::new(origin.clone(), None),
             url: origin.robots_txt().to_string(),
             hops: Vec::new(),
             status: Some(self.status),

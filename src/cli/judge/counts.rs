@@ -269,10 +269,7 @@ mod tests {
     fn judged(url: &str, robots_at: Option<&str>) -> JudgedRequest {
         let target: politesse_robots::origin::Target = url.parse().unwrap();
         let crawler = Crawler::from_user_agent([&b"Foo"[..]]);
-        let key = CacheKey {
-            origin: target.origin.clone(),
-            token: None,
-        };
+        let key = CacheKey::new(target.origin.clone(), None);
         let noon: Timestamp = NOON.parse().unwrap();
         let snapshot = Snapshot::unreachable(key, Cause::Status, noon);
         let inquiry = Inquiry {

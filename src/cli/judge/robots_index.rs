@@ -334,10 +334,7 @@ impl RobotsIndex<'_> {
 }
 
 fn unreachable(origin: &Origin, cause: Cause) -> Snapshot {
-    let key = CacheKey {
-        origin: origin.clone(),
-        token: None,
-    };
+    let key = CacheKey::new(origin.clone(), None);
     Snapshot::unreachable(key, cause, Timestamp::UNIX_EPOCH)
 }
 

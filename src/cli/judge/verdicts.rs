@@ -150,9 +150,6 @@ impl PastJudge<'_> {
 
 /// Returns the snapshot of an origin of which nothing is known.
 fn unknown(origin: &Origin) -> Snapshot {
-    let key = CacheKey {
-        origin: origin.clone(),
-        token: None,
-    };
+    let key = CacheKey::new(origin.clone(), None);
     Snapshot::unreachable(key, Cause::Internal, Timestamp::UNIX_EPOCH)
 }

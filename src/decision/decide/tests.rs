@@ -25,10 +25,7 @@ fn snapshot(status: u16, result: AccessResult) -> Arc<Snapshot> {
     Arc::new(Snapshot {
         url: origin.origin.robots_txt().to_string(),
         hops: Vec::new(),
-        key: CacheKey {
-            origin: origin.origin,
-            token: None,
-        },
+        key: CacheKey::new(origin.origin, None),
         status: Some(status),
         fetched_at: Timestamp::UNIX_EPOCH,
         expires_at: Timestamp::UNIX_EPOCH,

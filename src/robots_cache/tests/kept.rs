@@ -101,10 +101,7 @@ fn from_now(time: Duration) -> Timestamp {
 fn snapshot(result: AccessResult, lifetime: Range<Timestamp>) -> Snapshot {
     let inquiry = inquiry("http://a.test/", "ExampleBot/1.0");
     Snapshot {
-        key: CacheKey {
-            token: inquiry.crawler.token().cloned(),
-            origin: inquiry.target.origin,
-        },
+        key: CacheKey::new(inquiry.target.origin, inquiry.crawler.token().cloned()),
         url: ROBOTS.to_owned(),
         hops: Vec::new(),
         status: Some(200),

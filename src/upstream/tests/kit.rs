@@ -296,10 +296,7 @@ pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) 
 pub(super) fn permit(url: &str) -> Permit {
     let target: Target = url.parse().unwrap();
     let snapshot = Snapshot {
-        key: CacheKey {
-            origin: target.origin.clone(),
-            token: None,
-        },
+        key: CacheKey::new(target.origin.clone(), None),
         url: url.to_owned(),
         hops: Vec::new(),
         status: Some(404),

@@ -136,6 +136,9 @@ metrics! {
     /// Requests refused because their client had come to the origin under too many
     /// names (`robots.max_names`).
     robots_max_names: Counter;
+    /// Requests decided by the strictest answer that other User-Agents of their client got
+    /// for a robots.txt, since eight of them had got something else than a file.
+    robots_max_senders: Counter;
 
     /// 1 while a stop leaves load balancers time (`proxy.drain_time`), and until it ends.
     draining: Gauge;

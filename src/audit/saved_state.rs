@@ -27,7 +27,6 @@ use crate::decision::snapshot::{
 };
 use crate::pace::back_off::{SavedBackOff, SavedUrl, UrlKey};
 use politesse_robots::Dialect;
-use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 
 /// Columns that the digest of a saved snapshot is over: those of the snapshot,
@@ -37,7 +36,7 @@ pub(super) const SAVED_SNAPSHOT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
 /// Columns that the digest of a back-off is over.
 pub(super) const BACK_OFF_COLUMNS: usize = 6;
 
-/// Position of the token among the values of a snapshot.
+/// Position of the token among the values of a snapshot; here it is the scope of the key.
 const TOKEN_AT: usize = 1;
 
 /// Position of the body in [`LOAD_SNAPSHOT`], after the digest of the row.
@@ -84,9 +83,7 @@ SELECT host, until_us, incidents, since_us, probe_us, urls, digest FROM back_off
 pub(super) fn snapshot_row_values(saved: &StoredSnapshot) -> Vec<Value> {
     let mut values = Vec::from(snapshot_values(&saved.snapshot));
     // Two nulls would be two keys: '' stands for "serves every crawler".
-    if values[TOKEN_AT] == Value::Null {
-        values[TOKEN_AT] = Value::Text(String::new());
-    }
+    values[TOKEN_AT] = Value::Text(saved.snapshot.key.scope());
     let copy = saved.snapshot.file();
     let validators = copy.map(|copy| &copy.validators);
     let bytes = |field: Option<&HeaderValue>| field.map(|value| value.as_bytes().to_vec());
@@ -119,11 +116,10 @@ pub(super) fn load_snapshot(
     key: &CacheKey,
     dialect: Dialect,
 ) -> rusqlite::Result<SnapshotLookup> {
-    let token = key.token.as_ref().map_or("", ProductToken::as_str);
     // Copied, so that the read transaction ends before a large file is parsed.
     let row = connection
         .prepare_cached(LOAD_SNAPSHOT)?
-        .query_row((key.origin.to_string(), token), copy_values)
+        .query_row((key.origin.to_string(), key.scope()), copy_values)
         .optional()?;
     let Some(values) = row else {
         return Ok(SnapshotLookup::Absent);
@@ -151,10 +147,7 @@ fn copy_values(row: &Row<'_>) -> rusqlite::Result<Option<Vec<Value>>> {
 fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot> {
     let mut values = SnapshotValues(values.into_iter());
     let origin = values.take::<String>()?.parse::<Target>().ok()?.origin;
-    let token = match values.take::<String>()?.as_str() {
-        "" => None,
-        token => Some(ProductToken::new(token).ok()?),
-    };
+    let key = CacheKey::of_scope(origin, &values.take::<String>()?)?;
     let url = values.take()?;
     let status = values.take()?;
     let (fetched_at, expires_at) = (values.time()?, values.time()?);
@@ -184,7 +177,7 @@ fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot
         _ => return None,
     };
     let snapshot = Snapshot {
-        key: CacheKey::new(origin, token),
+        key,
         url,
         hops,
         status,

@@ -23,10 +23,12 @@ const STATEMENTS: usize = 64;
 /// What is written for each request is numbers and the path. References are not
 /// declared: SQLite would look each of them up again, and search whole tables when
 /// something is removed; `verify` finds those that lead nowhere. `AUTOINCREMENT`: the
-/// number of a value that was removed is never given to another. The token in `kept` is ''
-/// where one snapshot serves every crawler: two nulls would be two rows. `NOCASE`
+/// number of a value that was removed is never given to another. The token in `kept` is
+/// the scope of a [`CacheKey`], '' where one snapshot serves every crawler: two nulls
+/// would be two rows. `NOCASE`
 /// folds what [`ProductToken`] folds.
 ///
+/// [`CacheKey`]: crate::decision::snapshot::CacheKey
 /// [`ProductToken`]: politesse_robots::crawler::ProductToken
 const TABLES: &str = "
 CREATE TABLE record (

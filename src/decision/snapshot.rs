@@ -16,7 +16,8 @@ use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, RobotsTxt, whole_lines};
 
-/// Key of a snapshot: no crawler is judged by a file that another was given.
+/// Key of a snapshot: no crawler is judged by an answer that is not for it
+/// (docs/decisions/031-shared-robots.md).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CacheKey {
     /// Origin of the file, whatever the redirects (RFC 9309, section 2.3.1.2).
@@ -24,12 +25,61 @@ pub struct CacheKey {
     /// Product token that the file was fetched for; `None` if one file serves
     /// all crawlers.
     pub token: Option<ProductToken>,
+    /// Digest of the entry of `crawler` that gives the token; `None` if `User-Agent` does.
+    pub entry: Option<Digest>,
+    /// Digest of the fields of the one sender that the answer counts for; `None` if it
+    /// counts for every sender of the token.
+    pub sender: Option<Digest>,
 }
 
 impl CacheKey {
-    /// Makes the key of what the crawlers of a product token share.
+    /// Makes the key of what all senders of a product token share.
     pub fn new(origin: Origin, token: Option<ProductToken>) -> Self {
-        Self { origin, token }
+        Self {
+            origin,
+            token,
+            entry: None,
+            sender: None,
+        }
+    }
+
+    /// Returns the key of what all senders share.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        Self {
+            sender: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns its text in stores, beside the origin: the token, and on two more lines
+    /// the entry and the sender, if there is either.
+    pub fn scope(&self) -> String {
+        let token = self.token.as_ref().map_or("", ProductToken::as_str);
+        if self.entry.is_none() && self.sender.is_none() {
+            return token.to_owned();
+        }
+        let text = |digest: Option<Digest>| digest.map_or_else(String::new, |it| it.to_string());
+        format!("{token}\n{}\n{}", text(self.entry), text(self.sender))
+    }
+
+    /// Reads what [`CacheKey::scope`] made.
+    pub fn of_scope(origin: Origin, scope: &str) -> Option<Self> {
+        let mut lines = scope.split('\n');
+        let token = match lines.next()? {
+            "" => None,
+            token => Some(ProductToken::new(token).ok()?),
+        };
+        let mut digest = || match lines.next() {
+            None | Some("") => Some(None),
+            Some(digits) => digits.parse().ok().map(Some),
+        };
+        Some(Self {
+            origin,
+            token,
+            entry: digest()?,
+            sender: digest()?,
+        })
     }
 }
 
@@ -66,6 +116,19 @@ pub enum AccessResult {
     Unavailable,
     /// Anything else: complete disallow (section 2.3.1.4).
     Unreachable(Cause),
+}
+
+/// Order of answers by how much they refuse, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strictness {
+    /// There is no file: everything is allowed.
+    Unavailable,
+    /// The rules of a file decide.
+    Rules,
+    /// The file is refused, which may refuse everything (`robots.status.unauthorized`).
+    Restricted,
+    /// Everything is refused.
+    Unreachable,
 }
 
 impl Snapshot {
@@ -114,6 +177,23 @@ impl Snapshot {
     /// Reports whether the origin answered when it was last asked.
     pub fn is_answer(&self) -> bool {
         self.stale.is_none() && !matches!(self.result, AccessResult::Unreachable(_))
+    }
+
+    /// Reports whether it is an answer that the origin may give to one sender and not to
+    /// another, so that it counts for that one alone: any but a 2xx.
+    pub fn is_for_one_sender(&self) -> bool {
+        let is_other = |status| !(200..300).contains(&status);
+        self.file().is_none() && self.status.is_some_and(is_other)
+    }
+
+    /// Returns how much it refuses.
+    pub fn strictness(&self) -> Strictness {
+        match (&self.result, self.status) {
+            (AccessResult::Unreachable(_), _) => Strictness::Unreachable,
+            (AccessResult::Unavailable, Some(401 | 403)) => Strictness::Restricted,
+            (AccessResult::Unavailable, _) => Strictness::Unavailable,
+            (AccessResult::Successful(_), _) => Strictness::Rules,
+        }
     }
 
     /// Returns the cause for which no connection was made, if that is so.
@@ -268,5 +348,37 @@ impl StoredSnapshot {
             snapshot: Snapshot::read_by(self.snapshot, dialect),
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use politesse_robots::origin::Target;
+
+    // Ours: stores keep what they have, and find it again.
+    #[test]
+    fn a_scope_names_one_key_and_is_that_of_earlier_versions_for_a_token_alone() {
+        let origin = "http://a.test/".parse::<Target>().unwrap().origin;
+        let token = Some(ProductToken::new("Foo web spider").unwrap());
+        let (some, other) = (Some(Digest::of(b"1")), Some(Digest::of(b"2")));
+        let mut scopes = Vec::new();
+        for token in [None, token] {
+            for (entry, sender) in [(None, None), (some, None), (None, some), (some, other)] {
+                let key = CacheKey {
+                    entry,
+                    sender,
+                    ..CacheKey::new(origin.clone(), token.clone())
+                };
+                let scope = key.scope();
+                assert_eq!(CacheKey::of_scope(origin.clone(), &scope), Some(key));
+                scopes.push(scope);
+            }
+        }
+        assert_eq!((&*scopes[0], &*scopes[4]), ("", "Foo web spider"));
+        scopes.sort_unstable();
+        scopes.dedup();
+        assert_eq!(scopes.len(), 8);
+        assert_eq!(CacheKey::of_scope(origin, "Foo\nx\n"), None);
     }
 }

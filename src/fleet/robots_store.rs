@@ -29,7 +29,6 @@ use crate::robots_cache::shared_answers::{
 use crate::robots_cache::store::StoreFuture;
 use crate::throttle::REPEATING;
 use politesse_robots::Dialect;
-use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 
 /// Time between two questions which files have changed: a node knows of a change within
@@ -224,11 +223,10 @@ impl RobotsStore {
 
     /// Tells the other nodes that the rules for `key` have changed.
     async fn announce(&self, key: &CacheKey) -> Result<(), ExchangeError> {
-        let token = key.token.as_ref().map_or("", ProductToken::as_str);
-        let url = key.origin.robots_txt().to_string();
+        let (url, scope) = (key.origin.robots_txt().to_string(), key.scope());
         let changes = self.changes_key();
         let mut invocation = self.announce.key(&changes);
-        invocation.arg(&url).arg(token).arg(CHANGES_MAX);
+        invocation.arg(&url).arg(scope).arg(CHANGES_MAX);
         let mut connection = self.store.connection()?;
         let answer = invocation.invoke_async::<u32>(&mut connection);
         if self.store.in_time(answer).await? == 1 {
@@ -312,17 +310,11 @@ fn millis(time: Duration) -> u64 {
 
 /// Reads what [`RobotsStore::announce`] wrote.
 fn changed_key(fields: &[Vec<u8>]) -> Option<CacheKey> {
-    let [_, url, _, token] = fields else {
+    let [_, url, _, scope] = fields else {
         return None;
     };
-    let (url, token) = (str::from_utf8(url).ok()?, str::from_utf8(token).ok()?);
-    Some(CacheKey::new(
-        url.parse::<Target>().ok()?.origin,
-        match token {
-            "" => None,
-            token => Some(ProductToken::new(token).ok()?),
-        },
-    ))
+    let (url, scope) = (str::from_utf8(url).ok()?, str::from_utf8(scope).ok()?);
+    CacheKey::of_scope(url.parse::<Target>().ok()?.origin, scope)
 }
 
 impl RobotsStore {

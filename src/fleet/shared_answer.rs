@@ -23,7 +23,6 @@ use crate::decision::snapshot::{
 };
 use crate::upstream::parent::{CredentialsError, read_private};
 use politesse_robots::Dialect;
-use politesse_robots::crawler::ProductToken;
 
 /// Shortest secret that is taken for a key.
 const SECRET_MIN: usize = 32;
@@ -237,14 +236,14 @@ pub(super) struct SnapshotReading {
 
 /// Returns the part of a name in the store that stands for `key`.
 pub(super) fn key_text(key: &CacheKey) -> String {
-    let token = key.token.as_ref().map_or("", ProductToken::as_str);
-    format!("{} {}", key.origin, token.to_ascii_lowercase())
+    format!("{} {}", key.origin, key.scope().to_ascii_lowercase())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::robots_cache::options::LIFETIME_MAX;
+    use politesse_robots::crawler::ProductToken;
 
     const BODY: &[u8] = b"User-agent: *\nDisallow: /a\n";
 

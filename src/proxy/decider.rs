@@ -90,7 +90,7 @@ impl Decider {
         policy: &Arc<Policy>,
         asker: &Asker,
     ) -> Option<OriginDecision> {
-        let snapshot = self.robots.cached(inquiry)?;
+        let snapshot = self.robots.cached(inquiry, asker)?;
         let known = || Arc::clone(policy);
         Some(match self.dialled(inquiry, known, asker).await {
             Ok(address) => {

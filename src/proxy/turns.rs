@@ -494,7 +494,7 @@ impl TurnDecider {
     /// now. Returns `None` if the origin must be asked for its robots.txt first.
     fn decide_again(&self, evidence: &Evidence) -> Option<Decision> {
         let before = evidence.snapshot.as_ref()?;
-        let snapshot = self.decider.robots.current(&evidence.inquiry, before)?;
+        let snapshot = self.decider.robots.current(before)?;
         let decision = decide(
             &evidence.inquiry,
             &snapshot,

@@ -185,6 +185,7 @@ impl CacheEntry {
         let next = match stale {
             Some((earlier, left)) => {
                 let snapshot = Snapshot {
+                    key: outcome.snapshot.key.clone(),
                     stale: Some(cause),
                     ..(*earlier.snapshot).clone()
                 };
@@ -197,7 +198,10 @@ impl CacheEntry {
             }
             None => Self::lasting(outcome.snapshot.clone(), pause, failures),
         };
-        match earlier {
+        // What others share stays in force beside the failure of one sender.
+        let is_same_key =
+            |earlier: &&Self| earlier.snapshot.key.sender == outcome.snapshot.key.sender;
+        match earlier.filter(is_same_key) {
             Some(earlier) if earlier.is_fresh() => Self {
                 snapshot: Arc::clone(&earlier.snapshot),
                 expires: earlier.expires,

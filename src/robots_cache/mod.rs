@@ -1,9 +1,10 @@
-//! Cache of robots.txt files: one snapshot for each origin and product token,
-//! fetched once for all requests that wait for it.
+//! Cache of robots.txt files: one snapshot for each origin, product token and entry of
+//! `crawler`, fetched once for all requests that wait for it; and one for each sender that
+//! got another answer than a file (docs/decisions/031-shared-robots.md).
 //!
-//! RFC 9309, sections 2.3.1 and 2.4. No crawler is judged by a file that another
-//! one was given; with a fixed `robots.user_agent` there is one file for all.
-//! Does not know the proxy: `serve` builds the cache and connects its store.
+//! RFC 9309, sections 2.3.1 and 2.4. With a fixed `robots.user_agent` there is one
+//! snapshot for all. Does not know the proxy: `serve` builds the cache and connects its
+//! store.
 //!
 //! In reading order; a module uses only those below it:
 
@@ -26,10 +27,11 @@ mod outcome;
 mod lifetime;
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use self::admission::{FetchSlots, TimeBudget};
@@ -37,7 +39,7 @@ use self::entry::CacheEntry;
 use self::fetch::{Asker, HttpFetcher, RobotsFetcher};
 use self::options::Options;
 use self::outcome::FetchOutcome;
-use self::store::{EntryTable, FetchState, Lookup};
+use self::store::{EntryTable, FetchState, KnownEntries, Lookup, SENDERS_MAX};
 use self::worker::{FetchWorker, Requester};
 use crate::clients::client::Client;
 use crate::clock;
@@ -48,6 +50,9 @@ use crate::metrics::Metrics;
 use politesse_robots::origin::Host;
 
 pub use self::worker::CacheSources;
+
+/// Fetches that one request waits for: its own, after those of other senders.
+const FETCHES_MAX: usize = 2 * SENDERS_MAX;
 
 /// Cache of robots.txt files. Bounded; the least recently used go first.
 pub struct RobotsCache<F = HttpFetcher> {
@@ -109,9 +114,10 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     /// all requests that come meanwhile share.
     ///
     /// Never fails, and takes little longer than `robots.timeout`; twice that
-    /// where the fetch has to wait for a slot. While the fetch waits for its
-    /// turn at a host, this returns when `patience` is over or will not do, or
-    /// when `gone` is ready. Dropping the future does not end the fetch.
+    /// where the fetch has to wait for a slot, and as long again for each fetch of
+    /// another sender that brings no file. While the fetch waits for its turn at a
+    /// host, this returns when `patience` is over or will not do, or when `gone` is
+    /// ready. Dropping the future does not end the fetch.
     pub async fn snapshot(
         &self,
         inquiry: &Inquiry,
@@ -119,59 +125,34 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         patience: Duration,
         gone: impl Future<Output = ()>,
     ) -> RobotsLookup {
-        let key = self.worker.key(inquiry);
+        let keys = self.worker.keys(inquiry, asker);
         let requester = || self.worker.requester(&inquiry.crawler, asker);
-        let mut watch = match self.worker.look_up(&key, asker, requester) {
-            Lookup::Fresh(entry) => {
-                return RobotsLookup {
-                    snapshot: Arc::clone(&entry.snapshot),
-                    was_fetched: false,
-                    waited: Duration::ZERO,
-                    queued: None,
-                };
-            }
-            Lookup::Running(watch) => watch,
-        };
-        let mut gone = pin!(gone);
-        let mut patience = TimeBudget::new(patience);
-        let is_queued = |state: &FetchState| matches!(state, FetchState::Queued { .. });
-        let concerns_us =
-            |state: &FetchState| is_queued(state) || matches!(state, FetchState::Done(_));
+        let (mut gone, mut patience) = (pin!(gone), TimeBudget::new(patience));
+        let mut fetches = 0;
         let (snapshot, queued) = loop {
-            let state = watch.wait_for(concerns_us).await;
-            match state.map(|state| state.clone()) {
-                Ok(FetchState::Done(entry)) => break (Arc::clone(&entry.snapshot), None),
-                Ok(FetchState::Queued { host, until }) => {
-                    // `until` is that of the client that began the fetch. In the
-                    // share of this one the turn may come sooner.
-                    let wait = || {
-                        let fetcher = &self.worker.sources.fetcher;
-                        let own = fetcher.wait(&host, self.worker.sharer(asker));
-                        until.saturating_duration_since(clock::instant()).min(own)
-                    };
-                    let leaves_queue = async {
-                        tokio::select! {
-                            biased;
-                            _ = watch.wait_for(|state| !is_queued(state)) => true,
-                            () = gone.as_mut() => false,
-                        }
-                    };
-                    let is_too_long = patience.left < wait();
-                    if is_too_long || patience.spend(leaves_queue).await != Some(true) {
-                        let wait = wait();
-                        let queued = QueuedFetch { host, wait };
-                        break (self.refusal(&key, Cause::Busy), Some(queued));
-                    }
+            let mut watch = match self.worker.look_up(&keys, asker, requester) {
+                Lookup::Fresh(entry) => break (Arc::clone(&entry.snapshot), None),
+                Lookup::Running(watch) => watch,
+            };
+            fetches += 1;
+            let fetcher = &self.worker.sources.fetcher;
+            let own_wait = |host: &Host| fetcher.wait(host, self.worker.sharer(asker));
+            let end = end_of(&mut watch, &mut patience, gone.as_mut(), own_wait).await;
+            match end {
+                Ok(entry) if keys.include(&entry.snapshot) => {
+                    break (Arc::clone(&entry.snapshot), None);
                 }
-                // Every fetch that is waited for ends with an entry, even by a
-                // panic, so this is a mistake of ours. In doubt it refuses
-                // (docs/decisions/007-doubt-refuses.md).
-                Ok(_) | Err(_) => break (self.refusal(&key, Cause::Internal), None),
+                // It was answered for another sender, and this one asks again.
+                Ok(_) if fetches < FETCHES_MAX => {}
+                Ok(_) => break (self.refusal(&keys.shared, Cause::Busy), None),
+                Err(UnfinishedFetch { cause, queued }) => {
+                    break (self.refusal(&keys.shared, cause), queued);
+                }
             }
         };
         RobotsLookup {
             snapshot,
-            was_fetched: true,
+            was_fetched: 0 < fetches,
             waited: patience.spent,
             queued,
         }
@@ -179,9 +160,9 @@ impl<F: RobotsFetcher> RobotsCache<F> {
 
     /// Returns the snapshot in memory by which an inquiry would be decided now;
     /// `None` if the origin would have to be asked. Nothing is fetched.
-    pub fn cached(&self, inquiry: &Inquiry) -> Option<Arc<Snapshot>> {
-        let entry = self.worker.table.latest(&self.worker.key(inquiry))?;
-        entry.is_fresh().then(|| Arc::clone(&entry.snapshot))
+    pub fn cached(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Arc<Snapshot>> {
+        let known = self.worker.table.known(&self.worker.keys(inquiry, asker));
+        Some(Arc::clone(&known.in_force()?.snapshot))
     }
 
     /// Takes the answer that another node shared for `key`, if there is an older one in
@@ -192,19 +173,78 @@ impl<F: RobotsFetcher> RobotsCache<F> {
 
     /// Returns the snapshot that is in force now for an inquiry that was decided
     /// by `before`; `None` if the origin has to be asked.
-    pub fn current(&self, inquiry: &Inquiry, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
-        let key = self.worker.key(inquiry);
-        match self.worker.table.latest(&key) {
-            Some(entry) => entry.is_fresh().then(|| Arc::clone(&entry.snapshot)),
-            // Evicted for lack of room: the snapshot has not expired by that.
-            None => (clock::now() < before.expires_at).then(|| Arc::clone(before)),
+    pub fn current(&self, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+        let table = &self.worker.table;
+        let known = KnownEntries {
+            shared: table.latest(&before.key.shared()),
+            own: table.latest(&before.key),
+        };
+        if known.shared.is_some() || known.own.is_some() {
+            return Some(Arc::clone(&known.in_force()?.snapshot));
         }
+        // Evicted for lack of room: the snapshot has not expired by that.
+        (clock::now() < before.expires_at).then(|| Arc::clone(before))
     }
 
     /// Returns a snapshot that disallows everything because of `cause`.
     fn refusal(&self, key: &CacheKey, cause: Cause) -> Arc<Snapshot> {
         let outcome = FetchOutcome::failed(key, cause);
         CacheEntry::new(&outcome, &self.worker.table.options, None).snapshot
+    }
+}
+
+/// Reason why the end of a fetch was not waited for.
+struct UnfinishedFetch {
+    cause: Cause,
+    queued: Option<QueuedFetch>,
+}
+
+/// Waits for the entry of a fetch. While that waits for its turn, no longer than
+/// `patience` lasts, and until `gone` is ready. `own_wait` is the wait at a host in the
+/// share of the client that waits.
+async fn end_of(
+    watch: &mut watch::Receiver<FetchState>,
+    patience: &mut TimeBudget,
+    mut gone: Pin<&mut impl Future<Output = ()>>,
+    own_wait: impl Fn(&Host) -> Duration,
+) -> Result<Arc<CacheEntry>, UnfinishedFetch> {
+    let is_queued = |state: &FetchState| matches!(state, FetchState::Queued { .. });
+    let concerns_us = |state: &FetchState| is_queued(state) || matches!(state, FetchState::Done(_));
+    loop {
+        let state = watch.wait_for(concerns_us).await;
+        match state.map(|state| state.clone()) {
+            Ok(FetchState::Done(entry)) => return Ok(entry),
+            Ok(FetchState::Queued { host, until }) => {
+                // `until` is that of the client that began the fetch. In the share of
+                // this one the turn may come sooner.
+                let wait = || {
+                    let first = until.saturating_duration_since(clock::instant());
+                    first.min(own_wait(&host))
+                };
+                let leaves_queue = async {
+                    tokio::select! {
+                        biased;
+                        _ = watch.wait_for(|state| !is_queued(state)) => true,
+                        () = gone.as_mut() => false,
+                    }
+                };
+                let is_too_long = patience.left < wait();
+                if is_too_long || patience.spend(leaves_queue).await != Some(true) {
+                    let wait = wait();
+                    return Err(UnfinishedFetch {
+                        cause: Cause::Busy,
+                        queued: Some(QueuedFetch { host, wait }),
+                    });
+                }
+            }
+            // Every fetch that is waited for ends with an entry, even by a
+            // panic, so this is a mistake of ours. In doubt it refuses
+            // (docs/decisions/007-doubt-refuses.md).
+            Ok(_) | Err(_) => {
+                let (cause, queued) = (Cause::Internal, None);
+                return Err(UnfinishedFetch { cause, queued });
+            }
+        }
     }
 }
 

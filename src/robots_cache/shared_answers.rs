@@ -114,9 +114,13 @@ impl SharedAnswers {
         Self(store)
     }
 
-    /// Loads the answer for `key`, if there is one.
-    pub(super) async fn load(&self, key: &CacheKey, dialect: Dialect) -> Option<StoredSnapshot> {
-        self.patiently(|| self.0.load(key, dialect)).await.flatten()
+    /// Loads the answer for `key`, if there is one; `None` without a store.
+    pub(super) async fn load(
+        &self,
+        key: &CacheKey,
+        dialect: Dialect,
+    ) -> Option<Option<StoredSnapshot>> {
+        self.patiently(|| self.0.load(key, dialect)).await
     }
 
     /// Shares an answer.

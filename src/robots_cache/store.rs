@@ -10,25 +10,36 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::entry::CacheEntry;
+use super::fetch::Asker;
 use super::options::Options;
 use super::outcome::FetchOutcome;
 use crate::byte_cache::ByteCache;
 use crate::clients::bound::SharedBound;
-use crate::clients::client::{Client, Resource};
+use crate::clients::client::{Client, ClientId, Resource};
+use crate::clock::Stamp;
 use crate::decision::access::Cause;
-use crate::decision::snapshot::{CacheKey, StoredSnapshot};
+use crate::decision::digest::Digest;
+use crate::decision::snapshot::{CacheKey, Snapshot, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 
 /// Clients with whose slots a fetch may begin; more of them wait all the same.
 const CLIENTS_MAX: usize = 16;
+
+/// Senders of one client that a key is asked for in [`SENDER_WINDOW`]. By client, so that
+/// no client uses up those of another.
+pub(super) const SENDERS_MAX: usize = 8;
+
+/// Time for which a sender counts.
+const SENDER_WINDOW: Duration = Duration::from_secs(60 * 60);
 
 /// Future of an operation on a [`SnapshotStore`].
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -88,9 +99,87 @@ pub(super) enum Lookup {
     Running(watch::Receiver<FetchState>),
 }
 
+/// Keys under which there may be an entry for a request.
+pub(super) struct LookupKeys<'a> {
+    /// Key of what all senders share. One fetch at a time runs for it.
+    pub(super) shared: CacheKey,
+    /// Sender of the request; `None` if `User-Agent` is the same for all.
+    pub(super) asker: Option<&'a Asker>,
+}
+
+impl LookupKeys<'_> {
+    /// Returns the key of what counts for this sender alone.
+    fn own(&self) -> CacheKey {
+        CacheKey {
+            sender: self.asker.map(Asker::sender),
+            ..self.shared.clone()
+        }
+    }
+
+    /// Reports whether a snapshot counts for this sender.
+    pub(super) fn include(&self, snapshot: &Snapshot) -> bool {
+        snapshot.key.sender.is_none() || snapshot.key.sender == self.own().sender
+    }
+}
+
+/// Entries that there are for a request, in force or not.
+#[derive(Clone, Default)]
+pub(super) struct KnownEntries {
+    /// Entry that all senders share.
+    pub(super) shared: Option<Arc<CacheEntry>>,
+    /// Entry for the sender of the request alone.
+    pub(super) own: Option<Arc<CacheEntry>>,
+}
+
+impl KnownEntries {
+    /// Returns the entry that counts now: the latest answer, else what the sender got, else
+    /// what all share.
+    pub(super) fn in_force(&self) -> Option<Arc<CacheEntry>> {
+        let known = [&self.shared, &self.own].into_iter().flatten();
+        let fresh = known.filter(|entry| entry.is_fresh());
+        // Of equal ones the last counts.
+        let counts = fresh.max_by_key(|entry| {
+            let answer = entry.snapshot.is_answer();
+            (answer, answer.then_some(entry.snapshot.fetched_at))
+        });
+        counts.cloned()
+    }
+
+    /// Returns the entry that counts now, unless it is due for a refresh that its sender
+    /// has not tried yet.
+    fn settled(&self) -> Option<Arc<CacheEntry>> {
+        let is_tried = || self.own.as_ref().is_some_and(|own| own.is_settled());
+        let entry = self.in_force()?;
+        (entry.is_settled() || is_tried()).then_some(entry)
+    }
+
+    /// Returns the entry that a failure of its sender alone follows on: the one with the
+    /// latest answer.
+    fn latest(&self) -> Option<&CacheEntry> {
+        let known = [&self.shared, &self.own].into_iter().flatten();
+        let latest = known.max_by_key(|entry| {
+            let snapshot = &entry.snapshot;
+            let has_answer = snapshot.is_answer() || snapshot.file().is_some();
+            (has_answer, snapshot.fetched_at)
+        });
+        latest.map(Arc::as_ref)
+    }
+}
+
+/// Sender that was answered with something else than a file.
+struct SenderMark {
+    sender: Option<Digest>,
+    at: Stamp,
+}
+
+/// Senders of each client that were answered with something else than a file.
+type SenderTable = ByteCache<(ClientId, CacheKey), Vec<SenderMark>>;
+
 /// Entries and running fetches of all origins.
 pub(super) struct EntryTable {
     entries: Mutex<ByteCache<CacheKey, Arc<CacheEntry>>>,
+    /// As many lists as there may be entries.
+    senders: Mutex<SenderTable>,
     /// Bytes that an entry counts for at least: its share of all.
     entry_bytes_min: usize,
     running: Mutex<RunningFetches>,
@@ -136,6 +225,7 @@ impl EntryTable {
         };
         Self {
             entries: Mutex::new(ByteCache::new(bytes_max)),
+            senders: Mutex::new(ByteCache::new(options.max_snapshots.get())),
             // So one capacity bounds both the bytes and the number of entries.
             entry_bytes_min: bytes_max / options.max_snapshots.get(),
             running: Mutex::new(running),
@@ -150,37 +240,64 @@ impl EntryTable {
         Some(entry.latest())
     }
 
+    /// Returns the entries for a request.
+    pub(super) fn known(&self, keys: &LookupKeys<'_>) -> KnownEntries {
+        KnownEntries {
+            shared: self.latest(&keys.shared),
+            own: self.latest(&keys.own()),
+        }
+    }
+
     /// Returns the entry in force, or the fetch that it will come from: the one
     /// that is running, or a new one for `client`, which `start` is called with.
     /// No two fetches run for one key, and no more than `robots.max_waiting` in
     /// all, of which no client has more than it leaves to others.
     ///
-    /// `start` is also called where the entry in force is due for a refresh.
+    /// The fetch that is running may be that of another sender, and end with an entry
+    /// that does not count for this one. `start` is also called where the entry in force
+    /// is due for a refresh.
     pub(super) fn look_up(
         self: &Arc<Self>,
-        key: &CacheKey,
+        keys: &LookupKeys<'_>,
         client: &Arc<Client>,
         start: impl FnOnce(RunningFetch),
     ) -> Lookup {
-        if let Some(entry) = self.latest(key).filter(|entry| entry.is_settled()) {
+        // By this nearly all requests are decided, and their own key is not made.
+        let shared = self.latest(&keys.shared);
+        let is_enough = |entry: &Arc<CacheEntry>| entry.snapshot.is_answer() && entry.is_settled();
+        if let Some(entry) = shared.filter(is_enough) {
+            return Lookup::Fresh(entry);
+        }
+        if let Some(entry) = self.known(keys).settled() {
             return Lookup::Fresh(entry);
         }
         let mut running = self.running();
         // Looked at again: a fetch may have ended before the lock was held.
-        let earlier = self.latest(key);
-        let fresh = earlier.clone().filter(|entry| entry.is_fresh());
-        if let Some(fetch) = running.fetches.get(key) {
+        let mut known = self.known(keys);
+        let fresh = known.in_force();
+        if let Some(fetch) = running.fetches.get(&keys.shared) {
             return fresh.map_or_else(|| Lookup::Running(fetch.join(client)), Lookup::Fresh);
         }
-        if let Some(entry) = fresh.clone().filter(|entry| entry.is_settled()) {
+        if let Some(entry) = known.settled() {
             return Lookup::Fresh(entry);
+        }
+        if let Some(strictest) = self.strictest(keys, client) {
+            if let Some(entry) = fresh {
+                return Lookup::Fresh(entry);
+            }
+            if strictest.is_fresh() {
+                self.metrics.robots_max_senders.inc();
+                return Lookup::Fresh(strictest);
+            }
+            // All of them have expired, and count as one, whose pauses grow.
+            known.own = Some(strictest);
         }
         if !running.bound.add(&client.id) {
             drop(running);
             client.count_refused(Resource::RobotsFetches);
             // Not held, so that the next request tries again.
-            let outcome = FetchOutcome::failed(key, Cause::Busy);
-            let busy = || Arc::new(self.entry(&outcome, earlier.as_deref()));
+            let outcome = FetchOutcome::failed(&keys.shared, Cause::Busy);
+            let busy = || Arc::new(self.entry(&outcome, known.shared.as_deref()));
             return Lookup::Fresh(fresh.unwrap_or_else(busy));
         }
         let state = watch::Sender::new(FetchState::Requesting);
@@ -189,15 +306,17 @@ impl EntryTable {
             state: state.clone(),
             clients: clients.clone(),
         };
-        running.fetches.insert(key.clone(), fetch);
+        running.fetches.insert(keys.shared.clone(), fetch);
         drop(running);
         self.metrics.robots_waiting.inc();
         let is_refresh = fresh.is_some();
         let lookup = fresh.map_or_else(|| Lookup::Running(state.subscribe()), Lookup::Fresh);
+        let is_unread = |entry: &Arc<CacheEntry>| entry.is_store_unread;
         start(RunningFetch {
-            key: key.clone(),
-            is_store_unread: earlier.as_ref().is_none_or(|entry| entry.is_store_unread),
-            earlier,
+            own_key: keys.own(),
+            key: keys.shared.clone(),
+            is_store_unread: known.shared.as_ref().is_none_or(is_unread),
+            known,
             client: Arc::clone(client),
             clients,
             table: Arc::clone(self),
@@ -205,6 +324,49 @@ impl EntryTable {
             is_refresh,
         });
         lookup
+    }
+
+    /// Returns the strictest answer that other senders of `client` got, if they are so many
+    /// that no further one may ask; one in force before one that has expired.
+    fn strictest(&self, keys: &LookupKeys<'_>, client: &Client) -> Option<Arc<CacheEntry>> {
+        let list = (client.id.clone(), keys.shared.clone());
+        let sender = keys.own().sender;
+        let senders: Vec<_> = {
+            let mut senders = self.senders();
+            let marks = senders.get(&list)?.iter();
+            let recent = marks.filter(|mark| mark.at.age() < SENDER_WINDOW);
+            recent.map(|mark| mark.sender).collect()
+        };
+        if senders.len() < SENDERS_MAX || senders.contains(&sender) {
+            return None;
+        }
+        let key = |sender| CacheKey {
+            sender,
+            ..keys.shared.clone()
+        };
+        let entries = senders
+            .into_iter()
+            .filter_map(|sender| self.latest(&key(sender)));
+        entries.max_by_key(|entry| {
+            let snapshot = &entry.snapshot;
+            (entry.is_fresh(), snapshot.strictness(), snapshot.fetched_at)
+        })
+    }
+
+    /// Counts a sender of `client` that was answered with something else than a file.
+    fn count_sender(&self, client: &Client, key: &CacheKey) {
+        let list = (client.id.clone(), key.shared());
+        let mut senders = self.senders();
+        let mut marks = senders.remove(&list).unwrap_or_default();
+        marks.retain(|mark| mark.at.age() < SENDER_WINDOW && mark.sender != key.sender);
+        if SENDERS_MAX <= marks.len() {
+            marks.remove(0);
+        }
+        marks.push(SenderMark {
+            sender: key.sender,
+            at: Stamp::now(),
+        });
+        senders.insert(list, marks, 1);
     }
 
     /// Returns the entry that follows from `outcome`, and counts the outcome.
@@ -229,6 +391,10 @@ impl EntryTable {
 
     fn entries(&self) -> MutexGuard<'_, ByteCache<CacheKey, Arc<CacheEntry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn senders(&self) -> MutexGuard<'_, SenderTable> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> MutexGuard<'_, RunningFetches> {
@@ -262,8 +428,10 @@ impl EntryTable {
 /// failure, so that no request waits for ever.
 pub(super) struct RunningFetch {
     pub(super) key: CacheKey,
-    /// Entry that the fetch replaces, from memory or from the store on disk.
-    pub(super) earlier: Option<Arc<CacheEntry>>,
+    /// Key of an answer that counts for the sender of its requests alone.
+    pub(super) own_key: CacheKey,
+    /// Entries that the fetch replaces, from memory or from the store on disk.
+    pub(super) known: KnownEntries,
     /// Whether the store may have an entry that nobody has read yet: a failure must not
     /// take its place.
     pub(super) is_store_unread: bool,
@@ -300,17 +468,35 @@ impl RunningFetch {
     }
 
     /// Returns the entry that follows from `outcome`.
-    pub(super) fn entry(&self, outcome: &FetchOutcome) -> Arc<CacheEntry> {
-        let mut entry = self.table.entry(outcome, self.earlier.as_deref());
+    pub(super) fn entry(&self, mut outcome: FetchOutcome) -> Arc<CacheEntry> {
+        let is_own = outcome.snapshot.is_for_one_sender();
+        let earlier = if is_own {
+            outcome.snapshot.key = self.own_key.clone();
+            self.known.latest()
+        } else {
+            self.known.shared.as_deref()
+        };
+        let mut entry = self.table.entry(&outcome, earlier);
         entry.is_store_unread = self.is_store_unread && !entry.snapshot.is_answer();
         Arc::new(entry)
+    }
+
+    /// Holds the entry of its sender that was loaded, by which a file in force needs no
+    /// refresh yet.
+    pub(super) fn hold_own(&self) {
+        if let Some(own) = &self.known.own {
+            self.table.insert(&own.snapshot.key, own);
+        }
     }
 
     /// Holds the entry, then reports it, then removes the fetch. In this order a
     /// request that looks at any moment finds one of the three.
     pub(super) fn finish(&self, entry: &Arc<CacheEntry>) {
-        let table = &self.table;
-        table.insert(&self.key, entry);
+        let (table, key) = (&self.table, &entry.snapshot.key);
+        if key.sender.is_some() {
+            table.count_sender(&self.client, key);
+        }
+        table.insert(key, entry);
         self.report(FetchState::Done(Arc::clone(entry)));
         table.remove_running(&mut table.running(), self);
         table.update_gauges();
@@ -325,7 +511,7 @@ impl Drop for RunningFetch {
         );
         if !has_ended {
             let outcome = FetchOutcome::failed(&self.key, Cause::Internal);
-            self.finish(&self.entry(&outcome));
+            self.finish(&self.entry(outcome));
         }
     }
 }

@@ -14,6 +14,8 @@ mod pace;
 
 mod redirects;
 
+mod senders;
+
 mod shared;
 
 mod shared_late;

@@ -23,7 +23,9 @@ use super::fetch::{Asker, FetchError, RobotsFetcher, RobotsRequest};
 use super::options::UserAgent;
 use super::outcome::FetchOutcome;
 use super::shared_answers::{Claim, FetchClaim, SharedAnswers};
-use super::store::{EntryTable, FetchState, Lookup, RunningFetch, SnapshotStore, StoreUnread};
+use super::store::{
+    EntryTable, FetchState, Lookup, LookupKeys, RunningFetch, SnapshotStore, StoreUnread,
+};
 use crate::clients::client::Client;
 use crate::clients::shares::{ShareRefusal, Shares};
 use crate::clock;
@@ -119,11 +121,24 @@ pub(super) struct RedirectPolicy {
 }
 
 impl<F: RobotsFetcher> FetchWorker<F> {
-    /// Returns the key of the entry that an inquiry is decided by.
-    pub(super) fn key(&self, inquiry: &Inquiry) -> CacheKey {
+    /// Returns the keys of the entries that an inquiry of `asker` may be decided by.
+    pub(super) fn keys<'a>(&self, inquiry: &Inquiry, asker: &'a Asker) -> LookupKeys<'a> {
         let fixed = self.fixed_requester.as_ref();
         let crawler = fixed.map_or(&inquiry.crawler, |fixed| &fixed.crawler);
-        CacheKey::new(inquiry.target.origin.clone(), crawler.token().cloned())
+        let shared = CacheKey::new(inquiry.target.origin.clone(), crawler.token().cloned());
+        match fixed {
+            Some(_) => LookupKeys {
+                shared,
+                asker: None,
+            },
+            None => LookupKeys {
+                shared: CacheKey {
+                    entry: asker.entry,
+                    ..shared
+                },
+                asker: Some(asker),
+            },
+        }
     }
 
     /// Returns the requester of a fetch that `crawler` needs. A fixed
@@ -141,15 +156,15 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the entry for `key`, or the fetch that it will come from, which
+    /// Returns the entry for one of `keys`, or the fetch that it will come from, which
     /// is started if none runs.
     pub(super) fn look_up(
         self: &Arc<Self>,
-        key: &CacheKey,
+        keys: &LookupKeys<'_>,
         asker: &Asker,
         requester: impl FnOnce() -> Requester,
     ) -> Lookup {
-        self.table.look_up(key, self.sharer(asker), |fetch| {
+        self.table.look_up(keys, self.sharer(asker), |fetch| {
             // A task of its own: other requests may wait for the fetch when the
             // crawler that began it hangs up.
             let run = Arc::clone(self).run(fetch, requester());
@@ -163,33 +178,21 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     }
 
     async fn run(self: Arc<Self>, mut fetch: RunningFetch, requester: Requester) {
-        let mut is_kept = false;
-        // What is in memory is at least as new as what is in the store.
-        if fetch.is_store_unread {
-            let load = self.load_own(&fetch.key, &requester.crawler);
-            match timeout(LOAD_TIMEOUT, load).await {
-                Ok(Ok(kept)) => {
-                    fetch.is_store_unread = false;
-                    is_kept = kept.is_some();
-                    fetch.earlier = kept.or(fetch.earlier.take());
-                }
-                Ok(Err(StoreUnread)) => {}
-                Err(_) => {
-                    tracing::warn!(target: REPEATING, origin = %fetch.key.origin, "what is kept of a robots.txt was not read in time");
-                }
+        let is_kept = match timeout(LOAD_TIMEOUT, self.load_kept(&mut fetch, &requester)).await {
+            Ok(is_kept) => is_kept.unwrap_or(false),
+            Err(_) => {
+                tracing::warn!(target: REPEATING, origin = %fetch.key.origin, "what is kept of a robots.txt was not read in time");
+                false
             }
-        }
+        };
         // Also where this process left a file that is still in force: another node may
         // have fetched a newer one since.
-        if let Some(entry) = self.newer(&fetch.key, fetch.earlier.as_deref()).await {
+        if let Some(entry) = self.newer(&fetch).await {
             return self.keep(&entry, || fetch.finish(&entry)).await;
         }
-        if let Some(entry) = fetch
-            .earlier
-            .as_ref()
-            .filter(|entry| is_kept && entry.is_fresh())
-        {
-            return fetch.finish(&Arc::clone(entry));
+        if let Some(entry) = fetch.known.in_force().filter(|_| is_kept) {
+            fetch.hold_own();
+            return fetch.finish(&entry);
         }
         let mut walk = Walk::new(&self, &fetch, &requester);
         let response = match walk.run().await {
@@ -201,7 +204,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             FetchEnd::Abandon => return walk.release_claim().await,
         };
         let outcome = walk.outcome(response).await;
-        let entry = fetch.entry(&outcome);
+        let entry = fetch.entry(outcome);
         let end = || fetch.finish(&entry);
         if entry.snapshot.is_answer() {
             self.keep(&entry, end).await;
@@ -231,16 +234,36 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the entry in force that another node shared, unless `earlier` is an answer
-    /// that is at least as new.
-    async fn newer(&self, key: &CacheKey, earlier: Option<&CacheEntry>) -> Option<Arc<CacheEntry>> {
-        let stored = self
-            .sources
-            .shared
-            .as_ref()?
-            .load(key, self.dialect())
-            .await?;
-        let crawler = Crawler::parse(key.token.as_ref().map_or("", ProductToken::as_str));
+    /// Returns the entry in force that another node shared, unless the answer that is known
+    /// is at least as new.
+    async fn newer(&self, fetch: &RunningFetch) -> Option<Arc<CacheEntry>> {
+        let shared = self.sources.shared.as_ref()?;
+        let known = &fetch.known;
+        let mut slots = vec![(&fetch.key, &known.shared)];
+        if fetch.own_key != fetch.key {
+            slots.push((&fetch.own_key, &known.own));
+        }
+        for (key, earlier) in slots {
+            // A store that was not there for the first is not waited for again.
+            let stored = shared.load(key, self.dialect()).await?;
+            let newer = self.newer_than(earlier.as_deref(), stored).await;
+            if newer.is_some() {
+                return newer;
+            }
+        }
+        None
+    }
+
+    /// Returns the entry in force that was stored, unless `earlier` is an answer that is at
+    /// least as new.
+    async fn newer_than(
+        &self,
+        earlier: Option<&CacheEntry>,
+        stored: Option<StoredSnapshot>,
+    ) -> Option<Arc<CacheEntry>> {
+        let stored = stored?;
+        let token = stored.snapshot.key.token.as_ref();
+        let crawler = Crawler::parse(token.map_or("", ProductToken::as_str));
         let entry = self.restored(&stored, &crawler).await?;
         let asked_at = entry.snapshot.fetched_at;
         // A failure takes the place of no answer that others still go by.
@@ -253,10 +276,11 @@ impl<F: RobotsFetcher> FetchWorker<F> {
 
     /// Takes the entry that another node shared in place of an older one in memory.
     pub(super) async fn take_newer(&self, key: &CacheKey) {
-        let Some(earlier) = self.table.latest(key) else {
+        let (Some(shared), Some(earlier)) = (&self.sources.shared, self.table.latest(key)) else {
             return;
         };
-        if let Some(entry) = self.newer(key, Some(&earlier)).await {
+        let stored = shared.load(key, self.dialect()).await.flatten();
+        if let Some(entry) = self.newer_than(Some(&earlier), stored).await {
             self.keep(&entry, || self.table.insert(key, &entry)).await;
         }
     }
@@ -283,6 +307,31 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         derived
     }
 
+    /// Loads the entries of a fetch that are in the store and not in memory, where they are
+    /// at least as new. Returns whether there were any.
+    async fn load_kept(
+        &self,
+        fetch: &mut RunningFetch,
+        requester: &Requester,
+    ) -> Result<bool, StoreUnread> {
+        let mut is_kept = false;
+        if fetch.is_store_unread {
+            let kept = self.load_own(&fetch.key, &requester.crawler).await?;
+            fetch.is_store_unread = false;
+            is_kept = kept.is_some();
+            fetch.known.shared = kept.or(fetch.known.shared.take());
+            if is_kept && fetch.known.in_force().is_some() {
+                return Ok(true);
+            }
+        }
+        if fetch.known.own.is_none() && fetch.own_key != fetch.key {
+            let kept = self.load_own(&fetch.own_key, &requester.crawler).await?;
+            is_kept |= kept.is_some();
+            fetch.known.own = kept;
+        }
+        Ok(is_kept)
+    }
+
     /// Loads the entry for `key` that this process, or the one before it, has stored.
     async fn load_own(
         &self,
@@ -298,12 +347,17 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         }
     }
 
-    /// Returns the entry that was stored, its rules compiled.
+    /// Returns the entry that was stored, its rules compiled; `None` if it counts for one
+    /// sender and is stored for all, as earlier versions did.
     async fn restored(
         &self,
         stored: &StoredSnapshot,
         crawler: &Crawler,
     ) -> Option<Arc<CacheEntry>> {
+        let is_for_all = stored.snapshot.key.sender.is_none() && self.fixed_requester.is_none();
+        if is_for_all && stored.snapshot.is_for_one_sender() {
+            return None;
+        }
         let bytes = stored.snapshot.file().map_or(0, |file| file.body.len());
         let snapshot = Arc::clone(&stored.snapshot);
         self.compiled(bytes, crawler, |_| snapshot).await?;
@@ -472,7 +526,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
                 Claim::Alone | Claim::Elsewhere => None,
             };
             // With the claim: whoever had it before has shared an answer by now.
-            if let Some(entry) = worker.newer(key, self.fetch.earlier.as_deref()).await {
+            if let Some(entry) = worker.newer(self.fetch).await {
                 return Leave::Found(entry);
             }
             if !is_elsewhere {
@@ -629,7 +683,7 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
         permit: RobotsPermit,
         turn: &mut F::Turn,
     ) -> Result<Response<RobotsBody>, FetchError> {
-        let earlier = self.fetch.earlier.as_deref();
+        let earlier = self.fetch.known.shared.as_deref();
         let known = earlier.and_then(|earlier| earlier.validators(&self.url.to_string()));
         self.is_conditional = known.is_some();
         let request = RobotsRequest {
@@ -671,19 +725,23 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     async fn check_redirect(&mut self, target: &Target) -> Result<(), Cause> {
         self.fetch.report(FetchState::CheckingRedirect);
         let inquiry = self.inquiry(target);
-        let key = self.worker.key(&inquiry);
-        let entry = match self
-            .worker
-            .look_up(&key, &self.requester.asker, || self.requester.clone())
-        {
-            Lookup::Fresh(entry) => entry,
-            Lookup::Running(mut watch) => {
-                let decides = |state: &FetchState| {
-                    matches!(state, FetchState::CheckingRedirect | FetchState::Done(_))
-                };
-                match watch.wait_for(decides).await.as_deref() {
-                    Ok(FetchState::Done(entry)) => Arc::clone(entry),
-                    Ok(_) | Err(_) => return Err(Cause::RedirectDisallowed),
+        let (worker, asker) = (self.worker, &self.requester.asker);
+        let keys = worker.keys(&inquiry, asker);
+        let entry = loop {
+            match worker.look_up(&keys, asker, || self.requester.clone()) {
+                Lookup::Fresh(entry) => break entry,
+                Lookup::Running(mut watch) => {
+                    let decides = |state: &FetchState| {
+                        matches!(state, FetchState::CheckingRedirect | FetchState::Done(_))
+                    };
+                    match watch.wait_for(decides).await.as_deref() {
+                        Ok(FetchState::Done(entry)) if keys.include(&entry.snapshot) => {
+                            break Arc::clone(entry);
+                        }
+                        // It was answered for another sender.
+                        Ok(FetchState::Done(_)) => {}
+                        Ok(_) | Err(_) => return Err(Cause::RedirectDisallowed),
+                    }
                 }
             }
         };
@@ -695,9 +753,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
     /// memory.
     fn check_redirect_again(&mut self, target: &Target) -> Result<(), Cause> {
         let inquiry = self.inquiry(target);
-        let table = &self.worker.table;
-        let entry = table.latest(&self.worker.key(&inquiry));
-        match entry.filter(|entry| entry.is_fresh()) {
+        let keys = self.worker.keys(&inquiry, &self.requester.asker);
+        match self.worker.table.known(&keys).in_force() {
             Some(entry) => self.judge_redirect(&inquiry, &entry),
             None => Err(Cause::Busy),
         }
@@ -761,7 +818,8 @@ impl<'a, F: RobotsFetcher> Walk<'a, F> {
             }
         };
         let (bytes, unread) = (response.body().bytes.len(), unread(Cause::Status));
-        let known = self.fetch.earlier.as_ref().filter(|_| self.is_conditional);
+        let earlier = self.fetch.known.shared.as_ref();
+        let known = earlier.filter(|_| self.is_conditional);
         let earlier = known.map(|known| Arc::clone(&known.snapshot));
         let read =
             move |dialect| FetchOutcome::read(&response, dialect, unread, earlier.as_deref());

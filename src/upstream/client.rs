@@ -32,7 +32,7 @@ use super::upload::Upload;
 use crate::clients::client::Client;
 use crate::decision::access::NoConnection;
 use crate::decision::decide::{Permit, RobotsPermit};
-use crate::decision::digest::Digest;
+use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::snapshot::Validators;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::tasks::Tasks;
@@ -89,6 +89,18 @@ pub struct Asker {
     pub user_agent: Option<HeaderValue>,
     /// `From`, as sent (RFC 9110, section 10.1.2).
     pub from: Option<HeaderValue>,
+}
+
+impl Asker {
+    /// Returns a digest of the fields that are sent for it, by which a site may answer.
+    pub fn sender(&self) -> Digest {
+        let mut bytes = CanonicalBytes::new();
+        for field in [&self.user_agent, &self.from] {
+            let value = field.as_ref().map(HeaderValue::as_bytes);
+            bytes.optional(value, CanonicalBytes::bytes);
+        }
+        Digest::of(bytes.as_bytes())
+    }
 }
 
 /// Turns that one request takes at its host. It has the first one.

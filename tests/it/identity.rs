@@ -2,7 +2,7 @@
 //! that a plain reading of its User-Agent would refuse, at the origin's own
 //! log.
 
-use crate::kit::client::{Crawler, Reply, get_as, metrics};
+use crate::kit::client::{Crawler, Reply, get_as, get_from, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::proxy::{Proxy, resolve};
@@ -272,18 +272,6 @@ fn names_are_not_counted_where_one_robots_txt_serves_all() {
 
 const PINNED: &str = "crawler = [{ token = \"GoodBot\", client = [\"127.0.0.3\"] }]";
 
-/// Asks for `path` as `agent` from the loopback address that ends so.
-async fn ask_from(proxy: &Proxy, last: u8, path: &str, agent: &str) -> Reply {
-    let source = [127, 0, 0, last].into();
-    let mut crawler = Crawler::at(source, proxy).await.unwrap();
-    let lines = [
-        &format!("GET http://o.test{path} HTTP/1.1"),
-        "Host: o.test",
-        &format!("User-Agent: {agent}"),
-    ];
-    crawler.ask(&lines).await
-}
-
 // Ours: docs/clients.md.
 #[test]
 fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
@@ -300,7 +288,8 @@ fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
             "Mozilla/5.0 (compatible; Other/1; GoodBot)",
         ] {
             for path in ["/a", "/robots.txt"] {
-                let reply = ask_from(&proxy, 2, path, agent).await;
+                let url = format!("http://o.test{path}");
+                let reply = get_from(&proxy, 2, &url, agent).await;
                 reply.assert_error(403, "http_request_denied");
                 let told = reply.json();
                 assert_eq!(told["type"], "urn:politesse:refused", "{agent}");
@@ -313,12 +302,10 @@ fn a_name_that_an_entry_pins_to_clients_is_refused_to_others() {
         }
         // Not even its robots.txt: the name would be used for it.
         assert_eq!(origin.targets(), [""; 0]);
-        assert_eq!(
-            ask_from(&proxy, 2, "/a", "GoodBot-News/1").await.status(),
-            200
-        );
-        assert_eq!(ask_from(&proxy, 3, "/a", "GoodBot/1").await.status(), 200);
-        assert_eq!(ask_from(&proxy, 3, "/a", "Other/1").await.status(), 200);
+        for (last, agent) in [(2, "GoodBot-News/1"), (3, "GoodBot/1"), (3, "Other/1")] {
+            let reply = get_from(&proxy, last, "http://o.test/a", agent).await;
+            assert_eq!(reply.status(), 200, "{agent}");
+        }
         let place = proxy.stop().await;
         let rows = place.completed(11).await;
         assert_eq!(rows[0]["verdict"], "disallow");

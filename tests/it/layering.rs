@@ -176,12 +176,12 @@ const SHOWN: [&str; 14] = [
     "HeldBody",
     "PageValidators",
     "ProxyBody",
+    "RestrictedNames",
     // `Accept`, `From` and `User-Agent`, and names of the configuration.
     "AnswerForm",
     "Asker",
     "CrawlerNames",
     "Options",
-    "ProtectedNames",
     // Heads that a credential for this proxy was taken out of, and a body that does
     // not show itself.
     "ConditionalRequest",

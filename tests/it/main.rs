@@ -136,6 +136,7 @@ mod retention;
 mod robots;
 mod robots_asked;
 mod robots_hops;
+mod robots_senders;
 mod run_environment;
 mod run_joins;
 mod run_sealed;

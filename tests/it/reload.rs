@@ -248,7 +248,7 @@ fn robots_txt_is_kept_where_nothing_about_origins_changed() {
             "robots.status.unauthorized = \"refuse\"",
             "robots.serve_cached = false",
             "directives.header = \"X-Directives\"",
-            "crawler = [{ token = \"ExampleBot\" }]",
+            "crawler = [{ token = \"OtherBot\", user_agent = \"otherbot\" }]",
             "proxy.name = \"other\"",
             "proxy.name = \"another\"",
         ] {

@@ -4,6 +4,7 @@ use http::HeaderValue;
 use jiff::SignedDuration;
 
 use super::*;
+use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot, Validators};
 use crate::metrics::ResultLabel;
 use politesse_robots::Dialect;
@@ -165,6 +166,11 @@ round_trips! {
     });
     that_there_is_none_is_kept: but(&kept(&mine(), AccessResult::Unavailable), |snapshot, _| {
         snapshot.status = Some(404);
+    });
+    an_answer_for_one_sender_is_kept: but(&kept(&mine(), AccessResult::Unavailable), |snapshot, _| {
+        snapshot.status = Some(403);
+        snapshot.key.entry = Some(Digest::of(b"entry"));
+        snapshot.key.sender = Some(Digest::of(b"sender"));
     });
     a_back_off_is_kept: but(&kept(&mine(), AccessResult::Unreachable(Cause::Timeout)), |snapshot, failures| {
         snapshot.status = None;

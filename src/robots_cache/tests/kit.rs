@@ -16,7 +16,6 @@ use crate::decision::snapshot::{AccessResult, RobotsBody, Validators};
 use crate::robots_cache::fetch::{FetchError, RobotsRequest};
 use crate::robots_cache::shared_answers::{SharedAnswers, SharedStore};
 use crate::robots_cache::store::SnapshotStore;
-use politesse_robots::crawler::ProductToken;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -277,9 +276,7 @@ pub(super) async fn ask(cache: &RobotsCache<Script>) -> Arc<Snapshot> {
 
 /// Whether a snapshot is the one in force.
 pub(super) fn holds(cache: &RobotsCache<Script>, snapshot: &Arc<Snapshot>) -> bool {
-    let agent = snapshot.key.token.as_ref().map_or("", ProductToken::as_str);
-    let inquiry = inquiry(&snapshot.key.origin.robots_txt().to_string(), agent);
-    let now = cache.current(&inquiry, snapshot);
+    let now = cache.current(snapshot);
     now.is_some_and(|now| Arc::ptr_eq(&now, snapshot))
 }
 

@@ -470,6 +470,15 @@ pub(crate) async fn metrics(proxy: &Proxy) -> String {
     client.ask(&["GET /metrics HTTP/1.1", &host]).await.text()
 }
 
+/// Asks for `url` as `agent` from the loopback address that ends so.
+pub(crate) async fn get_from(proxy: &Proxy, last: u8, url: &str, agent: &str) -> Reply {
+    let source = [127, 0, 0, last].into();
+    let mut crawler = Crawler::at(source, proxy).await.unwrap();
+    let line = format!("GET {url} HTTP/1.1");
+    let agent = format!("User-Agent: {agent}");
+    crawler.ask(&[&line, "Host: x", &agent]).await
+}
+
 /// Sends SIGHUP, and waits until the new configuration is in force.
 pub(crate) async fn reload(proxy: &Proxy) {
     let reloads = async || {

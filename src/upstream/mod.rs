@@ -31,6 +31,8 @@ pub mod error;
 
 mod wire;
 
+mod head_repair;
+
 mod response_heads;
 
 mod read_ahead;

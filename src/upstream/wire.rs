@@ -2,8 +2,8 @@
 //!
 //! Counts the bytes that were received: a request to which not one byte came
 //! back may be sent again, any other may not. Every later read fails when too many
-//! interim responses have come in, which it counts itself on HTTP/2. Does not
-//! know HTTP otherwise.
+//! interim responses have come in, which it counts itself on HTTP/2. On HTTP/1.1
+//! the heads of responses pass through [`HeadRepair`]. Does not know HTTP otherwise.
 
 use std::io;
 use std::pin::Pin;
@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::head_repair::HeadRepair;
 use super::read_ahead::ReadAhead;
 use super::response_heads::{INTERIM_RESPONSES_MAX, ResponseHeads};
 use crate::descriptors::ReservePlace;
@@ -28,14 +29,20 @@ pub(super) struct Wire {
     stream: Either<TcpStream, Box<TlsStream<ReadAhead<TcpStream>>>>,
     received: ReceivedBytes,
     budget: ReadBudget,
-    /// Counts response heads, if this is an HTTP/2 connection.
-    heads: Option<ResponseHeads>,
+    heads: Heads,
     /// Whether the origin takes no more. It may have answered before, so that what is
     /// written from then on is dropped, and reading goes on: the error would hide the
     /// answer (RFC 9112, section 9.6).
     is_write_closed: bool,
     /// Leave to use a descriptor of the reserve, if it is one of those.
     _place: Option<ReservePlace>,
+}
+
+/// Reader of the response heads, by the protocol that was agreed on.
+#[derive(Debug)]
+enum Heads {
+    Http1(HeadRepair),
+    Http2(ResponseHeads),
 }
 
 /// Bytes that a wire has received, after decryption.
@@ -48,6 +55,8 @@ struct Inflow {
     bytes: AtomicU64,
     /// Interim responses to the request under way, on HTTP/1.1.
     interim_responses: AtomicUsize,
+    /// Whether an exchange on HTTP/1.1 has begun since the last read.
+    has_begun: AtomicBool,
     is_enough: AtomicBool,
     is_flooded: AtomicBool,
 }
@@ -57,9 +66,11 @@ impl ReceivedBytes {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Begins to count the interim responses to the next request on HTTP/1.1.
+    /// Begins an exchange on HTTP/1.1: the next bytes are a head, and its interim
+    /// responses are counted from here.
     pub(super) fn begin_exchange(&self) {
         self.0.interim_responses.store(0, Ordering::Relaxed);
+        self.0.has_begun.store(true, Ordering::Relaxed);
     }
 
     /// Counts an interim response on HTTP/1.1. Too many make every later read an
@@ -94,7 +105,7 @@ impl From<TcpStream> for Wire {
             stream: Either::Left(stream),
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
-            heads: None,
+            heads: Heads::Http1(HeadRepair::default()),
             is_write_closed: false,
             _place: None,
         }
@@ -108,7 +119,11 @@ impl From<TlsStream<ReadAhead<TcpStream>>> for Wire {
             stream: Either::Right(Box::new(stream)),
             received: ReceivedBytes::default(),
             budget: ReadBudget::default(),
-            heads: speaks_http2.then(ResponseHeads::default),
+            heads: if speaks_http2 {
+                Heads::Http2(ResponseHeads::default())
+            } else {
+                Heads::Http1(HeadRepair::default())
+            },
             is_write_closed: false,
             _place: None,
         }
@@ -130,7 +145,20 @@ impl Wire {
 
     /// Reports whether HTTP/2 was agreed on (RFC 7301, RFC 9113, section 3.2).
     pub(super) fn speaks_http2(&self) -> bool {
-        self.heads.is_some()
+        matches!(self.heads, Heads::Http2(_))
+    }
+
+    /// Reads from the stream, and counts what comes.
+    fn poll_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = self.budget.poll_read(cx, &mut self.stream, buffer);
+        let bytes = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
+        self.received.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+        polled
     }
 }
 
@@ -141,23 +169,44 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let received = &this.received.0;
-        if received.is_enough.load(Ordering::Relaxed) {
+        if this.received.0.is_enough.load(Ordering::Relaxed) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        let before = buffer.filled().len();
-        let mut polled = this.budget.poll_read(cx, &mut this.stream, buffer);
-        let bytes = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
-        received.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(heads) = &mut this.heads
-            && heads.read(&buffer.filled()[before..]).is_err()
+        if this.received.0.has_begun.load(Ordering::Relaxed)
+            && let Heads::Http1(heads) = &mut this.heads
         {
-            // hyper would act on these bytes before it sees the error.
-            buffer.set_filled(before);
-            received.end_flood();
-            polled = Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            this.received.0.has_begun.store(false, Ordering::Relaxed);
+            heads.begin_exchange();
         }
-        polled
+        loop {
+            if let Heads::Http1(heads) = &mut this.heads
+                && heads.hand_on(buffer.remaining(), |ready| buffer.put_slice(ready))
+            {
+                return Poll::Ready(Ok(()));
+            }
+            let before = buffer.filled().len();
+            let polled = this.poll_stream(cx, buffer);
+            let bytes = &buffer.filled()[before..];
+            match &mut this.heads {
+                Heads::Http1(_) if bytes.is_empty() => return polled,
+                Heads::Http1(heads) => {
+                    if heads.read(bytes) {
+                        return polled;
+                    }
+                    // An empty buffer would be the end of the stream, so this reads on.
+                    buffer.set_filled(before);
+                }
+                Heads::Http2(heads) => {
+                    if heads.read(bytes).is_ok() {
+                        return polled;
+                    }
+                    // hyper would act on these bytes before it sees the error.
+                    buffer.set_filled(before);
+                    this.received.0.end_flood();
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                }
+            }
+        }
     }
 }
 

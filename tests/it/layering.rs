@@ -169,10 +169,11 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
 
 /// Types of the proxy and the admin side that show bytes of a message by a derived
 /// `Debug`. None of them has a credential of a client.
-const SHOWN: [&str; 14] = [
+const SHOWN: [&str; 15] = [
     // Of a response of an origin, or of our own.
     "AheadBuffer",
     "AnnotatedResponse",
+    "HeadRepair",
     "HeldBody",
     "PageValidators",
     "ProxyBody",

@@ -91,6 +91,7 @@ mod log_flood;
 mod many_origins;
 mod methods;
 mod monitoring;
+mod odd_responses;
 mod one_processor;
 mod openapi;
 mod operator;

@@ -79,6 +79,11 @@ impl RawOrigin {
             .collect()
     }
 
+    /// Returns how many connections were ever opened.
+    pub(crate) fn connections(&self) -> usize {
+        self.record.borrow().len()
+    }
+
     /// Returns the request lines without version, robots.txt left out.
     pub(crate) fn lines(&self) -> Vec<String> {
         let requests = self.requests();

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::{HeaderMap, Response};
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::time::timeout;
@@ -31,6 +32,9 @@ pub use crate::upstream::client::Asker;
 /// Bytes of a coded body that are read, unless more of a file is wanted. Some
 /// codings turn any number of bytes into nothing.
 const CODED_BYTES_MAX: usize = 512 * 1024;
+
+/// First byte of every gzip member (RFC 1952, section 2.3.1), and of no text.
+const GZIP_FIRST_BYTE: u8 = 0x1F;
 
 /// An error page this short is read to its end, so that its connection can be
 /// used again for the page that was asked for.
@@ -255,9 +259,11 @@ impl From<BodyError> for Cause {
 /// to its end is no file, since a part of the rules could allow what the whole
 /// disallows.
 async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<RobotsBody, Cause> {
+    let codings = codings(fields);
     // One byte more tells that there is more.
     let mut decoder =
-        BodyDecoder::for_fields(fields, max.saturating_add(1)).map_err(|_| Cause::Coding)?;
+        BodyDecoder::for_fields(&codings, max.saturating_add(1)).map_err(|_| Cause::Coding)?;
+    let mut may_be_text = is_gzip(&codings);
     let (mut bytes, mut coded_left) = (BytesMut::new(), max.max(CODED_BYTES_MAX));
     while bytes.len() <= max {
         let Some(frame) = body.frame().await else {
@@ -268,6 +274,10 @@ async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<
         let Ok(data) = frame?.into_data() else {
             continue;
         };
+        if may_be_text && let Some(&first) = data.first() {
+            may_be_text = false;
+            decoder = decoder.filter(|_| first == GZIP_FIRST_BYTE);
+        }
         let Some(decoder) = &mut decoder else {
             bytes.extend_from_slice(&data);
             continue;
@@ -289,6 +299,35 @@ async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<
         }
     }
     Ok(RobotsBody::within(bytes.freeze(), max))
+}
+
+/// Returns the fields that name the codings of a robots.txt, without names that
+/// sites write for a file without one: such a file must not count as unreachable.
+fn codings(fields: &HeaderMap) -> HeaderMap {
+    let lines = fields.get_all(CONTENT_ENCODING).into_iter();
+    let names = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
+    let is_coding = |name: &&[u8]| {
+        let none = [&b"none"[..], b"utf-8", b"identity", b""];
+        !none.iter().any(|none| name.eq_ignore_ascii_case(none))
+    };
+    let codings = names.map(<[u8]>::trim_ascii).filter(is_coding);
+    let values = codings.filter_map(|name| HeaderValue::from_bytes(name).ok());
+    // A field may name thousands. With one more than are decoded, none is.
+    values
+        .take(BodyDecoder::CODINGS_MAX + 1)
+        .map(|value| (CONTENT_ENCODING, value))
+        .collect()
+}
+
+/// Reports whether a file has the coding gzip alone. Some sites declare it for
+/// plain text.
+fn is_gzip(codings: &HeaderMap) -> bool {
+    let mut names = codings.values();
+    let is_gzip = names.next().is_some_and(|name| {
+        let name = name.as_bytes();
+        name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip")
+    });
+    is_gzip && names.next().is_none()
 }
 
 /// Reads a short body to its end for the sake of its connection.

@@ -1,4 +1,5 @@
-//! Responses that odd origins send and every client takes: fields of an odd form.
+//! Responses that odd origins send and every client takes: fields of an odd form,
+//! and codings that are none.
 
 use super::kit::client::{curl, get};
 use super::kit::proxy::{Proxy, resolve};
@@ -117,5 +118,24 @@ fn a_connection_is_used_again_after_an_odd_head() {
             assert_eq!(get(&proxy, "http://o.test/a").await.text(), "page");
         }
         assert_eq!(origin.connections(), 1);
+    });
+}
+
+// Ours: Content-Encoding as sites write it for files that have none.
+#[test]
+fn a_robots_txt_with_a_coding_that_is_none_is_read() {
+    run(async {
+        for coding in ["none", "identity", "UTF-8", "gzip"] {
+            let fields = format!("Content-Encoding: {coding}\r\n");
+            let robots = answer(&fields, "User-agent: *\nDisallow: /no\n");
+            let (_origin, proxy) = answering(robots, Bytes::text("the page")).await;
+            assert_eq!(
+                get(&proxy, "http://o.test/a").await.status(),
+                200,
+                "{coding}"
+            );
+            let refused = get(&proxy, "http://o.test/no").await;
+            assert_eq!(refused.json()["reason"], "rule", "{coding}");
+        }
     });
 }

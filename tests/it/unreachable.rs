@@ -99,7 +99,7 @@ fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
         drip.extend([0, 0, 0, 0xff, 0xff].repeat(200_000));
         for (coding, bytes) in [
             ("x-unknown", body.as_slice()),
-            ("gzip", b"User-agent: *\nAllow: /\n"),
+            ("gzip", b"\x1fUser-agent: *\nAllow: /\n"),
             ("gzip", &body[..body.len() - 9]),
             ("gzip", &drip),
             ("br", &body),

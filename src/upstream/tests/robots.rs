@@ -122,17 +122,39 @@ async fn a_file_over_the_limit_is_cut_at_a_line() {
 #[tokio::test]
 async fn what_cannot_be_decoded_is_not_parsed() {
     const GZIP: &[Step] = &[Step::Answer(
-        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1fk",
     )];
     const UNKNOWN: &[Step] = &[Step::Answer(
         "HTTP/1.1 200 OK\r\nContent-Encoding: x-new\r\nContent-Length: 2\r\n\r\nok",
     )];
-    const PLAIN: &[Step] = &[Step::Answer(
-        "HTTP/1.1 200 OK\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\nok",
+    const CODED_TWICE: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: br, gzip\r\nContent-Length: 2\r\n\r\nok",
     )];
     assert!(matches!(fetched(GZIP).await, Err(Cause::Coding)));
     assert!(matches!(fetched(UNKNOWN).await, Err(Cause::Coding)));
-    assert!(fetched(PLAIN).await.is_ok());
+    assert!(matches!(fetched(CODED_TWICE).await, Err(Cause::Coding)));
+}
+
+// Ours: what sites write there for a file without a coding (RFC 9110, section
+// 8.4.1, reserves `identity`).
+#[tokio::test]
+async fn names_that_are_no_coding_are_ignored() {
+    const NONE: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: None\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    const CHARSET: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: UTF-8\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    const IDENTITY: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: Identity, none\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    const PLAIN_GZIP: &[Step] = &[Step::Answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: none, GZip\r\nContent-Length: 2\r\n\r\nok",
+    )];
+    for script in [NONE, CHARSET, IDENTITY, PLAIN_GZIP] {
+        let hop = fetched(script).await.unwrap();
+        assert_eq!(&*hop.body().bytes, b"ok");
+    }
 }
 
 // RFC 9309, section 2.3.1.4.

@@ -14,7 +14,7 @@ use super::access::{Cause, NoConnection};
 use super::digest::Digest;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
-use politesse_robots::{Dialect, RobotsTxt, whole_lines};
+use politesse_robots::{Dialect, RecordKind, RobotsTxt, RuleKind, whole_lines};
 
 /// Key of a snapshot: no crawler is judged by an answer that is not for it
 /// (docs/decisions/031-shared-robots.md).
@@ -253,6 +253,34 @@ impl RobotsBody {
         bytes.truncate(kept);
         Self { bytes, whole }
     }
+
+    /// Keeps the whole lines within the first `max` bytes of a file whose end may be
+    /// missing (RFC 9112, section 9.8).
+    ///
+    /// A last line without a line end counts unless it could allow something: half
+    /// an Allow line allows more than the whole, and half an agent line could bind a
+    /// crawler to a group without rules.
+    pub fn unclosed(bytes: Bytes, max: usize) -> Self {
+        let body = Self::within(bytes, max);
+        let Some((last, before)) = body.bytes.split_last() else {
+            return body;
+        };
+        let is_ended = matches!(last, b'\r' | b'\n');
+        if !body.whole || is_ended || !last_record_may_allow(&body.bytes) {
+            return body;
+        }
+        let most = before.len();
+        Self::within(body.bytes, most)
+    }
+}
+
+fn last_record_may_allow(file: &Bytes) -> bool {
+    let robots = RobotsTxt::in_dialect(file.clone(), Dialect::default());
+    let last = robots.records().last().map(|record| record.kind);
+    matches!(
+        last,
+        Some(RecordKind::UserAgent | RecordKind::Rule(RuleKind::Allow))
+    )
 }
 
 impl Default for RobotsBody {

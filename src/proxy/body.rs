@@ -23,6 +23,10 @@ use super::socket::{ConnectionActivity, WaitGuard};
 use crate::pace::Turn;
 use crate::upstream::body::{BodyError, ResponseBody};
 
+/// Word of the record for a response that may lack its end, though it was passed on
+/// as if it were whole (`docs/reference/reasons.md`).
+const UNCLOSED: &str = "no_close_notify";
+
 /// Body of any response to a client.
 #[derive(Debug)]
 pub enum ProxyBody {
@@ -229,7 +233,7 @@ impl OriginBody {
             }
             None => {
                 self.turn = None;
-                self.end(None);
+                self.end(self.rest.is_unclosed().then_some(UNCLOSED));
                 Poll::Ready(None)
             }
         }

@@ -298,7 +298,11 @@ async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<
             return Err(Cause::Coding);
         }
     }
-    Ok(RobotsBody::within(bytes.freeze(), max))
+    Ok(if body.is_unclosed() {
+        RobotsBody::unclosed(bytes.freeze(), max)
+    } else {
+        RobotsBody::within(bytes.freeze(), max)
+    })
 }
 
 /// Returns the fields that name the codings of a robots.txt, without names that

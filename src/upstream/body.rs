@@ -59,6 +59,8 @@ pub struct ResponseBody {
     shared: bool,
     upload: UploadProgress,
     lease: Option<Lease>,
+    /// Whether it ended with a TLS session that was not closed properly.
+    is_unclosed: bool,
 }
 
 /// Connection in use, with the pool that it goes back to.
@@ -70,6 +72,9 @@ pub(super) struct Lease {
     pub(super) may_be_kept: bool,
     /// Owner of the connection, if it is private.
     pub(super) owner: Option<PrivateScope>,
+    /// Whether only the end of the connection ends the body (RFC 9112, section
+    /// 6.3).
+    pub(super) ends_body: bool,
 }
 
 impl ResponseBody {
@@ -89,6 +94,7 @@ impl ResponseBody {
             shared: lease.is_none(),
             upload,
             lease,
+            is_unclosed: false,
         };
         // hyper does not poll a body that is known to be empty.
         if body.incoming.is_end_stream() {
@@ -97,16 +103,25 @@ impl ResponseBody {
         body
     }
 
+    /// Reports whether the body ended where the site ended a TLS session without
+    /// close_notify, and has no other end. It may be cut: RFC 9112, section 9.8,
+    /// calls it incomplete.
+    pub fn is_unclosed(&self) -> bool {
+        self.is_unclosed
+    }
+
     fn give_back(&mut self) {
+        let Some(lease) = self.lease.take() else {
+            return;
+        };
+        self.is_unclosed = lease.ends_body && lease.connection.received.is_unclosed();
         // With an upload still under way the next response could be to this one.
-        if let Some(lease) = self.lease.take()
-            && lease.may_be_kept
-            && self.upload.has_ended()
-        {
-            match lease.owner {
-                Some(owner) => owner.put(lease.origin, lease.connection, &lease.pool),
-                None => lease.pool.put(lease.origin, lease.connection),
-            }
+        if !lease.may_be_kept || !self.upload.has_ended() {
+            return;
+        }
+        match lease.owner {
+            Some(owner) => owner.put(lease.origin, lease.connection, &lease.pool),
+            None => lease.pool.put(lease.origin, lease.connection),
         }
     }
 

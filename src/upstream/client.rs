@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, FROM, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, FROM, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, TRANSFER_ENCODING,
+    USER_AGENT,
 };
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Version};
-use hyper::body::Body;
+use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -417,6 +418,7 @@ impl Upstream {
             // hyper would write all that follows as HTTP/1.0, where no body has chunks.
             may_be_kept: response.version() != Version::HTTP_10 && is_private == owner.is_some(),
             owner,
+            ends_body: is_close_delimited(&response),
         });
         Ok(response.map(|incoming| ResponseBody::new(incoming, self.idle_timeout, upload, lease)))
     }
@@ -473,6 +475,13 @@ async fn is_ready(sender: &mut Sender) -> bool {
         Sender::Http1(sender) => matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(()))),
         Sender::Http2(sender) => sender.is_ready(),
     }
+}
+
+/// Reports whether only the end of its connection ends the body of an HTTP/1.1
+/// response (RFC 9112, section 6.3).
+fn is_close_delimited(response: &Response<Incoming>) -> bool {
+    response.body().size_hint().exact().is_none()
+        && !response.headers().contains_key(TRANSFER_ENCODING)
 }
 
 /// Returns the class of a status (RFC 9110, section 15).

@@ -3,7 +3,8 @@
 //! Counts the bytes that were received: a request to which not one byte came
 //! back may be sent again, any other may not. Every later read fails when too many
 //! interim responses have come in, which it counts itself on HTTP/2. On HTTP/1.1
-//! the heads of responses pass through [`HeadRepair`]. Does not know HTTP otherwise.
+//! the heads of responses pass through [`HeadRepair`], and a TLS session that ends
+//! without close_notify ends the stream. Does not know HTTP otherwise.
 
 use std::io;
 use std::pin::Pin;
@@ -59,6 +60,7 @@ struct Inflow {
     has_begun: AtomicBool,
     is_enough: AtomicBool,
     is_flooded: AtomicBool,
+    is_unclosed: AtomicBool,
 }
 
 impl ReceivedBytes {
@@ -90,12 +92,33 @@ impl ReceivedBytes {
     pub(super) fn is_flooded(&self) -> bool {
         self.0.is_flooded.load(Ordering::Relaxed)
     }
+
+    /// Reports whether the TLS session ended without close_notify, so that its last
+    /// bytes may be missing (RFC 8446, section 6.1).
+    pub(super) fn is_unclosed(&self) -> bool {
+        self.0.is_unclosed.load(Ordering::Relaxed)
+    }
 }
 
 impl Inflow {
     fn end_flood(&self) {
         self.is_flooded.store(true, Ordering::Relaxed);
         self.is_enough.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the end of a TLS session without close_notify for the end of the
+    /// stream, and notes it. A reset stays an error.
+    ///
+    /// Many servers end so. A body with a length or in chunks is known to be short
+    /// then, and one without is as long as any reader can tell.
+    fn note_end(&self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        // rustls has this kind for that case alone.
+        let is_unclosed = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+        if matches!(&polled, Poll::Ready(Err(error)) if is_unclosed(error)) {
+            self.is_unclosed.store(true, Ordering::Relaxed);
+            return Poll::Ready(Ok(()));
+        }
+        polled
     }
 }
 
@@ -188,7 +211,7 @@ impl AsyncRead for Wire {
             let polled = this.poll_stream(cx, buffer);
             let bytes = &buffer.filled()[before..];
             match &mut this.heads {
-                Heads::Http1(_) if bytes.is_empty() => return polled,
+                Heads::Http1(_) if bytes.is_empty() => return this.received.0.note_end(polled),
                 Heads::Http1(heads) => {
                     if heads.read(bytes) {
                         return polled;

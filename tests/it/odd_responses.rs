@@ -1,7 +1,16 @@
 //! Responses that odd origins send and every client takes: fields of an odd form,
-//! and codings that are none.
+//! TLS sessions that are not closed, and codings that are none.
 
-use super::kit::client::{curl, get};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+use super::kit::certificates::{Leaf, TestCa, Validity};
+use super::kit::client::{Crawler, End, curl, get};
 use super::kit::proxy::{Proxy, resolve};
 use super::kit::raw_origin::{Bytes, RawOrigin};
 use super::kit::run;
@@ -136,6 +145,116 @@ fn a_robots_txt_with_a_coding_that_is_none_is_read() {
             );
             let refused = get(&proxy, "http://o.test/no").await;
             assert_eq!(refused.json()["reason"], "rule", "{coding}");
+        }
+    });
+}
+
+/// Returns a TLS listener for `o.test`, and its address.
+async fn listening(alpn: &[&str]) -> (TcpListener, TlsAcceptor, SocketAddr) {
+    let leaf = Leaf {
+        names: vec!["o.test".to_owned()],
+        validity: Validity::Current,
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = TlsAcceptor::from(TestCa::get().server(&leaf, alpn));
+    (listener, acceptor, address)
+}
+
+/// Reads the head of a request, and returns its request line without the version.
+async fn request_line(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    head.split(" HTTP/").next().unwrap().to_owned()
+}
+
+/// End of a TLS connection without close_notify.
+#[derive(Clone)]
+enum Unclosed {
+    Fin,
+    /// A reset, once the test has notified.
+    Reset(Arc<Notify>),
+}
+
+/// Starts an origin over TLS that answers one request a connection: for robots.txt
+/// with `robots`, else with a page, none of which has a length.
+async fn unclosing(robots: &'static str, page: Unclosed) -> SocketAddr {
+    let (listener, acceptor, address) = listening(&["http/1.1"]).await;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            let line = request_line(&mut stream).await;
+            let is_robots = line == "GET /robots.txt";
+            let body = if is_robots { robots } else { "the page" };
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            if let (false, Unclosed::Reset(notify)) = (is_robots, &page) {
+                notify.notified().await;
+                stream.get_ref().0.set_zero_linger().unwrap();
+            }
+        }
+    });
+    address
+}
+
+// RFC 9112, section 9.8, calls it incomplete. Ours: every client tried takes it.
+#[test]
+fn a_page_that_ends_without_close_notify_is_whole_and_marked_in_the_record() {
+    run(async {
+        let address = unclosing("", Unclosed::Fin).await;
+        let proxy = resolve("o.test", address).start().await;
+        let fetched = curl(&proxy, &["https://o.test/a"]).await;
+        assert_eq!((fetched.code, &*fetched.stdout), (Some(0), "the page"));
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(
+            (&rows[0]["status"], &rows[0]["error"]),
+            (&200.into(), &"no_close_notify".into())
+        );
+    });
+}
+
+// RFC 9112, section 9.8.
+#[test]
+fn a_page_that_ends_by_a_reset_is_broken() {
+    run(async {
+        let reset = Arc::new(Notify::new());
+        let address = unclosing("", Unclosed::Reset(Arc::clone(&reset))).await;
+        let proxy = resolve("o.test", address).start().await;
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        crawler
+            .send(b"GET /a HTTP/1.1\r\nHost: o.test\r\n\r\n")
+            .await;
+        let head = crawler.head().await.unwrap();
+        reset.notify_one();
+        assert_eq!(crawler.body(&head, |_| ()).await, End::Broken);
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["error"], "http_response_incomplete");
+    });
+}
+
+// Ours: the last line may be half a line.
+#[test]
+fn the_last_line_of_a_robots_txt_without_close_notify_counts_unless_it_allows() {
+    run(async {
+        for (robots, refused) in [
+            ("User-agent: *\nDisallow: /a", &["/a", "/a/b"][..]),
+            ("User-agent: *\nDisallow: /a\nAllow: /a/b", &["/a", "/a/b"]),
+            ("User-agent: *\nDisallow: /a\nAllow: /a/b\n", &["/a"]),
+            (
+                "User-agent: *\nDisallow: /a\nUser-agent: ExampleBot",
+                &["/a", "/a/b"],
+            ),
+        ] {
+            let address = unclosing(robots, Unclosed::Fin).await;
+            let proxy = resolve("o.test", address).start().await;
+            for path in ["/a", "/a/b", "/b"] {
+                let reply = get(&proxy, &format!("https://o.test{path}")).await;
+                let wanted = if refused.contains(&path) { 403 } else { 200 };
+                assert_eq!(reply.status(), wanted, "{path} by {robots:?}");
+            }
         }
     });
 }

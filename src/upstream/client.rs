@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, FROM, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, TRANSFER_ENCODING,
     USER_AGENT,
@@ -22,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::body::{Lease, ResponseBody};
-use super::connect::{Connection, Connector, Purpose, Sender, WantedConnection};
+use super::connect::{Connection, Connector, Purpose, Sender, WantedConnection, http1_origins};
 use super::dial::Dialler;
 use super::egress::{Egress, NextHop};
 use super::exchange::{Exchange, FailedExchange, RequestMessage, Retry};
@@ -160,22 +161,21 @@ impl Upstream {
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Self, UpstreamSetupError> {
-        let mut tls_http1 = client_config(options.roots)?;
-        tls_http1.alpn_protocols.push(b"http/1.1".to_vec());
-        let mut tls = tls_http1.clone();
+        let mut tls = client_config(options.roots)?;
         if options.http2 {
-            // First: the order is that of preference (RFC 7301, section 3.1).
-            tls.alpn_protocols.insert(0, b"h2".to_vec());
+            tls.alpn_protocols.push(b"h2".to_vec());
         }
+        // After h2: the order is that of preference (RFC 7301, section 3.1).
+        tls.alpn_protocols.push(b"http/1.1".to_vec());
         let credentials = options.parent_auth.as_deref().map(Credentials::read);
         Ok(Self {
             connector: Connector {
                 egress,
                 dialler: Dialler::default(),
                 tls: TlsConnector::from(Arc::new(tls)),
-                tls_http1: TlsConnector::from(Arc::new(tls_http1)),
                 credentials: credentials.transpose()?,
                 connect_timeout: options.connect_timeout,
+                http1_origins: http1_origins(),
                 tasks,
             },
             pool: Arc::new(Pool::new(PoolLimits {
@@ -262,7 +262,8 @@ impl Upstream {
     }
 
     /// Sends a request over a free connection or a new one, and once more over
-    /// a new one if that does no harm, and its host may be asked again.
+    /// a new one if that does no harm, or the origin asks for it, and its host may be
+    /// asked again.
     async fn send(
         &self,
         message: &mut RequestMessage<'_>,
@@ -288,7 +289,9 @@ impl Upstream {
             // The host has seen nothing of it, so this turn is not over.
             Retry::Unsent(body) => body,
             Retry::Harmless if is_reused && turns.again().await => Upload::default(),
-            Retry::Harmless | Retry::Never => return Err(failed.error),
+            // Though the origin did not process it, it came: its host sees two.
+            Retry::Unprocessed(body) if turns.again().await => body,
+            Retry::Harmless | Retry::Unprocessed(_) | Retry::Never => return Err(failed.error),
         };
         // Once more and no more: a connection that breaks although it is new
         // does not break for its age.
@@ -405,7 +408,12 @@ impl Upstream {
             credentials: self.connector.credentials.as_ref(),
             first_byte_timeout: self.first_byte_timeout,
         };
-        let response = exchange.run(message, body).await?;
+        let response = exchange.run(message, body).await.inspect_err(|failed| {
+            if failed.error.reset_reason() == Some(Reason::HTTP_1_1_REQUIRED) {
+                self.connector.require_http1(&message.target.origin);
+                self.pool.close(&message.target.origin);
+            }
+        })?;
         // An origin authenticates no HTTP/2 connection: requests that ask for that go
         // over HTTP/1.1.
         connection.is_private |= authenticates_connection(response.headers());

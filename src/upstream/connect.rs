@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use moka::sync::Cache;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until, timeout_at};
@@ -49,6 +50,11 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// The redirect of one waits for the connection before it to be closed; a file of
 /// kilobytes takes hardly longer.
 const RESERVE_WAIT: Duration = Duration::from_secs(2);
+
+/// Number of origins that are known to ask for HTTP/1.1, and the time for which each
+/// is. They are few: servers that authenticate connections, and faulty ones.
+const HTTP1_ORIGINS_MAX: u64 = 1024;
+const HTTP1_TIME: Duration = Duration::from_hours(24);
 
 /// Sending half of a connection.
 #[derive(Debug)]
@@ -147,19 +153,27 @@ impl Connection {
     }
 }
 
+/// Creates the store of origins that are not offered HTTP/2, bounded in number and
+/// time. One that is forgotten has its next request reset, and asked again.
+pub(super) fn http1_origins() -> Cache<Origin, ()> {
+    Cache::builder()
+        .max_capacity(HTTP1_ORIGINS_MAX)
+        .time_to_live(HTTP1_TIME)
+        .build()
+}
+
 /// Makes connections.
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
     pub(super) dialler: Dialler,
-    /// TLS with every protocol that is offered.
     pub(super) tls: TlsConnector,
-    /// TLS for HTTP/1.1 alone.
-    pub(super) tls_http1: TlsConnector,
     /// Credentials for the parent, if it wants any.
     pub(super) credentials: Option<Credentials>,
     /// Longest wait for a connection, TLS included; resolving the name has
     /// a limit of its own.
     pub(super) connect_timeout: Duration,
+    /// Origins that are not offered HTTP/2.
+    pub(super) http1_origins: Cache<Origin, ()>,
     pub(super) tasks: Tasks,
 }
 
@@ -234,6 +248,12 @@ impl Connector {
             .map_err(|_| NoConnection::Timeout)?
     }
 
+    /// Offers this origin no HTTP/2 from now on: it has asked for HTTP/1.1 (RFC 9113,
+    /// section 7).
+    pub(super) fn require_http1(&self, origin: &Origin) {
+        self.http1_origins.insert(origin.clone(), ());
+    }
+
     /// Makes a TLS session with the origin.
     async fn secured(
         &self,
@@ -246,12 +266,13 @@ impl Connector {
                 ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
             }
         };
-        let tls = if wanted.is_private {
-            &self.tls_http1
+        let stream = ReadAhead::new(stream);
+        let secured = if wanted.is_private || self.http1_origins.contains_key(wanted.origin) {
+            let http1 = self.tls.with_alpn(vec![b"http/1.1".to_vec()]);
+            http1.connect(name, stream).await
         } else {
-            &self.tls
+            self.tls.connect(name, stream).await
         };
-        let secured = tls.connect(name, ReadAhead::new(stream)).await;
         let stream = secured.map_err(|error| handshake_failure(&error))?;
         Ok(Wire::from(stream))
     }

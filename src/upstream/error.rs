@@ -1,5 +1,8 @@
 //! Errors of requests to origins, with their words of RFC 9209.
 
+use std::error::Error as _;
+
+use h2::Reason;
 use thiserror::Error;
 
 use super::egress::{Denial, DialError};
@@ -70,6 +73,15 @@ impl UpstreamError {
             Self::UnaskedUpgrade => "http_upgrade_failed",
             Self::RequestBody | Self::Target => "http_request_error",
         }
+    }
+
+    /// Returns the reason for which the origin reset the HTTP/2 stream of the
+    /// request, or closed the connection (RFC 9113, section 7).
+    pub(super) fn reset_reason(&self) -> Option<Reason> {
+        let (Self::Incomplete(error) | Self::Protocol(error)) = self else {
+            return None;
+        };
+        error.source()?.downcast_ref::<h2::Error>()?.reason()
     }
 
     /// Reports whether a time limit ended it: 504, else 502.

@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
+use h2::Reason;
 use http::{Request, Response};
 use hyper::body::Body;
 use hyper::body::Incoming;
@@ -46,6 +47,9 @@ pub(super) enum Retry {
     Unsent(Upload),
     /// The request is idempotent, has no body, and not a byte came back.
     Harmless,
+    /// The origin says that it did not process the request, or wants it over HTTP/1.1
+    /// (RFC 9113, sections 7 and 8.7). No part of this body was taken.
+    Unprocessed(Upload),
     Never,
 }
 
@@ -89,6 +93,7 @@ impl Exchange<'_> {
         body: Upload,
     ) -> Result<Response<Incoming>, FailedExchange> {
         let reader = self.connection.reader;
+        let upload = body.progress();
         let is_harmless = body.is_end_stream() && message.head.method.is_idempotent();
         let received = self.connection.received.clone();
         let (before, is_shared) = (received.bytes(), self.connection.is_shared());
@@ -101,8 +106,13 @@ impl Exchange<'_> {
                 failed.error,
                 UpstreamError::Incomplete(_) | UpstreamError::NoConnection(NoConnection::Alert)
             );
-            if is_harmless && is_silent && broke && matches!(failed.retry, Retry::Never) {
-                failed.retry = Retry::Harmless;
+            let is_unprocessed = failed.error.reset_reason().is_some_and(is_unprocessed);
+            if matches!(failed.retry, Retry::Never) {
+                failed.retry = match is_unprocessed.then(|| upload.take_back()).flatten() {
+                    Some(body) => Retry::Unprocessed(body),
+                    None if is_harmless && is_silent && broke => Retry::Harmless,
+                    None => Retry::Never,
+                };
             }
             failed
         })?;
@@ -171,6 +181,12 @@ impl Exchange<'_> {
             failed
         })
     }
+}
+
+/// Reports whether a stream that was reset for this reason has another try, whatever
+/// its method.
+fn is_unprocessed(reason: Reason) -> bool {
+    matches!(reason, Reason::REFUSED_STREAM | Reason::HTTP_1_1_REQUIRED)
 }
 
 /// Result of a request that was handed to hyper.

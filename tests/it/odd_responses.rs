@@ -1,16 +1,17 @@
 //! Responses that odd origins send and every client takes: fields of an odd form,
-//! TLS sessions that are not closed, and codings that are none.
+//! TLS sessions that are not closed, codings that are none, and refused streams.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
+use super::frames::{END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, frame};
 use super::kit::certificates::{Leaf, TestCa, Validity};
-use super::kit::client::{Crawler, End, curl, get};
+use super::kit::client::{Crawler, End, ask, curl, get};
 use super::kit::proxy::{Proxy, resolve};
 use super::kit::raw_origin::{Bytes, RawOrigin};
 use super::kit::run;
@@ -256,5 +257,158 @@ fn the_last_line_of_a_robots_txt_without_close_notify_counts_unless_it_allows() 
                 assert_eq!(reply.status(), wanted, "{path} by {robots:?}");
             }
         }
+    });
+}
+
+/// Reasons for a stream to be reset (RFC 9113, section 7).
+const REFUSED_STREAM: u32 = 7;
+const HTTP_1_1_REQUIRED: u32 = 0xD;
+
+/// An origin over TLS that resets streams of HTTP/2. What it is asked over HTTP/1.1,
+/// it answers.
+struct ResettingOrigin {
+    address: SocketAddr,
+    /// Request lines over HTTP/1.1, and `h2` for each request over HTTP/2.
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl ResettingOrigin {
+    /// Starts one that answers requests over HTTP/2 with `answers` in order, then with
+    /// the last of them: a status by its index of HPACK, or the reason of a reset.
+    async fn start(answers: &'static [Result<u8, u32>]) -> Self {
+        let (listener, acceptor, address) = listening(&["h2", "http/1.1"]).await;
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&log);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let stream = acceptor.accept(stream).await.unwrap();
+                let log = Arc::clone(&log);
+                if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                    tokio::spawn(serve_http2(stream, answers, log));
+                } else {
+                    tokio::spawn(serve_http1(stream, log));
+                }
+            }
+        });
+        Self { address, log: kept }
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+async fn serve_http1(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    log: Arc<Mutex<Vec<String>>>,
+) {
+    let line = request_line(&mut stream).await;
+    log.lock().unwrap().push(line);
+    let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nh1";
+    stream.write_all(answer).await.unwrap();
+    stream.shutdown().await.unwrap_or_default();
+}
+
+async fn serve_http2(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    answers: &[Result<u8, u32>],
+    log: Arc<Mutex<Vec<String>>>,
+) {
+    stream
+        .read_exact(&mut vec![0; PREFACE.len()])
+        .await
+        .unwrap();
+    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+    let mut header = [0; 9];
+    while stream.read_exact(&mut header).await.is_ok() {
+        let [l0, l1, l2, kind, _, s0, s1, s2, s3] = header;
+        let length = u32::from_be_bytes([0, l0, l1, l2]);
+        stream
+            .read_exact(&mut vec![0; length as usize])
+            .await
+            .unwrap();
+        if kind != HEADERS {
+            continue;
+        }
+        let place = {
+            let mut log = log.lock().unwrap();
+            log.push("h2".to_owned());
+            let over_http2 = log.iter().filter(|line| *line == "h2").count();
+            over_http2.min(answers.len()) - 1
+        };
+        let number = u32::from_be_bytes([s0, s1, s2, s3]);
+        let answer = match answers[place] {
+            Ok(status) => frame(HEADERS, END_STREAM | END_HEADERS, number, &[0x80 | status]),
+            Err(reason) => frame(RST_STREAM, 0, number, &reason.to_be_bytes()),
+        };
+        stream.write_all(&answer).await.unwrap();
+    }
+}
+
+// Places in the static table of HPACK (RFC 7541, appendix A).
+const STATUS_200: u8 = 8;
+const STATUS_404: u8 = 13;
+
+// RFC 9113, section 7.
+#[test]
+fn a_request_that_wants_http_1_is_asked_again_and_the_origin_is_remembered() {
+    run(async {
+        for method in ["GET", "POST"] {
+            let answers = &[Ok(STATUS_404), Err(HTTP_1_1_REQUIRED)];
+            let origin = ResettingOrigin::start(answers).await;
+            let proxy = resolve("o.test", origin.address).start().await;
+            for path in ["a", "b"] {
+                let reply = ask(&proxy, method, &format!("https://o.test/{path}"), &[]).await;
+                assert_eq!((reply.status(), &*reply.text()), (200, "h1"));
+            }
+            let [a, b] = ["a", "b"].map(|path| format!("{method} /{path}"));
+            assert_eq!(origin.log(), ["h2".to_owned(), "h2".to_owned(), a, b]);
+        }
+    });
+}
+
+// RFC 9113, section 8.7: also on a new connection, and whatever the method.
+#[test]
+fn a_request_that_was_refused_unprocessed_is_asked_again() {
+    run(async {
+        let answers = &[
+            Err(REFUSED_STREAM),
+            Ok(STATUS_404),
+            Err(REFUSED_STREAM),
+            Ok(STATUS_200),
+        ];
+        let origin = ResettingOrigin::start(answers).await;
+        let proxy = resolve("o.test", origin.address).start().await;
+        let reply = ask(&proxy, "POST", "https://o.test/a", &[]).await;
+        assert_eq!(reply.status(), 200);
+        assert_eq!(origin.log(), ["h2"; 4]);
+    });
+}
+
+// RFC 9113, section 8.7: a body of which nothing was taken can be sent again.
+#[test]
+fn an_upload_that_was_refused_before_its_body_came_is_asked_again() {
+    run(async {
+        let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM), Ok(STATUS_200)];
+        let origin = ResettingOrigin::start(answers).await;
+        let proxy = resolve("o.test", origin.address).start().await;
+        let mut crawler = Crawler::inside(&proxy, "o.test:443").await;
+        let head = b"POST /a HTTP/1.1\r\nHost: o.test\r\nContent-Length: 4\r\n\r\n";
+        crawler.send(head).await;
+        assert_eq!(crawler.head().await.unwrap().status, 200);
+        assert_eq!(origin.log(), ["h2"; 3]);
+    });
+}
+
+// Ours: SENDS_MAX.
+#[test]
+fn a_request_that_is_always_refused_is_asked_twice() {
+    run(async {
+        let answers = &[Ok(STATUS_404), Err(REFUSED_STREAM)];
+        let origin = ResettingOrigin::start(answers).await;
+        let proxy = resolve("o.test", origin.address).start().await;
+        let reply = get(&proxy, "https://o.test/a").await;
+        reply.assert_error(502, "http_response_incomplete");
+        assert_eq!(origin.log(), ["h2"; 3]);
     });
 }

@@ -6,13 +6,11 @@
 //! does not say when that is written. So the failure waits until nothing more is written
 //! to the connection. Does not know why a response broke off.
 
-use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::socket::ConnectionActivity;
@@ -84,70 +82,5 @@ impl Drain {
             }
             self.timer.as_mut().reset(now + QUIET_TIME);
         }
-    }
-}
-
-/// Stream to a client that counts the bytes written.
-#[derive(Debug)]
-pub(super) struct CountedWrites<S> {
-    stream: S,
-    activity: Arc<ConnectionActivity>,
-}
-
-impl<S> CountedWrites<S> {
-    /// Counts the writes to `stream` in `activity`.
-    pub(super) fn new(stream: S, activity: Arc<ConnectionActivity>) -> Self {
-        Self { stream, activity }
-    }
-
-    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.activity.add_written(bytes);
-        }
-        written
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for CountedWrites<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for CountedWrites<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        this.count(written)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
-        this.count(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }

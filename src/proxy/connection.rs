@@ -21,9 +21,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot::{self, Receiver, Sender};
+use tokio_util::io::InspectWriter;
 
 use super::body::ProxyBody;
-use super::broken_end::CountedWrites;
 use super::client_pages::{ClientPage, GuidePages};
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
@@ -258,7 +258,8 @@ impl ClientConnection {
                     metrics: Arc::clone(&server.metrics),
                 };
                 let activity = Arc::clone(&this.info.activity);
-                let io = TokioIo::new(CountedWrites::new(stream, activity));
+                let count = move |bytes: &[u8]| activity.add_written(bytes.len());
+                let io = TokioIo::new(InspectWriter::new(stream, count));
                 let order = StartOrder::default();
                 let service = service_fn(move |request| order.next(respond(request)));
                 let connection = http2_builder(tasks).serve_connection(io, service);

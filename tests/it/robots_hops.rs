@@ -7,6 +7,7 @@ use crate::kit::client::get;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
@@ -106,5 +107,24 @@ fn hops_outlive_a_restart() {
         let refused = get(&again, "http://o.test/private").await.json();
         assert_eq!(refused["robots"]["hops"], hops_of_two());
         assert_eq!(first.robots_fetches(), 1);
+    });
+}
+
+// Ours: sites write a path in UTF-8 where RFC 3986, section 2.1, wants escapes.
+#[test]
+fn a_location_in_raw_utf8_is_followed() {
+    run(async {
+        let origin = RawOrigin::start(|target| match target {
+            "/robots.txt" => Bytes::of(
+                "HTTP/1.1 301 Moved\r\nLocation: /r\u{f6}bots.txt\r\nContent-Length: 0\r\n\r\n"
+                    .as_bytes(),
+            ),
+            _ if target.contains("bots.txt") => Bytes::text("User-agent: *\nDisallow: /private\n"),
+            _ => Bytes::text("a page"),
+        })
+        .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
+        assert_eq!(get(&proxy, "http://o.test/a").await.status(), 200);
     });
 }

@@ -560,7 +560,8 @@ keys! {
         pool_idle_timeout: Duration = r#""15s""#, up_to(HOUR);
         /// How many unused connections are kept to one origin.
         pool_idle_per_origin: NonZeroUsize = "32", count(1..=1024);
-        /// How many unused connections are kept to all origins.
+        /// How many unused connections are kept to all origins. Half as many more may
+        /// be kept for clients whose connections are authenticated (NTLM, Negotiate).
         pool_idle_total: NonZeroUsize = "1024", count(1..=1_000_000);
         /// How long a resolved name holds; one without an address 5s at most.
         dns_ttl: Duration = r#""30s""#, up_to(DAY);

@@ -174,7 +174,7 @@ fn refused_detail(evidence: &Evidence) -> String {
             let name = evidence.denial.as_deref().unwrap_or("the name");
             format!(
                 "{name} belongs to other clients: an entry of crawler in the configuration of \
-                 this proxy pins it to their addresses."
+                 this proxy pins it to their addresses, and to their User-Agent if it has one."
             )
         }
         (Reason::Override, ..) => format!(

@@ -45,6 +45,10 @@ pub enum UploadError {
 /// Longest time for which an upload is read that nobody wants.
 const LINGER_TIME: Duration = Duration::from_secs(5);
 
+/// Time after which clients that wait to be asked for their body send it all the same
+/// (RFC 9110, section 10.1.1); curl waits so long.
+const EXPECT_WAIT: Duration = Duration::from_secs(1);
+
 /// Limits of uploads.
 #[derive(Debug, Clone, Copy)]
 pub struct UploadLimits {
@@ -62,8 +66,9 @@ pub struct ClientUpload {
     body: Option<Incoming>,
     /// Version of the request.
     version: Version,
-    /// Whether the client sends nothing before it is asked to (`Expect`), and was not.
-    is_held_back: bool,
+    /// When the request came, if the client waits to be asked for its body (`Expect`),
+    /// and was not.
+    held_back: Option<Instant>,
     limits: UploadLimits,
     /// Bytes that came in this window.
     bytes: usize,
@@ -104,7 +109,7 @@ impl ClientUpload {
             under_way: (!body.is_end_stream()).then(|| activity.begin_upload()),
             body: Some(body),
             version: parts.version,
-            is_held_back: parts.headers.contains_key(EXPECT),
+            held_back: parts.headers.get(EXPECT).map(|_| clock::instant()),
             limits,
             bytes: 0,
             waited: Duration::ZERO,
@@ -197,7 +202,7 @@ impl HttpBody for ClientUpload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        self.is_held_back = false;
+        self.held_back = None;
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
@@ -244,7 +249,10 @@ impl HttpBody for ClientUpload {
 
 impl Drop for ClientUpload {
     fn drop(&mut self) {
-        let has_no_more = self.is_end_stream() || self.is_held_back;
+        let is_held_back = self
+            .held_back
+            .is_some_and(|since| clock::instant().saturating_duration_since(since) < EXPECT_WAIT);
+        let has_no_more = self.is_end_stream() || is_held_back;
         // A body may be dropped where no runtime is, at the end of a process.
         if let Some(body) = self.body.take().filter(|_| !has_no_more)
             && let Ok(runtime) = Handle::try_current()

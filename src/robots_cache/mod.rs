@@ -51,8 +51,9 @@ use politesse_robots::origin::Host;
 
 pub use self::worker::CacheSources;
 
-/// Fetches that one request waits for: its own, after those of other senders.
-const FETCHES_MAX: usize = 2 * SENDERS_MAX;
+/// Fetches that one request waits for: its own, after those of the senders of many other
+/// clients that came at the same time.
+const FETCHES_MAX: usize = 16 * SENDERS_MAX;
 
 /// Cache of robots.txt files. Bounded; the least recently used go first.
 pub struct RobotsCache<F = HttpFetcher> {

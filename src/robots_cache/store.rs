@@ -469,7 +469,13 @@ impl RunningFetch {
 
     /// Returns the entry that follows from `outcome`.
     pub(super) fn entry(&self, mut outcome: FetchOutcome) -> Arc<CacheEntry> {
-        let is_own = outcome.snapshot.is_for_one_sender();
+        // A failure follows on what is in force: beside that, it would put no refresh off.
+        let has_own = || {
+            let in_force = self.known.in_force();
+            in_force.is_some_and(|entry| entry.snapshot.key.sender.is_some())
+        };
+        let is_own =
+            outcome.snapshot.is_for_one_sender() || !outcome.snapshot.is_answer() && has_own();
         let earlier = if is_own {
             outcome.snapshot.key = self.own_key.clone();
             self.known.latest()
@@ -489,16 +495,17 @@ impl RunningFetch {
         }
     }
 
-    /// Holds the entry, then reports it, then removes the fetch. In this order a
-    /// request that looks at any moment finds one of the three.
+    /// Holds the entry, then removes the fetch, then reports it. In this order a request
+    /// that looks at any moment finds one of the two; and one for which the entry does not
+    /// count finds no fetch that has ended.
     pub(super) fn finish(&self, entry: &Arc<CacheEntry>) {
         let (table, key) = (&self.table, &entry.snapshot.key);
         if key.sender.is_some() {
             table.count_sender(&self.client, key);
         }
         table.insert(key, entry);
-        self.report(FetchState::Done(Arc::clone(entry)));
         table.remove_running(&mut table.running(), self);
+        self.report(FetchState::Done(Arc::clone(entry)));
         table.update_gauges();
     }
 }

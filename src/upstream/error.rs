@@ -75,13 +75,14 @@ impl UpstreamError {
         }
     }
 
-    /// Returns the reason for which the origin reset the HTTP/2 stream of the
-    /// request, or closed the connection (RFC 9113, section 7).
+    /// Returns the reason for which the origin reset the HTTP/2 stream of the request
+    /// (RFC 9113, section 7).
     pub(super) fn reset_reason(&self) -> Option<Reason> {
         let (Self::Incomplete(error) | Self::Protocol(error)) = self else {
             return None;
         };
-        error.source()?.downcast_ref::<h2::Error>()?.reason()
+        let http2 = error.source()?.downcast_ref::<h2::Error>()?;
+        http2.is_reset().then(|| http2.reason()).flatten()
     }
 
     /// Reports whether a time limit ended it: 504, else 502.

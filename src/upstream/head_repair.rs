@@ -218,8 +218,9 @@ fn is_framing(name: &[u8]) -> bool {
 /// Reports whether `name`, letters and digits alone, is that of a field for
 /// framing, coding or directives.
 fn resembles_needed(name: &[u8]) -> bool {
-    let letters = name.iter().filter(|byte| byte.is_ascii_alphanumeric());
-    let letters: String = letters
+    let letters: String = name
+        .iter()
+        .filter(|byte| byte.is_ascii_alphanumeric())
         .map(|byte| char::from(byte.to_ascii_lowercase()))
         .collect();
     FRAMING.contains(&letters.as_str()) || DIRECTIVES.iter().any(|part| letters.contains(part))

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hashlink::LinkedHashMap;
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::connect::Connection;
@@ -35,6 +36,8 @@ pub(super) struct PoolLimits {
 pub(super) struct Pool {
     limits: PoolLimits,
     free: Mutex<IdleConnections>,
+    /// Places of idle connections that belong to one client: half of all.
+    private_places: Arc<Semaphore>,
 }
 
 /// Idle connections by number, in the order in which they were put in: the first one is
@@ -62,9 +65,11 @@ struct IdleConnection {
 
 impl Pool {
     pub(super) fn new(limits: PoolLimits) -> Self {
+        let private = (limits.total.get() / 2).min(Semaphore::MAX_PERMITS);
         Self {
             limits,
             free: Mutex::default(),
+            private_places: Arc::new(Semaphore::new(private)),
         }
     }
 
@@ -127,6 +132,12 @@ impl Pool {
         free.is_retired = true;
         free.connections.clear();
         free.by_origin.clear();
+    }
+
+    /// Takes a place for an idle connection that belongs to one client, beside the pool;
+    /// `None` if there is none.
+    pub(super) fn private_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.private_places).try_acquire_owned().ok()
     }
 
     /// Reports whether another configuration is in force.

@@ -8,9 +8,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, WWW_AUTHENTICATE};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::sleep;
 
 use super::connect::Connection;
 use super::pool::Pool;
@@ -24,8 +28,9 @@ const CONNECTION_SCHEMES: [&str; 4] = ["ntlm", "negotiate", "nego2", "kerberos"]
 /// Field by which a server says that a connection stays authenticated.
 const PERSISTENT_AUTH: HeaderName = HeaderName::from_static("persistent-auth");
 
-/// Idle connections of one client's connection. A browser keeps six to a host, and
-/// each of them is a connection of its own here.
+/// Idle connections of one client's connection. A browser keeps six to a host, and each
+/// of them is a connection of its own here. All together have half of
+/// `upstream.pool_idle_total`.
 const IDLE_MAX: usize = 4;
 
 /// Reports whether a request or a response with `fields` is part of the authentication
@@ -65,6 +70,7 @@ struct PrivateConnection {
     credential: Option<Arc<str>>,
     /// Pool of the configuration under which it was made.
     pool: Weak<Pool>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Private connections as the requests with one credential may use them. Several
@@ -86,9 +92,8 @@ impl PrivateScope {
             return None;
         }
         idle.retain(|one| {
-            let is_young = one.since.age() < pool.idle_timeout();
             let is_of_pool = std::ptr::eq(one.pool.as_ptr(), Arc::as_ptr(pool));
-            is_young && is_of_pool && !one.connection.is_closed() && !pool.is_retired()
+            one.is_usable() && is_of_pool
         });
         let fits =
             |one: &PrivateConnection| one.origin == *origin && one.credential == self.credential;
@@ -96,19 +101,44 @@ impl PrivateScope {
         Some(idle.remove(newest)?.connection)
     }
 
-    /// Puts a connection in; the oldest is closed if there are too many.
+    /// Puts a connection in; the oldest is closed if there are too many. It is closed
+    /// itself where those of all clients have no place left.
     pub(super) fn put(self, origin: Origin, connection: Connection, pool: &Arc<Pool>) {
         let mut idle = self.connections.idle();
         if IDLE_MAX <= idle.len() {
             idle.pop_front();
         }
+        // A body may be dropped where no runtime is, at the end of a process.
+        let (Some(place), Ok(runtime)) = (pool.private_place(), Handle::try_current()) else {
+            return;
+        };
         idle.push_back(PrivateConnection {
             origin,
             connection,
             since: Stamp::now(),
             credential: self.credential,
             pool: Arc::downgrade(pool),
+            _place: place,
         });
+        let connections = Arc::downgrade(&self.connections);
+        runtime.spawn(close_in_time(connections, pool.idle_timeout()));
+    }
+}
+
+/// Closes the connections that have expired once one that was put in now has.
+async fn close_in_time(connections: Weak<PrivateConnections>, idle_timeout: Duration) {
+    sleep(idle_timeout).await;
+    if let Some(connections) = connections.upgrade() {
+        connections.idle().retain(PrivateConnection::is_usable);
+    }
+}
+
+impl PrivateConnection {
+    fn is_usable(&self) -> bool {
+        let pool = self.pool.upgrade();
+        let is_in_force =
+            pool.is_some_and(|pool| self.since.age() < pool.idle_timeout() && !pool.is_retired());
+        is_in_force && !self.connection.is_closed()
     }
 }
 

@@ -136,6 +136,20 @@ fn an_authenticated_connection_is_closed_with_its_clients() {
     });
 }
 
+// Ours: what nobody uses is closed, as in the pool.
+#[test]
+fn an_authenticated_connection_that_is_idle_for_too_long_is_closed() {
+    run(async {
+        let config = Config::default().set("upstream.pool_idle_timeout = \"500ms\"");
+        let setup = start(config).await;
+        let mut crawler = HTTP.crawler(&setup.proxy, 2).await;
+        HTTP.prove(&mut crawler, "NTLM", "alice").await;
+        setup.http.has_open(0).await;
+        let again = HTTP.get(&mut crawler, "/page", &[]).await;
+        assert_eq!(again.status(), 401, "{}", again.text());
+    });
+}
+
 // Ours: a balancer may carry the requests of several clients over one connection.
 #[test]
 fn another_credential_on_the_connection_does_not_use_what_was_authenticated() {

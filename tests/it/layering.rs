@@ -102,6 +102,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "upstream/connect.rs",
         "upstream/parent.rs",
         "upstream/pool.rs",
+        "upstream/private.rs",
         "upstream/egress/resolver.rs",
         "pace/context.rs",
         "pace/queue.rs",

@@ -80,6 +80,35 @@ fn requests_that_come_at_once_are_each_answered_by_their_own() {
 }
 
 #[test]
+fn many_clients_at_once_find_a_site_without_a_file_open() {
+    run(async {
+        let origin = Script::robots_page(Page::status(404)).start().await;
+        let proxy = config(&origin)
+            .set("pace.profile = \"owned\"")
+            .start()
+            .await;
+        let ask = |last: u8| {
+            let proxy = &proxy;
+            async move {
+                let agent = format!("GoodBot/1.{last}");
+                let reply = get_from(proxy, last, "http://o.test/a", &agent).await;
+                assert_eq!(reply.status(), 200, "{}", reply.text());
+            }
+        };
+        tokio::join!(
+            ask(2),
+            ask(3),
+            ask(4),
+            ask(5),
+            ask(6),
+            ask(7),
+            ask(8),
+            ask(9)
+        );
+    });
+}
+
+#[test]
 fn a_restart_opens_no_page_to_another_client() {
     run(async {
         let origin = walled(403).await;

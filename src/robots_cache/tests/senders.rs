@@ -87,6 +87,40 @@ async fn a_failure_without_an_answer_counts_for_all() {
     assert_eq!(script.asked().len(), 1);
 }
 
+// A refresh that fails is put off, whoever the answer in force is for.
+#[tokio::test(start_paused = true)]
+async fn a_refresh_of_an_answer_for_one_sender_that_fails_is_not_repeated_at_once() {
+    let fails = || Reply::Fail(|| Cause::Timeout);
+    let script = Script::default().at(ROBOTS, [status(404), fails(), fails(), fails()]);
+    let cache = cache(&script);
+    ask_from(&cache, 1, GOOD).await;
+    advance(HOUR * 58 / 60).await;
+    for _ in 0..30 {
+        assert!(allows(&*ask_from(&cache, 1, GOOD).await));
+        tokio::time::sleep(SECOND / 10).await;
+    }
+    assert_eq!(script.asked().len(), 2);
+}
+
+// Each of them may find the answer of another before its own fetch begins.
+#[tokio::test]
+async fn many_senders_at_once_each_get_an_answer_of_their_own() {
+    let script = Script::default().at(ROBOTS, vec![status(404); 40]);
+    let cache = Arc::new(cache(&script));
+    let asked: Vec<_> = (0..40)
+        .map(|number| {
+            let cache = Arc::clone(&cache);
+            tokio::spawn(
+                async move { ask_from(&cache, number, &format!("GoodBot/1.{number}")).await },
+            )
+        })
+        .collect();
+    for asked in asked {
+        assert!(allows(&*asked.await.unwrap()));
+    }
+    assert_eq!(script.asked().len(), 40);
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_the_fetch_of_another_sender_ask_again() {
     let wall = after(SECOND, status(403));

@@ -110,7 +110,7 @@ impl<'a> DirectiveCollector<'a> {
     /// Adds a `<meta>` element of the head.
     pub fn add_meta(&mut self, meta: &Meta) {
         self.quote_meta(meta);
-        let scope = scope_of(meta);
+        let scope = Scope::of_meta(&meta.name);
         for restriction in segment::read_content(&meta.content) {
             self.add(scope, restriction, DirectiveSource::Meta);
         }
@@ -120,7 +120,7 @@ impl<'a> DirectiveCollector<'a> {
     /// (draft-illyes-repext-03, section 3.2).
     pub fn add_meta_outside(&mut self, meta: &Meta) {
         self.quote_meta(meta);
-        if self.binds(scope_of(meta)) {
+        if self.binds(Scope::of_meta(&meta.name)) {
             for restriction in segment::read_content(&meta.content) {
                 let directive = Directive::new(restriction, DirectiveSource::Meta);
                 self.directives.outside.add(directive);
@@ -221,25 +221,7 @@ impl<'a> DirectiveCollector<'a> {
     /// Reports whether a statement of this scope binds the crawler. Tokens are
     /// equal or not: none is part of another (RFC 9309, section 2.2.1).
     fn binds(&self, scope: Scope<'_>) -> bool {
-        match scope {
-            Scope::Everyone => true,
-            Scope::Agent(name) => {
-                let mut tokens = self.context.tokens.iter();
-                tokens.any(|token| token.eq_ignore_ascii_case(name))
-            }
-        }
-    }
-}
-
-/// Returns the crawlers that a `<meta>` element speaks to. It is named by a
-/// product token, of which `*` is one, or by `robots` or `robot`. Other names
-/// that a field has for everyone are none here.
-fn scope_of(meta: &Meta) -> Scope<'_> {
-    let name = segment::trimmed(&meta.name);
-    let token = name.split('/').next().unwrap_or_default();
-    if segment::is_meta_for_everyone(token) || token == "*" {
-        Scope::Everyone
-    } else {
-        Scope::Agent(token)
+        let tokens = self.context.tokens;
+        scope.binds(|name| tokens.iter().any(|token| token.eq_ignore_ascii_case(name)))
     }
 }

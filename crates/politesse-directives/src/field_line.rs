@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use super::repair::repaired;
 use super::segment::{self, DirectiveStatement, Quotes, Scope, TextPiece, pieces, trimmed};
 use super::vocabulary::lookup;
 
@@ -26,6 +27,8 @@ enum LineSyntax {
 #[derive(Debug)]
 pub(super) struct FieldLine<'a> {
     text: Cow<'a, str>,
+    /// The text with its damage repaired, if it has any.
+    repaired: Option<String>,
     end: LineEnd,
 }
 
@@ -61,7 +64,12 @@ impl<'a> FieldLine<'a> {
             Some(_) => LineEnd::Member,
         };
         let text = decoded(kept);
-        Self { text, end }
+        let repaired = repaired(&text);
+        Self {
+            text,
+            repaired,
+            end,
+        }
     }
 
     /// Reports whether the line is longer than what is read of it.
@@ -69,20 +77,28 @@ impl<'a> FieldLine<'a> {
         self.end != LineEnd::Line
     }
 
-    /// Reads the statements of the line.
+    /// Reads the statements of the line, as it stands and repaired.
     pub(super) fn read(&self) -> LineContent<'_> {
-        match syntax(&self.text) {
-            LineSyntax::List => self.read_list(),
-            LineSyntax::Values => self.read_values(),
-            LineSyntax::Legacy => self.read_legacy(),
+        let mut content = self.read_text(&self.text);
+        if let Some(text) = &self.repaired {
+            content.statements.extend(self.read_text(text).statements);
+        }
+        content
+    }
+
+    fn read_text<'t>(&self, text: &'t str) -> LineContent<'t> {
+        match syntax(text) {
+            LineSyntax::List => self.read_list(text),
+            LineSyntax::Values => self.read_values(text),
+            LineSyntax::Legacy => self.read_legacy(text),
         }
     }
 
     /// Reads member by member: strict parsing would lose the whole field for
     /// one bad member.
-    fn read_list(&self) -> LineContent<'_> {
+    fn read_list<'t>(&self, text: &'t str) -> LineContent<'t> {
         let mut content = LineContent::default();
-        for member in self.whole_pieces(b",", Quotes::Hold) {
+        for member in self.whole_pieces(text, b",", Quotes::Hold) {
             let mut parts = pieces(member.text, b";", Quotes::Hold).into_iter();
             let head = parts.next().map_or("", |part| part.text);
             let scope = read_head(head, &mut content.statements);
@@ -95,14 +111,15 @@ impl<'a> FieldLine<'a> {
         content
     }
 
-    fn read_values(&self) -> LineContent<'_> {
+    fn read_values<'t>(&self, text: &'t str) -> LineContent<'t> {
         let mut content = LineContent::default();
         let (mut scope, mut scopes) = (Scope::Everyone, 0);
-        for piece in self.whole_pieces(b",;", Quotes::Ignore) {
+        let mut names = NameList::default();
+        for piece in self.whole_pieces(text, b",;", Quotes::Ignore) {
             let starts_value = piece.separator == Some(b';');
             let before = if starts_value { Scope::Everyone } else { scope };
             let opens_scope = opened_scope(piece.text).is_some();
-            scope = segment::read(piece.text, before, &mut content.statements);
+            scope = names.read(text, piece, before, &mut content.statements);
             if trimmed(piece.text).is_empty() {
                 continue;
             }
@@ -114,18 +131,24 @@ impl<'a> FieldLine<'a> {
     }
 
     /// Reads with scopes that last until the next one.
-    fn read_legacy(&self) -> LineContent<'_> {
+    fn read_legacy<'t>(&self, text: &'t str) -> LineContent<'t> {
         let mut content = LineContent::default();
         let mut scope = Scope::Everyone;
-        for piece in self.whole_pieces(b",;", Quotes::Ignore) {
-            scope = segment::read(piece.text, scope, &mut content.statements);
+        let mut names = NameList::default();
+        for piece in self.whole_pieces(text, b",;", Quotes::Ignore) {
+            scope = names.read(text, piece, scope, &mut content.statements);
         }
         content
     }
 
     /// Returns the pieces that the limit did not cut.
-    fn whole_pieces(&self, separators: &[u8], quotes: Quotes) -> Vec<TextPiece<'_>> {
-        let mut found = pieces(&self.text, separators, quotes);
+    fn whole_pieces<'t>(
+        &self,
+        text: &'t str,
+        separators: &[u8],
+        quotes: Quotes,
+    ) -> Vec<TextPiece<'t>> {
+        let mut found = pieces(text, separators, quotes);
         let is_whole = match self.end {
             LineEnd::Line => true,
             LineEnd::Separator(byte) => separators.contains(&byte),
@@ -135,6 +158,54 @@ impl<'a> FieldLine<'a> {
             found.pop();
         }
         found
+    }
+}
+
+/// List of names in front of the one that opens a scope: `ExampleBot, ` in
+/// `ExampleBot, OtherBot: noindex`, which binds both.
+#[derive(Debug, Default)]
+struct NameList {
+    /// Place of its first name, if the segment before is one.
+    start: Option<usize>,
+}
+
+impl NameList {
+    /// Reads a segment of `text` like [`segment::read`]; the scope that it opens has
+    /// the crawlers of the list as well.
+    fn read<'t>(
+        &mut self,
+        text: &'t str,
+        piece: TextPiece<'t>,
+        scope: Scope<'t>,
+        statements: &mut Vec<DirectiveStatement<'t>>,
+    ) -> Scope<'t> {
+        let known = statements.len();
+        let read = segment::read(piece.text, scope, statements);
+        if let Some(start) = self.start
+            && piece.text.contains([':', '='])
+        {
+            self.start = None;
+            if read == scope {
+                return read;
+            }
+            let joint = read.with(&text[start..piece.at]);
+            for statement in &mut statements[known..] {
+                if statement.scope == read {
+                    statement.scope = joint;
+                }
+            }
+            return joint;
+        }
+        // A list has no directive, and its segments are names alone.
+        if known < statements.len() {
+            self.start = None;
+            return read;
+        }
+        let name = trimmed(piece.text);
+        if !name.is_empty() {
+            self.start = is_agent(name).then(|| self.start.unwrap_or(piece.at));
+        }
+        read
     }
 }
 
@@ -210,6 +281,10 @@ fn read_head<'a>(head: &'a str, statements: &mut Vec<DirectiveStatement<'a>>) ->
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
     use super::*;
 
     fn statements(value: &str) -> Vec<String> {
@@ -217,7 +292,7 @@ mod tests {
         let said = line.read().statements;
         let shown = said.iter().map(|it| match it.scope {
             Scope::Everyone => it.restriction.to_string(),
-            Scope::Agent(name) => format!("{name} {}", it.restriction),
+            Scope::Agent { name, others } => format!("{others}{name} {}", it.restriction),
         });
         shown.collect()
     }
@@ -253,6 +328,90 @@ mod tests {
         quotes_around_a_line_are_an_accident: r#""noindex, nofollow""# says ["noindex", "nofollow"];
         a_version_is_dropped: "A/2.1: noindex" says ["A noindex"];
         punctuation_says_nothing: ":, :, ,;: -:: " says [];
+    }
+
+    // Ours: what a person reads as a restriction counts.
+    lines! {
+        a_list_of_names_binds_each: "A, B/2, C: noindex, noai" says ["A, B/2,C noindex", "A, B/2,C noai"];
+        a_list_of_names_has_values_too: "A, B=noindex; noai" says ["A,B noindex", "noai"];
+        a_directive_ends_a_list_of_names: "A, noai, B: noindex" says ["noai", "B noindex"];
+        everyone_may_be_in_a_list_of_names: "A, robots, B: noindex" says ["noindex"];
+        a_value_ends_a_list_of_names: "A, max-snippet:1, B: noindex" says ["max-snippet:1", "B noindex"];
+        damage_is_repaired: "A|B: no-index" says ["A,B noindex"];
+        a_damaged_line_is_read_as_written_too: "noai: x|noindex nofollow" says
+            ["noai", "nofollow", "noai", "noindex", "nofollow"];
+    }
+
+    /// Reads a line as it stands: without repairs, and without lists of names.
+    fn as_written(text: &str) -> Vec<DirectiveStatement<'_>> {
+        let line = FieldLine::within(usize::MAX, text.as_bytes());
+        let syntax = syntax(text);
+        if syntax == LineSyntax::List {
+            return line.read_list(text).statements;
+        }
+        let (mut scope, mut statements) = (Scope::Everyone, Vec::new());
+        for piece in pieces(text, b",;", Quotes::Ignore) {
+            if syntax == LineSyntax::Values && piece.separator == Some(b';') {
+                scope = Scope::Everyone;
+            }
+            scope = segment::read(piece.text, scope, &mut statements);
+        }
+        statements
+    }
+
+    /// Returns the values of the cases: of header fields, and of metas.
+    fn case_values() -> Vec<String> {
+        let cases = [
+            include_str!("../cases/directives.jsonl"),
+            include_str!("../cases/directives-ours.jsonl"),
+        ];
+        let mut values = Vec::new();
+        for line in cases.into_iter().flat_map(str::lines) {
+            let case: serde_json::Value = serde_json::from_str(line).unwrap();
+            let headers = case["headers"].as_array().into_iter().flatten();
+            values.extend(headers.filter_map(|it| Some(it[1].as_str()?.to_owned())));
+            let contents = case["body"]
+                .as_str()
+                .unwrap_or_default()
+                .split("content=")
+                .skip(1);
+            values.extend(contents.map(|it| it.split(['>', '"']).take(2).collect()));
+        }
+        values
+    }
+
+    const MARKS: [&str; 20] = [
+        ",", ";", ":", "=", "|", "/", ".", "+", "&", "!", "-", "_", " ", "no ", "\u{200B}",
+        "\u{FF0C}", "*", "\"", "A, ", "20",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        // Ours: what a line restricts as it stands, it restricts repaired.
+        #[test]
+        fn a_repair_takes_nothing_away(
+            value in select(case_values()),
+            marks in vec((select(MARKS.to_vec()), any::<Index>()), 0..5),
+        ) {
+            let mut value = value;
+            for (mark, at) in marks {
+                let at = value.floor_char_boundary(at.index(value.len() + 1));
+                value.insert_str(at, mark);
+            }
+            let line = FieldLine::within(usize::MAX, value.as_bytes());
+            let repaired = line.read().statements;
+            for written in as_written(&value) {
+                let is_kept = |it: &DirectiveStatement<'_>| {
+                    it.restriction == written.restriction
+                        && match written.scope {
+                            Scope::Everyone => it.scope == Scope::Everyone,
+                            Scope::Agent { name, .. } => it.scope.binds(|other| other == name),
+                        }
+                };
+                prop_assert!(repaired.iter().any(is_kept), "{value:?}: {written:?}");
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 
 use super::reference;
-use super::segment;
+use super::segment::{self, Scope};
 use super::tag::Tag;
 use super::vocabulary::may_restrict;
 
@@ -107,7 +107,8 @@ impl HeadFindings {
             self.add_notice(Notice::TdmPolicy(notice()), place);
         // The descriptions and keywords of a page would fill the bound. An
         // unknown word in a meta for robots is evidence.
-        } else if segment::is_meta_for_everyone(word) || !segment::read_content(&content).is_empty()
+        } else if Scope::of_meta(word) == Scope::Everyone
+            || !segment::read_content(&content).is_empty()
         {
             let (name, content) = (name.into_owned(), content.into_owned());
             self.keep(Meta { name, content }, place);

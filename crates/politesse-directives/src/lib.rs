@@ -87,6 +87,7 @@ mod page_reader;
 pub mod preferences;
 mod quotations;
 mod reference;
+mod repair;
 mod segment;
 mod tag;
 mod tokenizer;

@@ -6,16 +6,22 @@
 //! which syntax a whole line has.
 
 use super::date;
-use super::vocabulary::{Restriction, bare, is_margin, lookup};
+use super::repair::repaired;
+use super::vocabulary::{Restriction, bare, is_invisible, is_margin, lookup};
 
 /// Crawlers that a directive binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope<'a> {
     /// Every crawler, named or not.
     Everyone,
-    /// The crawler of this product token.
-    Agent(&'a str),
+    /// The crawler of this product token, and those of the list of names in front of
+    /// it (`ExampleBot, OtherBot: noindex`), which is empty nearly always.
+    Agent { name: &'a str, others: &'a str },
 }
+
+/// Bytes read of a list of names, which is gone through for each of its directives.
+/// It has room for some forty.
+const NAMES_BYTES_MAX: usize = 512;
 
 /// One restriction, and the crawlers that it binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +36,8 @@ pub(super) struct TextPiece<'a> {
     /// Separator in front of it; the first piece has none.
     pub(super) separator: Option<u8>,
     pub(super) text: &'a str,
+    /// Place of the text in what was split.
+    pub(super) at: usize,
 }
 
 /// Meaning of a separator inside double quotes.
@@ -84,6 +92,7 @@ impl PieceStart {
         TextPiece {
             separator: self.separator,
             text: &text[self.at..],
+            at: self.at,
         }
     }
 
@@ -198,30 +207,79 @@ impl<'a> Scope<'a> {
     /// Returns the scope of a crawler's name. The version of `ExampleBot/2.1` is
     /// dropped.
     pub(super) fn of(name: &'a str) -> Self {
-        let name = trimmed(name).split('/').next().unwrap_or_default();
+        let name = without_version(trimmed(name));
         // Some servers are told to send the whole line as the value.
         let general = ["", "*", "robots", "all", "x-robots-tag", "robots-tag"];
         if general.iter().any(|word| name.eq_ignore_ascii_case(word)) {
             Self::Everyone
         } else {
-            Self::Agent(name)
+            let others = "";
+            Self::Agent { name, others }
+        }
+    }
+
+    /// Returns the scope of a `<meta>` element of this name: of a product token, of
+    /// which `*` is one, or of `robots` (draft-illyes-repext-03, section 3.1.2) or
+    /// `robot`, which is in no standard and which Google obeys. Other names that a
+    /// field has for everyone are none here. A name may be a list of them.
+    pub(super) fn of_meta(name: &'a str) -> Self {
+        let is_everyone = |name: &str| {
+            let mut words = ["robots", "robot", "*"].iter();
+            words.any(|word| name.eq_ignore_ascii_case(word))
+        };
+        let (name, others) = (without_version(trimmed(name)), name);
+        if is_everyone(name) || names(others).any(is_everyone) {
+            Self::Everyone
+        } else {
+            Self::Agent { name, others }
+        }
+    }
+
+    /// Returns the scope with the crawlers of a list of names as well.
+    pub(super) fn with(self, others: &'a str) -> Self {
+        match self {
+            Self::Agent { name, .. } if names(others).all(|it| Self::of(it) != Self::Everyone) => {
+                Self::Agent { name, others }
+            }
+            Self::Agent { .. } | Self::Everyone => Self::Everyone,
+        }
+    }
+
+    /// Reports whether the scope has a crawler that `is_own` accepts the name of.
+    pub(super) fn binds(self, is_own: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::Agent { name, others } => is_own(name) || names(others).any(is_own),
         }
     }
 }
 
-/// Reports whether `<meta>` elements of this name speak to every crawler: `robots`
-/// (draft-illyes-repext-03, section 3.1.2), and `robot`, which is in no standard
-/// and which Google obeys.
-pub(super) fn is_meta_for_everyone(name: &str) -> bool {
-    ["robots", "robot"]
-        .iter()
-        .any(|word| name.eq_ignore_ascii_case(word))
+/// Returns the names of a list, without their versions.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    let is_separator = |letter| matches!(letter, ',' | ';' | '|' | '&' | '+' | '，' | '、' | '،');
+    let read = &list[..list.floor_char_boundary(NAMES_BYTES_MAX)];
+    read.split(is_separator)
+        .map(|name| name.trim_matches(|letter| is_margin(letter) || is_invisible(letter)))
+        .filter(|name| !name.is_empty())
+        .map(without_version)
 }
 
-/// Returns the restrictions in the content of a `<meta>` element. The element is
-/// named after the crawler; a crawler's name inside is header syntax, and its
-/// segment is dropped.
+fn without_version(name: &str) -> &str {
+    name.split('/').next().unwrap_or_default()
+}
+
+/// Returns the restrictions in the content of a `<meta>` element, as it stands and
+/// repaired. The element is named after the crawler; a crawler's name inside is
+/// header syntax, and its segment is dropped.
 pub(super) fn read_content(content: &str) -> Vec<Restriction> {
+    let mut restrictions = read_as_written(content);
+    if let Some(repaired) = repaired(content) {
+        restrictions.extend(read_as_written(&repaired));
+    }
+    restrictions
+}
+
+fn read_as_written(content: &str) -> Vec<Restriction> {
     let mut statements = Vec::new();
     for piece in pieces(content, b",;", Quotes::Ignore) {
         read(piece.text, Scope::Everyone, &mut statements);
@@ -282,8 +340,8 @@ mod tests {
     fn the_last_of_several_names_counts() {
         let mut statements = Vec::new();
         let scope = read("a:b : noindex", Scope::Everyone, &mut statements);
-        assert_eq!(scope, Scope::Agent("b"));
-        assert_eq!(statements[0].scope, Scope::Agent("b"));
+        assert_eq!(scope, Scope::of("b"));
+        assert_eq!(statements[0].scope, Scope::of("b"));
     }
 
     #[test]

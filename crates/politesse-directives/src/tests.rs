@@ -93,11 +93,15 @@ fn a_joined_line_is_suspected_only_by_crawlers_it_may_miss() {
     assert_eq!(annotation(&[line]).state(), AnnotationState::Complete);
 }
 
+// Ours: a name attribute may name several, but two words are none.
 #[test]
-fn a_meta_names_one_crawler_and_not_several() {
+fn a_meta_names_crawlers_by_their_tokens() {
     let mut collector = collector(&["ExampleBot"]);
     let names = [
-        ("examplebot, otherbot", "noindex"),
+        ("otherbot, examplebot\u{200B}", "noindex"),
+        ("otherbot|robots", "noarchive"),
+        ("otherbot, all", "nocache"),
+        ("other examplebot", "nofollow"),
         ("all", "noai"),
         (" Robots ", "spc"),
         ("*", "noml"),
@@ -110,7 +114,7 @@ fn a_meta_names_one_crawler_and_not_several() {
         });
     }
     let said = collector.annotation().directives();
-    assert_eq!(said, ["noml", "nosnippet", "spc"]);
+    assert_eq!(said, ["noarchive", "noindex", "noml", "nosnippet", "spc"]);
 }
 
 #[test]

@@ -118,11 +118,34 @@ pub(super) fn lookup(text: &str) -> Option<DirectiveWord> {
     found.copied()
 }
 
+/// Returns the restriction whose name a word is but for its hyphens and underscores
+/// (`no-index`, `max_snippet`). None for a name as it ought to be, and for words that
+/// loosen.
+pub(super) fn lookup_hyphenated(text: &str) -> Option<DirectiveWord> {
+    let is_hyphen = |letter: char| matches!(letter, '-' | '_');
+    // No name is near as long. Hyphens at the ends may mean something else: `-noindex`.
+    let is_inside = text.len() <= 40 && !text.starts_with(is_hyphen) && !text.ends_with(is_hyphen);
+    if !is_inside || !text.contains(is_hyphen) || lookup(text).is_some() {
+        return None;
+    }
+    let mut words = WORDS.iter().filter(|word| word.restricts());
+    let found = words.find(|word| {
+        let name = word
+            .name
+            .as_str()
+            .bytes()
+            .filter(|byte| byte.is_ascii_alphabetic());
+        let letters = text.bytes().filter(|byte| !is_hyphen(char::from(*byte)));
+        name.eq(letters.map(|byte| byte.to_ascii_lowercase()))
+    });
+    found.copied()
+}
+
 /// Reports whether the value of an attribute, as written, holds the name of a
 /// restriction anywhere, in any case and as a part of another word, too; or a
 /// reference, which may stand for any letter. One that does not restricts
 /// nothing: in every encoding that is read here, the letters of a word are bytes
-/// in a row.
+/// in a row, but for hyphens, blanks and marks that a repair takes out.
 ///
 /// Nearly all metas of a page are descriptions, and to read one as a list of
 /// directives costs many times as much as this.
@@ -161,6 +184,14 @@ fn has_beginning(window: &[u8; WINDOW_BYTES]) -> bool {
         let (first, second) = (window[at] | 0x20, window[at + 1] | 0x20);
         let third = window[at + 2] | 0x20;
         found |= window[at] == b'&';
+        // A mark that nobody sees may be next.
+        let may_begin = (first == b'n')
+            | (first == b'm')
+            | (first == b'u')
+            | (first == b'i')
+            | (first == b's')
+            | (first == b'd');
+        found |= may_begin & !(window[at + 1].is_ascii());
         found |= (first == b'n') & (second == b'o');
         found |= (first == b'm') & (second == b'a') & (third == b'x');
         found |= (first == b'u') & (second == b'n') & (third == b'a');
@@ -171,24 +202,37 @@ fn has_beginning(window: &[u8; WINDOW_BYTES]) -> bool {
     found
 }
 
-/// Reports whether `text` begins with the name of a restriction.
+/// Reports whether `text` begins with the name of a restriction, damaged or not.
 fn begins_with_restriction(text: &[u8]) -> bool {
     let [first, second, ..] = *text else {
         return false;
     };
-    let pair = [first | 0x20, second | 0x20];
-    if !matches!(&pair, b"no" | b"ma" | b"un" | b"in" | b"sp" | b"di") {
+    if !b"nmuisd".contains(&(first | 0x20)) {
         return false;
     }
-    let mut names = WORDS.iter().filter(|word| word.kind != Kind::Permission);
+    let pair = [first | 0x20, second | 0x20];
+    if second.is_ascii() && !matches!(&pair, b"no" | b"ma" | b"un" | b"in" | b"sp" | b"di") {
+        return false;
+    }
+    let mut names = WORDS.iter().filter(|word| word.restricts());
     names.any(|word| {
-        let name = word.name.as_str().as_bytes();
-        let start = text.get(..name.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(name))
+        // Digits may be bytes of a mark (GB 18030).
+        let name = word.name.as_str().bytes();
+        let mut letters = text.iter().filter(|byte| byte.is_ascii_alphabetic());
+        let mut name = name.filter(u8::is_ascii_alphabetic);
+        name.all(|letter| {
+            letters
+                .next()
+                .is_some_and(|it| it.eq_ignore_ascii_case(&letter))
+        })
     })
 }
 
 impl DirectiveWord {
+    fn restricts(self) -> bool {
+        self.kind != Kind::Permission
+    }
+
     /// Returns the restrictions of the word with the value after it, which is
     /// empty where there is none. An invalid value, or one that sets no limit,
     /// gives no restriction: it costs this directive only.
@@ -230,6 +274,14 @@ pub(super) fn is_margin(letter: char) -> bool {
         || letter == '\u{FEFF}'
         || matches!(letter, '"' | '\'' | '`' | '«' | '»' | '\u{91}'..='\u{94}')
         || matches!(letter, '\u{2018}'..='\u{201F}')
+}
+
+/// Reports whether a letter is a mark that nobody sees: a soft hyphen, a joiner, a
+/// direction, a byte order mark.
+pub(super) fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{FEFF}')
+        || matches!(letter, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}')
+        || matches!(letter, '\u{2060}'..='\u{206F}')
 }
 
 /// Reads a limit. Negative numbers, and those that a structured field cannot

@@ -3,6 +3,7 @@
 
 mod codings;
 mod cost;
+mod damaged_lists;
 mod directive_case;
 mod directive_cases;
 mod meta_reference;

@@ -94,9 +94,12 @@ pub fn difference(
         return Some(format!("the head has not ended\n{scanned:?}\n{readings:?}"));
     }
     let facts = |metas: &[Meta]| -> BTreeSet<(String, Vec<String>)> {
-        let metas = metas.iter().filter(|(name, _)| is_token(name.trim()));
-        let facts =
-            metas.map(|(name, content)| (name.trim().to_ascii_lowercase(), restricts(content)));
+        let facts = metas.iter().flat_map(|(list, content)| {
+            // A name may be a list of names.
+            let names = list.split(',').map(str::trim).filter(|name| is_token(name));
+            let restricted = restricts(content);
+            names.map(move |name| (name.to_ascii_lowercase(), restricted.clone()))
+        });
         facts
             .filter(|(_, restricted)| !restricted.is_empty())
             .collect()

@@ -2,7 +2,8 @@
 //!
 //! `Retry-After` is obeyed (RFC 9110, section 10.2.3; RFC 6585, section 4).
 //! Without it the pause is the operator's, and doubles from one back-off to the
-//! next until the host was quiet for a while.
+//! next until the host was quiet for a while; after `Retry-After: 0` it begins with a
+//! second.
 //!
 //! With `pace.backoff.by_one` a back-off that one URL began is for that URL: after
 //! a while one request for another URL is a probe, and its answer frees the host
@@ -129,6 +130,11 @@ impl BackOff {
     /// do not come back all at once. Nothing is ever taken off.
     const JITTER: f64 = 0.1;
 
+    /// First pause after `Retry-After: 0`, which asks to come again at once: a minute
+    /// would slow a crawl for nothing, and no pause would hammer a host that means it
+    /// each time.
+    const FIRST_OF_ZERO: Duration = Duration::from_secs(1);
+
     /// Records a response that asks for less.
     pub(super) fn record(
         &mut self,
@@ -137,7 +143,6 @@ impl BackOff {
         now: Uptime,
     ) -> BackOffUpdate {
         self.asked_at = Some(now);
-        // A date in the past says nothing about when.
         let retry_after = response.retry_after.filter(|pause| !pause.is_zero());
         let named = retry_after.map(|pause| pause.min(limits.longest));
         if self.until(now).is_some() {
@@ -147,7 +152,7 @@ impl BackOff {
         if self.is_forgiven(limits, now) {
             self.incidents = 0;
         }
-        let pause = named.unwrap_or_else(|| self.grown_pause(response.chance, limits));
+        let pause = named.unwrap_or_else(|| self.grown_pause(response, limits));
         let end = now.saturating_add(pause.min(limits.longest));
         self.end = Some(end);
         self.is_end_unreported = true;
@@ -272,12 +277,17 @@ impl BackOff {
     }
 
     /// Returns the next pause of the operator's, and counts it.
-    fn grown_pause(&mut self, chance: f64, limits: &BackOffLimits) -> Duration {
+    fn grown_pause(&mut self, response: &ThrottleResponse, limits: &BackOffLimits) -> Duration {
+        // A `Retry-After` of any time but zero would be the pause itself.
+        let first = match response.retry_after {
+            Some(_) => limits.first.min(Self::FIRST_OF_ZERO),
+            None => limits.first,
+        };
         let doubled = 2_u32.saturating_pow(self.incidents);
         self.incidents = self.incidents.saturating_add(1);
-        let pause = limits.first.saturating_mul(doubled).min(limits.longest);
+        let pause = first.saturating_mul(doubled).min(limits.longest);
         // `max` after `clamp`: NaN passes the one and not the other.
-        let part = chance.clamp(0.0, 1.0).max(0.0) * Self::JITTER;
+        let part = response.chance.clamp(0.0, 1.0).max(0.0) * Self::JITTER;
         pause.saturating_add(pause.mul_f64(part))
     }
 }
@@ -475,6 +485,20 @@ mod tests {
         assert_eq!(pauses[39], 24 * 60 * 60);
     }
 
+    // Ours: RFC 9110, section 10.2.3, allows a zero.
+    #[test]
+    fn after_a_zero_the_pause_doubles_from_a_second() {
+        let mut host = Host::default();
+        let mut now = 0;
+        for pause in [1, 2, 4, 8] {
+            assert_eq!(host.says(503, Some(0), now), BackOffUpdate::Entered);
+            assert_eq!(host.until(now), Some(now + pause));
+            now += pause;
+        }
+        assert_eq!(host.says(503, None, now), BackOffUpdate::Entered);
+        assert_eq!(host.until(now), Some(now + 60 * 16));
+    }
+
     #[test]
     fn thirty_quiet_minutes_forgive() {
         for (quiet, pause) in [(30 * MINUTE - 1, 120), (30 * MINUTE, 60)] {
@@ -521,14 +545,6 @@ mod tests {
         assert_eq!(host.until(5), Some(5 + day));
         host.says(429, Some(u64::MAX), 9);
         assert_eq!(host.until(9), Some(9 + day));
-    }
-
-    // Ours: a moment that has passed says nothing about when.
-    #[test]
-    fn retry_after_of_nothing_is_none() {
-        let mut host = Host::default();
-        host.says(429, Some(0), 5);
-        assert_eq!(host.until(5), Some(65));
     }
 
     // Ours: what the host says does not make our own pauses longer.

@@ -118,8 +118,9 @@ metrics! {
     /// Answers of the resolver; `busy` where a client had its share of look-ups.
     upstream_dns_answers: Family<ResultLabel, Counter>;
 
-    /// Fetches of robots.txt, by access result; `confirmed` by a 304, `stale` where
-    /// an earlier copy goes on, `busy` where there was no room to ask.
+    /// Fetches of robots.txt, by access result; `challenge` where a bot challenge came,
+    /// whatever its status, `confirmed` by a 304, `stale` where an earlier copy goes on,
+    /// `busy` where there was no room to ask.
     robots_fetches: Family<ResultLabel, Counter>;
     /// Fetches of robots.txt under way (`robots.max_fetches`).
     robots_fetches_under_way: Gauge;

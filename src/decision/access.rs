@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use http::HeaderMap;
 use thiserror::Error;
 
 /// Cause for which a robots.txt is unreachable. Each variant disallows every URL of the
@@ -29,6 +30,8 @@ pub enum Cause {
     Broken,
     /// A content coding that is not understood, though none was asked for.
     Coding,
+    /// A bot challenge with a status of success.
+    Challenge,
     /// No connection or TLS session could be made.
     NoConnection(NoConnection),
     /// The origin was not asked: one client used more product tokens than
@@ -88,7 +91,7 @@ pub enum NoConnection {
 }
 
 /// Words of the causes in the audit log, but for [`Cause::NoConnection`].
-const CAUSES: [(&str, Cause); 10] = [
+const CAUSES: [(&str, Cause); 11] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -96,6 +99,7 @@ const CAUSES: [(&str, Cause); 10] = [
     ("redirect_disallowed", Cause::RedirectDisallowed),
     ("broken", Cause::Broken),
     ("coding", Cause::Coding),
+    ("challenge", Cause::Challenge),
     ("names", Cause::Names),
     ("busy", Cause::Busy),
     ("internal", Cause::Internal),
@@ -193,29 +197,43 @@ pub enum StatusMeaning {
 
 /// Returns the meaning of a status for robots.txt.
 ///
-/// 429 says "not now", not "no rules"; 206 is a part nobody asked for, and a
-/// 304 repeats nothing: all three leave the rules unknown.
+/// A file comes with 200 or 203, and with 204 if it is empty. Of the others, 202 says
+/// that an answer is still being made, and 206 is a part nobody asked for. 429 says "not
+/// now", not "no rules"; a 304 repeats nothing.
 pub fn status_meaning(status: u16) -> StatusMeaning {
     match status {
-        // Before the ranges that would take 206 and 429.
-        206 | 304 | 429 => StatusMeaning::Unreachable,
-        200..=299 => StatusMeaning::Parse,
+        // Before the range that would take it.
+        429 => StatusMeaning::Unreachable,
+        200 | 203 | 204 => StatusMeaning::Parse,
         301 | 302 | 303 | 307 | 308 => StatusMeaning::Redirect,
         400..=499 => StatusMeaning::Unavailable,
         _ => StatusMeaning::Unreachable,
     }
 }
 
+/// Reports whether a response is a bot challenge, as Cloudflare and AWS WAF mark theirs,
+/// in place of what was asked for. With a status of success its body is no file. With
+/// 403 it says what its status says: RFC 9309, section 2.3.1.3, makes no exception.
+pub fn is_challenge(fields: &HeaderMap) -> bool {
+    ["cf-mitigated", "x-amzn-waf-action"]
+        .iter()
+        .any(|name| fields.contains_key(*name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // RFC 9309, sections 2.3.1.1 to 2.3.1.4; ours for 206, 304 and 429.
+    // RFC 9309, sections 2.3.1.1 to 2.3.1.4; ours for 202 to 206, 304 and 429.
     #[test]
     fn a_status_means_what_the_standard_says() {
         for (status, meaning) in [
             (200, StatusMeaning::Parse),
+            (201, StatusMeaning::Unreachable),
+            (202, StatusMeaning::Unreachable),
+            (203, StatusMeaning::Parse),
             (204, StatusMeaning::Parse),
+            (205, StatusMeaning::Unreachable),
             (206, StatusMeaning::Unreachable),
             (301, StatusMeaning::Redirect),
             (300, StatusMeaning::Unreachable),

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::shared_answers::FetchClaim;
 use crate::clients::client::Client;
-use crate::decision::access::{Cause, NoConnection, StatusMeaning, status_meaning};
+use crate::decision::access::{Cause, NoConnection, StatusMeaning, is_challenge, status_meaning};
 use crate::decision::decide::RobotsPermit;
 use crate::decision::snapshot::{RobotsBody, Validators};
 use crate::pace::{Scheduler, Turn};
@@ -198,7 +198,8 @@ impl RobotsFetcher for HttpFetcher {
             turn.record_response(&turns.host, &response);
         }
         let (head, body) = response.into_parts();
-        let body = if status_meaning(head.status.as_u16()) == StatusMeaning::Parse {
+        let is_file = status_meaning(head.status.as_u16()) == StatusMeaning::Parse;
+        let body = if is_file && !is_challenge(&head.headers) {
             read(body, &head.headers, self.max_bytes).await?
         } else {
             skip(body).await;

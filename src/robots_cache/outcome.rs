@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::lifetime::{stated_lifetime, stated_max_age};
 use crate::clock::{self, passed};
-use crate::decision::access::{Cause, StatusMeaning, status_meaning};
+use crate::decision::access::{Cause, StatusMeaning, is_challenge, status_meaning};
 use crate::decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, Validators,
 };
@@ -36,6 +36,8 @@ pub(super) struct FetchOutcome {
     pub(super) stated: Option<Duration>,
     /// Whether the file is that of the earlier fetch (a 304).
     pub(super) is_confirmed: bool,
+    /// Whether the response was a bot challenge in place of the file.
+    pub(super) is_challenge: bool,
 }
 
 impl FetchOutcome {
@@ -69,9 +71,14 @@ impl FetchOutcome {
                 snapshot,
                 stated: confirmed_lifetime(fields, earlier, now),
                 is_confirmed: true,
+                is_challenge: false,
             };
         }
+        let is_challenge = is_challenge(fields);
         let (result, stated) = match status_meaning(status) {
+            StatusMeaning::Parse if is_challenge => {
+                (AccessResult::Unreachable(Cause::Challenge), None)
+            }
             StatusMeaning::Parse => {
                 let file = Arc::new(file(response, dialect));
                 (AccessResult::Successful(file), stated_lifetime(fields, now))
@@ -87,6 +94,7 @@ impl FetchOutcome {
         };
         Self {
             stated,
+            is_challenge,
             ..Self::from(Snapshot { result, ..unread })
         }
     }
@@ -94,6 +102,9 @@ impl FetchOutcome {
     /// Returns the word for it in the metrics. `entry` is the snapshot that
     /// followed: an earlier file may have outlived a failure.
     pub(super) fn label(&self, entry: &Snapshot) -> &'static str {
+        if self.is_challenge {
+            return "challenge";
+        }
         match self.snapshot.result {
             AccessResult::Successful(_) if self.is_confirmed => "confirmed",
             AccessResult::Successful(_) => "successful",
@@ -111,6 +122,7 @@ impl From<Snapshot> for FetchOutcome {
             snapshot,
             stated: None,
             is_confirmed: false,
+            is_challenge: false,
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::decision::access::Cause;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, Snapshot, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};
+use crate::throttle::REPEATING;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 
@@ -375,6 +376,13 @@ impl EntryTable {
         let result = outcome.label(&entry.snapshot);
         let fetches = &self.metrics.robots_fetches;
         fetches.get_or_create(&ResultLabel { result }).inc();
+        if outcome.is_challenge {
+            let Snapshot { key, status, .. } = &outcome.snapshot;
+            tracing::info!(
+                target: REPEATING, origin = %key.origin, ?status,
+                "a bot challenge came in place of a robots.txt"
+            );
+        }
         entry
     }
 

@@ -287,6 +287,9 @@ answers! {
     codings_that_were_taken_off_before_are_not: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{NONE}").into_bytes()),
     ] => "disallow rule";
+    a_challenge_disallows: [
+        (ROBOTS, format!("HTTP/1.1 200 OK\r\nCf-Mitigated: challenge\r\n\r\n{ALL}").into_bytes()),
+    ] => "disallow unreachable";
     a_coding_that_nobody_knows_disallows: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: x-own\r\n\r\n{ALL}").into_bytes()),
     ] => "disallow unreachable";

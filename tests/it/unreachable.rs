@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kit::certificates::TestCa;
-use crate::kit::client::{Reply, get};
+use crate::kit::client::{Reply, get, metrics};
 use crate::kit::codings::coded;
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Page};
@@ -34,7 +34,7 @@ fn assert_unreachable(reply: &Reply) {
 #[test]
 fn a_status_that_is_no_answer_refuses_everything() {
     run(async {
-        for status in [429, 500, 502, 503, 599, 206, 304] {
+        for status in [429, 500, 502, 503, 599, 201, 202, 205, 206, 304] {
             let origin = Script::robots_page(Page::status(status)).start().await;
             let proxy = resolve("o.test", origin.address()).start().await;
             assert_unreachable(&get(&proxy, "http://o.test/a").await);
@@ -109,6 +109,28 @@ fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
             let proxy = resolve("o.test", origin.address()).start().await;
             assert_unreachable(&get(&proxy, "http://o.test/a").await);
             origin.assert_only_robots_fetched();
+        }
+    });
+}
+
+// Ours: a challenge is no file. RFC 9309, section 2.3.1.3, makes no exception for one
+// that comes with 403.
+#[test]
+fn a_bot_challenge_is_counted_and_refuses_unless_it_is_403() {
+    run(async {
+        for (field, status) in [("cf-mitigated", 200), ("x-amzn-waf-action", 403)] {
+            let page = Page::html("<p>Are you human?").field(field, "challenge");
+            let origin = Script::robots_page(page.with_status(status)).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            let reply = get(&proxy, "http://o.test/a").await;
+            if status == 200 {
+                assert_unreachable(&reply);
+                assert!(reply.text().contains("a bot challenge in place of it"));
+            } else {
+                assert_eq!(reply.status(), 200);
+            }
+            let counted = "politesse_robots_fetches_total{result=\"challenge\"} 1\n";
+            assert!(metrics(&proxy).await.contains(counted));
         }
     });
 }

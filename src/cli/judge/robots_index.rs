@@ -21,7 +21,7 @@ use super::outcome::UnknownReason;
 use super::spool::{Spool, SpoolPlace};
 use crate::cli::check::context::CheckContext;
 use crate::cli::check::saved::{SavedAnswer, snapshot_weight};
-use crate::decision::access::{Cause, StatusMeaning, status_meaning};
+use crate::decision::access::{Cause, StatusMeaning, is_challenge, status_meaning};
 use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::upstream::location::redirect_target;
 use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
@@ -44,6 +44,7 @@ struct AnswerHead {
     /// URL that it redirects to, if it does so to a usable one.
     leads_to: Option<String>,
     coding: Option<String>,
+    is_challenge: bool,
     end: AnswerEnd,
 }
 
@@ -113,6 +114,7 @@ impl RobotsAnswers {
             status,
             leads_to: redirect(target, status, &answer.fields).map(|to| to.to_string()),
             coding: (!coding.is_empty()).then(|| coding.join(", ")),
+            is_challenge: is_challenge(&answer.fields),
             end: answer.end.into(),
         };
         let mut bytes = serde_json::to_vec(&head)?;
@@ -321,6 +323,7 @@ impl RobotsIndex<'_> {
             let found = self.answer(number)?;
             let has_body = found.head.end != AnswerEnd::Elsewhere;
             if has_body
+                && !found.head.is_challenge
                 && found
                     .head
                     .status
@@ -360,6 +363,9 @@ impl StoredAnswer {
     fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
         let status = self.head.status.unwrap_or_default();
         let is_file = status_meaning(status) == StatusMeaning::Parse;
+        if is_file && self.head.is_challenge {
+            return unreachable(origin, Cause::Challenge);
+        }
         if is_file && self.head.end == AnswerEnd::Broken {
             return unreachable(origin, Cause::Broken);
         }

@@ -30,6 +30,8 @@ pub enum Cause {
     Broken,
     /// A content coding that is not understood, though none was asked for.
     Coding,
+    /// A body that is no text, such as an archive or an image.
+    NotText,
     /// A bot challenge with a status of success.
     Challenge,
     /// No connection or TLS session could be made.
@@ -91,7 +93,7 @@ pub enum NoConnection {
 }
 
 /// Words of the causes in the audit log, but for [`Cause::NoConnection`].
-const CAUSES: [(&str, Cause); 11] = [
+const CAUSES: [(&str, Cause); 12] = [
     ("status", Cause::Status),
     ("timeout", Cause::Timeout),
     ("redirects", Cause::Redirects),
@@ -99,6 +101,7 @@ const CAUSES: [(&str, Cause); 11] = [
     ("redirect_disallowed", Cause::RedirectDisallowed),
     ("broken", Cause::Broken),
     ("coding", Cause::Coding),
+    ("not_text", Cause::NotText),
     ("challenge", Cause::Challenge),
     ("names", Cause::Names),
     ("busy", Cause::Busy),

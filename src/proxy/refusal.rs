@@ -239,6 +239,7 @@ fn unreachable_text(snapshot: Option<&Snapshot>) -> Cow<'static, str> {
         Some(AccessResult::Unreachable(Cause::Busy)) => {
             "it was not asked for: too many others were waited for"
         }
+        Some(AccessResult::Unreachable(Cause::NotText)) => "its body is no text",
         Some(AccessResult::Unreachable(Cause::Challenge)) => "a bot challenge in place of it",
         Some(AccessResult::Unreachable(cause)) => cause.as_str(),
         Some(AccessResult::Successful(_) | AccessResult::Unavailable) | None => "no answer",

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::time::timeout;
 
+use super::body_text::decoded_text;
 use super::shared_answers::FetchClaim;
 use crate::clients::client::Client;
 use crate::decision::access::{Cause, NoConnection, StatusMeaning, is_challenge, status_meaning};
@@ -299,10 +300,11 @@ async fn read(mut body: ResponseBody, fields: &HeaderMap, max: usize) -> Result<
             return Err(Cause::Coding);
         }
     }
+    let text = decoded_text(bytes.freeze(), max)?;
     Ok(if body.is_unclosed() {
-        RobotsBody::unclosed(bytes.freeze(), max)
+        RobotsBody::unclosed(text, max)
     } else {
-        RobotsBody::within(bytes.freeze(), max)
+        RobotsBody::within(text, max)
     })
 }
 

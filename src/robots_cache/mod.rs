@@ -12,6 +12,8 @@ mod worker;
 
 pub mod fetch;
 
+pub mod body_text;
+
 pub mod shared_answers;
 
 mod admission;

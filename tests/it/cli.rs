@@ -303,6 +303,8 @@ fn check_fetches_the_file_and_says_if_it_cannot() {
     });
 }
 
+const GZIP: &str = "H4sIAAAAAAACAwstTi3STUxPzSuxUtDicsksTszJyS+3UtDnAgBChKSPGgAAAA==";
+
 // Ours: docs/check.md.
 #[test]
 fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
@@ -314,10 +316,19 @@ fn check_batch_answers_each_line_in_order_and_survives_bad_ones() {
             "{nonsense".to_owned(),
             json!({"id": "b", "robots": "", "robots_b64": "VXNlci1hZ2VudDogKgpEaXNhbGxvdzogLwo=", "agent": "x", "url": "http://o.test/"}).to_string(),
             json!({"id": 3, "robots": "", "agent": "x", "url": "http://o.test/", "status": 503}).to_string(),
+            // `User-agent: *`, `Disallow: /` under gzip, and four NULs.
+            json!({"id": 4, "robots_b64": GZIP, "agent": "x", "url": "http://o.test/"}).to_string(),
+            json!({"id": 5, "robots_b64": "AAAAAA==", "agent": "x", "url": "http://o.test/"}).to_string(),
         ];
         let outcome = finish(command, (lines.join("\n") + "\n").as_bytes()).await;
         let told = outcome.json_lines();
-        assert_eq!(told.len(), 4, "{outcome:?}");
+        assert_eq!(told.len(), 6, "{outcome:?}");
+        for (at, reason) in [(4, "rule"), (5, "unreachable")] {
+            assert_eq!(
+                (&told[at]["verdict"], &told[at]["reason"]),
+                (&"disallow".into(), &reason.into())
+            );
+        }
         let first = json!({
             "id": 1, "verdict": "disallow", "reason": "rule", "line": 2, "rule": "Disallow: /a",
             "group": ["foobot"], "token": "FooBot", "candidates": ["FooBot"], "crawl_delay": null,

@@ -244,9 +244,13 @@ fn chunked(text: &str) -> Vec<u8> {
 }
 
 fn coded(text: &str) -> Vec<u8> {
+    in_gzip(text, "Content-Encoding: gzip\r\n")
+}
+
+fn in_gzip(text: &str, fields: &str) -> Vec<u8> {
     let mut body = GzEncoder::new(Vec::new(), Compression::fast());
     body.write_all(text.as_bytes()).unwrap();
-    let head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n".to_vec();
+    let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into_bytes();
     [head, body.finish().unwrap()].concat()
 }
 
@@ -287,9 +291,11 @@ answers! {
     codings_that_were_taken_off_before_are_not: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n{NONE}").into_bytes()),
     ] => "disallow rule";
+    a_body_that_is_no_text_disallows: [(ROBOTS, robots("PK\u{3}\u{4}\nAllow: /\n"))] => "disallow unreachable";
     a_challenge_disallows: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nCf-Mitigated: challenge\r\n\r\n{ALL}").into_bytes()),
     ] => "disallow unreachable";
+    gzip_that_nobody_declared_is_taken_off: [(ROBOTS, in_gzip(NONE, ""))] => "disallow rule";
     a_coding_that_nobody_knows_disallows: [
         (ROBOTS, format!("HTTP/1.1 200 OK\r\nContent-Encoding: x-own\r\n\r\n{ALL}").into_bytes()),
     ] => "disallow unreachable";

@@ -503,6 +503,28 @@ fn a_coded_robots_txt_is_decoded() {
     });
 }
 
+// Ours: a file that was in gzip before, and is sent without saying so or once more in
+// gzip.
+#[test]
+fn gzip_that_was_not_declared_is_decoded() {
+    run(async {
+        let once = coded("gzip", ROBOTS.as_bytes().to_vec());
+        let twice = Page::untyped(&coded("gzip", once.clone()));
+        for page in [
+            Page::untyped(&once),
+            twice.field("Content-Encoding", "gzip"),
+        ] {
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            for (path, status) in [("private", 403), ("open", 200)] {
+                let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+                assert_eq!(reply.status(), status, "{}", reply.text());
+            }
+            assert_eq!(origin.targets(), ["/open"]);
+        }
+    });
+}
+
 // Ours: a bomb is decoded as far as a file is read; the rules so far hold, as
 // of any file that is too long.
 #[test]
@@ -510,13 +532,15 @@ fn a_bomb_costs_no_more_than_a_long_file() {
     run(async {
         let mut bomb = ROBOTS.as_bytes().to_vec();
         bomb.extend(b"#\n".repeat(32 << 20));
-        let page = Page::untyped(&coded("gzip", bomb)).field("Content-Encoding", "gzip");
-        let origin = Script::robots_page(page).start().await;
-        let proxy = resolve("o.test", origin.address()).start().await;
-        for (path, status) in [("private", 403), ("open", 200)] {
-            let reply = get(&proxy, &format!("http://o.test/{path}")).await;
-            assert_eq!(reply.status(), status, "{}", reply.text());
+        let page = || Page::untyped(&coded("gzip", bomb.clone()));
+        for page in [page().field("Content-Encoding", "gzip"), page()] {
+            let origin = Script::robots_page(page).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            for (path, status) in [("private", 403), ("open", 200)] {
+                let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+                assert_eq!(reply.status(), status, "{}", reply.text());
+            }
+            assert_eq!(origin.targets(), ["/open"]);
         }
-        assert_eq!(origin.targets(), ["/open"]);
     });
 }

@@ -113,6 +113,33 @@ fn a_coded_robots_txt_that_cannot_be_decoded_refuses_everything() {
     });
 }
 
+// Ours: what is inside an archive, or under a coding that nobody declared, is unknown.
+#[test]
+fn a_body_that_is_no_text_refuses_everything() {
+    run(async {
+        let rules = b"User-agent: *\nAllow: /\n".to_vec();
+        let zip = [b"PK\x03\x04\x14\0\0\0\0\0".as_slice(), &rules].concat();
+        let utf_32: Vec<u8> = rules.iter().flat_map(|&byte| [0, 0, 0, byte]).collect();
+        for body in [
+            zip.as_slice(),
+            &utf_32,
+            b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
+            &[0; 40],
+            &coded("br", rules.clone()),
+            &coded("zstd", rules.clone()),
+            &coded("deflate", rules.clone()),
+            &coded("gzip, gzip", rules.clone()),
+        ] {
+            let origin = Script::robots_page(Page::untyped(body)).start().await;
+            let proxy = resolve("o.test", origin.address()).start().await;
+            let reply = get(&proxy, "http://o.test/a").await;
+            assert_unreachable(&reply);
+            assert!(reply.text().contains("its body is no text"), "{body:?}");
+            origin.assert_only_robots_fetched();
+        }
+    });
+}
+
 // Ours: a challenge is no file. RFC 9309, section 2.3.1.3, makes no exception for one
 // that comes with 403.
 #[test]

@@ -17,6 +17,7 @@ use crate::cli::output::Usage;
 use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot};
+use crate::robots_cache::body_text::decoded_text;
 use politesse_robots::origin::Origin;
 
 /// Response that a saved robots.txt stands for.
@@ -48,10 +49,13 @@ impl SavedAnswer {
     pub(crate) fn snapshot(&self, origin: &Origin, context: &CheckContext) -> Snapshot {
         let now = clock::now();
         let result = match status_meaning(self.status) {
-            StatusMeaning::Parse => {
-                let body = self.robots_body(context.bytes_max);
-                AccessResult::Successful(Arc::new(RobotsFile::read(body, context.dialect())))
-            }
+            StatusMeaning::Parse => match self.robots_body(context.bytes_max) {
+                Ok(body) => {
+                    let file = RobotsFile::read(body, context.dialect());
+                    AccessResult::Successful(Arc::new(file))
+                }
+                Err(cause) => AccessResult::Unreachable(cause),
+            },
             StatusMeaning::Unavailable => AccessResult::Unavailable,
             StatusMeaning::Redirect | StatusMeaning::Unreachable => {
                 AccessResult::Unreachable(Cause::Status)
@@ -70,15 +74,16 @@ impl SavedAnswer {
         }
     }
 
-    /// Returns the whole lines within the first `max` bytes.
-    fn robots_body(&self, max: usize) -> RobotsBody {
+    /// Returns the whole lines within the first `max` bytes of the text.
+    fn robots_body(&self, max: usize) -> Result<RobotsBody, Cause> {
+        let text = decoded_text(self.body.clone(), max)?;
         if self.whole {
-            return RobotsBody::within(self.body.clone(), max);
+            return Ok(RobotsBody::within(text, max));
         }
         // With a further byte behind what is there, the last line counts as half a
         // line, which it may be.
-        let longer = [&self.body[..], b"-"].concat();
-        RobotsBody::within(longer.into(), max.min(self.body.len()))
+        let longer = [&text[..], b"-"].concat();
+        Ok(RobotsBody::within(longer.into(), max.min(text.len())))
     }
 }
 

@@ -198,6 +198,7 @@ fn status(explanation: &DecisionExplanation) -> String {
 fn cause(explanation: &DecisionExplanation) -> String {
     match explanation.snapshot().map(|snapshot| &snapshot.result) {
         Some(AccessResult::Unreachable(Cause::NoConnection(cause))) => cause.to_string(),
+        Some(AccessResult::Unreachable(Cause::NotText)) => "its body is no text".to_owned(),
         Some(AccessResult::Unreachable(cause)) if *cause != Cause::Status => cause.to_string(),
         _ => status(explanation),
     }

@@ -20,6 +20,14 @@ use super::token::{ParsedFile, TEXT_MAX, Token};
 use super::usage_lines::{UsageLine, UsageLines};
 use crate::crawler::{Crawler, ProductToken};
 
+/// First bytes of files whose lines may look like records all the same: a ZIP archive
+/// may hold a robots.txt as it is. The others are gzip and PNG.
+const NO_TEXT: [&[u8]; 3] = [b"PK\x03\x04", b"\x1f\x8b", b"\x89PNG"];
+
+/// Of so many characters of a text, one may be a control. Random bytes have one
+/// among ten.
+const CONTROL_SHARE: usize = 32;
+
 /// A robots.txt as read.
 pub struct RobotsTxt {
     file: Arc<ParsedFile>,
@@ -50,6 +58,31 @@ impl RobotsTxt {
             robots.cut_here();
         }
         robots
+    }
+
+    /// Reports whether a body is text, empty or not, in UTF-8, UTF-16 or another encoding
+    /// of letters in bytes. A body without an agent line is none if many of its characters
+    /// are controls. To read it as an empty file would open a site whose rules may be inside.
+    #[must_use]
+    pub fn is_text(body: &[u8]) -> bool {
+        if NO_TEXT.iter().any(|start| body.starts_with(start)) {
+            return false;
+        }
+        // Without a way out, so that it becomes instructions for many bytes at once.
+        let is_odd = |byte: u8| (byte < b' ') & !is_usual_control(byte);
+        if !body.iter().fold(false, |found, &byte| found | is_odd(byte)) {
+            return true;
+        }
+        let robots = Self::parse(body);
+        let mut records = robots.records();
+        // Some servers fill up a file with NULs. Lines of other kinds do not make a body
+        // readable: br holds a short file as it is, but for the first line.
+        if records.any(|record| record.kind == RecordKind::UserAgent) {
+            return true;
+        }
+        let text = robots.text();
+        let is_control = |letter: &char| letter.is_ascii() && is_odd(*letter as u8);
+        text.chars().filter(is_control).count() * CONTROL_SHARE <= text.chars().count()
     }
 
     /// Reads a file by the text that `dialect` names, all of it, and shares
@@ -272,5 +305,67 @@ impl fmt::Debug for RobotsTxt {
             .field("dialect", &self.file.dialect)
             .field("bytes", &self.file.text.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Reports whether a control stands in texts: tabs, line ends, the escape of
+/// ISO-2022-JP, and the end of a file in DOS.
+fn is_usual_control(byte: u8) -> bool {
+    matches!(byte, b'\t' | b'\n' | b'\r' | b'\x1A' | b'\x1B')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn utf_16(text: &str) -> Vec<u8> {
+        let units = "\u{FEFF}".encode_utf16().chain(text.encode_utf16());
+        units.flat_map(u16::to_le_bytes).collect()
+    }
+
+    fn utf_32(text: &str) -> Vec<u8> {
+        let letters = "\u{FEFF}".chars().chain(text.chars());
+        letters
+            .flat_map(|letter| u32::from(letter).to_le_bytes())
+            .collect()
+    }
+
+    const RULES: &str = "User-agent: *\nDisallow: /\n";
+
+    // Ours.
+    #[test]
+    fn a_text_may_have_any_encoding_and_some_controls() {
+        let padded = [RULES.as_bytes(), &[0; 4096]].concat();
+        let page = format!("<html>{}\u{1}</html>", "Not found. ".repeat(9));
+        for body in [
+            b"".as_slice(),
+            RULES.as_bytes(),
+            &utf_16(RULES),
+            &padded,
+            page.as_bytes(),
+            b"\xCD\xE5\xF2\x0D\x0A\x1A",
+            b"\x1B$B8+$D\x1B(B",
+        ] {
+            assert!(RobotsTxt::is_text(body), "{body:?}");
+        }
+    }
+
+    // Ours: the rules inside are unknown.
+    #[test]
+    fn a_body_with_controls_and_no_agent_line_is_no_text() {
+        let zip = [b"PK\x03\x04\n".as_slice(), RULES.as_bytes()].concat();
+        let big_endian: Vec<u8> = RULES.bytes().flat_map(|byte| [0, 0, 0, byte]).collect();
+        for body in [
+            zip.as_slice(),
+            &utf_32(RULES),
+            &big_endian,
+            b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR",
+            b"\x1F\x8B\x08",
+            b"\0\0\0\0",
+            // `RULES` under br.
+            b"\x0B\x0C\x80User-agent: *\nDisallow: /\n\x03",
+        ] {
+            assert!(!RobotsTxt::is_text(body), "{body:?}");
+        }
     }
 }

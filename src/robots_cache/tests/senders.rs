@@ -116,7 +116,7 @@ async fn many_senders_at_once_each_get_an_answer_of_their_own() {
         })
         .collect();
     for asked in asked {
-        assert!(allows(&*asked.await.unwrap()));
+        assert!(allows(&asked.await.unwrap()));
     }
     assert_eq!(script.asked().len(), 40);
 }

@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -345,8 +346,13 @@ fn an_origin_that_wants_a_client_certificate_says_so() {
             let tls = TlsAcceptor::from(TestCa::get().server_for_clients("o.test", version));
             tokio::spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    // It never succeeds: no client shows a certificate.
-                    let _ = tls.accept(stream).await;
+                    stream.set_nodelay(true).unwrap();
+                    // It never succeeds: no client shows a certificate. To close on the
+                    // request that has come by then would lose the alert in a reset.
+                    if let Err((_, mut stream)) = tls.accept(stream).into_fallible().await {
+                        stream.shutdown().await.unwrap();
+                        let _ = stream.read_to_end(&mut Vec::new()).await;
+                    }
                 }
             });
             let reply = get(&proxy, "https://o.test/a").await;

@@ -177,6 +177,8 @@ impl Exchange<'_> {
             // When reading stops, hyper fails with an error that hides the reason.
             if is_flooded(&failed) {
                 failed.error = UpstreamError::InterimResponses;
+            } else if received.is_ended_by_alert() {
+                failed.error = UpstreamError::NoConnection(NoConnection::Alert);
             }
             failed
         })

@@ -20,6 +20,8 @@ use tokio_util::either::Either;
 use super::head_repair::HeadRepair;
 use super::read_ahead::ReadAhead;
 use super::response_heads::{INTERIM_RESPONSES_MAX, ResponseHeads};
+use super::tls::handshake_failure;
+use crate::decision::access::NoConnection;
 use crate::descriptors::ReservePlace;
 use crate::tasks::ReadBudget;
 
@@ -61,6 +63,7 @@ struct Inflow {
     is_enough: AtomicBool,
     is_flooded: AtomicBool,
     is_unclosed: AtomicBool,
+    is_ended_by_alert: AtomicBool,
 }
 
 impl ReceivedBytes {
@@ -93,6 +96,12 @@ impl ReceivedBytes {
         self.0.is_flooded.load(Ordering::Relaxed)
     }
 
+    /// Reports whether the origin ended the TLS session by an alert. hyper may read that
+    /// before it has a request to fail.
+    pub(super) fn is_ended_by_alert(&self) -> bool {
+        self.0.is_ended_by_alert.load(Ordering::Relaxed)
+    }
+
     /// Reports whether the TLS session ended without close_notify, so that its last
     /// bytes may be missing (RFC 8446, section 6.1).
     pub(super) fn is_unclosed(&self) -> bool {
@@ -112,6 +121,11 @@ impl Inflow {
     /// Many servers end so. A body with a length or in chunks is known to be short
     /// then, and one without is as long as any reader can tell.
     fn note_end(&self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        if let Poll::Ready(Err(error)) = &polled
+            && handshake_failure(error) == NoConnection::Alert
+        {
+            self.is_ended_by_alert.store(true, Ordering::Relaxed);
+        }
         // rustls has this kind for that case alone.
         let is_unclosed = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
         if matches!(&polled, Poll::Ready(Err(error)) if is_unclosed(error)) {

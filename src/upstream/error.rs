@@ -6,7 +6,6 @@ use h2::Reason;
 use thiserror::Error;
 
 use super::egress::{Denial, DialError};
-use super::tls::is_alert;
 use crate::decision::access::NoConnection;
 
 /// Error by which a permitted request brought no response. The answer is 502 or
@@ -107,9 +106,7 @@ impl From<DialError> for UpstreamError {
 
 impl From<hyper::Error> for UpstreamError {
     fn from(error: hyper::Error) -> Self {
-        if is_alert(&error) {
-            Self::NoConnection(NoConnection::Alert)
-        } else if error.is_parse_too_large() {
+        if error.is_parse_too_large() {
             Self::ResponseHeaderSize
         } else if error.is_parse() {
             Self::Protocol(error)

@@ -153,7 +153,9 @@ fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
     Ok(roots)
 }
 
-/// Returns what a failed handshake says about the origin.
+/// Returns what a failed handshake, or a read behind it, says about the origin. In TLS 1.3
+/// the alert that a client certificate is wanted comes behind the handshake (RFC 8446,
+/// section 4.4.2.4).
 pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
     match tls_error(error) {
         // RFC 9209 has a type of its own for each.
@@ -161,15 +163,6 @@ pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
         Some(rustls::Error::AlertReceived(_)) => NoConnection::Alert,
         Some(_) | None => NoConnection::Tls,
     }
-}
-
-/// Reports whether a connection failed by an alert of the origin. In TLS 1.3 that it wants
-/// a client certificate comes behind the handshake (RFC 8446, section 4.4.2.4).
-pub(super) fn is_alert(error: &hyper::Error) -> bool {
-    let tls = std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<io::Error>())
-        .and_then(tls_error);
-    matches!(tls, Some(rustls::Error::AlertReceived(_)))
 }
 
 /// Returns the error of rustls that tokio-rustls has put into one of IO.

@@ -121,11 +121,6 @@ impl Inflow {
     /// Many servers end so. A body with a length or in chunks is known to be short
     /// then, and one without is as long as any reader can tell.
     fn note_end(&self, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        if let Poll::Ready(Err(error)) = &polled
-            && handshake_failure(error) == NoConnection::Alert
-        {
-            self.is_ended_by_alert.store(true, Ordering::Relaxed);
-        }
         // rustls has this kind for that case alone.
         let is_unclosed = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
         if matches!(&polled, Poll::Ready(Err(error)) if is_unclosed(error)) {
@@ -194,7 +189,13 @@ impl Wire {
         let before = buffer.filled().len();
         let polled = self.budget.poll_read(cx, &mut self.stream, buffer);
         let bytes = u64::try_from(buffer.filled().len() - before).unwrap_or(u64::MAX);
-        self.received.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let received = &self.received.0;
+        received.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Poll::Ready(Err(error)) = &polled
+            && handshake_failure(error) == NoConnection::Alert
+        {
+            received.is_ended_by_alert.store(true, Ordering::Relaxed);
+        }
         polled
     }
 }

@@ -45,6 +45,9 @@ cargo test --locked --profile quick --test it wrong_tokens -- --ignored --nocapt
 echo '== A hundred kills at full load, half of them with a full disk'
 cargo test --locked --test it record_kill -- --ignored --nocapture
 
+echo '== Ten million questions to damaged robots.txt files'
+cargo test --locked --profile quick -p politesse-robots --lib ten_million_times -- --ignored
+
 echo '== A store of 100,000 robots.txt'
 cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
 

@@ -27,7 +27,7 @@ use crate::decision::snapshot::{
 };
 use crate::pace::back_off::{SavedBackOff, SavedUrl, UrlKey};
 use politesse_robots::Dialect;
-use politesse_robots::origin::Target;
+use politesse_robots::origin::{Origin, Target};
 
 /// Columns that the digest of a saved snapshot is over: those of the snapshot,
 /// and six more.
@@ -171,7 +171,7 @@ fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot
         ("unavailable", stale) => (AccessResult::Unavailable, stale),
         ("successful", stale) => {
             let body: Vec<u8> = values.take()?;
-            let copy = file.parse(Bytes::from(body), dialect)?;
+            let copy = file.parse(Bytes::from(body), dialect, &origin)?;
             (AccessResult::Successful(Arc::new(copy)), stale)
         }
         _ => return None,
@@ -202,7 +202,7 @@ struct SavedFile {
 }
 
 impl SavedFile {
-    fn parse(self, body: Bytes, dialect: Dialect) -> Option<RobotsFile> {
+    fn parse(self, body: Bytes, dialect: Dialect, origin: &Origin) -> Option<RobotsFile> {
         let body = RobotsBody {
             bytes: body,
             whole: self.whole?,
@@ -211,7 +211,7 @@ impl SavedFile {
             content_type: self.content_type,
             validators: self.validators,
             // Only bytes are saved. They are read by the dialect of today.
-            ..RobotsFile::read(body, dialect)
+            ..RobotsFile::of_origin(body, dialect, origin)
         };
         (Some(file.digest) == self.digest).then_some(file)
     }

@@ -200,6 +200,7 @@ pub fn restore_snapshot(
     dialect: Dialect,
 ) -> Result<Arc<Snapshot>, Undecidable> {
     Ok(Arc::new(Snapshot {
+        result: restore_result(stored, body, dialect, &origin)?,
         // Verdicts do not depend on the crawlers that a file counts for, only on its body.
         key: CacheKey::new(origin, None),
         url: stored.url.clone(),
@@ -207,7 +208,6 @@ pub fn restore_snapshot(
         status: stored.status,
         fetched_at: stored.fetched_at,
         expires_at: stored.expires_at,
-        result: restore_result(stored, body, dialect)?,
         // The cause of an unreachable origin is part of its access result.
         stale: match stored.result.as_str() {
             "successful" => restore_cause(stored)?,
@@ -290,13 +290,14 @@ fn restore_result(
     stored: &RecordedSnapshot,
     body: Option<Bytes>,
     dialect: Dialect,
+    origin: &Origin,
 ) -> Result<AccessResult, Undecidable> {
     match (stored.result.as_str(), stored.sha256) {
         ("successful", Some(digest)) => {
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
             // The body was stored as it was cut, so it is read as a whole file:
             // rules behind the cut decided nothing.
-            let copy = RobotsFile::read(body, dialect);
+            let copy = RobotsFile::of_origin(body, dialect, origin);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }

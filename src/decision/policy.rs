@@ -29,7 +29,7 @@ impl Revision {
     /// Revision of this engine.
     // Raised together with any change that turns a verdict, such as a new row
     // in the readings of servers (docs/decisions/007-doubt-refuses.md).
-    pub const CURRENT: Self = Self(3);
+    pub const CURRENT: Self = Self(4);
 }
 
 impl Default for Revision {

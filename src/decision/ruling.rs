@@ -34,7 +34,8 @@ pub struct Ruling {
     pub group: Vec<String>,
     /// Candidate token that was bound.
     pub token: Option<ProductToken>,
-    /// Reading of the path that was refused, if not the one sent.
+    /// Reading of the path that was refused, if not the one sent. Where servers take
+    /// the path of the rule for the one sent, it is that path.
     pub reading: Option<String>,
     /// Pace records of the groups that bind.
     pub asked: Option<Arc<PaceRecords>>,
@@ -217,15 +218,24 @@ fn find_override<'a>(
         crawler: &inquiry.crawler,
         readings: readings
             .iter()
-            .map(|ruling| overrides::JudgedPath {
-                path: CanonicalPath::new(ruling.reading.as_deref().unwrap_or(sent)),
+            .enumerate()
+            .map(|(at, ruling)| overrides::JudgedPath {
+                path: CanonicalPath::new(path_read(at, ruling).unwrap_or(sent)),
                 disallowed: ruling.disallows(),
             })
             .collect(),
         at,
     };
     let (entry, index) = overrides::first(&terms.overrides, &query)?;
-    Some((entry, readings.get(index)?.reading.clone()))
+    let reading = path_read(index, readings.get(index)?);
+    Some((entry, reading.map(str::to_owned)))
+}
+
+/// Returns the reading that the ruling at this place is about; `None` for the
+/// first, which is about the path as sent, even if a rule refuses that by another
+/// spelling.
+fn path_read(at: usize, ruling: &Ruling) -> Option<&str> {
+    ruling.reading.as_deref().filter(|_| 0 < at)
 }
 
 fn rule_on_path(path: &str, crawler: &Crawler, snapshot: &Snapshot, terms: &PolicyTerms) -> Ruling {
@@ -295,6 +305,7 @@ fn judge(binding: &Binding, path: &str) -> Ruling {
     };
     Ruling {
         rule: rule.map(RuleCited::from),
+        reading: rule.and_then(|rule| rule.spelling_as_served(path)),
         agent_line: rule.and_then(|rule| binding.agent_line(rule)),
         group: rule.map_or_else(|| binding.names(), |rule| binding.names_of(rule)),
         token: binding.token().cloned(),

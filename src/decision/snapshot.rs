@@ -301,10 +301,24 @@ impl RobotsFile {
         Self::read(body, Dialect::default())
     }
 
-    /// Reads and hashes `body` by the text that `dialect` names.
+    /// Reads and hashes `body`, whose origin is not known, by the text that `dialect`
+    /// names.
     pub fn read(body: impl Into<RobotsBody>, dialect: Dialect) -> Self {
-        let RobotsBody { bytes, whole } = body.into();
-        let mut robots = RobotsTxt::in_dialect(bytes.clone(), dialect);
+        Self::parse(body.into(), dialect, None)
+    }
+
+    /// Reads and hashes `body`, a file of `origin`, by the text that `dialect`
+    /// names.
+    pub fn of_origin(body: impl Into<RobotsBody>, dialect: Dialect, origin: &Origin) -> Self {
+        Self::parse(body.into(), dialect, Some(origin))
+    }
+
+    fn parse(body: RobotsBody, dialect: Dialect, origin: Option<&Origin>) -> Self {
+        let RobotsBody { bytes, whole } = body;
+        let mut robots = match origin {
+            Some(origin) => RobotsTxt::of_origin(bytes.clone(), dialect, origin),
+            None => RobotsTxt::in_dialect(bytes.clone(), dialect),
+        };
         if !whole {
             // The rules after the cut are unknown, and explanations say so.
             robots.cut_here();
@@ -329,7 +343,7 @@ impl RobotsFile {
         Self {
             content_type: self.content_type.clone(),
             validators: self.validators.clone(),
-            ..Self::read(body, dialect)
+            ..Self::parse(body, dialect, self.robots.origin())
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::audit::{AuditError, CheckedRecord, row_json};
 use crate::decision::again::{Again, EvidenceCache, decide_again, decision_again};
 use crate::decision::decide::{Evidence, Policy};
 use crate::decision::record::{RecordedSnapshot, StoredRecord};
-use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
+use politesse_robots::{Dialect, RobotsTxt};
 
 /// Version of the JSON of a decision in exports: raised when a member is removed or
 /// changes its meaning, not when one is added.
@@ -101,9 +102,13 @@ impl DecisionDetails {
 
     /// Parses the robots.txt as it was parsed for the decision.
     pub(crate) fn robots(&self) -> Option<RobotsTxt> {
-        let dialect = self.policy.as_ref().map(|policy| policy.terms().dialect);
+        let policy = self.policy.as_ref();
+        let dialect = policy.map_or_else(Dialect::default, |policy| policy.terms().dialect);
         let body = self.body.clone()?;
-        Some(RobotsTxt::in_dialect(body, dialect.unwrap_or_default()))
+        Some(match self.record.url.parse::<Target>() {
+            Ok(target) => RobotsTxt::of_origin(body, dialect, &target.origin),
+            Err(_) => RobotsTxt::in_dialect(body, dialect),
+        })
     }
 
     /// Reports whether the product tokens come from the User-Agent, and not from a

@@ -23,6 +23,7 @@ use crate::decision::snapshot::{
 };
 use crate::upstream::parent::{CredentialsError, read_private};
 use politesse_robots::Dialect;
+use politesse_robots::origin::Origin;
 
 /// Shortest secret that is taken for a key.
 const SECRET_MIN: usize = 32;
@@ -176,7 +177,7 @@ impl SharedAnswer {
         let result = match (self.file, body) {
             (None, None) => AccessResult::Unavailable,
             (Some(file), Some(bytes)) if Digest::of(&bytes).to_string() == file.sha256 => {
-                AccessResult::Successful(Arc::new(file.read(bytes, read.dialect)?))
+                AccessResult::Successful(Arc::new(file.read(bytes, read.dialect, &key.origin)?))
             }
             _ => return None,
         };
@@ -203,7 +204,7 @@ impl SharedAnswer {
 }
 
 impl SharedFile {
-    fn read(self, bytes: Bytes, dialect: Dialect) -> Option<RobotsFile> {
+    fn read(self, bytes: Bytes, dialect: Dialect, origin: &Origin) -> Option<RobotsFile> {
         let field = |text: Option<String>| {
             let value = text.map(HeaderValue::try_from);
             value.transpose().ok()
@@ -218,7 +219,7 @@ impl SharedFile {
                 etag: field(self.etag)?,
                 last_modified: field(self.last_modified)?,
             },
-            ..RobotsFile::read(body, dialect)
+            ..RobotsFile::of_origin(body, dialect, origin)
         })
     }
 }

@@ -19,6 +19,7 @@ use crate::decision::snapshot::{
 };
 use crate::upstream::retry_after::retry_after;
 use politesse_robots::Dialect;
+use politesse_robots::origin::Origin;
 
 /// Bytes of a Content-Type that are kept.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
@@ -80,7 +81,7 @@ impl FetchOutcome {
                 (AccessResult::Unreachable(Cause::Challenge), None)
             }
             StatusMeaning::Parse => {
-                let file = Arc::new(file(response, dialect));
+                let file = Arc::new(file(response, dialect, &unread.key.origin));
                 (AccessResult::Successful(file), stated_lifetime(fields, now))
             }
             StatusMeaning::Unavailable => (AccessResult::Unavailable, stated_max_age(fields)),
@@ -145,7 +146,7 @@ fn confirmed_lifetime(fields: &HeaderMap, earlier: &Snapshot, now: Timestamp) ->
     Some(passed(earlier.fetched_at, earlier.expires_at))
 }
 
-fn file(response: &Response<RobotsBody>, dialect: Dialect) -> RobotsFile {
+fn file(response: &Response<RobotsBody>, dialect: Dialect, origin: &Origin) -> RobotsFile {
     let headers = response.headers();
     let content_type = headers.get(CONTENT_TYPE);
     // As it came, the body is a slice of a read buffer, all of which would stay
@@ -164,7 +165,7 @@ fn file(response: &Response<RobotsBody>, dialect: Dialect) -> RobotsFile {
             etag: validator(headers, &ETAG),
             last_modified: validator(headers, &LAST_MODIFIED),
         },
-        ..RobotsFile::read(body, dialect)
+        ..RobotsFile::of_origin(body, dialect, origin)
     }
 }
 

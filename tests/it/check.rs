@@ -146,13 +146,19 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         assert_eq!(told.code, Some(0), "{told:?}");
         let line = "the proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
                     take the path there for this one";
-        assert_tells(&told, &["https://o.test/Special:Random: allow", line]);
+        let reading = "the proxy would refuse it: servers read the path as /Special%3ARandom";
+        assert_tells(
+            &told,
+            &["https://o.test/Special:Random: allow", line, reading],
+        );
         let object = object(ESCAPED, &[url]).await;
         assert_eq!(object["refused_by_line"], 2);
-        assert_eq!(object["refused_reading"], Value::Null);
+        assert_eq!(object["refused_reading"], "/Special%3ARandom");
         let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
         assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
-        assert_tells(&as_proxy, &["length: 17 bytes"]);
+        let on_reading = "for a crawler without a name: line 2, \"Disallow: /Special%3ARandom\", in \
+                          the group of *, on the path read as /Special%3ARandom";
+        assert_tells(&as_proxy, &["length: 17 bytes", on_reading]);
         assert!(!as_proxy.stdout.contains("the proxy would"), "{as_proxy:?}");
     });
 }
@@ -170,6 +176,43 @@ fn a_path_that_ends_invisibly_is_noted() {
         assert_eq!(
             (&object["line"], &object["notes"][0]["kind"]),
             (&json!(2), &json!("ends_invisibly"))
+        );
+    });
+}
+
+// Ours: who damaged a line is told how it was read.
+#[test]
+fn lines_that_are_read_as_they_were_meant_are_noted() {
+    const DAMAGED: &[u8] = b"User-agent: *.*\nUser\xE2\x80\x91agent: Foo\xE2\x80\x91Bot\n\
+        Disallow: /a\xE2\x80\x8Bb\nDisallow: /caf\xE9\nDisallow: http://shop.test/c\n\
+        Crawl-delay: 10s\n\nUser-agent: BarBot Disallow: /d\n\
+        User-agent: Mozilla/5.0 (compatible; BazBot/1)\nDisallow: http://other.test/c\n\
+        \xEF\xBB\xBFDisallow: /e\n";
+    run(async {
+        let object = object(DAMAGED, &["http://shop.test/x"]).await;
+        let notes = object["notes"].as_array().unwrap().iter();
+        let notes: Vec<_> = notes
+            .map(|note| {
+                (
+                    note["line"].as_u64().unwrap(),
+                    note["kind"].as_str().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            notes,
+            [
+                (1, "everyone_in_punctuation"),
+                (2, "marked_name"),
+                (3, "holds_marks"),
+                (4, "other_charset"),
+                (5, "url_of_site"),
+                (6, "delay_as_meant"),
+                (8, "rule_on_agent_line"),
+                (9, "whole_user_agent"),
+                (10, "never_matches"),
+                (11, "marked_name"),
+            ]
         );
     });
 }

@@ -93,18 +93,18 @@ fn verdict(row: &Value) -> &'static str {
     };
     let status = row["status"].as_u64().unwrap_or(200);
     let allows = match status_meaning(u16::try_from(status).unwrap()) {
-        StatusMeaning::Parse => judged(row, target.path_and_query()),
+        StatusMeaning::Parse => judged(row, &target),
         StatusMeaning::Unavailable => true,
         StatusMeaning::Redirect | StatusMeaning::Unreachable => false,
     };
     if allows { "allow" } else { "disallow" }
 }
 
-fn judged(row: &Value, path: &str) -> bool {
+fn judged(row: &Value, target: &Target) -> bool {
     let dialect: Dialect = text(row, "dialect").parse().unwrap();
-    let robots = RobotsTxt::in_dialect(body(row), dialect);
+    let robots = RobotsTxt::of_origin(body(row), dialect, &target.origin);
     let binding = robots.binding(&Crawler::parse(text(row, "agent")));
-    binding.judge(path).allows()
+    binding.judge(target.path_and_query()).allows()
 }
 
 #[test]

@@ -236,7 +236,8 @@ impl TestQuery {
 
     /// Takes the text that was pasted for the file of the origin.
     fn pasted(&self, origin: &Origin, at: Timestamp) -> TestFiles {
-        let file = RobotsFile::new(Bytes::copy_from_slice(self.robots.as_bytes()));
+        let body = Bytes::copy_from_slice(self.robots.as_bytes());
+        let file = RobotsFile::of_origin(body, Dialect::default(), origin);
         let key = CacheKey::new(origin.clone(), None);
         let snapshot = Snapshot {
             status: Some(200),

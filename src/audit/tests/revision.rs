@@ -52,7 +52,7 @@ async fn what_an_earlier_revision_decided_otherwise_is_told_and_is_no_mismatch()
     assert_eq!(
         found,
         [
-            "3: decided by revision 1: allow no_rule for FooBot; revision 3 says disallow rule \
+            "3: decided by revision 1: allow no_rule for FooBot; revision 4 says disallow rule \
              for FooBot (line 2, \"Disallow: /private\")"
         ]
     );
@@ -66,7 +66,7 @@ async fn what_an_earlier_revision_decided_otherwise_is_told_and_is_no_mismatch()
 // A log that was taken along by an older program.
 #[tokio::test]
 async fn what_a_later_revision_decided_otherwise_is_told_and_is_no_mismatch() {
-    let later = current().replace(r#""revision":3"#, r#""revision":99"#);
+    let later = current().replace(r#""revision":4"#, r#""revision":99"#);
     let (verification, found) = verify(&kit(&later).await);
     assert!(
         found[0].starts_with("3: decided by revision 99: "),
@@ -120,7 +120,7 @@ tampering! {
         => "3: the row is not as it was written";
     a_changed_body_of_revision_1_is_found: "UPDATE body SET body = x'00'"
         => "3: cannot be decided again: the body kept as";
-    a_revision_taken_out_of_a_policy_is_found: "UPDATE policy SET json = replace(json, '\"revision\":3,', '')"
+    a_revision_taken_out_of_a_policy_is_found: "UPDATE policy SET json = replace(json, '\"revision\":4,', '')"
         => "policy ";
     a_revision_put_into_a_policy_is_found: "UPDATE policy SET json = replace(json, '{\"una', '{\"revision\":9,\"una')"
         => "policy ";

@@ -62,7 +62,8 @@ impl DecisionExplanation {
         // With `enforcement.candidates` the token that decided may be another
         // than the first.
         let token = evidence.ruling.token.as_ref();
-        let bound = token.map(|token| Crawler::known_as(std::slice::from_ref(token), None));
+        let user_agent = evidence.inquiry.crawler.user_agent().map(str::as_bytes);
+        let bound = token.map(|token| Crawler::known_as(std::slice::from_ref(token), user_agent));
         let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
         let file = evidence.snapshot.as_deref().and_then(Snapshot::file);
         Self {
@@ -191,7 +192,9 @@ impl DecisionExplanation {
     /// sent, because servers take the path of the rule for the path that was sent.
     pub(super) fn refused_by_rule(&self) -> Option<RuleCited> {
         let refused = self.refused_by_the_proxy()?;
-        refused.rule.filter(|_| refused.reading.is_none())
+        let served = self.binding.clone()?.as_served();
+        let sent = self.evidence.inquiry.target.path_and_query();
+        refused.rule.filter(|_| !served.judge(sent).allows())
     }
 
     /// Returns the ruling of the proxy, if it would refuse a URL that is allowed

@@ -51,7 +51,7 @@ impl SavedAnswer {
         let result = match status_meaning(self.status) {
             StatusMeaning::Parse => match self.robots_body(context.bytes_max) {
                 Ok(body) => {
-                    let file = RobotsFile::read(body, context.dialect());
+                    let file = RobotsFile::of_origin(body, context.dialect(), origin);
                     AccessResult::Successful(Arc::new(file))
                 }
                 Err(cause) => AccessResult::Unreachable(cause),

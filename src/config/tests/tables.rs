@@ -189,7 +189,7 @@ fn overrides_are_read_in_order_as_the_policy_keeps_them() {
     assert_eq!(
         settings.policy.json(),
         concat!(
-            r#"{"revision":3,"unauthorized":"allow","readings":"server","overrides":["#,
+            r#"{"revision":4,"unauthorized":"allow","readings":"server","overrides":["#,
             r#"{"origin":"https://site.example","agent":"legacybot","path":"/open/*","#,
             r#""action":"allow","reason":"contract 114","until":"2027-01-31T00:00:00.5Z"},"#,
             r#"{"origin":"*.site.example","action":"deny","reason":"asked by its owner"},"#,
@@ -209,7 +209,7 @@ fn readings_are_part_of_the_policy() {
     let json = settings.policy.json();
     assert_eq!(
         json,
-        r#"{"revision":3,"unauthorized":"allow","readings":"dots"}"#
+        r#"{"revision":4,"unauthorized":"allow","readings":"dots"}"#
     );
     // A redirect of a robots.txt is judged by the same.
     assert_eq!(settings.robots.policy.digest(), settings.policy.digest());
@@ -224,7 +224,7 @@ fn candidates_are_part_of_the_policy() {
     let json = nothing.settings().policy.json();
     assert_eq!(
         json,
-        r#"{"revision":3,"unauthorized":"allow","readings":"server"}"#
+        r#"{"revision":4,"unauthorized":"allow","readings":"server"}"#
     );
 }
 

@@ -132,6 +132,11 @@ impl Crawler {
         &self.candidates
     }
 
+    /// Returns the User-Agent shared, for the same reason.
+    pub(super) fn shared_user_agent(&self) -> Option<&Arc<str>> {
+        self.user_agent.as_ref()
+    }
+
     /// Returns the names in its User-Agent that the operator does not list for it,
     /// of a crawler that has proved who it is. Each that a group names binds the
     /// crawler as well as the candidates do.

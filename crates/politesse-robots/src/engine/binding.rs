@@ -3,7 +3,6 @@
 //! RFC 9309, section 2.2.1: the groups that name the crawler are one set of
 //! rules; without any, those of `*` are; without those, there are no rules.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +11,14 @@ use super::canonical::{Buffer, Fold, fold, query_start};
 use super::dialect::{AgentMatch, GroupChoice, LineForm, RuleForms, Traits};
 use super::lines::RuleKind;
 use super::lines::lossy;
+use super::marks::without_end_marks;
 use super::pace_records::{self, PaceRecord};
-use super::pattern::{CanonicalPath, FoldedPath, FoldedPattern, Pattern};
+use super::parsed_file::ParsedFile;
+use super::pattern::{CanonicalPath, FoldedPath, FoldedPattern};
+use super::repaired_binding::{AgentNames, RepairedBinding};
+use super::rule::Rule;
 use super::rules::{RuleLookup, RuleSet};
-use super::token::{GroupRanges, GroupSet, ParsedFile, Token, TokenKind, without_end_marks};
+use super::token::{GroupSet, Token, TokenKind};
 use super::wildcard::Fuel;
 use crate::crawler::{self, ProductToken};
 use crate::pace::PaceRecords;
@@ -29,6 +32,9 @@ pub(super) const ROBOTS_TXT: &str = "/robots.txt";
 pub struct Binding {
     token: Option<ProductToken>,
     rules: Arc<RuleSet>,
+    /// Groups that bind besides, if repaired lines are read: what they disallow
+    /// is disallowed as well.
+    repaired: Option<Arc<RepairedBinding>>,
     /// The pace asked for; absent if none is. Crawlers that share their rules
     /// may be asked for different paces.
     pace: Option<Arc<PaceRecords>>,
@@ -84,7 +90,7 @@ impl Traits {
     }
 
     /// Reports whether the value of an agent line means `token`.
-    fn names(&self, value: &[u8], token: &ProductToken) -> bool {
+    pub(super) fn names(&self, value: &[u8], token: &ProductToken) -> bool {
         match self.binds {
             AgentMatch::Token => {
                 // Whatever means the token begins with it.
@@ -118,7 +124,7 @@ impl Traits {
 
     /// Reports whether this is the `*` line, with or without words or invisible
     /// marks after it.
-    fn is_everyone(&self, value: &[u8]) -> bool {
+    pub(super) fn is_everyone(&self, value: &[u8]) -> bool {
         match value {
             [b'*'] | [b'*', b' ' | b'\t', ..] => true,
             [b'*', b'\t'..=b'\r', ..] => self.lines == LineForm::Cut,
@@ -136,11 +142,11 @@ impl Binding {
     /// groups that another binding has made ready.
     pub(super) fn new(
         file: &Arc<ParsedFile>,
-        candidates: &[ProductToken],
-        shared: impl FnOnce(&GroupSet) -> Option<Arc<RuleSet>>,
+        names: AgentNames<'_>,
+        shared: impl Fn(&GroupSet) -> Option<Arc<RuleSet>>,
     ) -> Self {
         let traits = file.traits();
-        let named = candidates.iter().find_map(|token| {
+        let named = names.candidates.iter().find_map(|token| {
             let groups = groups_with(file, traits.own, |value| traits.names(value, token));
             (!groups.is_empty()).then(|| (Some(token.clone()), groups))
         });
@@ -152,24 +158,76 @@ impl Binding {
         let pace = pace_records::binding(file, &rules.groups, |value| {
             traits.addresses(value, token.as_ref())
         });
-        Self {
+        let binding = Self {
             pace: pace.map(Arc::new),
             token,
             rules,
+            repaired: None,
             scope: Fold::InQuery,
+        };
+        if !file.may_bind_more() {
+            return binding;
         }
+        let repaired = RepairedBinding::new(file, names, &binding.rules.groups, shared);
+        binding.with_repaired(repaired, names.user_agent)
+    }
+
+    /// Adds the groups that bind by repaired lines, and their pace.
+    fn with_repaired(self, repaired: Option<RepairedBinding>, agent: Option<&str>) -> Self {
+        let Some(repaired) = repaired else {
+            return self;
+        };
+        let file = &repaired.rules.file;
+        let asked = pace_records::binding(file, &repaired.rules.groups, |value| {
+            repaired.addresses(value, agent)
+        });
+        Self {
+            pace: PaceRecords::all(self.pace.iter().chain(&asked.map(Arc::new))),
+            repaired: Some(Arc::new(repaired)),
+            ..self
+        }
+    }
+
+    /// Returns the binding by the crawler's own groups alone; `None` if it has
+    /// none.
+    pub(super) fn own(self) -> Option<Self> {
+        if self.token.is_some() {
+            return Some(self);
+        }
+        let repaired = self.repaired.filter(|repaired| repaired.is_named)?;
+        Some(Self {
+            token: repaired.token.clone(),
+            rules: Arc::clone(&repaired.rules),
+            pace: self.pace,
+            repaired: Some(repaired),
+            scope: self.scope,
+        })
     }
 
     /// Returns the candidate that was bound; `None` when `*` binds, or nothing.
     #[must_use]
     pub fn token(&self) -> Option<&ProductToken> {
-        self.token.as_ref()
+        let by_repair = || self.repaired.as_ref()?.token.as_ref();
+        self.token.as_ref().or_else(by_repair)
     }
 
     /// Reports whether any group binds. If none does, no rules apply.
     #[must_use]
     pub fn is_bound(&self) -> bool {
-        !self.rules.groups.is_empty()
+        self.parts().any(|rules| !rules.groups.is_empty())
+    }
+
+    /// Returns the rules of the groups that bind, and of those that bind by
+    /// repaired lines.
+    fn parts(&self) -> impl Iterator<Item = &RuleSet> {
+        let repaired = self.repaired.iter().map(|repaired| &*repaired.rules);
+        std::iter::once(&*self.rules).chain(repaired)
+    }
+
+    /// Returns the repaired binding if `rule` stands in its groups.
+    fn repaired_of(&self, rule: &Rule<'_>) -> Option<&RepairedBinding> {
+        let repaired = self.repaired.as_deref();
+        repaired.filter(|repaired| std::ptr::eq(rule.rules, &raw const *repaired.rules))
     }
 
     /// Returns a binding to these groups that judges as servers read rules: a
@@ -191,13 +249,31 @@ impl Binding {
         if path == ROBOTS_TXT && self.rules.file.dialect.exempts_robots_txt() {
             return Judgement::RobotsTxt;
         }
-        match self.rules.answer(path.as_bytes(), self.scope) {
-            RuleLookup::Token(at) => Judgement::Rule(Rule {
-                rules: &self.rules,
+        let standard = self.judge_by(&self.rules, path);
+        match &self.repaired {
+            Some(repaired) if standard.allows() => {
+                let repaired = self.judge_by(&repaired.rules, path);
+                // Of two that allow, one with a rule says more.
+                if repaired.allows() && standard.rule().is_some() {
+                    standard
+                } else {
+                    repaired
+                }
+            }
+            _ => standard,
+        }
+    }
+
+    #[inline]
+    fn judge_by<'a>(&self, rules: &'a RuleSet, path: &str) -> Judgement<'a> {
+        match rules.answer(path.as_bytes(), self.scope) {
+            RuleLookup::Token { at, as_served } => Judgement::Rule(Rule {
+                rules,
                 at,
+                as_served,
             }),
             RuleLookup::Undecided => Judgement::Undecided,
-            RuleLookup::NoRule if self.is_bound() => Judgement::NoRule,
+            RuleLookup::NoRule if !rules.groups.is_empty() => Judgement::NoRule,
             RuleLookup::NoRule => Judgement::NoGroup,
         }
     }
@@ -212,16 +288,14 @@ impl Binding {
         let canonical = CanonicalPath::in_dialect(path, dialect);
         let matches = |rule: &Rule<'_>| {
             let disallows = rule.kind() == RuleKind::Disallow;
-            rule.patterns().any(|pattern| {
-                pattern.matches(&canonical) || (disallows && pattern.matches_folded(&canonical))
-            }) || (disallows && self.matches_as_served(rule, &canonical))
+            rule.matches(&canonical) || (disallows && self.matches_as_served(rule, &canonical))
         };
         let mut matching: Vec<_> = self.rules().filter(matches).collect();
         matching.sort_by_key(|rule| (Reverse(rule.length()), rule.kind(), rule.line()));
         // The index decides. Should the slow way here ever order rules otherwise,
         // the explanation still names the rule that was applied.
         if let Judgement::Rule(counts) = self.judge(path) {
-            matching.retain(|rule| *rule != counts);
+            matching.retain(|rule| rule.line() != counts.line());
             matching.insert(0, counts);
         }
         matching
@@ -234,23 +308,28 @@ impl Binding {
         if self.scope == Fold::InQuery || traits.forms == RuleForms::AsWritten {
             return false;
         }
-        let mut folded = Buffer::new();
         let bytes = path.as_bytes();
-        fold(bytes, query_start(bytes), self.scope, &mut folded);
-        let path = FoldedPath::new(&folded);
-        let mut patterns = rule
-            .forms()
-            .filter_map(|form| FoldedPattern::everywhere(form, traits));
-        patterns.any(|pattern| pattern.matches(path, &mut { Fuel::FULL }))
+        rule.forms().any(|form| {
+            let scope = Fold::of_served(&form);
+            let mut folded = Buffer::new();
+            fold(bytes, query_start(bytes), scope, &mut folded);
+            let pattern = FoldedPattern::as_served(&form, traits);
+            pattern.is_some_and(|pattern| {
+                pattern.matches(FoldedPath::new(&folded), &mut { Fuel::FULL })
+            })
+        })
     }
 
     /// Returns the rules of all the groups, in file order.
     pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
-        let rules = &*self.rules;
-        rules.rule_tokens().map(|(at, _)| Rule {
-            rules,
-            at: at as usize,
-        })
+        let of_part = |rules| RuleSet::rule_tokens(rules).map(move |(at, _)| Rule::new(rules, at));
+        let mut rules: Vec<_> = self.parts().flat_map(of_part).collect();
+        if self.repaired.is_some() {
+            // A repaired group holds rules of the standard as well.
+            rules.sort_by_key(Rule::line);
+            rules.dedup_by_key(|rule| rule.line());
+        }
+        rules.into_iter()
     }
 
     /// Number of names that are given of a group: a file can list tens of
@@ -261,21 +340,29 @@ impl Binding {
     /// everyone, empty if nothing binds; the first [`Binding::NAMES_MAX`].
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        if self.token.is_none() {
-            let groups = self.rules.groups.iter().take(1);
+        let (rules, is_named) = match &self.repaired {
+            Some(repaired) if self.token.is_none() => (&repaired.rules, repaired.is_named),
+            _ => (&self.rules, self.token.is_some()),
+        };
+        if !is_named {
+            let groups = rules.groups.iter().take(1);
             return groups.map(|_| "*".to_owned()).collect();
         }
-        let groups = self.rules.groups.iter();
-        without_repeats(groups.flat_map(|group| self.rules.names(group)))
+        let groups = rules.groups.iter();
+        without_repeats(groups.flat_map(|group| rules.names(group)))
     }
 
     /// Returns the names that the group of `rule` is for, as
     /// [`Binding::names`] gives them.
     #[must_use]
     pub fn names_of(&self, rule: &Rule<'_>) -> Vec<String> {
-        match rule.group().filter(|_| self.token.is_some()) {
-            Some(group) => without_repeats(self.rules.names(group)),
-            None => self.names(),
+        let is_named = match self.repaired_of(rule) {
+            Some(repaired) => repaired.is_named,
+            None => self.token.is_some(),
+        };
+        match rule.group() {
+            Some(group) if is_named => without_repeats(rule.rules.names(group)),
+            _ => vec!["*".to_owned()],
         }
     }
 
@@ -283,10 +370,17 @@ impl Binding {
     /// that names the crawler, or everyone.
     #[must_use]
     pub fn agent_line(&self, rule: &Rule<'_>) -> Option<u32> {
-        let mut agents = self.rules.agents(rule.group()?);
-        agents
-            .find(|agent| self.is_addressed(self.rules.file.value(*agent)))
-            .map(|agent| agent.line)
+        let (file, group) = (&rule.rules.file, rule.group()?);
+        let repaired = self.repaired_of(rule);
+        let is_addressed = |agent: &Token| match repaired {
+            Some(repaired) => repaired.addresses(file.value(*agent), None),
+            None => self.is_addressed(file.value(*agent)),
+        };
+        // A whole User-Agent, which is not known here, stands on the first line.
+        let mut agents = rule.rules.agents(group);
+        let first = agents.next()?;
+        let named = std::iter::once(first).chain(agents).find(is_addressed);
+        Some(named.unwrap_or(first).line)
     }
 
     /// Reports whether the value of an agent line means the crawler, or
@@ -310,7 +404,15 @@ impl Binding {
     #[must_use]
     pub fn pace_records(&self) -> Vec<PaceRecord> {
         let names = |value: &[u8]| self.is_addressed(value);
-        pace_records::records(&self.rules.file, &self.rules.groups, names)
+        let file = &self.rules.file;
+        let mut records = pace_records::records(file, &self.rules.groups, names);
+        if let Some(repaired) = &self.repaired {
+            let names = |value: &[u8]| repaired.addresses(value, None);
+            records.extend(pace_records::records(file, &repaired.rules.groups, names));
+            records.sort_by_key(|record| record.line);
+            records.dedup_by_key(|record| record.line);
+        }
+        records
     }
 
     /// Returns the pause asked for, in seconds: the longest that any of the
@@ -325,103 +427,15 @@ impl Binding {
     #[must_use]
     pub fn memory(&self) -> usize {
         let pace = self.pace.as_ref().map_or(0, |pace| pace.memory());
-        size_of::<Self>() + self.rules.memory() + pace
+        size_of::<Self>() + self.parts().map(RuleSet::memory).sum::<usize>() + pace
     }
 
     pub(super) fn shared_rules(&self) -> &Arc<RuleSet> {
         &self.rules
     }
-}
 
-/// A rule that binds: an Allow or Disallow line (RFC 9309, section 2.2.2).
-#[derive(Clone, Copy)]
-pub struct Rule<'a> {
-    rules: &'a RuleSet,
-    at: usize,
-}
-
-impl<'a> Rule<'a> {
-    /// Returns whether the rule allows or disallows.
-    #[must_use]
-    pub fn kind(&self) -> RuleKind {
-        let token = self.token().and_then(Token::rule_kind);
-        token.unwrap_or(RuleKind::Disallow)
-    }
-
-    /// Returns the number of its line, from 1.
-    #[must_use]
-    pub fn line(&self) -> u32 {
-        self.token().map_or(0, |token| token.line)
-    }
-
-    /// Returns the line as written, without byte order mark, comment and outer
-    /// blanks; invalid UTF-8 replaced.
-    #[must_use]
-    pub fn text(&self) -> Cow<'a, str> {
-        let Some(token) = self.token() else {
-            return Cow::Borrowed("");
-        };
-        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
-        let text = &self.rules.file.text[..];
-        let (before, after) = text.split_at(text.len().min(token.start as usize));
-        let start = before
-            .iter()
-            .rposition(is_line_end)
-            .map_or(0, |end| end + 1);
-        let end = after.iter().position(is_line_end).unwrap_or(after.len());
-        let line = text.get(start..before.len() + end).unwrap_or_default();
-        lossy(self.rules.file.traits().lines.content(line))
-    }
-
-    /// Returns how specific the rule is: the bytes of its path in canonical form, `*` and
-    /// `$` counted (RFC 9309, section 2.2.2: the most bytes).
-    #[must_use]
-    pub fn length(&self) -> usize {
-        let pattern = Pattern::in_dialect(self.value(), self.rules.file.dialect);
-        pattern.map_or(0, |pattern| pattern.len())
-    }
-
-    /// Returns the path in every form that is compared, the written one first.
-    fn patterns(&self) -> impl Iterator<Item = Pattern> + use<'a> {
-        let dialect = self.rules.file.dialect;
-        let forms = self.forms();
-        forms.filter_map(move |form| Pattern::in_dialect(form, dialect))
-    }
-
-    /// Returns the value, and without invisible marks at its end if it is tried
-    /// so.
-    fn forms(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (traits, value) = (self.rules.file.traits(), self.value());
-        let kind = self.token().map(Token::kind);
-        let form = kind.and_then(|kind| traits.without_marks(kind, value));
-        [Some(value), form].into_iter().flatten()
-    }
-
-    pub(super) fn value(&self) -> &'a [u8] {
-        let token = self.token();
-        token.map_or(&[], |token| token.value(&self.rules.file.text))
-    }
-
-    fn token(&self) -> Option<Token> {
-        self.rules.file.tokens.get(self.at).copied()
-    }
-
-    fn group(&self) -> Option<&'a Range<u32>> {
-        let groups = &self.rules.groups;
-        let after = groups.partition_point(|group| group.start as usize <= self.at);
-        groups.get(after.checked_sub(1)?)
-    }
-}
-
-impl PartialEq for Rule<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at && self.rules.file.text == other.rules.file.text
-    }
-}
-
-impl std::fmt::Debug for Rule<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "line {}: {}", self.line(), self.text())
+    pub(super) fn repaired_rules(&self) -> Option<&Arc<RuleSet>> {
+        self.repaired.as_ref().map(|repaired| &repaired.rules)
     }
 }
 
@@ -462,12 +476,7 @@ fn without_repeats(names: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Collects the groups that have an agent line for which `binds` holds.
 fn groups_with(file: &ParsedFile, which: GroupChoice, binds: impl Fn(&[u8]) -> bool) -> GroupSet {
-    let is_bound = |group: &Range<u32>| {
-        let tokens = file.of_group(group).iter();
-        let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
-        agents.any(|token| token.kind() == TokenKind::Agent && binds(file.value(*token)))
-    };
-    let bound = GroupRanges::of(&file.tokens).filter(is_bound);
+    let bound = file.groups().filter(|group| file.has_agent(group, &binds));
     match which {
         GroupChoice::Merged => bound.collect(),
         GroupChoice::First => bound.take(1).collect(),

@@ -23,17 +23,20 @@ pub(super) struct BindingCache(Mutex<SmallVec<[CachedBinding; 1]>>);
 
 struct CachedBinding {
     candidates: Arc<[ProductToken]>,
+    user_agent: Option<Arc<str>>,
     binding: Binding,
 }
 
 impl BindingCache {
     /// Returns the binding kept for `candidates`, or the one that `bind` makes.
+    /// `user_agent` is given where the groups may depend on it.
     pub(super) fn binding(
         &self,
         candidates: &Arc<[ProductToken]>,
+        user_agent: Option<&Arc<str>>,
         bind: impl FnOnce() -> Binding,
     ) -> Binding {
-        if let Some(binding) = self.find(candidates) {
+        if let Some(binding) = self.find(candidates, user_agent) {
             return binding;
         }
         // Not under the lock: others can go on, at worst to do the same work.
@@ -45,19 +48,25 @@ impl BindingCache {
             0,
             CachedBinding {
                 candidates,
+                user_agent: user_agent.cloned(),
                 binding: binding.clone(),
             },
         );
         binding
     }
 
-    fn find(&self, candidates: &Arc<[ProductToken]>) -> Option<Binding> {
+    fn find(
+        &self,
+        candidates: &Arc<[ProductToken]>,
+        user_agent: Option<&Arc<str>>,
+    ) -> Option<Binding> {
         let mut cached = self.lock();
         // Compared as written: the binding names one of the candidates, and
         // tokens are equal whatever their case.
         let at = cached.iter().position(|entry| {
             let theirs = entry.candidates.iter().map(ProductToken::as_str);
             theirs.eq(candidates.iter().map(ProductToken::as_str))
+                && entry.user_agent.as_ref() == user_agent
         })?;
         cached.get_mut(..=at)?.rotate_right(1);
         cached.first().map(|entry| entry.binding.clone())
@@ -66,7 +75,10 @@ impl BindingCache {
     /// Returns the rules of `groups`, if a cached binding has them.
     pub(super) fn rules(&self, groups: &GroupSet) -> Option<Arc<RuleSet>> {
         let cached = self.lock();
-        let mut rules = cached.iter().map(|entry| entry.binding.shared_rules());
+        let bindings = cached.iter().map(|entry| &entry.binding);
+        let mut rules = bindings.flat_map(|binding| {
+            std::iter::once(binding.shared_rules()).chain(binding.repaired_rules())
+        });
         rules.find(|rules| rules.groups == *groups).cloned()
     }
 

@@ -5,7 +5,7 @@
 //! own way. Which bytes of a rule are wildcards is decided before and after,
 //! not here: a `*` or `$` that means itself is escaped on the way.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use smallvec::SmallVec;
 
 use super::dialect::Escapes;
@@ -232,6 +232,31 @@ pub(super) enum Fold {
     InQuery,
     /// In the path as well, where servers take both spellings for one.
     Everywhere,
+    /// In the path as well, but for the slash.
+    KeepingSlash,
+}
+
+impl Fold {
+    /// Returns the form in which servers read a rule. In one with a `*` an escaped
+    /// slash stays escaped in the path: `/*%2F*` is about escaped slashes, and
+    /// decoded it would match nearly every path.
+    pub(super) fn of_served(value: &[u8]) -> Self {
+        let is_slash = |at: usize| matches!(value.get(at + 1..), Some([b'2', b'f' | b'F', ..]));
+        if memchr(b'*', value).is_some() && memchr_iter(b'%', value).any(is_slash) {
+            Self::KeepingSlash
+        } else {
+            Self::Everywhere
+        }
+    }
+
+    /// Returns the bytes whose escapes are decoded in a path before its query.
+    fn decoded_in_path(self) -> fn(u8) -> bool {
+        match self {
+            Self::InQuery => |_| false,
+            Self::Everywhere => folds_in_path,
+            Self::KeepingSlash => |value| value != b'/' && folds_in_path(value),
+        }
+    }
 }
 
 /// Appends `text`, canonical, in the form in which both spellings of a reserved
@@ -243,7 +268,7 @@ pub(super) fn fold(text: &[u8], query: usize, scope: Fold, out: &mut Buffer) {
     let (before, after) = text.split_at(query.min(text.len()));
     match scope {
         Fold::InQuery => out.extend_from_slice(before),
-        Fold::Everywhere => decode(before, folds_in_path, out),
+        Fold::Everywhere | Fold::KeepingSlash => decode(before, scope.decoded_in_path(), out),
     }
     decode(after, folds, out);
 }
@@ -265,6 +290,26 @@ fn decode(text: &[u8], decodes: fn(u8) -> bool, out: &mut Buffer) {
     }
 }
 
+/// Returns a canonical path in which those reserved bytes are escaped, before its
+/// query, of which `rule` holds an escape. The first slash stays.
+pub(super) fn with_escapes_of(rule: &[u8], path: &[u8]) -> Vec<u8> {
+    let escapes = rule.split(|byte| *byte == b'%').skip(1);
+    let escaped: Vec<u8> = escapes
+        .filter_map(|rest| Some(escaped_byte(rest)?.0))
+        .collect();
+    let (before, query) = path.split_at(query_start(path));
+    let mut out = Buffer::new();
+    for (at, byte) in before.iter().enumerate() {
+        if 0 < at && folds_in_path(*byte) && escaped.contains(byte) {
+            push_escaped(*byte, &mut out);
+        } else {
+            out.push(*byte);
+        }
+    }
+    out.extend_from_slice(query);
+    out.to_vec()
+}
+
 /// Reports whether canonical `text` holds an escape that a query may spell
 /// otherwise.
 pub(super) fn has_folding(text: &[u8]) -> bool {
@@ -282,7 +327,9 @@ pub(super) fn has_folding_in_path(text: &[u8]) -> bool {
 pub(super) fn folds_by_place(text: &[u8], scope: Fold) -> bool {
     match scope {
         Fold::InQuery => has_folding(text),
-        Fold::Everywhere => holds_escape(text, |value| folds(value) && !folds_in_path(value)),
+        Fold::Everywhere | Fold::KeepingSlash => {
+            holds_escape(text, |value| folds(value) && !folds_in_path(value))
+        }
     }
 }
 

@@ -56,6 +56,7 @@ pub(super) struct Traits {
     pub(super) robots_txt: RobotsTxtItself,
     pub(super) query: QueryForms,
     pub(super) forms: RuleForms,
+    pub(super) damage: DamagedLines,
     pub(super) index_pages: IndexPages,
 }
 
@@ -182,6 +183,14 @@ pub(super) enum RuleForms {
     AsWritten,
 }
 
+/// Whether lines that a person has damaged are read as they were meant, where
+/// that only refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DamagedLines {
+    Repaired,
+    AsWritten,
+}
+
 /// Further meaning of an Allow for `/x/index.html`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexPages {
@@ -205,6 +214,7 @@ const RFC9309: Traits = Traits {
     robots_txt: RobotsTxtItself::Exempt,
     query: QueryForms::EitherForm,
     forms: RuleForms::Further,
+    damage: DamagedLines::Repaired,
     index_pages: IndexPages::AsWritten,
 };
 
@@ -212,6 +222,7 @@ const DRAFT_2019: Traits = Traits {
     utf16: Utf16::AsItBegins,
     everyone: GroupChoice::First,
     forms: RuleForms::AsWritten,
+    damage: DamagedLines::AsWritten,
     ..RFC9309
 };
 
@@ -226,6 +237,7 @@ const DRAFT_1996: Traits = Traits {
     unauthorized: UnauthorizedMeaning::Refuses,
     query: QueryForms::AsWritten,
     forms: RuleForms::AsWritten,
+    damage: DamagedLines::AsWritten,
     ..RFC9309
 };
 
@@ -250,7 +262,15 @@ const GOOGLE: Traits = Traits {
     robots_txt: RobotsTxtItself::Ruled,
     query: QueryForms::AsWritten,
     forms: RuleForms::AsWritten,
+    damage: DamagedLines::AsWritten,
     index_pages: IndexPages::AllowFolder,
+    ..RFC9309
+};
+
+/// RFC 9309 without repairs: what these may only add to.
+#[cfg(test)]
+pub(super) const UNREPAIRED: Traits = Traits {
+    damage: DamagedLines::AsWritten,
     ..RFC9309
 };
 

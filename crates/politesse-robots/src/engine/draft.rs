@@ -5,9 +5,11 @@ use super::builder::IndexBuilder;
 use super::canonical::{Buffer, has_folding};
 use super::dialect::{AllowLines, IndexPages, Precedence, Traits};
 use super::index::Index;
+use super::parsed_file::ParsedFile;
 use super::rank::{BytePlace, IndexEntry, RuleBytes, RuleRank};
+use super::repair::FurtherForms;
 use super::shape::{Shape, folder_of_index};
-use super::token::{ParsedFile, Token, TokenKind};
+use super::token::{Token, TokenKind};
 
 /// Rules on their way into an index.
 pub(super) struct RuleDraft<'a> {
@@ -41,37 +43,67 @@ impl<'a> RuleDraft<'a> {
             return;
         }
         let value = self.file.value(token);
-        if let Some(shape) = Shape::of(value, self.traits, &mut self.rewritten) {
-            let rank = self.rank(at, token, &shape);
-            self.push(rank, token.start, shape);
-            if let Some(form) = self.traits.without_marks(token.kind(), value) {
-                self.take_form(rank, token.start, form);
-            }
+        let shape = Shape::of(value, self.traits, &mut self.rewritten);
+        // A value that is canonical as written has no other form.
+        let may_have_forms = !self.rewritten.is_empty() || shape.is_none();
+        if let Some(shape) = shape {
+            self.push(self.rank(at, token, &shape), token.start, shape);
+        }
+        if may_have_forms && !value.is_empty() {
+            self.take_forms(at, token);
         }
         if self.traits.index_pages == IndexPages::AllowFolder && token.kind() == TokenKind::Allow {
             self.take_folder(at, token);
         }
     }
 
-    /// Takes a further form of a rule, which counts as much as the written one.
+    /// Takes the further forms of a rule, each of which counts as much as the rule.
     #[cold]
-    pub(super) fn take_form(&mut self, rank: RuleRank, start: u32, form: &[u8]) {
+    fn take_forms(&mut self, at: u32, token: Token) {
+        let forms = self.further_forms(token);
+        if let Some(rank) = self.rank_of(at, token, &forms) {
+            for form in &forms {
+                self.take_form(rank, form);
+            }
+        }
+    }
+
+    /// Returns the forms of a rule's value besides the written one.
+    pub(super) fn further_forms(&self, token: Token) -> FurtherForms {
+        let (value, site) = (self.file.value(token), self.file.site.as_ref());
+        self.traits.further_forms(token.kind(), value, site)
+    }
+
+    /// Takes a form of a rule that may not stand in the text.
+    pub(super) fn take_form(&mut self, rank: RuleRank, form: &[u8]) {
         if let Some(shape) = Shape::of(form, self.traits, &mut self.rewritten) {
-            self.push(rank, start, shape);
+            if self.rewritten.is_empty() {
+                let length = shape.head + shape.tail;
+                self.rewritten
+                    .extend_from_slice(form.get(..length).unwrap_or(form));
+            }
+            self.push(rank, 0, shape);
         }
     }
 
     /// Takes a form of a rule with the escapes of its reserved bytes decoded.
-    pub(super) fn take_folded(&mut self, rank: RuleRank, start: u32, form: &[u8]) {
+    pub(super) fn take_folded(&mut self, rank: RuleRank, form: &[u8]) {
         if let Some(shape) = Shape::folded(form, self.traits, &mut self.rewritten) {
-            self.push(rank, start, shape);
+            self.push(rank, 0, shape);
         }
     }
 
-    /// Returns how much a rule counts; `None` if it matches no path.
-    pub(super) fn rank_of(&mut self, at: u32, token: Token) -> Option<RuleRank> {
-        let value = self.file.value(token);
-        let shape = Shape::of(value, self.traits, &mut self.rewritten)?;
+    /// Returns how much a rule counts: by its value as written, or, if that matches
+    /// no path, by the first of its other `forms` that does. `None` if none does.
+    pub(super) fn rank_of(
+        &mut self,
+        at: u32,
+        token: Token,
+        forms: &FurtherForms,
+    ) -> Option<RuleRank> {
+        let written = std::iter::once(self.file.value(token));
+        let mut all = written.chain(forms.iter().map(|form| &form[..]));
+        let shape = all.find_map(|form| Shape::of(form, self.traits, &mut self.rewritten))?;
         Some(self.rank(at, token, &shape))
     }
 

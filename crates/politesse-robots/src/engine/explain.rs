@@ -7,11 +7,12 @@
 
 use std::fmt;
 
-use super::binding::{Binding, Judgement, Rule};
+use super::binding::{Binding, Judgement};
 use super::dialect::{Dialect, Precedence};
 use super::lines::RuleKind;
 use super::pattern::Pattern;
 use super::records::NoteKind;
+use super::rule::Rule;
 
 /// Reason why a rule that matches does not count: the advantage of the rule that
 /// does.
@@ -140,6 +141,15 @@ impl NoteKind {
             Self::OutsideGroup => "outside_group",
             Self::NeverMatches => "never_matches",
             Self::EndsInvisibly => "ends_invisibly",
+            Self::HoldsMarks => "holds_marks",
+            Self::OtherCharset => "other_charset",
+            Self::UrlOfSite => "url_of_site",
+            Self::MarkedName => "marked_name",
+            Self::MarkedToken => "marked_token",
+            Self::EveryoneInPunctuation => "everyone_in_punctuation",
+            Self::RuleOnAgentLine => "rule_on_agent_line",
+            Self::WholeUserAgent => "whole_user_agent",
+            Self::DelayAsMeant => "delay_as_meant",
             Self::JoinsGroup => "joins_group",
             Self::Noindex => "noindex",
             Self::InvalidCrawlDelay => "invalid_crawl_delay",

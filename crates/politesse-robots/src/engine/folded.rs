@@ -9,9 +9,10 @@ use memchr::memchr;
 use super::canonical::{Buffer, Fold, fold, query_start};
 use super::draft::RuleDraft;
 use super::index::Index;
+use super::parsed_file::ParsedFile;
 use super::pattern::{FoldedPath, FoldedPattern};
 use super::rank::RuleRank;
-use super::token::{ParsedFile, Token, TokenKind};
+use super::token::{Token, TokenKind};
 use super::wildcard::Fuel;
 
 /// The Disallow rules in the form of one [`Fold`].
@@ -21,6 +22,8 @@ pub(super) struct FoldedRules {
     /// Rules that read differently in the path and in the query, the greatest
     /// rank first.
     by_place: Box<[(RuleRank, FoldedPattern)]>,
+    /// Rules in which an escaped slash stays what it is, the greatest rank first.
+    with_slash: Box<[(RuleRank, FoldedPattern)]>,
 }
 
 impl FoldedRules {
@@ -32,7 +35,7 @@ impl FoldedRules {
     ) -> Self {
         let traits = file.traits();
         let mut draft = RuleDraft::new(file);
-        let mut by_place = Vec::new();
+        let (mut by_place, mut with_slash) = (Vec::new(), Vec::new());
         for (at, token) in tokens.filter(|(_, token)| token.kind() == TokenKind::Disallow) {
             let value = file.value(token);
             // Only a rule with an escape reads otherwise than it is written.
@@ -40,24 +43,32 @@ impl FoldedRules {
                 draft.take(at, token);
                 continue;
             }
-            let Some(rank) = draft.rank_of(at, token) else {
+            let further = draft.further_forms(token);
+            let Some(rank) = draft.rank_of(at, token, &further) else {
                 continue;
             };
-            let without_marks = traits.without_marks(token.kind(), value);
-            for form in [Some(value), without_marks].into_iter().flatten() {
+            for form in std::iter::once(value).chain(further.iter().map(|form| &form[..])) {
+                if scope != Fold::InQuery && Fold::of_served(form) == Fold::KeepingSlash {
+                    let pattern = FoldedPattern::as_served(form, traits);
+                    with_slash.extend(pattern.map(|pattern| (rank, pattern)));
+                    continue;
+                }
                 match (FoldedPattern::by_place(form, traits, scope), scope) {
                     (Some(pattern), _) => by_place.push((rank, pattern)),
-                    (None, Fold::InQuery) => draft.take_form(rank, token.start, form),
-                    (None, Fold::Everywhere) => draft.take_folded(rank, token.start, form),
+                    (None, Fold::InQuery) => draft.take_form(rank, form),
+                    (None, _) => draft.take_folded(rank, form),
                 }
             }
         }
         // The greatest first, so that the search can end at the first match.
-        by_place.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+        for rules in [&mut by_place, &mut with_slash] {
+            rules.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+        }
         Self {
             scope,
             index: draft.index(),
             by_place: by_place.into(),
+            with_slash: with_slash.into(),
         }
     }
 
@@ -65,23 +76,43 @@ impl FoldedRules {
     pub(super) fn best(&self, text: &[u8], path: &[u8], fuel: &mut Fuel) -> RuleRank {
         let mut folded = Buffer::new();
         fold(path, query_start(path), self.scope, &mut folded);
-        let mut best = self.index.best_canonical(text, &folded, fuel);
-        let path = FoldedPath::new(&folded);
-        for (rank, pattern) in &self.by_place {
-            if *rank <= best || fuel.is_spent() {
-                break;
-            }
-            if pattern.matches(path, fuel) {
-                best = *rank;
-            }
+        let indexed = self.index.best_canonical(text, &folded, fuel);
+        let best = best_of(&self.by_place, indexed, &folded, fuel);
+        if self.with_slash.is_empty() {
+            return best;
         }
-        best
+        folded.clear();
+        fold(path, query_start(path), Fold::KeepingSlash, &mut folded);
+        best_of(&self.with_slash, best, &folded, fuel)
     }
 
     /// Returns the memory that they take beside the text of the file, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let patterns = self.by_place.iter().map(|(_, pattern)| pattern.memory());
-        let by_place = size_of_val(&*self.by_place) + patterns.sum::<usize>();
-        size_of::<Self>() + self.index.memory() + by_place
+        let memory_of = |rules: &[(RuleRank, FoldedPattern)]| {
+            let patterns = rules.iter().map(|(_, pattern)| pattern.memory());
+            size_of_val(rules) + patterns.sum::<usize>()
+        };
+        let alone = memory_of(&self.by_place) + memory_of(&self.with_slash);
+        size_of::<Self>() + self.index.memory() + alone
     }
+}
+
+/// Returns the rank of the first of `rules` that matches a folded path, or `best` if
+/// that is greater.
+fn best_of(
+    rules: &[(RuleRank, FoldedPattern)],
+    best: RuleRank,
+    folded: &[u8],
+    fuel: &mut Fuel,
+) -> RuleRank {
+    let path = FoldedPath::new(folded);
+    for (rank, pattern) in rules {
+        if *rank <= best || fuel.is_spent() {
+            break;
+        }
+        if pattern.matches(path, fuel) {
+            return *rank;
+        }
+    }
+    best
 }

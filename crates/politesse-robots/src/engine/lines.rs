@@ -110,7 +110,7 @@ impl LineForm {
         })
     }
 
-    fn trimmed(self, text: &[u8]) -> &[u8] {
+    pub(super) fn trimmed(self, text: &[u8]) -> &[u8] {
         let mut text = text;
         while let [first, rest @ ..] = text
             && self.is_blank(*first)

@@ -11,8 +11,9 @@
 use std::ops::Range;
 
 use super::lines::{TextLines, lossy};
+use super::parsed_file::ParsedFile;
 use super::records::seconds;
-use super::token::{ParsedFile, Token, TokenKind};
+use super::token::{Token, TokenKind};
 use crate::pace::PaceRecords;
 
 /// A pace record that binds a crawler.
@@ -59,6 +60,9 @@ pub(super) fn binding(
             match token.kind() {
                 TokenKind::CrawlDelay => {
                     let Some(seconds) = seconds(value) else {
+                        // A repaired delay replaces none, it may only add to it.
+                        let meant = file.traits().seconds_as_meant(value);
+                        meant.into_iter().for_each(|s| asked.take_delay(s));
                         continue;
                     };
                     // Of several for the same agents the last one counts.

@@ -106,6 +106,11 @@ impl Pattern {
         self.shape.length
     }
 
+    /// Reports whether there are paths that it matches.
+    pub(super) fn matches_some(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     pub(super) fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -158,9 +163,18 @@ impl FoldedPattern {
         Self::new(bytes, &shape, Fold::Everywhere)
     }
 
+    /// Returns the pattern of a rule's value as servers read it, for paths in the
+    /// form of [`Fold::of_served`].
+    pub(super) fn as_served(value: &[u8], traits: &Traits) -> Option<Self> {
+        let mut canonical = Buffer::new();
+        let shape = Shape::of_canonical(value, traits, &mut canonical)?;
+        let bytes = canonical.get(..shape.head + shape.tail)?;
+        Self::new(bytes, &shape, Fold::of_served(value))
+    }
+
     /// `None` if it cannot match otherwise than as written.
     fn new(bytes: &[u8], shape: &Shape, scope: Fold) -> Option<Self> {
-        let reaches = shape.reaches_query || scope == Fold::Everywhere;
+        let reaches = shape.reaches_query || scope != Fold::InQuery;
         if shape.syntax != PatternSyntax::Pattern || !reaches {
             return None;
         }

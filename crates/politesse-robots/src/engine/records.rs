@@ -8,10 +8,16 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::dialect::{RecordEnd, RuleForms, Traits};
+use memchr::{memchr, memchr2};
+
+use super::dialect::{DamagedLines, RecordEnd, RuleForms, Traits};
 use super::lines::RuleKind;
 use super::lines::{LineField, LineKey, Separator, Spelling, TextLine, TextLines, lossy};
-use super::token::{ParsedFile, is_blank, without_end_marks};
+use super::marks::{is_odd_agent, plain, without_end_marks};
+use super::parsed_file::ParsedFile;
+use super::repair::{Colon, DamagedLine, is_url};
+use super::token::{Token, TokenKind, is_blank};
+use crate::crawler;
 use crate::pace::{RequestRate, VisitTime};
 
 /// One line of a robots.txt that has a name and a value.
@@ -115,12 +121,31 @@ pub enum NoteKind {
     NeverMatches,
     /// A path that ends in an invisible mark, such as a no-break space.
     EndsInvisibly,
+    /// A path with invisible marks before or in it.
+    HoldsMarks,
+    /// A path in another charset than UTF-8.
+    OtherCharset,
+    /// An absolute URL of the site in place of a path.
+    UrlOfSite,
+    /// A name that was understood without its invisible marks, or with another
+    /// colon or hyphen than a keyboard has.
+    MarkedName,
+    /// A product token that is understood so as well.
+    MarkedToken,
+    /// An agent line with `*` and punctuation.
+    EveryoneInPunctuation,
+    /// An agent line with a Disallow on it.
+    RuleOnAgentLine,
+    /// A whole User-Agent on an agent line.
+    WholeUserAgent,
     /// An agent line that shares the rules below with the agents above, because
     /// only a rule ends their list (RFC 9309, section 2.2.4). Where one of them
     /// is `*`, rules meant for one crawler bind all.
     JoinsGroup,
     /// A `noindex` line; it is reported, never in force.
     Noindex,
+    /// A Crawl-delay with a unit, a comma or invisible marks.
+    DelayAsMeant,
     /// A Crawl-delay that is not a number of seconds.
     InvalidCrawlDelay,
     /// A Request-rate that cannot be read, so that nobody keeps to it.
@@ -150,6 +175,7 @@ enum GroupPlace {
 pub(super) struct RecordReader<'a> {
     lines: TextLines<'a>,
     traits: &'static Traits,
+    file: &'a ParsedFile,
     place: GroupPlace,
     groups: usize,
     /// Whether every line so far was blank or a comment.
@@ -159,6 +185,8 @@ pub(super) struct RecordReader<'a> {
 /// A line as read.
 pub(super) struct ReadLine<'a> {
     pub(super) record: Option<RobotsRecord<'a>>,
+    /// A Disallow on the line of an agent.
+    pub(super) rule: Option<RobotsRecord<'a>>,
     /// At most two things are odd about a line.
     pub(super) notes: [Option<Note>; 2],
 }
@@ -168,6 +196,7 @@ impl<'a> RecordReader<'a> {
         Self {
             lines: TextLines::of(&file.text),
             traits: file.traits(),
+            file,
             place: GroupPlace::Outside,
             groups: 0,
             is_at_start: true,
@@ -187,13 +216,16 @@ impl<'a> RecordReader<'a> {
         // Many sites answer any URL with their page: its markup is one note, not
         // one a line.
         let is_html = std::mem::take(&mut self.is_at_start) && content.starts_with(b"<");
+        if !is_html && let Some(damaged) = DamagedLine::of(line, self.traits) {
+            return self.repaired(line, &damaged);
+        }
         let field = self.traits.lines.field(content).filter(|_| !is_html);
         let Some(field) = field else {
             self.pass();
             let html = is_html.then_some(NoteKind::Html);
             return ReadLine {
-                record: None,
                 notes: [note(html.unwrap_or(NoteKind::NotARecord)), None],
+                ..ReadLine::nothing()
             };
         };
         let (kind, spelling) = self.kind(field.name);
@@ -206,6 +238,34 @@ impl<'a> RecordReader<'a> {
         self.placed(line, kind, field, note(written))
     }
 
+    /// Reads a line as it was meant.
+    fn repaired(&mut self, line: TextLine<'a>, damaged: &DamagedLine) -> ReadLine<'a> {
+        let content = self.traits.lines.content(line.bytes);
+        let colon = Colon::all(content).next().unwrap_or(0..0);
+        let name = content.get(..colon.start).unwrap_or_default();
+        let field = |token: Token, name| LineField {
+            name,
+            value: self.file.value(token),
+            separator: Separator::Colon,
+        };
+        let (agent, rule) = (damaged.record, damaged.rule);
+        let record = field(agent, name);
+        let rule = rule.map(|rule| field(rule, b"Disallow"));
+        let note = Some(Note {
+            line: line.number,
+            kind: match rule {
+                Some(_) => NoteKind::RuleOnAgentLine,
+                None => NoteKind::MarkedName,
+            },
+        });
+        let read = self.placed(line, agent.kind().into(), record, note);
+        let rule = rule.and_then(|rule| {
+            let disallow = RecordKind::Rule(RuleKind::Disallow);
+            self.placed(line, disallow, rule, None).record
+        });
+        ReadLine { rule, ..read }
+    }
+
     fn placed(
         &mut self,
         line: TextLine<'a>,
@@ -213,7 +273,12 @@ impl<'a> RecordReader<'a> {
         field: LineField<'a>,
         written: Option<Note>,
     ) -> ReadLine<'a> {
-        let odd = self.oddity(kind, field.value);
+        let note = |kind| Note {
+            line: line.number,
+            kind,
+        };
+        let odd = self.oddity(kind, field.value).map(note);
+        let agent = (kind == RecordKind::UserAgent).then(|| self.odd_agent(field.value));
         if kind == RecordKind::UserAgent {
             self.agent();
         } else if matches!(kind, RecordKind::Rule(_)) && self.place != GroupPlace::Outside {
@@ -229,13 +294,8 @@ impl<'a> RecordReader<'a> {
                 value: lossy(field.value),
                 group: self.group(),
             }),
-            notes: [
-                written,
-                odd.map(|kind| Note {
-                    line: line.number,
-                    kind,
-                }),
-            ],
+            rule: None,
+            notes: [written.or_else(|| agent.flatten().map(note)), odd],
         }
     }
 
@@ -277,17 +337,56 @@ impl<'a> RecordReader<'a> {
         if (is_rule || kind.is_of_pace()) && self.place == GroupPlace::Outside {
             return Some(NoteKind::OutsideGroup);
         }
-        if is_rule && !matches!(value, [] | [b'/' | b'*', ..]) {
-            return Some(NoteKind::NeverMatches);
-        }
-        if is_rule && self.traits.forms == RuleForms::Further && without_end_marks(value).is_some()
-        {
-            return Some(NoteKind::EndsInvisibly);
+        if let RecordKind::Rule(rule) = kind {
+            return self.odd_path(rule, value);
         }
         if kind == RecordKind::Noindex {
             return Some(NoteKind::Noindex);
         }
+        let is_delay = kind == RecordKind::CrawlDelay && seconds(value).is_none();
+        if is_delay && self.traits.seconds_as_meant(value).is_some() {
+            return Some(NoteKind::DelayAsMeant);
+        }
         invalid_pace(kind, value)
+    }
+
+    /// Finds something odd about the path of a rule.
+    fn odd_path(&self, rule: RuleKind, value: &[u8]) -> Option<NoteKind> {
+        let begins = |form: &[u8]| matches!(form, [b'/' | b'*', ..]);
+        let forms = self
+            .traits
+            .further_forms(rule.into(), value, self.file.site.as_ref());
+        if !value.is_empty() && !begins(value) && !forms.iter().any(|form| begins(form)) {
+            return Some(NoteKind::NeverMatches);
+        }
+        if self.traits.forms == RuleForms::Further && without_end_marks(value).is_some() {
+            return Some(NoteKind::EndsInvisibly);
+        }
+        if forms.is_empty() {
+            None
+        } else if is_url(value) {
+            Some(NoteKind::UrlOfSite)
+        } else if str::from_utf8(value).is_err() {
+            Some(NoteKind::OtherCharset)
+        } else {
+            Some(NoteKind::HoldsMarks)
+        }
+    }
+
+    /// Finds what an agent line means besides what it says.
+    fn odd_agent(&self, value: &[u8]) -> Option<NoteKind> {
+        let traits = self.traits;
+        if traits.damage == DamagedLines::AsWritten || !is_odd_agent(value) {
+            return None;
+        }
+        let is_header = memchr2(b'/', b'(', value).is_some() && memchr(b' ', value).is_some();
+        if traits.is_everyone_as_meant(value) && !traits.is_everyone(value) {
+            Some(NoteKind::EveryoneInPunctuation)
+        } else if plain(value) != crawler::decode(value) {
+            Some(NoteKind::MarkedToken)
+        } else {
+            is_header.then_some(NoteKind::WholeUserAgent)
+        }
     }
 
     fn agent(&mut self) {
@@ -325,7 +424,22 @@ impl ReadLine<'_> {
     fn nothing() -> Self {
         Self {
             record: None,
+            rule: None,
             notes: [None, None],
+        }
+    }
+}
+
+impl From<TokenKind> for RecordKind {
+    fn from(kind: TokenKind) -> Self {
+        match kind {
+            TokenKind::Agent => Self::UserAgent,
+            TokenKind::Allow => Self::Rule(RuleKind::Allow),
+            TokenKind::Disallow => Self::Rule(RuleKind::Disallow),
+            TokenKind::CrawlDelay => Self::CrawlDelay,
+            TokenKind::RequestRate => Self::RequestRate,
+            TokenKind::VisitTime => Self::VisitTime,
+            TokenKind::Blank => Self::Unknown,
         }
     }
 }
@@ -369,6 +483,23 @@ pub fn seconds(value: &[u8]) -> Option<f64> {
     Some(seconds.min(f64::MAX))
 }
 
+impl Traits {
+    /// Reads a delay as a person writes one: with a unit (`10s`, `10 seconds`), with a
+    /// comma for the point (`0,5`), or with invisible marks.
+    pub(super) fn seconds_as_meant(&self, value: &[u8]) -> Option<f64> {
+        const UNITS: [&str; 5] = ["s", "sec", "secs", "second", "seconds"];
+        if self.damage == DamagedLines::AsWritten {
+            return None;
+        }
+        let plain = plain(value).to_ascii_lowercase();
+        let end = plain.find(|letter: char| letter.is_ascii_alphabetic());
+        let (number, unit) = plain.split_at(end.unwrap_or(plain.len()));
+        let is_known = unit.is_empty() || UNITS.contains(&unit.trim_end_matches('.'));
+        let number = number.trim_end_matches([' ', '\t']).replacen(',', ".", 1);
+        seconds(number.as_bytes()).filter(|_| is_known)
+    }
+}
+
 impl fmt::Display for NoteKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -383,6 +514,29 @@ impl fmt::Display for NoteKind {
             Self::EndsInvisibly => {
                 "a path that ends in an invisible mark; a Disallow is tried without it as well"
             }
+            Self::HoldsMarks => {
+                "a path with invisible marks; a Disallow is tried without them as well"
+            }
+            Self::OtherCharset => {
+                "a path that is not UTF-8; a Disallow is tried in UTF-8 as well, and as ISO-8859-1"
+            }
+            Self::UrlOfSite => "a whole URL of this site; a Disallow is read as its path",
+            Self::MarkedName => {
+                "a name with invisible marks, or with a colon or hyphen that no keyboard has; \
+                 understood all the same, to refuse more"
+            }
+            Self::MarkedToken => {
+                "an agent with invisible marks, or with hyphens that no keyboard has; the one \
+                 without them is bound as well"
+            }
+            Self::EveryoneInPunctuation => "an agent line that is read as *, for everyone",
+            Self::RuleOnAgentLine => {
+                "an agent line with a Disallow on it; read as two lines, to refuse more"
+            }
+            Self::WholeUserAgent => {
+                "a whole User-Agent; it binds the crawler that sends exactly that, as well"
+            }
+            Self::DelayAsMeant => "a delay that is not a bare number; read as seconds all the same",
             Self::JoinsGroup => {
                 "the agents above share the rules below: the line between is not a rule"
             }

@@ -15,10 +15,13 @@ use super::canonical;
 use super::dialect::{Dialect, LineForm};
 use super::explain::JoinedAgents;
 use super::lines::{self, TextLines, lossy, whole_lines};
+use super::parsed_file::ParsedFile;
 use super::records::{Note, NoteKind, RecordKind, RecordReader, RobotsRecord};
-use super::token::{ParsedFile, TEXT_MAX, Token};
+use super::repaired_binding::AgentNames;
+use super::token::{TEXT_MAX, Token};
 use super::usage_lines::{UsageLine, UsageLines};
 use crate::crawler::{Crawler, ProductToken};
+use crate::origin::Origin;
 
 /// First bytes of files whose lines may look like records all the same: a ZIP archive
 /// may hold a robots.txt as it is. The others are gzip and PNG.
@@ -46,14 +49,14 @@ impl RobotsTxt {
     /// read becomes a note (RFC 9309, section 2.3.1.5).
     #[must_use]
     pub fn parse(body: &[u8]) -> Self {
-        Self::within_limit(body, Dialect::default())
+        Self::within_limit(body, Dialect::default(), None)
     }
 
     /// Reads a file as [`RobotsTxt::parse`] does, by the rules of `dialect`.
-    pub(super) fn within_limit(body: &[u8], dialect: Dialect) -> Self {
+    pub(super) fn within_limit(body: &[u8], dialect: Dialect, origin: Option<&Origin>) -> Self {
         // Cut at a line end: half a rule is a wider rule.
         let kept = whole_lines(body, Self::BYTES_MIN);
-        let mut robots = Self::in_dialect(Bytes::copy_from_slice(kept), dialect);
+        let mut robots = Self::read(Bytes::copy_from_slice(kept), dialect, origin);
         if kept.len() < body.len() {
             robots.cut_here();
         }
@@ -91,23 +94,44 @@ impl RobotsTxt {
     /// Where it is longer than 32 MiB, what is beyond is not read, and noted.
     #[must_use]
     pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
-        let mut text = match dialect.traits().lines {
-            LineForm::Whole => lines::decoded(body.into(), dialect.traits().utf16),
-            LineForm::Cut => lines::without_mark(body.into()),
-        };
-        let kept = whole_lines(&text, TEXT_MAX).len();
-        let is_cut = kept < text.len();
-        text.truncate(kept);
-        let mut robots = Self {
-            file: Arc::new(ParsedFile::new(text, dialect)),
-            bindings: BindingCache::default(),
-            usage: UsageLines::default(),
-            cut: None,
-        };
+        Self::read(body.into(), dialect, None)
+    }
+
+    /// Reads a file as [`RobotsTxt::in_dialect`] does, and a Disallow with an
+    /// absolute URL of `origin` as one with its path.
+    #[must_use]
+    pub fn of_origin(body: impl Into<Bytes>, dialect: Dialect, origin: &Origin) -> Self {
+        Self::read(body.into(), dialect, Some(origin))
+    }
+
+    fn read(body: Bytes, dialect: Dialect, origin: Option<&Origin>) -> Self {
+        let (text, is_cut) = decoded_text(body, dialect);
+        let mut robots = Self::of_file(ParsedFile::new(text, dialect, origin));
         if is_cut {
             robots.cut_here();
         }
         robots
+    }
+
+    fn of_file(file: ParsedFile) -> Self {
+        Self {
+            file: Arc::new(file),
+            bindings: BindingCache::default(),
+            usage: UsageLines::default(),
+            cut: None,
+        }
+    }
+
+    /// Reads a file by RFC 9309 without repairing any line.
+    #[cfg(test)]
+    pub(super) fn unrepaired(body: impl Into<Bytes>) -> Self {
+        let dialect = Dialect::Rfc9309;
+        let (text, _) = decoded_text(body.into(), dialect);
+        Self::of_file(ParsedFile::by_traits(
+            text,
+            dialect,
+            &super::dialect::UNREPAIRED,
+        ))
     }
 
     /// Notes that the file went on where the text ends.
@@ -124,7 +148,7 @@ impl RobotsTxt {
 
     /// Returns every record of the file, in order.
     pub fn records(&self) -> impl Iterator<Item = RobotsRecord<'_>> {
-        RecordReader::of(&self.file).filter_map(|line| line.record)
+        RecordReader::of(&self.file).flat_map(|line| line.record.into_iter().chain(line.rule))
     }
 
     /// Returns the URLs of all sitemaps, as written, wherever they stand in the
@@ -182,6 +206,13 @@ impl RobotsTxt {
             + self.usage.memory()
     }
 
+    /// Returns the origin that the file is of, if it was read so
+    /// ([`RobotsTxt::of_origin`]).
+    #[must_use]
+    pub fn origin(&self) -> Option<&Origin> {
+        self.file.site.as_ref()
+    }
+
     /// Returns the dialect by which the file is read.
     #[must_use]
     pub fn dialect(&self) -> Dialect {
@@ -196,9 +227,17 @@ impl RobotsTxt {
     /// the last few results are kept.
     #[must_use]
     pub fn binding(&self, crawler: &Crawler) -> Binding {
-        self.bindings.binding(crawler.shared_candidates(), || {
-            self.bind(crawler.candidates())
-        })
+        // Nearly no file has a line that names a whole User-Agent.
+        let user_agent = crawler
+            .shared_user_agent()
+            .filter(|_| self.file.has_odd_agents);
+        self.bindings
+            .binding(crawler.shared_candidates(), user_agent, || {
+                self.bind(AgentNames {
+                    candidates: crawler.candidates(),
+                    user_agent: user_agent.map(|agent| &**agent),
+                })
+            })
     }
 
     /// Each candidate's own groups; those of `*`, once, if no candidate has
@@ -206,7 +245,9 @@ impl RobotsTxt {
     #[must_use]
     pub fn bindings(&self, crawler: &Crawler) -> Vec<Binding> {
         let mut bindings = self.own_groups(crawler.candidates());
-        if bindings.is_empty() {
+        // A repaired line binds beside what binds without it, and one that names the
+        // whole User-Agent names no candidate.
+        if bindings.is_empty() || self.file.may_bind_more() {
             bindings.push(self.binding(crawler));
         }
         bindings
@@ -223,14 +264,19 @@ impl RobotsTxt {
     fn own_groups(&self, tokens: &[ProductToken]) -> Vec<Binding> {
         let own = |token: &ProductToken| {
             let alone: Arc<[_]> = [token.clone()].into();
-            let binding = self.bindings.binding(&alone, || self.bind(&alone));
-            binding.token().is_some().then_some(binding)
+            let names = AgentNames {
+                candidates: &alone,
+                user_agent: None,
+            };
+            self.bindings
+                .binding(&alone, None, || self.bind(names))
+                .own()
         };
         tokens.iter().filter_map(own).collect()
     }
 
-    fn bind(&self, candidates: &[ProductToken]) -> Binding {
-        Binding::new(&self.file, candidates, |groups| self.bindings.rules(groups))
+    fn bind(&self, names: AgentNames<'_>) -> Binding {
+        Binding::new(&self.file, names, |groups| self.bindings.rules(groups))
     }
 
     /// Returns the lines on uses that bind `crawler`, in file order: those of
@@ -292,10 +338,23 @@ impl RobotsTxt {
     }
 }
 
+/// Returns the text that is read of a body, and whether it was too long.
+fn decoded_text(body: Bytes, dialect: Dialect) -> (Bytes, bool) {
+    let mut text = match dialect.traits().lines {
+        LineForm::Whole => lines::decoded(body, dialect.traits().utf16),
+        LineForm::Cut => lines::without_mark(body),
+    };
+    let kept = whole_lines(&text, TEXT_MAX).len();
+    let is_cut = kept < text.len();
+    text.truncate(kept);
+    (text, is_cut)
+}
+
 impl PartialEq for RobotsTxt {
     fn eq(&self, other: &Self) -> bool {
-        (&self.file.text, self.file.dialect, self.cut)
-            == (&other.file.text, other.file.dialect, other.cut)
+        let parts = |robots: &Self| (robots.file.dialect, robots.cut);
+        (&self.file.text, &self.file.site, parts(self))
+            == (&other.file.text, &other.file.site, parts(other))
     }
 }
 

@@ -15,8 +15,9 @@ use super::draft::RuleDraft;
 use super::folded::FoldedRules;
 use super::index::{Index, IndexedPath};
 use super::lines::RuleKind;
+use super::parsed_file::ParsedFile;
 use super::rank::RuleRank;
-use super::token::{GroupSet, ParsedFile, Token};
+use super::token::{GroupSet, Token};
 use super::wildcard::Fuel;
 
 /// The rules of some groups of a file, as one set.
@@ -35,8 +36,13 @@ pub(super) struct RuleSet {
 
 /// Outcome of looking a path up.
 pub(super) enum RuleLookup {
-    /// The rule at this place among the tokens counts.
-    Token(usize),
+    /// A rule counts.
+    Token {
+        /// Place among the tokens.
+        at: usize,
+        /// Whether it counts only in the form that servers read.
+        as_served: bool,
+    },
     NoRule,
     /// The judgement would have taken too long.
     Undecided,
@@ -83,6 +89,7 @@ impl RuleSet {
         });
         let reads_query_twice = self.reads_query_twice(path);
         let reads_path_twice = scope == Fold::Everywhere && self.reads_path_twice(path);
+        let mut as_served = false;
         if reads_query_twice || reads_path_twice {
             if canonical.is_empty() {
                 escapes.canonical_path(path, &mut canonical);
@@ -91,7 +98,9 @@ impl RuleSet {
                 best = best.max(self.best_folded(&canonical, Fold::InQuery, &mut fuel));
             }
             if reads_path_twice {
-                best = best.max(self.best_folded(&canonical, Fold::Everywhere, &mut fuel));
+                let served = self.best_folded(&canonical, Fold::Everywhere, &mut fuel);
+                as_served = best < served;
+                best = best.max(served);
             }
         }
         if fuel.is_spent() {
@@ -99,7 +108,10 @@ impl RuleSet {
         } else if best.is_none() {
             RuleLookup::NoRule
         } else {
-            RuleLookup::Token(best.token())
+            RuleLookup::Token {
+                at: best.token(),
+                as_served,
+            }
         }
     }
 
@@ -128,7 +140,7 @@ impl RuleSet {
         // Compiled when first asked for: nearly no file and no path needs it.
         let cell = match scope {
             Fold::InQuery => &self.folded,
-            Fold::Everywhere => &self.folded_everywhere,
+            Fold::Everywhere | Fold::KeepingSlash => &self.folded_everywhere,
         };
         let folded =
             cell.get_or_init(|| Box::new(FoldedRules::new(&self.file, self.rule_tokens(), scope)));

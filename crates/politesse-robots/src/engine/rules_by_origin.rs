@@ -80,7 +80,7 @@ impl RulesByOrigin {
     /// its origin. After redirects, `url` is the one first asked for: the rules
     /// are those of the initial origin (RFC 9309, section 2.3.1.2).
     pub fn parse(&mut self, url: &Target, content: &[u8], fresh_until: Timestamp) {
-        let robots = RobotsTxt::within_limit(content, self.dialect);
+        let robots = RobotsTxt::within_limit(content, self.dialect, Some(&url.origin));
         let binding = robots.binding(&self.crawler);
         let access = OriginAccess::Successful(Box::new(robots), binding);
         self.hold(url, access, fresh_until);

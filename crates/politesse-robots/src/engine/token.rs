@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::dialect::{Dialect, LineForm, RecordEnd, RuleForms, Traits};
+use super::dialect::{LineForm, RecordEnd, Traits};
 use super::lines::RuleKind;
 use super::lines::{LineKey, TextLine, TextLines};
+use super::marks::is_odd_agent;
 
 /// A line with a key, as the place of its value in the text.
 #[derive(Clone, Copy)]
@@ -42,6 +42,25 @@ impl TokenKind {
     }
 }
 
+impl From<LineKey> for TokenKind {
+    fn from(key: LineKey) -> Self {
+        match key {
+            LineKey::Agent => Self::Agent,
+            LineKey::Rule(RuleKind::Allow) => Self::Allow,
+            LineKey::Rule(RuleKind::Disallow) => Self::Disallow,
+            LineKey::CrawlDelay => Self::CrawlDelay,
+            LineKey::RequestRate => Self::RequestRate,
+            LineKey::VisitTime => Self::VisitTime,
+        }
+    }
+}
+
+impl From<RuleKind> for TokenKind {
+    fn from(kind: RuleKind) -> Self {
+        LineKey::Rule(kind).into()
+    }
+}
+
 const KINDS: [TokenKind; 8] = [
     TokenKind::Agent,
     TokenKind::Allow,
@@ -68,6 +87,14 @@ impl Token {
         }
     }
 
+    /// Makes the token of a value that is a slice of its line.
+    #[inline]
+    pub(super) fn of_value(kind: TokenKind, line: TextLine<'_>, value: &[u8]) -> Self {
+        // A slice of the line, so its address tells its place.
+        let start = line.start + offset(line.bytes, value);
+        Self::new(kind, line.number, start..start + value.len())
+    }
+
     pub(super) fn kind(self) -> TokenKind {
         KINDS[(self.length >> KIND_SHIFT) as usize]
     }
@@ -92,77 +119,69 @@ impl Token {
     }
 }
 
-/// A file as read: what all that is made from it shares.
-pub(super) struct ParsedFile {
-    /// Without byte order mark, and in UTF-8 if it came in UTF-16.
-    pub(super) text: Bytes,
-    pub(super) tokens: Box<[Token]>,
-    pub(super) dialect: Dialect,
+/// Tokens of a text, in order, and whether a second look is worth while.
+pub(super) struct FileTokens {
+    pub(super) tokens: Vec<Token>,
+    /// Whether a line is no record and not ASCII, or two records are on one.
+    pub(super) may_be_damaged: bool,
+    /// Whether an agent line may have to be read a second way.
+    pub(super) has_odd_agents: bool,
 }
 
-impl ParsedFile {
-    pub(super) fn new(text: Bytes, dialect: Dialect) -> Self {
-        Self {
-            tokens: tokens(&text, dialect.traits()).into(),
-            text,
-            dialect,
-        }
-    }
-
-    pub(super) fn traits(&self) -> &'static Traits {
-        self.dialect.traits()
-    }
-
-    /// Returns the tokens of a group.
-    pub(super) fn of_group(&self, group: &Range<u32>) -> &[Token] {
-        let group = group.start as usize..group.end as usize;
-        self.tokens.get(group).unwrap_or_default()
-    }
-
-    pub(super) fn value(&self, token: Token) -> &[u8] {
-        token.value(&self.text)
-    }
-}
-
-/// Returns the tokens of a text, in order.
-fn tokens(text: &[u8], traits: &Traits) -> Vec<Token> {
-    // A line of the usual file has some thirty bytes.
-    let mut tokens = Vec::with_capacity(text.len() / 32 + 4);
-    for line in TextLines::of(text) {
-        let Some(&first) = line.bytes.first() else {
-            if traits.records == RecordEnd::EndAtBlank {
-                tokens.push(Token::new(TokenKind::Blank, line.number, 0..0));
-            }
-            continue;
+impl FileTokens {
+    pub(super) fn of(text: &[u8], traits: &Traits) -> Self {
+        let mut found = Self {
+            // A line of the usual file has some thirty bytes.
+            tokens: Vec::with_capacity(text.len() / 32 + 4),
+            may_be_damaged: false,
+            has_odd_agents: false,
         };
-        // Comments and sitemaps are most of the lines that do not matter.
-        if !LineForm::may_begin_key(first) {
-            continue;
+        for line in TextLines::of(text) {
+            let Some(&first) = line.bytes.first() else {
+                if traits.records == RecordEnd::EndAtBlank {
+                    found
+                        .tokens
+                        .push(Token::new(TokenKind::Blank, line.number, 0..0));
+                }
+                continue;
+            };
+            // Comments and sitemaps are most of the lines that do not matter.
+            if !LineForm::may_begin_key(first) {
+                found.may_be_damaged |= !first.is_ascii();
+                continue;
+            }
+            match token(line, traits) {
+                Some(token) => {
+                    if token.kind() == TokenKind::Agent {
+                        found.look_at_agent(token.value(text));
+                    }
+                    found.tokens.push(token);
+                }
+                None => found.may_be_damaged |= !line.bytes.is_ascii(),
+            }
         }
-        tokens.extend(token(line, traits));
+        found
     }
-    tokens
+
+    #[inline]
+    fn look_at_agent(&mut self, value: &[u8]) {
+        if is_odd_agent(value) {
+            self.has_odd_agents = true;
+            // Of a Disallow on the same line, or one in a name that is a URL.
+            self.may_be_damaged |= value.iter().any(|byte| matches!(byte, b':' | 0x80..));
+        }
+    }
 }
 
 #[inline]
-fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
+pub(super) fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     let content = traits.lines.content(line.bytes);
     if content.is_empty() {
         let blank = traits.records == RecordEnd::EndAtBlank && is_blank(line.bytes);
         return blank.then(|| Token::new(TokenKind::Blank, line.number, 0..0));
     }
     let (key, value) = traits.lines.keyed(content)?;
-    let kind = match key {
-        LineKey::Agent => TokenKind::Agent,
-        LineKey::Rule(RuleKind::Allow) => TokenKind::Allow,
-        LineKey::Rule(RuleKind::Disallow) => TokenKind::Disallow,
-        LineKey::CrawlDelay => TokenKind::CrawlDelay,
-        LineKey::RequestRate => TokenKind::RequestRate,
-        LineKey::VisitTime => TokenKind::VisitTime,
-    };
-    // The value is a slice of the line, so its address tells its place.
-    let start = line.start + offset(line.bytes, value);
-    Some(Token::new(kind, line.number, start..start + value.len()))
+    Some(Token::of_value(key.into(), line, value))
 }
 
 /// Finds the start of `part` in `whole`, of which it must be a slice.
@@ -217,89 +236,5 @@ impl Iterator for GroupRanges<'_> {
         // There are fewer tokens than bytes.
         let fit = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Some(fit(start)..fit(end))
-    }
-}
-
-impl Traits {
-    /// Returns the value of a Disallow without the invisible marks at its end,
-    /// or `None` if it does not end in any. An Allow has no such second form: a
-    /// guess must not allow.
-    ///
-    /// A line copied from a page may bring a no-break space, a zero-width space
-    /// or a direction mark with it. RFC 9309 counts them as part of the value,
-    /// which then matches nothing that anybody asks for.
-    #[inline]
-    pub(super) fn without_marks<'a>(&self, kind: TokenKind, value: &'a [u8]) -> Option<&'a [u8]> {
-        let may_be_mark = value.last().is_some_and(|last| !last.is_ascii());
-        if !may_be_mark || kind != TokenKind::Disallow || self.forms == RuleForms::AsWritten {
-            return None;
-        }
-        without_end_marks(value)
-    }
-}
-
-/// Invisible marks: no-break spaces, characters without width, direction marks.
-/// In UTF-8 each has several bytes, none of which is ASCII.
-const MARKS: [char; 19] = [
-    '\u{a0}', '\u{202f}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{200e}',
-    '\u{200f}', '\u{61c}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',
-    '\u{2067}', '\u{2068}', '\u{2069}',
-];
-
-/// `value` without the invisible marks at its end, and without the blanks before
-/// and between them; `None` if it does not end in one.
-pub(super) fn without_end_marks(value: &[u8]) -> Option<&[u8]> {
-    let mut rest = without_last_mark(value)?;
-    loop {
-        rest = match rest {
-            [before @ .., b' ' | b'\t'] => before,
-            _ => match without_last_mark(rest) {
-                Some(before) => before,
-                None => return Some(rest),
-            },
-        };
-    }
-}
-
-fn without_last_mark(value: &[u8]) -> Option<&[u8]> {
-    // A no-break space of ISO-8859-1: in UTF-8 no letter ends so.
-    if let [before @ .., 0xA0] = value
-        && before.last().is_none_or(u8::is_ascii)
-    {
-        return Some(before);
-    }
-    MARKS
-        .iter()
-        .find_map(|mark| value.strip_suffix(mark.encode_utf8(&mut [0; 4]).as_bytes()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_end_marks;
-
-    // Ours: no part of a letter is a mark.
-    #[test]
-    fn marks_at_the_end_are_taken_off_and_nothing_else_is() {
-        for (value, rest) in [
-            ("/a\u{a0}", Some("/a")),
-            ("/a\u{200b}", Some("/a")),
-            ("/a\u{200e}\u{a0} \u{200f}", Some("/a")),
-            ("/a \u{200e}", Some("/a")),
-            ("/a*\u{2069}", Some("/a*")),
-            ("/a$\u{feff}", Some("/a$")),
-            ("\u{a0}", Some("")),
-            ("/a\u{a0}/b", None),
-            ("/a", None),
-            ("", None),
-            ("/\u{e0}", None),
-            ("/\u{5e0}", None),
-            ("/a\u{2002}", None),
-            ("/%C2%A0", None),
-        ] {
-            let found = without_end_marks(value.as_bytes());
-            assert_eq!(found, rest.map(str::as_bytes), "{value:?}");
-        }
-        assert_eq!(without_end_marks(b"/a\xA0 \xA0"), Some(&b"/a"[..]));
-        assert_eq!(without_end_marks(b"/a\xE0"), None);
     }
 }

@@ -11,8 +11,9 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::lines::{TextLine, TextLines};
+use super::parsed_file::ParsedFile;
 use super::rules::RuleSet;
-use super::token::{GroupRanges, GroupSet, ParsedFile};
+use super::token::GroupSet;
 
 /// Most usage lines that are read of a file: more than a file has groups for,
 /// and few enough to be gone through for each response.
@@ -127,7 +128,8 @@ fn placed_lines(file: &ParsedFile) -> Box<[PlacedLine]> {
     if named.is_empty() {
         return Box::default();
     }
-    let groups: Vec<_> = GroupRanges::of(&file.tokens)
+    let groups: Vec<_> = file
+        .groups()
         .map(|group| (lines_of(&group, file), group.start))
         .collect();
     let fit = |place: usize| u32::try_from(place).unwrap_or(u32::MAX);

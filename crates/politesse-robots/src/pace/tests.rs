@@ -45,8 +45,13 @@ pauses! {
     an_exponent_is_no_delay: "Crawl-delay: 1e9" at "12:00" is None;
     not_a_number_is_no_delay: "Crawl-delay: NaN" at "12:00" is None;
     a_negative_delay_is_none: "Crawl-delay: -5" at "12:00" is None;
-    a_decimal_comma_is_no_delay: "Crawl-delay: 0,5" at "12:00" is None;
-    a_unit_is_no_delay: "Crawl-delay: 5s" at "12:00" is None;
+    a_decimal_comma_is_a_point: "Crawl-delay: 0,5" at "12:00" is Some((0.5, CrawlDelay));
+    a_delay_may_have_a_unit: "Crawl-delay: 5s" at "12:00" is Some((5.0, CrawlDelay));
+    a_unit_may_be_a_word: "Crawl-delay: 10 Seconds" at "12:00" is Some((10.0, CrawlDelay));
+    another_unit_is_no_delay: "Crawl-delay: 10ms" at "12:00" is None;
+    marks_in_a_delay_are_passed_over: "Crawl-delay: \u{a0}1\u{200b}0\u{a0}" at "12:00" is Some((10.0, CrawlDelay));
+    a_delay_with_a_unit_shortens_none: "Crawl-delay: 10\nCrawl-delay: 2s" at "12:00" is Some((10.0, CrawlDelay));
+    a_delay_with_a_unit_adds_to_one: "Crawl-delay: 20s\nCrawl-delay: 10" at "12:00" is Some((20.0, CrawlDelay));
     what_is_no_delay_leaves_those_that_are: "Crawl-delay: 2\nCrawl-delay: soon" at "12:00" is Some((2.0, CrawlDelay));
     a_rate_is_a_pause: "Request-rate: 1/5" at "12:00" is Some((5.0, Rate));
     a_rate_may_be_quick: "Request-rate: 10/1" at "12:00" is Some((0.1, Rate));

@@ -2,6 +2,7 @@
 //! and whatever a generator comes up with, in every dialect.
 
 use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::origin::{Origin, Scheme};
 use politesse_robots::{Dialect, Judgement, RecordKind, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -168,6 +169,62 @@ fn line() -> impl Strategy<Value = String> {
     prop_oneof![6 => rule, 3 => agent, 2 => other]
 }
 
+/// Lines that people damage, and some that only look like them.
+fn damaged_line() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(vec![
+        "\u{feff}User-agent: ",
+        "User\u{2011}agent:",
+        "User-agent\u{ff1a} ",
+        "\u{ef}\u{bb}\u{bf}\u{feff}User-agent: ",
+        "User\u{a0}agent: ",
+        "\u{200b}Disallow: /",
+        "Disallow\u{ff1a}/",
+        "Dis\u{200d}allow\u{a0}: ",
+        "\u{200b}Allow: /",
+        "Disallow: \u{a0}/",
+        "Disallow: \u{3000}",
+        "Disallow: https://h.example/",
+        "User-agent: ",
+        "\u{200b}Sitemap: ",
+        "\u{200b}Disallow /",
+    ]);
+    let value = prop::sample::select(vec![
+        "*",
+        "*.*",
+        "\"*\"",
+        "**",
+        "\u{201c}*\u{201d}",
+        "*a*",
+        "a",
+        "A\u{2010}b",
+        "a\u{200b}b",
+        "Foo\u{a0}",
+        "a Disallow: /",
+        "* Disallow: /b",
+        "*\u{a0}Disallow\u{ff1a} /a",
+        "a: DISALOW : /%2F",
+        "a Disallow:",
+        "a Allow: /",
+        "aDisallow: /",
+        "a\u{e9}b*",
+        "",
+    ]);
+    (key, value, path_like()).prop_map(|(key, value, path)| {
+        let rest = if key.contains('/') {
+            path
+        } else {
+            value.to_owned()
+        };
+        format!("{key}{rest}")
+    })
+}
+
+fn damaged_file() -> impl Strategy<Value = Vec<u8>> {
+    let line = prop_oneof![2 => damaged_line(), 1 => line()];
+    let encode = prop::sample::select(vec![utf8 as fn(&str) -> Vec<u8>, utf8, latin1]);
+    (vec(line, 0..10), encode).prop_map(|(lines, encode)| encode(&lines.join("\n")))
+}
+
 fn file() -> impl Strategy<Value = Vec<u8>> {
     let end = prop::sample::select(vec!["\n", "\n", "\r\n", "\r", " # c\n", " \n"]);
     let mark = prop::sample::select(vec![&b""[..], b"", b"", b"\xEF\xBB\xBF", b"\xEF\xBB"]);
@@ -233,9 +290,36 @@ proptest! {
         }
     }
 
+    // Ours: lines are read as they were meant, and only to refuse more.
+    #[test]
+    fn damaged_files_are_answered_as_by_the_reference(file in damaged_file(), agent in token(), path in path_like()) {
+        for dialect in reference::Dialect::ALL {
+            let difference = difference((dialect, &file), (&agent, &format!("/{path}")));
+            prop_assert!(difference.is_none(), "{}", difference.unwrap_or_default());
+        }
+    }
+
+    // Ours: a Disallow with a URL of the site.
+    #[test]
+    fn urls_are_paths_as_by_the_reference(
+        host in prop::sample::select(vec!["h.example", "h.example:443", "h.example:8443", "H.example:80", "www.h.example", "h.example?", ""]),
+        scheme in prop::sample::select(vec!["https", "HTTP", "ftp"]),
+        lines in vec(line(), 0..3),
+        path in path_like(),
+    ) {
+        let site = Origin::new(Scheme::Https, "h.example:8443").unwrap();
+        let file = format!("User-agent: *\n{}\nDisallow: {scheme}://{host}/{path}", lines.join("\n"));
+        let path = format!("/{}", path.replace('*', "x"));
+        let robots = RobotsTxt::of_origin(file.clone(), Dialect::Rfc9309, &site);
+        let found = answer(&robots, "a", &path);
+        let mut wanted = reference::decide_at("https://h.example:8443", file.as_bytes(), "a", &path);
+        wanted.line = wanted.line.filter(|_| path != "/robots.txt");
+        prop_assert_eq!(found, wanted, "{} {}", path, file);
+    }
+
     // Ours: a Disallow as servers read paths.
     #[test]
-    fn engine_answers_as_the_reference_does_as_served(file in file(), agent in token(), path in path_like()) {
+    fn engine_answers_as_the_reference_does_as_served(file in prop_oneof![file(), damaged_file()], agent in token(), path in path_like()) {
         let path = format!("/{path}");
         let robots = RobotsTxt::in_dialect(file.clone(), Dialect::Rfc9309);
         let token = ProductToken::new(&agent).into_iter().collect();
@@ -283,7 +367,7 @@ proptest! {
 
     // Ours: nothing is lost; each line is a record, a note or nothing.
     #[test]
-    fn every_line_is_a_record_or_a_note_or_nothing(file in file()) {
+    fn every_line_is_a_record_or_a_note_or_nothing(file in prop_oneof![file(), damaged_file()]) {
         let robots = RobotsTxt::in_dialect(file, Dialect::Rfc9309);
         let mut told: Vec<u32> = robots.records().map(|record| record.line).collect();
         told.extend(robots.notes().map(|note| note.line));
@@ -297,7 +381,7 @@ proptest! {
 
     // Ours: the rule that counts is the first of those that compete.
     #[test]
-    fn rule_that_counts_matches_by_itself(file in file(), path in path_like()) {
+    fn rule_that_counts_matches_by_itself(file in prop_oneof![file(), damaged_file()], path in path_like()) {
         for dialect in Dialect::ALL {
             let robots = RobotsTxt::in_dialect(file.clone(), dialect);
             let binding = robots.binding(&Crawler::parse("a"));

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::cases::{body, cases, text};
-use crate::reference::{Dialect, Verdict, decide, google_path};
+use crate::reference::{Dialect, Verdict, decide, decide_at, google_path};
 
 const DIALECTS: &str = include_str!("../../cases/dialects.jsonl");
 const ROBOTS: &str = include_str!("../../cases/robots.jsonl");
@@ -21,7 +21,12 @@ pub(crate) fn path(dialect: Dialect, url: &str) -> String {
 
 fn verdict(dialect: Dialect, case: &Value) -> Verdict {
     let path = path(dialect, text(case, "url"));
-    decide(dialect, &body(case), text(case, "agent"), &path)
+    let (body, agent) = (body(case), text(case, "agent"));
+    if dialect == Dialect::Rfc9309 {
+        decide_at("https://h.example", &body, agent, &path)
+    } else {
+        decide(dialect, &body, agent, &path)
+    }
 }
 
 /// Returns the ids of the cases for which `holds` does not.

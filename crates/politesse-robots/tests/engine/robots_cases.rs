@@ -5,6 +5,7 @@
 //! is not to hold would be listed here with the reason.
 
 use politesse_robots::crawler::{Crawler, ProductToken};
+use politesse_robots::origin::{Origin, Scheme};
 use politesse_robots::{Dialect, RobotsTxt};
 use serde_json::Value;
 
@@ -18,7 +19,8 @@ fn path_and_query(url: &str) -> &str {
 
 fn is_allowed(case: &Value, dialect: Dialect) -> bool {
     let path = path_and_query(text(case, "url"));
-    let robots = RobotsTxt::in_dialect(body(case), dialect);
+    let site = Origin::new(Scheme::Https, "h.example").unwrap();
+    let robots = RobotsTxt::of_origin(body(case), dialect, &site);
     let binding = robots.binding(&Crawler::parse(text(case, "agent")));
     let judgement = binding.judge(path);
     if path != "/robots.txt" {
@@ -70,4 +72,32 @@ fn every_user_agent_case_holds() {
         assert_eq!(found, expected, "{}", text(case, "id"));
         assert_eq!(crawler, Crawler::parse(text(case, "header")));
     }
+}
+
+/// Returns the site of a case, and what follows it in the URL.
+fn site_and_path(case: &Value) -> (Origin, &str) {
+    let rest = text(case, "url").strip_prefix("https://").unwrap();
+    let (host, _) = rest.split_once('/').unwrap();
+    let site = Origin::new(Scheme::Https, host).unwrap();
+    (site, &rest[host.len()..])
+}
+
+#[test]
+fn every_damaged_case_holds() {
+    let cases = cases(include_str!("../../cases/damaged.jsonl"));
+    let mut broken = Vec::new();
+    for case in &cases {
+        let (site, path) = site_and_path(case);
+        let robots = RobotsTxt::of_origin(body(case), Dialect::Rfc9309, &site);
+        let agent = text(case, "agent");
+        let binding = robots.binding(&Crawler::parse(agent)).as_served();
+        let judgement = binding.judge(path);
+        let competing = binding.competing(path);
+        assert_eq!(judgement.rule(), competing.first(), "{case}");
+        let delay = case["crawl_delay"].as_f64();
+        if case["expect"] != judgement.allows() || binding.crawl_delay() != delay {
+            broken.push(text(case, "id"));
+        }
+    }
+    assert!(broken.is_empty(), "{broken:?}");
 }

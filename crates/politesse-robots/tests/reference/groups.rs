@@ -4,6 +4,7 @@
 
 use super::Dialect;
 use super::lines::{self, Line, Rule, is_blank};
+use super::meant;
 use super::pattern::without_marks;
 
 /// User-agent lines and the rules after them.
@@ -13,6 +14,8 @@ struct Group {
     agents: Vec<Vec<u8>>,
     /// Rules, in the order of the file.
     rules: Vec<Rule>,
+    /// Whether one of its lines was damaged.
+    is_damaged: bool,
 }
 
 /// The rules that a crawler is to obey.
@@ -51,6 +54,26 @@ impl Binding {
         .unwrap_or_default()
     }
 
+    /// Returns what binds the crawler besides, by RFC 9309: where damaged lines are
+    /// read as they were meant, its own groups, or those of everyone. Of these lines
+    /// only the groups count that hold a damaged one.
+    pub(super) fn as_meant(body: &[u8], agent: &str) -> Self {
+        let dialect = Dialect::Rfc9309;
+        let lines = lines::read(dialect, body).into_iter();
+        let mut groups = grouped(dialect, lines.map(|line| (line, false)));
+        let meant = grouped(dialect, meant::read(dialect, body).into_iter());
+        groups.extend(meant.into_iter().filter(|group| group.is_damaged));
+        let with = |fits: &dyn Fn(&[u8]) -> bool| {
+            let with = groups.iter();
+            let with = with.filter(|group| group.agents.iter().any(|value| fits(value)));
+            Self::merged(&with.collect::<Vec<_>>())
+        };
+        let is_named = |value: &[u8]| names(dialect, value, agent) || meant::names(value, agent);
+        let own = with(&is_named);
+        let of_all = with(&|value| is_everyone(dialect, value) || meant::is_everyone(value));
+        own.or(of_all).unwrap_or_default()
+    }
+
     /// Returns the first of the groups; none if there is none.
     fn first(groups: &[&Group]) -> Option<Self> {
         Self::merged(&groups[..groups.len().min(1)])
@@ -77,19 +100,28 @@ impl Binding {
 /// (1994, "The Format"; 1996, section 3.2). A rule outside of a group binds
 /// nobody (RFC 9309, section 2.2.2).
 fn groups(dialect: Dialect, body: &[u8]) -> Vec<Group> {
+    let lines = lines::read(dialect, body).into_iter();
+    grouped(dialect, lines.map(|line| (line, false)))
+}
+
+/// Returns the groups of lines, each with whether it was damaged.
+fn grouped(dialect: Dialect, lines: impl Iterator<Item = (Line, bool)>) -> Vec<Group> {
     let mut done = Vec::new();
     let mut open: Option<Group> = None;
-    for line in lines::read(dialect, body) {
+    for (line, is_damaged) in lines {
         match line {
             Line::Agent(value) => {
                 if open.as_ref().is_some_and(|group| !group.rules.is_empty()) {
                     done.extend(open.take());
                 }
-                open.get_or_insert_default().agents.push(value);
+                let group = open.get_or_insert_default();
+                group.agents.push(value);
+                group.is_damaged |= is_damaged;
             }
-            Line::Rule(rule) => open
-                .iter_mut()
-                .for_each(|group| group.rules.push(rule.clone())),
+            Line::Rule(rule) => open.iter_mut().for_each(|group| {
+                group.rules.push(rule.clone());
+                group.is_damaged |= is_damaged;
+            }),
             Line::Blank if ends_at_blank_lines(dialect) => done.extend(open.take()),
             Line::Blank | Line::Other => {}
         }
@@ -140,7 +172,7 @@ fn names(dialect: Dialect, value: &[u8], token: &str) -> bool {
 /// that a product token cannot have (Google's reading) but letters outside
 /// ASCII, or a version, words or `*` where the name itself has such characters
 /// (`MJ12bot/1.0`).
-fn equals(value: &str, token: &str) -> bool {
+pub(super) fn equals(value: &str, token: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphabetic() || "_-".contains(letter);
     let letters = until(value, |letter| !is_letter(letter));
     let next = value[letters.len()..].chars().next();
@@ -181,7 +213,7 @@ fn until(text: &str, ends: impl Fn(char) -> bool) -> &str {
 
 /// Returns a name as text. What is no UTF-8 is taken for Windows-1252, byte by
 /// byte.
-fn text(mut bytes: &[u8]) -> String {
+pub(super) fn text(mut bytes: &[u8]) -> String {
     let mut text = String::new();
     while !bytes.is_empty() {
         let valid = match str::from_utf8(bytes) {

@@ -23,6 +23,8 @@ pub(super) struct Rule {
     pub(super) kind: Kind,
     /// Text after the colon, without comment and blanks around it.
     pub(super) value: Vec<u8>,
+    /// The path in it, if it is a URL of the site.
+    pub(super) path: Option<Vec<u8>>,
 }
 
 /// Meaning of a line.
@@ -41,18 +43,20 @@ pub(super) enum Line {
 
 /// Returns the lines of `body`, in order, as `dialect` reads them.
 pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<Line> {
-    let text = decoded(body);
-    if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.bytes) {
-        return lines(without_mark(without_mark_of_pairs(body)));
-    }
-    lines(&text.bytes)
+    let numbered = numbered(dialect, body).into_iter();
+    numbered
+        .map(|(number, line)| parsed(number, &line))
+        .collect()
 }
 
-fn lines(text: &[u8]) -> Vec<Line> {
-    let numbered = (1..).zip(split(text));
-    numbered
-        .map(|(number, line)| parsed(number, line))
-        .collect()
+/// Returns the lines of `body` as they are, each with its number.
+pub(super) fn numbered(dialect: Dialect, body: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut text = decoded(body);
+    if text.is_pairs && dialect == Dialect::Rfc9309 && !has_agent_line(&text.bytes) {
+        text.bytes = without_mark(without_mark_of_pairs(body)).to_vec();
+    }
+    let lines = split(&text.bytes).into_iter().map(<[u8]>::to_vec);
+    (1..).zip(lines).collect()
 }
 
 /// A file as UTF-8.
@@ -95,9 +99,10 @@ fn without_mark(body: &[u8]) -> &[u8] {
 /// that begins like UTF-16 is read so only if there is one: a stray mark must
 /// not take every rule away.
 fn has_agent_line(text: &[u8]) -> bool {
-    let mut lines = lines(text);
+    let mut lines = split(text);
     lines.pop();
-    lines.iter().any(|line| matches!(line, Line::Agent(_)))
+    let mut lines = lines.iter().map(|line| parsed(0, line));
+    lines.any(|line| matches!(line, Line::Agent(_)))
 }
 
 /// Returns the bytes after a byte order mark of UTF-16.
@@ -137,18 +142,27 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Returns what `line` says, whose number is `number`.
-fn parsed(number: u32, line: &[u8]) -> Line {
+pub(super) fn parsed(number: u32, line: &[u8]) -> Line {
     if trimmed(line).is_empty() {
         return Line::Blank;
     }
     let Some((name, value)) = field(content(line)) else {
         return Line::Other;
     };
+    key(number, &name, value)
+}
+
+/// Returns what a name in lower case and a value say.
+pub(super) fn key(number: u32, name: &[u8], value: &[u8]) -> Line {
     let rule = |kind| {
-        let (line, value) = (number, value.to_vec());
-        Line::Rule(Rule { line, kind, value })
+        Line::Rule(Rule {
+            line: number,
+            kind,
+            value: value.to_vec(),
+            path: None,
+        })
     };
-    match name.as_slice() {
+    match name {
         b"user-agent" | b"useragent" | b"user agent" => Line::Agent(value.to_vec()),
         b"allow" => rule(Kind::Allow),
         b"disallow" | b"dissallow" | b"dissalow" | b"disalow" | b"diasllow" | b"disallaw"
@@ -158,7 +172,7 @@ fn parsed(number: u32, line: &[u8]) -> Line {
 }
 
 /// Returns what stands before the comment, without blanks around it.
-fn content(line: &[u8]) -> &[u8] {
+pub(super) fn content(line: &[u8]) -> &[u8] {
     let comment = line.iter().position(|&byte| byte == b'#');
     trimmed(&line[..comment.unwrap_or(line.len())])
 }
@@ -184,7 +198,7 @@ fn two_words(content: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Returns the text without blanks around it.
-fn trimmed(text: &[u8]) -> &[u8] {
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let Some(start) = text.iter().position(|byte| !is_blank(*byte)) else {
         return &[];
     };

@@ -19,6 +19,7 @@ mod glob;
 mod google;
 mod groups;
 mod lines;
+mod meant;
 mod pattern;
 mod prefix;
 
@@ -96,27 +97,58 @@ pub fn decide(dialect: Dialect, body: &[u8], agent: &str, url_path: &str) -> Ver
     if dialect == Dialect::Google {
         return google::decide(body, agent, url_path);
     }
-    verdict((dialect, Forms::WithoutMarks), body, agent, url_path)
+    verdict((dialect, Forms::WithoutMarks, None), body, agent, url_path)
+}
+
+/// Returns what [`decide`] says by RFC 9309 of a file of `site`, such as
+/// `https://h.example`: there, a Disallow may hold a whole URL.
+pub fn decide_at(site: &str, body: &[u8], agent: &str, url_path: &str) -> Verdict {
+    let read_by = (Dialect::Rfc9309, Forms::WithoutMarks, Some(site));
+    verdict(read_by, body, agent, url_path)
 }
 
 /// Returns what [`decide`] says by RFC 9309, where a Disallow matches a path in
 /// either form of its reserved bytes, as servers take them for one.
 pub fn decide_as_served(body: &[u8], agent: &str, url_path: &str) -> Verdict {
-    verdict((Dialect::Rfc9309, Forms::AsServed), body, agent, url_path)
+    verdict(
+        (Dialect::Rfc9309, Forms::AsServed, None),
+        body,
+        agent,
+        url_path,
+    )
 }
 
 fn verdict(
-    (dialect, forms): (Dialect, Forms),
+    (dialect, forms, site): (Dialect, Forms, Option<&str>),
     body: &[u8],
     agent: &str,
     url_path: &str,
 ) -> Verdict {
-    let binding = Binding::of(dialect, body, agent);
-    let rule = deciding_rule((dialect, forms), &binding.rules, &with_slash(url_path));
-    Verdict {
-        allow: rule.is_none_or(|rule| rule.kind == Kind::Allow),
-        line: rule.map(|rule| rule.line),
-        bound: binding.is_bound,
+    let path = with_slash(url_path);
+    let by = |binding: &mut Binding| {
+        for rule in binding
+            .rules
+            .iter_mut()
+            .filter(|_| dialect == Dialect::Rfc9309)
+        {
+            rule.path = site.and_then(|site| meant::path_at(site, rule));
+        }
+        let rule = deciding_rule((dialect, forms), &binding.rules, &path);
+        Verdict {
+            allow: rule.is_none_or(|rule| rule.kind == Kind::Allow),
+            line: rule.map(|rule| rule.line),
+            bound: binding.is_bound,
+        }
+    };
+    let written = by(&mut Binding::of(dialect, body, agent));
+    if dialect != Dialect::Rfc9309 || !written.allow {
+        return written;
+    }
+    // What is allowed must be allowed by the lines as they were meant, too.
+    let meant = by(&mut Binding::as_meant(body, agent));
+    match (meant.allow, written.line) {
+        (true, Some(_)) => written,
+        _ => meant,
     }
 }
 

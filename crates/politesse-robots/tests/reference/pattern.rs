@@ -2,6 +2,7 @@
 //! canonical form, the most specific of which counts.
 
 use super::lines::{Kind, Rule};
+use super::meant;
 
 /// In which forms a Disallow is compared. An Allow is compared as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +16,8 @@ pub(super) enum Forms {
 }
 
 /// Returns the matching rule with the most bytes; of equal ones an Allow, of
-/// those the first in the file (RFC 9309, section 2.2.2).
+/// those the first (RFC 9309, section 2.2.2): in the file, but that repaired groups
+/// come after all others.
 pub(super) fn most_specific<'a>(
     rules: impl Iterator<Item = &'a Rule>,
     path: &[u8],
@@ -24,10 +26,12 @@ pub(super) fn most_specific<'a>(
     let path = canonical_path(path);
     let matching = rules.filter(|rule| is_match(rule, &path, forms));
     matching.min_by_key(|rule| {
-        // Whatever form matches, the written one counts.
-        let bytes = Pattern::of(&rule.value).map_or(0, |pattern| pattern.bytes());
+        // Whatever form matches, the written one counts, if it can match.
+        let values = values(rule, forms);
+        let mut patterns = values.iter().filter_map(|value| Pattern::of(value));
+        let bytes = patterns.next().map_or(0, |pattern| pattern.bytes());
         let after_allow = rule.kind == Kind::Disallow;
-        (usize::MAX - bytes, after_allow, rule.line)
+        (usize::MAX - bytes, after_allow)
     })
 }
 
@@ -41,16 +45,24 @@ fn is_match(rule: &Rule, path: &[u8], forms: Forms) -> bool {
     if rule.kind == Kind::Allow {
         return Pattern::of(&rule.value).is_some_and(|pattern| pattern.covers_bytes(path));
     }
-    let mut values = vec![rule.value.clone()];
-    if forms != Forms::Standard {
-        values.push(without_marks(&rule.value));
-    }
+    let values = values(rule, forms);
     let mut patterns = values.iter().filter_map(|value| Pattern::of(value));
     patterns.any(|pattern| {
         pattern.covers_bytes(path)
             || pattern.covers_folded(path)
             || (forms == Forms::AsServed && pattern.covers_served(path))
     })
+}
+
+/// Returns the values in which a rule is compared, the written one first.
+fn values(rule: &Rule, forms: Forms) -> Vec<Vec<u8>> {
+    let mut values = vec![rule.value.clone()];
+    if forms != Forms::Standard && rule.kind == Kind::Disallow {
+        values.push(without_marks(&rule.value));
+        values.extend(meant::forms(rule));
+        values.extend(rule.path.clone());
+    }
+    values
 }
 
 /// Returns the value without what cannot be seen at its end: no-break spaces
@@ -138,7 +150,14 @@ impl Pattern {
     /// query or a fragment.
     fn covers_served(&self, path: &[u8]) -> bool {
         let (before, behind) = split_at_query(path);
-        let mut units = either(before, RESERVED_IN_PATH);
+        // `/*%2F*` is about slashes that are escaped, and about no others.
+        let keeps_slash = self.text.contains(&b'*') && holds(&self.text, b"%2F");
+        let reserved = if keeps_slash {
+            &RESERVED_IN_PATH[1..]
+        } else {
+            RESERVED_IN_PATH
+        };
+        let mut units = either(before, reserved);
         units.extend(either(behind, RESERVED));
         self.covers(&units)
     }
@@ -195,7 +214,11 @@ const RESERVED: &[u8] = b":/?#[]@!&'()+,;=";
 
 /// Reserved bytes that a path can hold (RFC 3986, section 3.3), and the
 /// brackets that servers take as well.
-const RESERVED_IN_PATH: &[u8] = b":/[]@!&'()+,;=";
+const RESERVED_IN_PATH: &[u8] = b"/:[]@!&'()+,;=";
+
+fn holds(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
 
 /// Returns what stands before the query, its `?` included, and the query.
 fn split_at_query(path: &[u8]) -> (&[u8], &[u8]) {

@@ -1,0 +1,136 @@
+//! Marks that nobody sees, and characters that look like others: a value, a name
+//! or a key without them.
+//!
+//! A line that was copied from a page may bring a no-break space, a zero-width
+//! space or a typographic hyphen with it. RFC 9309 counts them as part of the
+//! text, which then means nothing that anybody asks for. Does not know what a
+//! text is used for, nor what follows.
+
+use crate::crawler;
+
+/// Invisible marks: no-break spaces, characters without width, direction marks.
+/// In UTF-8 each has several bytes, none of which is ASCII.
+const MARKS: [char; 19] = [
+    '\u{a0}', '\u{202f}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{200e}',
+    '\u{200f}', '\u{61c}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',
+    '\u{2067}', '\u{2068}', '\u{2069}',
+];
+
+/// Blanks that are no marks at the end of a value: what a line meant before they
+/// were known, it goes on to mean.
+const WIDE_BLANKS: [char; 2] = ['\u{2007}', '\u{3000}'];
+
+/// `value` without the invisible marks at its end, and without the blanks before
+/// and between them; `None` if it does not end in one.
+pub(super) fn without_end_marks(value: &[u8]) -> Option<&[u8]> {
+    let mut rest = without_last_mark(value)?;
+    loop {
+        rest = match rest {
+            [before @ .., b' ' | b'\t'] => before,
+            _ => match without_last_mark(rest) {
+                Some(before) => before,
+                None => return Some(rest),
+            },
+        };
+    }
+}
+
+fn without_last_mark(value: &[u8]) -> Option<&[u8]> {
+    // A no-break space of ISO-8859-1: in UTF-8 no letter ends so.
+    if let [before @ .., 0xA0] = value
+        && before.last().is_none_or(u8::is_ascii)
+    {
+        return Some(before);
+    }
+    MARKS
+        .iter()
+        .find_map(|mark| value.strip_suffix(mark.encode_utf8(&mut [0; 4]).as_bytes()))
+}
+
+/// Returns `value` without invisible marks, wherever they stand, and without the
+/// blanks around what is left. Bytes that are no UTF-8 stay as they are, but for
+/// the no-break space of ISO-8859-1.
+pub(super) fn visible(value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(value.len());
+    for chunk in value.utf8_chunks() {
+        let letters = chunk.valid().chars().filter(|letter| !is_mark(*letter));
+        let mut encoded = [0; 4];
+        letters.for_each(|letter| bytes.extend(letter.encode_utf8(&mut encoded).as_bytes()));
+        // A no-break space of ISO-8859-1.
+        bytes.extend(chunk.invalid().iter().filter(|byte| **byte != 0xA0));
+    }
+    trim(&bytes).to_vec()
+}
+
+/// Returns a name or a key as a person reads it: without invisible marks and outer
+/// blanks, with `-` and `:` in place of the characters that look like them.
+pub(super) fn plain(text: &[u8]) -> String {
+    let text = crawler::decode(text);
+    let letters = text.chars().filter(|letter| !is_mark(*letter));
+    let plain: String = letters.map(typed).collect();
+    plain.trim_matches([' ', '\t']).to_owned()
+}
+
+/// Reports whether the value of an agent line may have to be read a second way:
+/// it holds more than the letters of a name, and is not `*`.
+#[inline]
+pub(super) fn is_odd_agent(value: &[u8]) -> bool {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    value != b"*" && !value.iter().all(is_name)
+}
+
+fn is_mark(letter: char) -> bool {
+    !letter.is_ascii() && (MARKS.contains(&letter) || WIDE_BLANKS.contains(&letter))
+}
+
+fn trim(text: &[u8]) -> &[u8] {
+    let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t');
+    let (start, last) = (
+        text.iter().position(is_text),
+        text.iter().rposition(is_text),
+    );
+    start
+        .zip(last)
+        .and_then(|(start, last)| text.get(start..=last))
+        .unwrap_or_default()
+}
+
+/// Returns the character that a keyboard has in place of `letter`.
+fn typed(letter: char) -> char {
+    match letter {
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
+        '\u{ff1a}' => ':',
+        _ => letter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: no part of a letter is a mark.
+    #[test]
+    fn marks_at_the_end_are_taken_off_and_nothing_else_is() {
+        for (value, rest) in [
+            ("/a\u{a0}", Some("/a")),
+            ("/a\u{200b}", Some("/a")),
+            ("/a\u{200e}\u{a0} \u{200f}", Some("/a")),
+            ("/a \u{200e}", Some("/a")),
+            ("/a*\u{2069}", Some("/a*")),
+            ("/a$\u{feff}", Some("/a$")),
+            ("\u{a0}", Some("")),
+            ("/a\u{a0}/b", None),
+            ("/a", None),
+            ("", None),
+            ("/\u{e0}", None),
+            ("/\u{5e0}", None),
+            ("/a\u{2002}", None),
+            ("/%C2%A0", None),
+        ] {
+            let found = without_end_marks(value.as_bytes());
+            assert_eq!(found, rest.map(str::as_bytes), "{value:?}");
+        }
+        assert_eq!(without_end_marks(b"/a\xA0 \xA0"), Some(&b"/a"[..]));
+        assert_eq!(without_end_marks(b"/a\xE0"), None);
+    }
+}

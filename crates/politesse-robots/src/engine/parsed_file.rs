@@ -1,0 +1,92 @@
+//! A file as read, once for all that is made from it.
+//!
+//! RFC 9309, section 2.1. Does not know whom a group binds.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::dialect::{DamagedLines, Dialect, Traits};
+use super::repair::RepairedGroups;
+use super::token::{FileTokens, GroupRanges, Token, TokenKind};
+use crate::origin::Origin;
+
+/// A file as read: what all that is made from it shares.
+pub(super) struct ParsedFile {
+    /// Without byte order mark, and in UTF-8 if it came in UTF-16.
+    pub(super) text: Bytes,
+    /// Tokens as the standard reads them, then those of the repaired groups.
+    pub(super) tokens: Box<[Token]>,
+    /// Number of tokens before those of the repaired groups.
+    standard: usize,
+    /// Groups with a repaired line, which bind beside those of the standard.
+    pub(super) repaired: Box<[Range<u32>]>,
+    /// Whether an agent line may have to be read a second way.
+    pub(super) has_odd_agents: bool,
+    /// Origin that the file is of, if it is known.
+    pub(super) site: Option<Origin>,
+    pub(super) dialect: Dialect,
+    traits: &'static Traits,
+}
+
+impl ParsedFile {
+    pub(super) fn new(text: Bytes, dialect: Dialect, site: Option<&Origin>) -> Self {
+        Self {
+            site: site.cloned(),
+            ..Self::by_traits(text, dialect, dialect.traits())
+        }
+    }
+
+    /// Reads a file by `traits`, which are those of `dialect` but in tests.
+    pub(super) fn by_traits(text: Bytes, dialect: Dialect, traits: &'static Traits) -> Self {
+        let mut file = FileTokens::of(&text, traits);
+        let standard = file.tokens.len();
+        let mut repaired = RepairedGroups::default();
+        if file.may_be_damaged && traits.damage == DamagedLines::Repaired {
+            repaired = RepairedGroups::of(&text, traits, standard);
+            file.tokens.append(&mut repaired.tokens);
+        }
+        Self {
+            tokens: file.tokens.into(),
+            text,
+            standard,
+            repaired: repaired.groups.into(),
+            has_odd_agents: file.has_odd_agents && traits.damage == DamagedLines::Repaired,
+            site: None,
+            dialect,
+            traits,
+        }
+    }
+
+    pub(super) fn traits(&self) -> &'static Traits {
+        self.traits
+    }
+
+    /// Returns the groups as the standard has them.
+    pub(super) fn groups(&self) -> GroupRanges<'_> {
+        GroupRanges::of(self.tokens.get(..self.standard).unwrap_or_default())
+    }
+
+    /// Reports whether more may bind than the standard reads.
+    #[inline]
+    pub(super) fn may_bind_more(&self) -> bool {
+        self.has_odd_agents || !self.repaired.is_empty()
+    }
+
+    /// Returns the tokens of a group.
+    pub(super) fn of_group(&self, group: &Range<u32>) -> &[Token] {
+        let group = group.start as usize..group.end as usize;
+        self.tokens.get(group).unwrap_or_default()
+    }
+
+    pub(super) fn value(&self, token: Token) -> &[u8] {
+        token.value(&self.text)
+    }
+
+    /// Reports whether a group has an agent line for which `binds` holds.
+    pub(super) fn has_agent(&self, group: &Range<u32>, binds: impl Fn(&[u8]) -> bool) -> bool {
+        let tokens = self.of_group(group).iter();
+        let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
+        agents.any(|token| token.kind() == TokenKind::Agent && binds(self.value(*token)))
+    }
+}

@@ -1,0 +1,248 @@
+//! Lines that a person has damaged, read as they were meant.
+//!
+//! Ours (docs/decisions/007-doubt-refuses.md). RFC 9309 reads such a line as
+//! another record, and passes over it. Repaired lines form groups of their own,
+//! which bind beside those of the standard and never in their place: what is
+//! refused without them stays refused. An Allow is never repaired.
+
+use std::ops::Range;
+
+use super::dialect::{DamagedLines, RuleForms, Traits};
+use super::lines::{LineKey, RuleKind, TextLine, TextLines};
+use super::marks::{plain, visible, without_end_marks};
+use super::token::{Token, TokenKind, token};
+use crate::crawler;
+use crate::origin::{Origin, Scheme};
+
+/// Groups that hold a repaired line, whole: agents, rules and pace records, also
+/// those that the standard reads by itself.
+#[derive(Default)]
+pub(super) struct RepairedGroups {
+    pub(super) tokens: Vec<Token>,
+    /// Each group as the range of its tokens.
+    pub(super) groups: Vec<Range<u32>>,
+}
+
+/// A group while its lines are read.
+#[derive(Default)]
+struct OpenGroup {
+    tokens: Vec<Token>,
+    has_rule: bool,
+    has_repaired_line: bool,
+}
+
+/// Records of one line: two where a Disallow stands on an agent line.
+pub(super) struct DamagedLine {
+    pub(super) record: Token,
+    pub(super) rule: Option<Token>,
+}
+
+impl RepairedGroups {
+    /// Finds the groups with a repaired line. `first` is the number of tokens of
+    /// the file before those of the groups.
+    pub(super) fn of(text: &[u8], traits: &Traits, first: usize) -> Self {
+        let mut found = Self::default();
+        let mut open = OpenGroup::default();
+        for line in TextLines::of(text) {
+            let (records, is_repaired) = match DamagedLine::of(line, traits) {
+                Some(damaged) => ([Some(damaged.record), damaged.rule], true),
+                None => ([token(line, traits), None], false),
+            };
+            for record in records.into_iter().flatten() {
+                if record.kind() == TokenKind::Agent && open.has_rule {
+                    found.close(std::mem::take(&mut open), first);
+                }
+                open.take(record, is_repaired);
+            }
+        }
+        found.close(open, first);
+        found
+    }
+
+    fn close(&mut self, open: OpenGroup, first: usize) {
+        if !open.has_repaired_line {
+            return;
+        }
+        // There are fewer tokens than bytes.
+        let fit = |at: usize| u32::try_from(first + at).unwrap_or(u32::MAX);
+        let start = self.tokens.len();
+        self.tokens.extend(open.tokens);
+        self.groups.push(fit(start)..fit(self.tokens.len()));
+    }
+}
+
+impl OpenGroup {
+    /// Adds a record; one above the first agent line belongs to no group.
+    fn take(&mut self, record: Token, is_repaired: bool) {
+        if self.tokens.is_empty() && record.kind() != TokenKind::Agent {
+            return;
+        }
+        self.has_rule |= record.rule_kind().is_some();
+        self.has_repaired_line |= is_repaired;
+        self.tokens.push(record);
+    }
+}
+
+impl DamagedLine {
+    /// Reads a line that is damaged; `None` if it is as RFC 9309 has it, or beyond
+    /// repair.
+    pub(super) fn of(line: TextLine<'_>, traits: &Traits) -> Option<Self> {
+        if traits.damage == DamagedLines::AsWritten {
+            return None;
+        }
+        let written = token(line, traits);
+        let record = written.or_else(|| key_without_marks(line, traits))?;
+        if record.kind() == TokenKind::Agent
+            && let Some(both) = Self::two_in_one(line, record, traits)
+        {
+            return Some(both);
+        }
+        written.is_none().then_some(Self { record, rule: None })
+    }
+
+    /// Reads an agent line with a Disallow on it as two lines.
+    fn two_in_one(line: TextLine<'_>, agent: Token, traits: &Traits) -> Option<Self> {
+        let start = (agent.start as usize).checked_sub(line.start)?;
+        let value = traits.lines.content(line.bytes.get(start..)?);
+        for colon in Colon::all(value) {
+            let before = traits.lines.trimmed(value.get(..colon.start)?);
+            let word = before.iter().rposition(|byte| !byte.is_ascii_alphabetic());
+            let (names, word) = before.split_at(word.map_or(0, |blank| blank + 1));
+            let is_apart = names
+                .last()
+                .is_some_and(|last| matches!(last, b' ' | b'\t' | 0x80..));
+            let key = traits.lines.key(word).map(|(key, _)| key);
+            let names = traits.lines.trimmed(names);
+            if key == Some(LineKey::Rule(RuleKind::Disallow)) && is_apart && !names.is_empty() {
+                let rule = traits.lines.trimmed(value.get(colon.end..)?);
+                return Some(Self {
+                    record: Token::of_value(TokenKind::Agent, line, names),
+                    rule: Some(Token::of_value(TokenKind::Disallow, line, rule)),
+                });
+            }
+        }
+        None
+    }
+}
+
+/// Reads a line by its key without invisible marks, and with the colon and the
+/// hyphens that a keyboard has.
+fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
+    let content = traits.lines.content(line.bytes);
+    if content.is_ascii() {
+        return None;
+    }
+    let colon = Colon::all(content).next()?;
+    let (name, value) = (content.get(..colon.start)?, content.get(colon.end..)?);
+    let plain = plain(name);
+    // A byte order mark that was taken for text and encoded once more.
+    let name = plain.trim_start_matches("\u{ef}\u{bb}\u{bf}");
+    let (key, _) = traits
+        .lines
+        .key(name.trim_start_matches([' ', '\t']).as_bytes())?;
+    let is_repaired = key != LineKey::Rule(RuleKind::Allow);
+    is_repaired.then(|| Token::of_value(key.into(), line, traits.lines.trimmed(value)))
+}
+
+/// The colons of a text, each as its range: a full-width one has three bytes.
+pub(super) struct Colon;
+
+impl Colon {
+    pub(super) fn all(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+        const WIDE: &[u8] = "\u{ff1a}".as_bytes();
+        let places = 0..text.len();
+        places.filter_map(move |at| {
+            let rest = text.get(at..)?;
+            let length = match rest.first()? {
+                b':' => 1,
+                _ if rest.starts_with(WIDE) => WIDE.len(),
+                _ => return None,
+            };
+            Some(at..at + length)
+        })
+    }
+}
+
+/// Reports whether an agent line means everyone: `*`, and nothing else but
+/// punctuation and quotes. No product token begins with `*`, so nobody else can be
+/// meant.
+pub(super) fn is_everyone_in_punctuation(plain: &str) -> bool {
+    let is_around = |letter: char| {
+        letter.is_ascii_punctuation()
+            || matches!(
+                letter,
+                ' ' | '\t' | '\u{ab}' | '\u{b4}' | '\u{b7}' | '\u{bb}' | '\u{2010}'..='\u{2027}'
+                    | '\u{2032}'..='\u{203a}' | '\u{3001}' | '\u{3002}' | '\u{300c}'..='\u{300f}'
+                    | '\u{ff02}' | '\u{ff07}' | '\u{ff0c}' | '\u{ff0e}' | '\u{ff1b}'
+            )
+    };
+    plain.contains('*') && plain.chars().all(is_around)
+}
+
+/// Values in which a Disallow is compared besides the written one, none twice.
+pub(super) type FurtherForms = Vec<Vec<u8>>;
+
+impl Traits {
+    /// Returns the further forms of a rule's value. An Allow has none: a guess must
+    /// not allow.
+    ///
+    /// They are the value without invisible marks, in UTF-8 where its bytes are
+    /// not that, and the path of a URL under `site`.
+    #[cold]
+    pub(super) fn further_forms(
+        &self,
+        kind: TokenKind,
+        value: &[u8],
+        site: Option<&Origin>,
+    ) -> FurtherForms {
+        let mut forms = FurtherForms::new();
+        if kind != TokenKind::Disallow || self.forms == RuleForms::AsWritten {
+            return forms;
+        }
+        forms.extend(without_end_marks(value).map(<[u8]>::to_vec));
+        let is_plain = value.is_ascii() && !is_url(value);
+        if self.damage == DamagedLines::AsWritten || is_plain {
+            return forms;
+        }
+        let mut add = |form: &[u8]| {
+            if form != value && forms.iter().all(|known| known != form) {
+                forms.push(form.to_vec());
+            }
+        };
+        let visible = visible(value);
+        add(&visible);
+        let text = crawler::decode(&visible);
+        add(text.as_bytes());
+        if let Some(path) = site.and_then(|site| path_on(site, &text)) {
+            add(path.as_bytes());
+        }
+        forms
+    }
+}
+
+/// Returns the path of an absolute URL if its host is that of `site`, by either
+/// scheme, at the port of the scheme or of the site. One without a path says
+/// nothing.
+pub(super) fn path_on<'a>(site: &Origin, url: &'a str) -> Option<&'a str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme: Scheme = scheme.parse().ok()?;
+    let end = rest.find(['/', '?'])?;
+    let (authority, path) = rest.split_at(end);
+    let origin = Origin::new(scheme, authority).ok()?;
+    let is_of_site = site.host() == origin.host()
+        && (origin.port() == scheme.default_port() || origin.port() == site.port());
+    (is_of_site && path.starts_with('/')).then_some(path)
+}
+
+/// Reports whether a value is an absolute URL.
+pub(super) fn is_url(value: &[u8]) -> bool {
+    let begins = |scheme: &str| {
+        value
+            .get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+    };
+    begins("http://") || begins("https://")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! One rule that binds a crawler, as it is told to people: its line, its text, and
+//! how it reads.
+//!
+//! RFC 9309, section 2.2.2. Does not know which rule decides.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::canonical::{Buffer, Fold, fold, query_start, with_escapes_of};
+use super::lines::{RuleKind, lossy};
+use super::pattern::{CanonicalPath, Pattern};
+use super::rules::RuleSet;
+use super::shape::Shape;
+use super::token::Token;
+
+/// A rule that binds: an Allow or Disallow line (RFC 9309, section 2.2.2).
+#[derive(Clone, Copy)]
+pub struct Rule<'a> {
+    pub(super) rules: &'a RuleSet,
+    pub(super) at: usize,
+    /// Whether it was found in the form that servers read, and not as written.
+    pub(super) as_served: bool,
+}
+
+impl<'a> Rule<'a> {
+    pub(super) fn new(rules: &'a RuleSet, at: u32) -> Self {
+        Self {
+            rules,
+            at: at as usize,
+            as_served: false,
+        }
+    }
+
+    /// Returns whether the rule allows or disallows.
+    #[must_use]
+    pub fn kind(&self) -> RuleKind {
+        let token = self.token().and_then(Token::rule_kind);
+        token.unwrap_or(RuleKind::Disallow)
+    }
+
+    /// Returns the number of its line, from 1.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.token().map_or(0, |token| token.line)
+    }
+
+    /// Returns the line as written, without byte order mark, comment and outer
+    /// blanks; invalid UTF-8 replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'a, str> {
+        let Some(token) = self.token() else {
+            return Cow::Borrowed("");
+        };
+        let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let text = &self.rules.file.text[..];
+        let (before, after) = text.split_at(text.len().min(token.start as usize));
+        let start = before
+            .iter()
+            .rposition(is_line_end)
+            .map_or(0, |end| end + 1);
+        let end = after.iter().position(is_line_end).unwrap_or(after.len());
+        let line = text.get(start..before.len() + end).unwrap_or_default();
+        lossy(self.rules.file.traits().lines.content(line))
+    }
+
+    /// Returns how specific the rule is: the bytes of its path in canonical form, `*` and
+    /// `$` counted (RFC 9309, section 2.2.2: the most bytes).
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let dialect = self.rules.file.dialect;
+        let patterns = self
+            .forms()
+            .filter_map(|form| Pattern::in_dialect(&form, dialect));
+        let lengths: Vec<_> = patterns
+            .map(|pattern| (pattern.matches_some(), pattern.len()))
+            .collect();
+        let counts = lengths.iter().find(|(matches_some, _)| *matches_some);
+        counts.or(lengths.first()).map_or(0, |(_, length)| *length)
+    }
+
+    /// Reports whether it matches a path in one of its forms, read by the
+    /// standard.
+    pub(super) fn matches(&self, path: &CanonicalPath) -> bool {
+        let disallows = self.kind() == RuleKind::Disallow;
+        let dialect = self.rules.file.dialect;
+        let mut patterns = self
+            .forms()
+            .filter_map(|form| Pattern::in_dialect(&form, dialect));
+        patterns.any(|pattern| pattern.matches(path) || (disallows && pattern.matches_folded(path)))
+    }
+
+    /// Returns another spelling of `path`, for which servers take it and which the
+    /// rule matches by the standard; `None` if it matches `path` itself by that.
+    #[must_use]
+    pub fn spelling_as_served(&self, path: &str) -> Option<String> {
+        if !self.as_served {
+            return None;
+        }
+        let dialect = self.rules.file.dialect;
+        let canonical = CanonicalPath::in_dialect(path, dialect);
+        let bytes = canonical.as_bytes();
+        let mut decoded = Buffer::new();
+        fold(bytes, query_start(bytes), Fold::Everywhere, &mut decoded);
+        let escaped = with_escapes_of(self.value(), bytes);
+        let is_matched = |path: &[u8]| self.matches(&CanonicalPath::of_canonical(path));
+        let spelling = if is_matched(&decoded) {
+            decoded.to_vec()
+        } else if is_matched(&escaped) {
+            escaped
+        } else {
+            self.spelled_as_written(&decoded)
+                .unwrap_or_else(|| decoded.to_vec())
+        };
+        Some(lossy(&spelling).into_owned())
+    }
+
+    /// Returns a path, decoded, with the beginning that the rule matches spelled as
+    /// the rule has it; `None` if it has wildcards.
+    fn spelled_as_written(&self, decoded: &[u8]) -> Option<Vec<u8>> {
+        let traits = self.rules.file.traits();
+        self.forms().find_map(|form| {
+            let mut written = Buffer::new();
+            let shape = Shape::of_canonical(&form, traits, &mut written)?;
+            let head = written.get(..shape.head).filter(|_| shape.tail == 0)?;
+            let mut folded = Buffer::new();
+            fold(head, query_start(head), Fold::Everywhere, &mut folded);
+            let rest = decoded.strip_prefix(&folded[..])?;
+            Some([head, rest].concat())
+        })
+    }
+
+    /// Returns the value, and the further forms in which it is tried.
+    pub(super) fn forms(&self) -> impl Iterator<Item = Cow<'a, [u8]>> + use<'a> {
+        let (file, value) = (&self.rules.file, self.value());
+        let kind = self.token().map(Token::kind);
+        let further = kind.map(|kind| file.traits().further_forms(kind, value, file.site.as_ref()));
+        let owned = further.unwrap_or_default().into_iter().map(Cow::Owned);
+        std::iter::once(Cow::Borrowed(value)).chain(owned)
+    }
+
+    pub(super) fn value(&self) -> &'a [u8] {
+        let token = self.token();
+        token.map_or(&[], |token| token.value(&self.rules.file.text))
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.rules.file.tokens.get(self.at).copied()
+    }
+
+    pub(super) fn group(&self) -> Option<&'a Range<u32>> {
+        let groups = &self.rules.groups;
+        let after = groups.partition_point(|group| group.start as usize <= self.at);
+        groups.get(after.checked_sub(1)?)
+    }
+}
+
+impl PartialEq for Rule<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at && self.rules.file.text == other.rules.file.text
+    }
+}
+
+impl std::fmt::Debug for Rule<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line(), self.text())
+    }
+}

@@ -1,0 +1,171 @@
+//! Lines that a person has damaged, as they were meant: the project's own rule,
+//! for RFC 9309 alone. What they say comes on top of what the file says without
+//! it, so that it never allows.
+
+use super::Dialect;
+use super::groups::{equals, text};
+use super::lines::{Kind, Line, Rule, content, is_blank, key, numbered, parsed, trimmed};
+
+/// Characters that nobody sees.
+const MARKS: &str = "\u{a0}\u{202f}\u{2007}\u{3000}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\
+    \u{200e}\u{200f}\u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
+
+/// What surrounds a `*` without meaning anything, beside the punctuation of ASCII.
+const AROUND: &str = " \t\u{ab}\u{b4}\u{b7}\u{bb}\u{3001}\u{3002}\u{300c}\u{300d}\u{300e}\u{300f}\
+    \u{ff02}\u{ff07}\u{ff0c}\u{ff0e}\u{ff1b}";
+
+/// Returns the lines of a file as they were meant, and whether each was damaged.
+pub(super) fn read(dialect: Dialect, body: &[u8]) -> Vec<(Line, bool)> {
+    let mut lines = Vec::new();
+    for (number, line) in numbered(dialect, body) {
+        let mut read = parsed(number, &line);
+        let mut is_damaged = false;
+        if read == Line::Other {
+            read = by_visible_name(number, content(&line));
+            is_damaged = read != Line::Other;
+        }
+        let both = match &read {
+            Line::Agent(value) => two_in_one(number, value),
+            Line::Blank | Line::Rule(_) | Line::Other => None,
+        };
+        match both {
+            Some((agent, rule)) => lines.extend([(agent, true), (rule, true)]),
+            None => lines.push((read, is_damaged)),
+        }
+    }
+    lines
+}
+
+/// Returns where each colon of a text begins and ends.
+fn colons(text: &[u8]) -> Vec<(usize, usize)> {
+    let wide = "\u{ff1a}".as_bytes();
+    let length = |at: usize| match &text[at..] {
+        [b':', ..] => 1,
+        rest if rest.starts_with(wide) => wide.len(),
+        _ => 0,
+    };
+    let places = (0..text.len()).map(|at| (at, at + length(at)));
+    places.filter(|(start, end)| start < end).collect()
+}
+
+fn by_visible_name(number: u32, content: &[u8]) -> Line {
+    let Some(&(start, end)) = colons(content).first() else {
+        return Line::Other;
+    };
+    if content.is_ascii() {
+        return Line::Other;
+    }
+    let mut name = plain(&content[..start]);
+    while let Some(rest) = name.strip_prefix("\u{ef}\u{bb}\u{bf}") {
+        name = rest.to_owned();
+    }
+    let name = name.trim_start_matches([' ', '\t']).to_ascii_lowercase();
+    match key(number, name.as_bytes(), trimmed(&content[end..])) {
+        Line::Rule(rule) if rule.kind == Kind::Allow => Line::Other,
+        line @ (Line::Blank | Line::Agent(_) | Line::Rule(_) | Line::Other) => line,
+    }
+}
+
+/// Returns the two lines that stand in the value of an agent line.
+fn two_in_one(number: u32, value: &[u8]) -> Option<(Line, Line)> {
+    for (start, end) in colons(value) {
+        let before = trimmed(&value[..start]);
+        let mut word = before.len();
+        while 0 < word && before[word - 1].is_ascii_alphabetic() {
+            word -= 1;
+        }
+        let name = before[word..].to_ascii_lowercase();
+        let is_apart = 0 < word && (is_blank(before[word - 1]) || !before[word - 1].is_ascii());
+        let agent = trimmed(&before[..word]);
+        let rule = key(number, &name, trimmed(&value[end..]));
+        let disallows = matches!(&rule, Line::Rule(rule) if rule.kind == Kind::Disallow);
+        if is_apart && disallows && !agent.is_empty() {
+            return Some((Line::Agent(agent.to_vec()), rule));
+        }
+    }
+    None
+}
+
+/// Returns a name as it is seen.
+fn plain(name: &[u8]) -> String {
+    let mut seen = String::new();
+    for letter in text(name).chars() {
+        match letter {
+            '‐' | '‑' | '‒' | '–' | '—' | '―' | '−' => seen.push('-'),
+            '：' => seen.push(':'),
+            _ if MARKS.contains(letter) => {}
+            _ => seen.push(letter),
+        }
+    }
+    seen.trim_matches([' ', '\t']).to_owned()
+}
+
+/// Reports whether an agent line was meant for everyone.
+pub(super) fn is_everyone(value: &[u8]) -> bool {
+    let seen = plain(value);
+    let is_around = |letter: char| {
+        letter.is_ascii_punctuation()
+            || AROUND.contains(letter)
+            || ('\u{2010}'..'\u{2028}').contains(&letter)
+            || ('\u{2032}'..'\u{203b}').contains(&letter)
+    };
+    let only = seen.contains('*') && seen.chars().all(is_around);
+    only || seen.starts_with("* ") || seen.starts_with("*\t")
+}
+
+/// Reports whether an agent line was meant for the crawler `token`.
+pub(super) fn names(value: &[u8], token: &str) -> bool {
+    !token.is_empty() && equals(&plain(value), token)
+}
+
+/// Returns the value of a Disallow in the forms in which it may have been meant.
+pub(super) fn forms(rule: &Rule) -> Vec<Vec<u8>> {
+    let mut seen = Vec::new();
+    let mut rest = &rule.value[..];
+    while let Some(&byte) = rest.first() {
+        let letter = (1..=4).find_map(|length| str::from_utf8(rest.get(..length)?).ok());
+        match letter {
+            Some(letter) if MARKS.contains(letter) => {}
+            Some(letter) => seen.extend(letter.as_bytes()),
+            None if byte == 0xA0 => {}
+            None => seen.push(byte),
+        }
+        rest = &rest[letter.map_or(1, str::len)..];
+    }
+    let seen = trimmed(&seen).to_vec();
+    let text = text(&seen).into_bytes();
+    vec![seen, text]
+}
+
+/// Returns the path of a URL at `site`, which is written as `https://host` or
+/// `https://host:port`. The scheme does not matter; the port is that of the scheme
+/// or of the site.
+pub(super) fn path_at(site: &str, rule: &Rule) -> Option<Vec<u8>> {
+    let url = String::from_utf8(forms(rule).pop()?).ok()?;
+    let (host, port, _) = parts(site)?;
+    let (named, other_port, path) = parts(&url)?;
+    let (scheme, _) = url.split_once(':')?;
+    let is_usual = other_port == usual_port(scheme)?;
+    let is_here = named.eq_ignore_ascii_case(host) && (is_usual || other_port == port);
+    (is_here && path.starts_with('/')).then(|| path.into())
+}
+
+/// Returns the host, the port and the path of a URL.
+fn parts(url: &str) -> Option<(&str, u16, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let usual = usual_port(scheme)?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match authority.split_once(':') {
+        Some((host, port)) => Some((host, port.parse().ok()?, path)),
+        None => Some((authority, usual, path)),
+    }
+}
+
+fn usual_port(scheme: &str) -> Option<u16> {
+    match scheme.to_ascii_lowercase().as_str() {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    }
+}

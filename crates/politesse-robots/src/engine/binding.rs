@@ -165,7 +165,7 @@ impl Binding {
             repaired: None,
             scope: Fold::InQuery,
         };
-        if !file.may_bind_more() {
+        if !file.may_bind_more(names.user_agent) {
             return binding;
         }
         let repaired = RepairedBinding::new(file, names, &binding.rules.groups, shared);
@@ -249,22 +249,31 @@ impl Binding {
         if path == ROBOTS_TXT && self.rules.file.dialect.exempts_robots_txt() {
             return Judgement::RobotsTxt;
         }
-        let standard = self.judge_by(&self.rules, path);
         match &self.repaired {
-            Some(repaired) if standard.allows() => {
-                let repaired = self.judge_by(&repaired.rules, path);
-                // Of two that allow, one with a rule says more.
-                if repaired.allows() && standard.rule().is_some() {
-                    standard
-                } else {
-                    repaired
-                }
-            }
-            _ => standard,
+            Some(repaired) => self.judge_by_both(repaired, path),
+            None => self.judge_by(&self.rules, path),
         }
     }
 
-    #[inline]
+    /// Judges a path by the groups of the standard, and by those that bind besides:
+    /// both must allow it.
+    #[cold]
+    fn judge_by_both<'a>(&'a self, repaired: &'a RepairedBinding, path: &str) -> Judgement<'a> {
+        let standard = self.judge_by(&self.rules, path);
+        if !standard.allows() {
+            return standard;
+        }
+        let repaired = self.judge_by(&repaired.rules, path);
+        // Of two that allow, one with a rule says more.
+        if repaired.allows() && standard.rule().is_some() {
+            standard
+        } else {
+            repaired
+        }
+    }
+
+    // Not as a call: nearly all judgements are this alone.
+    #[inline(always)]
     fn judge_by<'a>(&self, rules: &'a RuleSet, path: &str) -> Judgement<'a> {
         match rules.answer(path.as_bytes(), self.scope) {
             RuleLookup::Token { at, as_served } => Judgement::Rule(Rule {

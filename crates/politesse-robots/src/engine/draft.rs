@@ -61,6 +61,9 @@ impl<'a> RuleDraft<'a> {
     #[cold]
     fn take_forms(&mut self, at: u32, token: Token) {
         let forms = self.further_forms(token);
+        if forms.is_empty() {
+            return;
+        }
         if let Some(rank) = self.rank_of(at, token, &forms) {
             for form in &forms {
                 self.take_form(rank, form);

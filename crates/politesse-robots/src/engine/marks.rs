@@ -6,6 +6,8 @@
 //! text, which then means nothing that anybody asks for. Does not know what a
 //! text is used for, nor what follows.
 
+use std::ops::Range;
+
 use crate::crawler;
 
 /// Invisible marks: no-break spaces, characters without width, direction marks.
@@ -71,14 +73,6 @@ pub(super) fn plain(text: &[u8]) -> String {
     plain.trim_matches([' ', '\t']).to_owned()
 }
 
-/// Reports whether the value of an agent line may have to be read a second way:
-/// it holds more than the letters of a name, and is not `*`.
-#[inline]
-pub(super) fn is_odd_agent(value: &[u8]) -> bool {
-    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    value != b"*" && !value.iter().all(is_name)
-}
-
 fn is_mark(letter: char) -> bool {
     !letter.is_ascii() && (MARKS.contains(&letter) || WIDE_BLANKS.contains(&letter))
 }
@@ -101,6 +95,25 @@ fn typed(letter: char) -> char {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
         '\u{ff1a}' => ':',
         _ => letter,
+    }
+}
+
+/// The colons of a text, each as its range: a full-width one has three bytes.
+pub(super) struct Colon;
+
+impl Colon {
+    pub(super) fn all(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+        const WIDE: &[u8] = "\u{ff1a}".as_bytes();
+        let places = 0..text.len();
+        places.filter_map(move |at| {
+            let rest = text.get(at..)?;
+            let length = match rest.first()? {
+                b':' => 1,
+                _ if rest.starts_with(WIDE) => WIDE.len(),
+                _ => return None,
+            };
+            Some(at..at + length)
+        })
     }
 }
 

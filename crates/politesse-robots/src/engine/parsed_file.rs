@@ -21,8 +21,9 @@ pub(super) struct ParsedFile {
     standard: usize,
     /// Groups with a repaired line, which bind beside those of the standard.
     pub(super) repaired: Box<[Range<u32>]>,
-    /// Whether an agent line may have to be read a second way.
-    pub(super) has_odd_agents: bool,
+    has_marked_agents: bool,
+    /// Whether an agent line may be a whole User-Agent.
+    pub(super) has_user_agents: bool,
     /// Origin that the file is of, if it is known.
     pub(super) site: Option<Origin>,
     pub(super) dialect: Dialect,
@@ -42,7 +43,7 @@ impl ParsedFile {
         let mut file = FileTokens::of(&text, traits);
         let standard = file.tokens.len();
         let mut repaired = RepairedGroups::default();
-        if file.may_be_damaged && traits.damage == DamagedLines::Repaired {
+        if file.has_damaged_lines && traits.damage == DamagedLines::Repaired {
             repaired = RepairedGroups::of(&text, traits, standard);
             file.tokens.append(&mut repaired.tokens);
         }
@@ -51,7 +52,8 @@ impl ParsedFile {
             text,
             standard,
             repaired: repaired.groups.into(),
-            has_odd_agents: file.has_odd_agents && traits.damage == DamagedLines::Repaired,
+            has_marked_agents: file.has_marked_agents && traits.damage == DamagedLines::Repaired,
+            has_user_agents: file.has_user_agents && traits.damage == DamagedLines::Repaired,
             site: None,
             dialect,
             traits,
@@ -67,10 +69,18 @@ impl ParsedFile {
         GroupRanges::of(self.tokens.get(..self.standard).unwrap_or_default())
     }
 
-    /// Reports whether more may bind than the standard reads.
+    /// Reports whether more may bind a crawler than the standard reads.
     #[inline]
-    pub(super) fn may_bind_more(&self) -> bool {
-        self.has_odd_agents || !self.repaired.is_empty()
+    pub(super) fn may_bind_more(&self, user_agent: Option<&str>) -> bool {
+        self.has_marked_agents
+            || !self.repaired.is_empty()
+            || self.has_user_agents && user_agent.is_some_and(|agent| self.is_agent_line(agent))
+    }
+
+    fn is_agent_line(&self, agent: &str) -> bool {
+        let mut tokens = self.tokens.iter();
+        tokens
+            .any(|token| token.kind() == TokenKind::Agent && self.value(*token) == agent.as_bytes())
     }
 
     /// Returns the tokens of a group.
@@ -84,6 +94,7 @@ impl ParsedFile {
     }
 
     /// Reports whether a group has an agent line for which `binds` holds.
+    #[inline]
     pub(super) fn has_agent(&self, group: &Range<u32>, binds: impl Fn(&[u8]) -> bool) -> bool {
         let tokens = self.of_group(group).iter();
         let mut agents = tokens.take_while(|token| token.rule_kind().is_none());

@@ -21,9 +21,9 @@ impl RuleRank {
     }
 
     /// Returns the token of the rule.
-    pub(super) fn token(self) -> usize {
+    pub(super) fn token(self) -> u32 {
         // The low half, as it was put there.
-        (u32::MAX - (self.0 & u64::from(u32::MAX)) as u32) as usize
+        u32::MAX - (self.0 & u64::from(u32::MAX)) as u32
     }
 }
 

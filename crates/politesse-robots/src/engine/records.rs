@@ -13,9 +13,9 @@ use memchr::{memchr, memchr2};
 use super::dialect::{DamagedLines, RecordEnd, RuleForms, Traits};
 use super::lines::RuleKind;
 use super::lines::{LineField, LineKey, Separator, Spelling, TextLine, TextLines, lossy};
-use super::marks::{is_odd_agent, plain, without_end_marks};
+use super::marks::{Colon, plain, without_end_marks};
 use super::parsed_file::ParsedFile;
-use super::repair::{Colon, DamagedLine, is_url};
+use super::repair::{DamagedLine, is_url};
 use super::token::{Token, TokenKind, is_blank};
 use crate::crawler;
 use crate::pace::{RequestRate, VisitTime};
@@ -376,7 +376,7 @@ impl<'a> RecordReader<'a> {
     /// Finds what an agent line means besides what it says.
     fn odd_agent(&self, value: &[u8]) -> Option<NoteKind> {
         let traits = self.traits;
-        if traits.damage == DamagedLines::AsWritten || !is_odd_agent(value) {
+        if traits.damage == DamagedLines::AsWritten {
             return None;
         }
         let is_header = memchr2(b'/', b'(', value).is_some() && memchr(b' ', value).is_some();

@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::dialect::{DamagedLines, RuleForms, Traits};
-use super::lines::{LineKey, RuleKind, TextLine, TextLines};
-use super::marks::{plain, visible, without_end_marks};
-use super::token::{Token, TokenKind, token};
+use super::lines::{TextLine, TextLines};
+use super::marks::{visible, without_end_marks};
+use super::token::{Token, TokenKind, key_without_marks, rule_on_agent_line, token_of};
 use crate::crawler;
 use crate::origin::{Origin, Scheme};
 
@@ -46,7 +46,7 @@ impl RepairedGroups {
         for line in TextLines::of(text) {
             let (records, is_repaired) = match DamagedLine::of(line, traits) {
                 Some(damaged) => ([Some(damaged.record), damaged.rule], true),
-                None => ([token(line, traits), None], false),
+                None => ([token_of(line, traits), None], false),
             };
             for record in records.into_iter().flatten() {
                 if record.kind() == TokenKind::Agent && open.has_rule {
@@ -90,7 +90,7 @@ impl DamagedLine {
         if traits.damage == DamagedLines::AsWritten {
             return None;
         }
-        let written = token(line, traits);
+        let written = token_of(line, traits);
         let record = written.or_else(|| key_without_marks(line, traits))?;
         if record.kind() == TokenKind::Agent
             && let Some(both) = Self::two_in_one(line, record, traits)
@@ -104,61 +104,10 @@ impl DamagedLine {
     fn two_in_one(line: TextLine<'_>, agent: Token, traits: &Traits) -> Option<Self> {
         let start = (agent.start as usize).checked_sub(line.start)?;
         let value = traits.lines.content(line.bytes.get(start..)?);
-        for colon in Colon::all(value) {
-            let before = traits.lines.trimmed(value.get(..colon.start)?);
-            let word = before.iter().rposition(|byte| !byte.is_ascii_alphabetic());
-            let (names, word) = before.split_at(word.map_or(0, |blank| blank + 1));
-            let is_apart = names
-                .last()
-                .is_some_and(|last| matches!(last, b' ' | b'\t' | 0x80..));
-            let key = traits.lines.key(word).map(|(key, _)| key);
-            let names = traits.lines.trimmed(names);
-            if key == Some(LineKey::Rule(RuleKind::Disallow)) && is_apart && !names.is_empty() {
-                let rule = traits.lines.trimmed(value.get(colon.end..)?);
-                return Some(Self {
-                    record: Token::of_value(TokenKind::Agent, line, names),
-                    rule: Some(Token::of_value(TokenKind::Disallow, line, rule)),
-                });
-            }
-        }
-        None
-    }
-}
-
-/// Reads a line by its key without invisible marks, and with the colon and the
-/// hyphens that a keyboard has.
-fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
-    let content = traits.lines.content(line.bytes);
-    if content.is_ascii() {
-        return None;
-    }
-    let colon = Colon::all(content).next()?;
-    let (name, value) = (content.get(..colon.start)?, content.get(colon.end..)?);
-    let plain = plain(name);
-    // A byte order mark that was taken for text and encoded once more.
-    let name = plain.trim_start_matches("\u{ef}\u{bb}\u{bf}");
-    let (key, _) = traits
-        .lines
-        .key(name.trim_start_matches([' ', '\t']).as_bytes())?;
-    let is_repaired = key != LineKey::Rule(RuleKind::Allow);
-    is_repaired.then(|| Token::of_value(key.into(), line, traits.lines.trimmed(value)))
-}
-
-/// The colons of a text, each as its range: a full-width one has three bytes.
-pub(super) struct Colon;
-
-impl Colon {
-    pub(super) fn all(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
-        const WIDE: &[u8] = "\u{ff1a}".as_bytes();
-        let places = 0..text.len();
-        places.filter_map(move |at| {
-            let rest = text.get(at..)?;
-            let length = match rest.first()? {
-                b':' => 1,
-                _ if rest.starts_with(WIDE) => WIDE.len(),
-                _ => return None,
-            };
-            Some(at..at + length)
+        let (names, rule) = rule_on_agent_line(value, traits)?;
+        Some(Self {
+            record: Token::of_value(TokenKind::Agent, line, names),
+            rule: Some(Token::of_value(TokenKind::Disallow, line, rule)),
         })
     }
 }
@@ -196,12 +145,12 @@ impl Traits {
         site: Option<&Origin>,
     ) -> FurtherForms {
         let mut forms = FurtherForms::new();
-        if kind != TokenKind::Disallow || self.forms == RuleForms::AsWritten {
+        let is_plain = value.is_ascii() && !is_url(value);
+        if is_plain || kind != TokenKind::Disallow || self.forms == RuleForms::AsWritten {
             return forms;
         }
         forms.extend(without_end_marks(value).map(<[u8]>::to_vec));
-        let is_plain = value.is_ascii() && !is_url(value);
-        if self.damage == DamagedLines::AsWritten || is_plain {
+        if self.damage == DamagedLines::AsWritten {
             return forms;
         }
         let mut add = |form: &[u8]| {

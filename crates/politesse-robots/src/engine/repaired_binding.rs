@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
+use memchr::memchr;
+
 use super::dialect::Traits;
 use super::lines::lossy;
-use super::marks::{is_odd_agent, plain};
+use super::marks::plain;
 use super::parsed_file::ParsedFile;
 use super::repair::is_everyone_in_punctuation;
 use super::rules::RuleSet;
@@ -45,8 +47,8 @@ impl Traits {
         if is_token(value) {
             return true;
         }
-        if !is_odd_agent(value) {
-            return false;
+        if value.is_ascii() {
+            return agent.is_some_and(|agent| agent.as_bytes() == value);
         }
         let plain = plain(value);
         is_token(plain.as_bytes())
@@ -56,7 +58,7 @@ impl Traits {
     /// Reports whether an agent line, read as it was meant, is for everyone.
     pub(super) fn is_everyone_as_meant(&self, value: &[u8]) -> bool {
         self.is_everyone(value)
-            || is_odd_agent(value) && {
+            || memchr(b'*', value).is_some() && {
                 let plain = plain(value);
                 self.is_everyone(plain.as_bytes()) || is_everyone_in_punctuation(&plain)
             }

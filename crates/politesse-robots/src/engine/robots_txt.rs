@@ -230,7 +230,7 @@ impl RobotsTxt {
         // Nearly no file has a line that names a whole User-Agent.
         let user_agent = crawler
             .shared_user_agent()
-            .filter(|_| self.file.has_odd_agents);
+            .filter(|_| self.file.has_user_agents);
         self.bindings
             .binding(crawler.shared_candidates(), user_agent, || {
                 self.bind(AgentNames {
@@ -247,7 +247,7 @@ impl RobotsTxt {
         let mut bindings = self.own_groups(crawler.candidates());
         // A repaired line binds beside what binds without it, and one that names the
         // whole User-Agent names no candidate.
-        if bindings.is_empty() || self.file.may_bind_more() {
+        if bindings.is_empty() || self.file.may_bind_more(crawler.user_agent()) {
             bindings.push(self.binding(crawler));
         }
         bindings

@@ -17,7 +17,7 @@ use super::token::Token;
 #[derive(Clone, Copy)]
 pub struct Rule<'a> {
     pub(super) rules: &'a RuleSet,
-    pub(super) at: usize,
+    pub(super) at: u32,
     /// Whether it was found in the form that servers read, and not as written.
     pub(super) as_served: bool,
 }
@@ -26,7 +26,7 @@ impl<'a> Rule<'a> {
     pub(super) fn new(rules: &'a RuleSet, at: u32) -> Self {
         Self {
             rules,
-            at: at as usize,
+            at,
             as_served: false,
         }
     }
@@ -100,7 +100,9 @@ impl<'a> Rule<'a> {
         let canonical = CanonicalPath::in_dialect(path, dialect);
         let bytes = canonical.as_bytes();
         let mut decoded = Buffer::new();
-        fold(bytes, query_start(bytes), Fold::Everywhere, &mut decoded);
+        let (path, query) = bytes.split_at(query_start(bytes));
+        fold(path, path.len(), Fold::Everywhere, &mut decoded);
+        decoded.extend_from_slice(query);
         let escaped = with_escapes_of(self.value(), bytes);
         let is_matched = |path: &[u8]| self.matches(&CanonicalPath::of_canonical(path));
         let spelling = if is_matched(&decoded) {
@@ -144,12 +146,12 @@ impl<'a> Rule<'a> {
     }
 
     fn token(&self) -> Option<Token> {
-        self.rules.file.tokens.get(self.at).copied()
+        self.rules.file.tokens.get(self.at as usize).copied()
     }
 
     pub(super) fn group(&self) -> Option<&'a Range<u32>> {
         let groups = &self.rules.groups;
-        let after = groups.partition_point(|group| group.start as usize <= self.at);
+        let after = groups.partition_point(|group| group.start <= self.at);
         groups.get(after.checked_sub(1)?)
     }
 }

@@ -39,7 +39,7 @@ pub(super) enum RuleLookup {
     /// A rule counts.
     Token {
         /// Place among the tokens.
-        at: usize,
+        at: u32,
         /// Whether it counts only in the form that servers read.
         as_served: bool,
     },

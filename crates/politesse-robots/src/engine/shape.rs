@@ -33,7 +33,8 @@ impl Shape {
     ///
     /// `rewritten` gets the canonical bytes, unless the value is that itself:
     /// then it stays empty.
-    #[inline]
+    // Not as a call: every rule of a group comes through here.
+    #[inline(always)]
     pub(super) fn of(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         rewritten.clear();
         match traits.syntax {
@@ -43,7 +44,7 @@ impl Shape {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pattern(value: &[u8], traits: &Traits, rewritten: &mut Buffer) -> Option<Self> {
         let (path, end) = anchored(value)?;
         let common = ByteClasses::of(path);

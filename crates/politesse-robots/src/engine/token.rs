@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::dialect::{LineForm, RecordEnd, Traits};
+use super::dialect::{DamagedLines, LineForm, RecordEnd, Traits};
 use super::lines::RuleKind;
 use super::lines::{LineKey, TextLine, TextLines};
-use super::marks::is_odd_agent;
+use super::marks::{Colon, plain};
 
 /// A line with a key, as the place of its value in the text.
 #[derive(Clone, Copy)]
@@ -76,6 +76,9 @@ const KIND_SHIFT: u32 = 29;
 /// The longest text that is read: places and lengths fit what keeps them.
 pub(super) const TEXT_MAX: usize = 1 << 25;
 
+/// The longest name that is read without the marks in it, in bytes.
+const NAME_MAX: usize = 128;
+
 impl Token {
     fn new(kind: TokenKind, line: u32, place: Range<usize>) -> Self {
         // The text is never longer than `TEXT_MAX`.
@@ -122,10 +125,12 @@ impl Token {
 /// Tokens of a text, in order, and whether a second look is worth while.
 pub(super) struct FileTokens {
     pub(super) tokens: Vec<Token>,
-    /// Whether a line is no record and not ASCII, or two records are on one.
-    pub(super) may_be_damaged: bool,
-    /// Whether an agent line may have to be read a second way.
-    pub(super) has_odd_agents: bool,
+    /// Whether a line has a key with marks, or may hold two records.
+    pub(super) has_damaged_lines: bool,
+    /// Whether an agent line holds marks, or `*` and punctuation.
+    pub(super) has_marked_agents: bool,
+    /// Whether an agent line may be a whole User-Agent.
+    pub(super) has_user_agents: bool,
 }
 
 impl FileTokens {
@@ -133,8 +138,9 @@ impl FileTokens {
         let mut found = Self {
             // A line of the usual file has some thirty bytes.
             tokens: Vec::with_capacity(text.len() / 32 + 4),
-            may_be_damaged: false,
-            has_odd_agents: false,
+            has_damaged_lines: false,
+            has_marked_agents: false,
+            has_user_agents: false,
         };
         for line in TextLines::of(text) {
             let Some(&first) = line.bytes.first() else {
@@ -147,34 +153,80 @@ impl FileTokens {
             };
             // Comments and sitemaps are most of the lines that do not matter.
             if !LineForm::may_begin_key(first) {
-                found.may_be_damaged |= !first.is_ascii();
+                if !first.is_ascii() {
+                    found.look_at_other(line, traits);
+                }
                 continue;
             }
             match token(line, traits) {
                 Some(token) => {
                     if token.kind() == TokenKind::Agent {
-                        found.look_at_agent(token.value(text));
+                        found.look_at_agent(token.value(text), traits);
                     }
                     found.tokens.push(token);
                 }
-                None => found.may_be_damaged |= !line.bytes.is_ascii(),
+                None if line.bytes.is_ascii() => {}
+                None => found.look_at_other(line, traits),
             }
         }
         found
     }
 
     #[inline]
-    fn look_at_agent(&mut self, value: &[u8]) {
-        if is_odd_agent(value) {
-            self.has_odd_agents = true;
-            // Of a Disallow on the same line, or one in a name that is a URL.
-            self.may_be_damaged |= value.iter().any(|byte| matches!(byte, b':' | 0x80..));
+    fn look_at_agent(&mut self, value: &[u8], traits: &Traits) {
+        let found = value
+            .iter()
+            .fold(0, |found, byte| found | AGENT_BYTES[usize::from(*byte)]);
+        if found != 0 && !matches!(value, [b'*']) {
+            self.look_closer(found, value, traits);
         }
+    }
+
+    #[cold]
+    fn look_at_other(&mut self, line: TextLine<'_>, traits: &Traits) {
+        self.has_damaged_lines |= key_without_marks(line, traits).is_some();
+    }
+
+    #[cold]
+    fn look_closer(&mut self, found: u8, value: &[u8], traits: &Traits) {
+        let is_marked = found & MARK != 0;
+        let is_everyone = found & STAR != 0 && !value.iter().any(u8::is_ascii_alphanumeric);
+        self.has_marked_agents |= is_marked || is_everyone;
+        self.has_user_agents |= found & OF_USER_AGENT != 0;
+        let may_hold_rule = found & (MARK | COLON) != 0;
+        self.has_damaged_lines |= may_hold_rule && rule_on_agent_line(value, traits).is_some();
     }
 }
 
-#[inline]
-pub(super) fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
+/// Bytes on an agent line that are no part of a plain name, by what they may mean.
+const AGENT_BYTES: [u8; 256] = {
+    let mut classes = [OTHER; 256];
+    let mut byte = 0_u8;
+    loop {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => 0,
+            b'*' => STAR,
+            b':' => COLON,
+            b' ' | b'/' | b'(' => OF_USER_AGENT,
+            0x80.. => MARK,
+            _ => OTHER,
+        };
+        if byte == 0xFF {
+            break classes;
+        }
+        byte += 1;
+    }
+};
+const OTHER: u8 = 1;
+const STAR: u8 = 2;
+const COLON: u8 = 4;
+const OF_USER_AGENT: u8 = 8;
+const MARK: u8 = 16;
+
+/// Returns the token of a line, if it has a key.
+// Not as a call: every line of a file comes through here.
+#[inline(always)]
+fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     let content = traits.lines.content(line.bytes);
     if content.is_empty() {
         let blank = traits.records == RecordEnd::EndAtBlank && is_blank(line.bytes);
@@ -182,6 +234,54 @@ pub(super) fn token(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
     }
     let (key, value) = traits.lines.keyed(content)?;
     Some(Token::of_value(key.into(), line, value))
+}
+
+/// Reads one line by itself as all lines of a file are read.
+#[cold]
+pub(super) fn token_of(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
+    token(line, traits)
+}
+
+/// Reads a line by its key without invisible marks, and with the colon and the
+/// hyphens that a keyboard has.
+#[cold]
+pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<Token> {
+    let content = traits.lines.content(line.bytes);
+    // A name is far shorter, whatever is in it: most of such lines are text.
+    let start = content.get(..NAME_MAX).unwrap_or(content);
+    if start.is_ascii() || traits.damage == DamagedLines::AsWritten {
+        return None;
+    }
+    let colon = Colon::all(start).next()?;
+    let (name, value) = (content.get(..colon.start)?, content.get(colon.end..)?);
+    let plain = plain(name);
+    // A byte order mark that was taken for text and encoded once more.
+    let name = plain.trim_start_matches("\u{ef}\u{bb}\u{bf}");
+    let (key, _) = traits
+        .lines
+        .key(name.trim_start_matches([' ', '\t']).as_bytes())?;
+    let is_repaired = key != LineKey::Rule(RuleKind::Allow);
+    is_repaired.then(|| Token::of_value(key.into(), line, traits.lines.trimmed(value)))
+}
+
+/// Returns the names and the path in the value of an agent line with a Disallow on
+/// it.
+pub(super) fn rule_on_agent_line<'a>(
+    value: &'a [u8],
+    traits: &Traits,
+) -> Option<(&'a [u8], &'a [u8])> {
+    for colon in Colon::all(value) {
+        let before = traits.lines.trimmed(value.get(..colon.start)?);
+        let word = before.iter().rposition(|byte| !byte.is_ascii_alphabetic());
+        let (names, word) = before.split_at(word.map_or(0, |blank| blank + 1));
+        let is_apart = matches!(names.last(), Some(b' ' | b'\t' | 0x80..));
+        let key = traits.lines.key(word).map(|(key, _)| key);
+        let names = traits.lines.trimmed(names);
+        if key == Some(LineKey::Rule(RuleKind::Disallow)) && is_apart && !names.is_empty() {
+            return Some((names, traits.lines.trimmed(value.get(colon.end..)?)));
+        }
+    }
+    None
 }
 
 /// Finds the start of `part` in `whole`, of which it must be a slice.

@@ -49,10 +49,12 @@ fn colons(text: &[u8]) -> Vec<(usize, usize)> {
 }
 
 fn by_visible_name(number: u32, content: &[u8]) -> Line {
-    let Some(&(start, end)) = colons(content).first() else {
+    // A name is short.
+    let first = &content[..content.len().min(128)];
+    let Some(&(start, end)) = colons(first).first() else {
         return Line::Other;
     };
-    if content.is_ascii() {
+    if first.is_ascii() {
         return Line::Other;
     }
     let mut name = plain(&content[..start]);

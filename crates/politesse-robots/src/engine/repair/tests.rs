@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::marks::plain;
 use super::*;
 use crate::crawler::Crawler;
 use crate::engine::{Binding, Dialect, RecordKind, RobotsTxt};

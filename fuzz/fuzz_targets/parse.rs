@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use politesse_fuzz::time::{BYTES_MAX, within_bound};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
     Binding, Dialect, Judgement, RecordKind, RequestRate, RobotsTxt, VisitTime, whole_lines,
 };
-use politesse_fuzz::time::{BYTES_MAX, within_bound};
 
 /// Files up to this many bytes are read in every dialect, longer ones in one.
 const SHORT: usize = 2048;
@@ -101,7 +101,7 @@ fn every_line_is_told(robots: &RobotsTxt) {
     robots.records().for_each(|record| count(record.line));
     robots.notes().for_each(|note| count(note.line));
     for (line, told) in lines.into_iter().zip(told) {
-        assert!(told <= 3, "{told} of {line:?}");
+        assert!(told <= 4, "{told} of {line:?}");
         if line.len() <= LINE_MAX {
             assert_eq!(is_empty(line, robots.dialect()), told == 0, "{line:?}");
         }
@@ -128,7 +128,7 @@ fn judge(binding: &Binding, path: &str) {
     if let Judgement::Rule(rule) = &judgement {
         assert!(binding.rules().any(|own| own == *rule), "{rule:?}");
         let agent = binding.agent_line(rule);
-        assert!(agent.is_some_and(|line| line < rule.line()), "{rule:?}");
+        assert!(agent.is_some_and(|line| line <= rule.line()), "{rule:?}");
         assert!(!binding.names_of(rule).is_empty());
         assert!(0 < rule.length(), "{rule:?}");
     }

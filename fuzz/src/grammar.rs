@@ -30,11 +30,21 @@ const NAMES: &[&str] = &[
     "008", "J", "J\u{e4}-a", "J\u{e4}-b",
 ];
 
-const AGENT_KEYS: &[&str] = &["User-agent: ", "useragent:", "User-agent ", "User agent: "];
+const AGENT_KEYS: &[&str] = &[
+    "User-agent: ",
+    "useragent:",
+    "User-agent ",
+    "User agent: ",
+    "\u{feff}User-agent: ",
+    "User\u{2011}agent\u{ff1a}",
+    "User-agent: a Disallow: /",
+    "User-agent: \"*\" # ",
+];
 
 #[rustfmt::skip]
 const RULE_KEYS: &[&str] = &[
     "Disallow: ", "Allow: ", "Disallow: ", "Allow: ", "Disallow:", "disallow : ",
+    "\u{200b}Disallow: ", "Disallow\u{ff1a}", "Disallow: \u{a0}", "\u{200b}Allow: ",
     "DISALOW: ", "Disallow ", "Disallow-x: ", "Allow-x:", "allowed: ", "disallowed:",
 ];
 

@@ -171,7 +171,7 @@ fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot
         ("unavailable", stale) => (AccessResult::Unavailable, stale),
         ("successful", stale) => {
             let body: Vec<u8> = values.take()?;
-            let copy = file.parse(Bytes::from(body), dialect, &origin)?;
+            let copy = file.parse(Bytes::from(body), dialect, &key.origin)?;
             (AccessResult::Successful(Arc::new(copy)), stale)
         }
         _ => return None,

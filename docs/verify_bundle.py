@@ -28,7 +28,7 @@ ROW = dict(seq=COUNT, time_us=COUNT, wait_ms=COUNT, salt=WORD, client=COUNT, ori
 KINDS = {
     "client": (b"c", "tT"), "crawler": (b"a", "tT"), "origin": (b"o", "tt"), "term": (b"t", "t"),
     "ruling": (b"r", "tttITtT"), "directives": (b"d", "tT"), "policy": (None, "t"),
-    "snapshot": (b"s", "tTtIiitTBT")}
+    "snapshot": (b"s", "tTtIiitTBTT")}
 
 def check(holds, otherwise):
     if not holds:

@@ -51,6 +51,7 @@ CREATE TABLE snapshot (
   cause text,
   body bytea,
   hops text,
+  charset text,
   sha256 bytea NOT NULL UNIQUE
 );
 CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);

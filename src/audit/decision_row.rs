@@ -485,6 +485,9 @@ fn robots_json(snapshot: &RecordedSnapshot) -> Json {
     if !snapshot.hops.is_empty() {
         members["hops"] = json!(snapshot.hops);
     }
+    if let Some(charset) = &snapshot.charset {
+        members["charset"] = json!(charset);
+    }
     members
 }
 

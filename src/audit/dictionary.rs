@@ -127,7 +127,8 @@ pub(super) const SNAPSHOTS: DictionaryTable = dictionary!(
     "result": Text,
     "cause": OptionalText,
     "body": OptionalBlob,
-    "hops": OptionalText
+    "hops": OptionalText,
+    "charset": OptionalText
 );
 
 /// Every dictionary.
@@ -340,6 +341,7 @@ mod tests {
         bytes.optional(Some(&b"dns_error"[..]), CanonicalBytes::bytes);
         bytes.optional(Some(&[0, 255][..]), CanonicalBytes::bytes);
         bytes.optional(None, CanonicalBytes::bytes);
+        bytes.optional(Some(&b"Shift_JIS"[..]), CanonicalBytes::bytes);
         let text = |text: &str| Value::Text(text.to_owned());
         let expected = [
             text("http://o.test"),
@@ -352,6 +354,7 @@ mod tests {
             text("dns_error"),
             Value::Blob(vec![0, 255]),
             Value::Null,
+            text("Shift_JIS"),
         ];
         assert_eq!(SNAPSHOTS.decode(bytes.as_bytes()), expected);
     }

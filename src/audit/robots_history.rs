@@ -32,7 +32,8 @@ const PAGE: usize = 1024;
 const FETCHED_AT: usize = 4;
 
 const SNAPSHOTS_BEFORE: &str = "
-SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops, id
+SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops,
+       charset, id
 FROM snapshot WHERE origin = ? AND (fetched_us, id) <= (?, ?)
 ORDER BY fetched_us DESC, id DESC LIMIT 1024";
 

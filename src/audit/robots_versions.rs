@@ -28,7 +28,8 @@ const PAGE: usize = 1024;
 const FETCHED_AT: usize = 4;
 
 const SNAPSHOTS_AFTER: &str = "
-SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops, id
+SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops,
+       charset, id
 FROM snapshot WHERE origin = ? AND (fetched_us, id) > (?, ?)
 ORDER BY fetched_us, id LIMIT 1024";
 
@@ -263,5 +264,6 @@ fn is_same_answer(one: &RecordedSnapshot, other: &RecordedSnapshot) -> bool {
         Some(_) => None,
         None => Some((snapshot.status, snapshot.cause.clone())),
     };
-    (&one.result, one.sha256, kind(one)) == (&other.result, other.sha256, kind(other))
+    let file = |snapshot: &RecordedSnapshot| (snapshot.sha256, snapshot.charset.clone());
+    (&one.result, file(one), kind(one)) == (&other.result, file(other), kind(other))
 }

@@ -26,8 +26,8 @@ use crate::decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
 use crate::pace::back_off::{SavedBackOff, SavedUrl, UrlKey};
-use politesse_robots::Dialect;
 use politesse_robots::origin::{Origin, Target};
+use politesse_robots::{Dialect, FileSource};
 
 /// Columns that the digest of a saved snapshot is over: those of the snapshot,
 /// and six more.
@@ -45,15 +45,15 @@ const BODY_AT: usize = SAVED_SNAPSHOT_COLUMNS + 1;
 /// Puts [`snapshot_row_values`] in place of the row with the same key.
 pub(super) const SAVE_SNAPSHOT: &str = "
 REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
-  cause, body, hops, whole, content_type, etag, last_modified, failures, led_to,
-  digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+  cause, body, hops, charset, whole, content_type, etag, last_modified, failures,
+  led_to, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the row of an origin and a token, with its body. No join: SQLite (3.54) would
 /// compile the statement anew for each value that is bound.
 const LOAD_SNAPSHOT: &str = "
 SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
-       k.cause, k.body, k.hops, k.whole, k.content_type, k.etag,
+       k.cause, k.body, k.hops, k.charset, k.whole, k.content_type, k.etag,
        k.last_modified, k.failures, k.led_to, k.digest,
        (SELECT b.body FROM body AS b WHERE b.sha256 = k.body)
 FROM kept AS k WHERE k.origin = ? AND k.token = ?";
@@ -62,7 +62,7 @@ FROM kept AS k WHERE k.origin = ? AND k.token = ?";
 pub(super) const SAVED_SNAPSHOTS: KeyedTable = KeyedTable {
     select: "
 SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
-       hops, whole, content_type, etag, last_modified, failures, led_to, digest
+       hops, charset, whole, content_type, etag, last_modified, failures, led_to, digest
 FROM kept",
     key: &["origin", "token"],
 };
@@ -155,6 +155,8 @@ fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot
     let cause = values.cause()?;
     let body_digest: Option<Vec<u8>> = values.take()?;
     let hops = values.hops()?;
+    // Follows from the Content-Type.
+    let _charset: Option<String> = values.take()?;
     let file = SavedFile {
         digest: body_digest.as_deref().and_then(read_digest),
         whole: values.take()?,
@@ -207,11 +209,12 @@ impl SavedFile {
             bytes: body,
             whole: self.whole?,
         };
+        let source = FileSource::new(origin, self.content_type.as_deref());
         let file = RobotsFile {
             content_type: self.content_type,
             validators: self.validators,
             // Only bytes are saved. They are read by the dialect of today.
-            ..RobotsFile::of_origin(body, dialect, origin)
+            ..RobotsFile::from_source(body, dialect, source)
         };
         (Some(file.digest) == self.digest).then_some(file)
     }

@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 13 are older than the first release and are not read.
+//! read. Versions 1 to 14 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -13,7 +13,7 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 14;
+const SCHEMA_VERSION: i64 = 15;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -83,6 +83,7 @@ CREATE TABLE snapshot (
   cause TEXT,
   body BLOB,
   hops TEXT,
+  charset TEXT,
   sha256 BLOB NOT NULL UNIQUE
 ) STRICT;
 CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
@@ -191,6 +192,7 @@ CREATE TABLE kept (
   cause TEXT,
   body BLOB,
   hops TEXT,
+  charset TEXT,
   whole INTEGER,
   content_type TEXT,
   etag BLOB,

@@ -9,15 +9,17 @@ use crate::decision::record::{RecordedSnapshot, result_word};
 use crate::decision::snapshot::{AccessResult, Snapshot};
 
 /// Number of the columns.
-pub(super) const SNAPSHOT_COLUMNS: usize = 10;
+pub(super) const SNAPSHOT_COLUMNS: usize = 11;
 
 /// Makes the values of the columns: origin, token, URL, status, times of fetch and
-/// expiry, result, cause, SHA-256 of the body, hops.
+/// expiry, result, cause, SHA-256 of the body, hops, declared charset.
 pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
     let cause = match &snapshot.result {
         AccessResult::Unreachable(cause) => Some(*cause),
         AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
     };
+    let file = snapshot.file();
+    let charset = file.and_then(|file| file.robots.source().charset);
     let hops = (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops));
     [
         snapshot.key.origin.to_string().into(),
@@ -28,10 +30,9 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
         snapshot.expires_at.as_microsecond().into(),
         result_word(&snapshot.result).to_owned().into(),
         cause.map(|cause| cause.as_str().to_owned()).into(),
-        snapshot
-            .file()
-            .map_or(Value::Null, |copy| blob(copy.digest)),
+        file.map_or(Value::Null, |file| blob(file.digest)),
         hops.into(),
+        charset.map(|charset| charset.to_string()).into(),
     ]
 }
 
@@ -48,5 +49,6 @@ pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<
         cause: columns.text()?,
         sha256: columns.digest()?,
         hops: columns.list()?,
+        charset: columns.text()?,
     })
 }

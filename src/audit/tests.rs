@@ -513,14 +513,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 15");
+    kit.sql("PRAGMA user_version = 16");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 15,
-                known: 14,
+                found: 16,
+                known: 15,
                 ..
             }
         )

@@ -19,9 +19,9 @@ use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use crate::decision::decide::{
     Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
 };
-use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{InvalidTarget, Origin};
+use politesse_robots::{Dialect, FileSource};
 
 /// Crawlers and policies, and snapshots, that an [`EvidenceCache`] remembers.
 const REMEMBERED_MAX: usize = 16_384;
@@ -239,8 +239,10 @@ fn may_rest_on_query(evidence: &Evidence) -> bool {
     let body = snapshot.and_then(Snapshot::file).map(|file| &file.body);
     let is_such_rule = |line: &[u8]| {
         let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
-        !name.trim_ascii().eq_ignore_ascii_case(b"user-agent")
-            && line.iter().any(|byte| matches!(byte, b'?' | b'*' | b'%'))
+        // An agent line may hold a Disallow, behind a second colon.
+        let is_agent = name.trim_ascii().eq_ignore_ascii_case(b"user-agent")
+            && line.iter().filter(|byte| **byte == b':').count() < 2;
+        !is_agent && line.iter().any(|byte| matches!(byte, b'?' | b'*' | b'%'))
     };
     let has_such_rule = body.is_some_and(|body| {
         body.split(|byte| matches!(byte, b'\n' | b'\r'))
@@ -297,7 +299,8 @@ fn restore_result(
             let body = body.ok_or(Undecidable::BodyMissing(digest))?;
             // The body was stored as it was cut, so it is read as a whole file:
             // rules behind the cut decided nothing.
-            let copy = RobotsFile::of_origin(body, dialect, origin);
+            let source = restore_source(stored, origin)?;
+            let copy = RobotsFile::from_source(body, dialect, source);
             if copy.digest != digest {
                 return Err(Undecidable::BodyChanged(digest));
             }
@@ -309,6 +312,14 @@ fn restore_result(
             .ok_or_else(|| unknown("result", &stored.result)),
         (result, _) => Err(unknown("result", result)),
     }
+}
+
+fn restore_source(stored: &RecordedSnapshot, origin: &Origin) -> Result<FileSource, Undecidable> {
+    let read = |label: &String| label.parse().map_err(|_| unknown("charset", label));
+    Ok(FileSource {
+        origin: Some(origin.clone()),
+        charset: stored.charset.as_ref().map(read).transpose()?,
+    })
 }
 
 fn restore_cause(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {

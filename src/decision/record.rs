@@ -333,6 +333,8 @@ pub struct RecordedSnapshot {
     pub cause: Option<String>,
     /// The SHA-256 of the body, if successful.
     pub sha256: Option<Digest>,
+    /// Charset that the response declares, if it is not UTF-8.
+    pub charset: Option<String>,
 }
 
 /// Returns the word for an access result in the store.

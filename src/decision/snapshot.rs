@@ -14,7 +14,7 @@ use super::access::{Cause, NoConnection};
 use super::digest::Digest;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
-use politesse_robots::{Dialect, RecordKind, RobotsTxt, RuleKind, whole_lines};
+use politesse_robots::{Dialect, FileSource, RecordKind, RobotsTxt, RuleKind, whole_lines};
 
 /// Key of a snapshot: no crawler is judged by an answer that is not for it
 /// (docs/decisions/031-shared-robots.md).
@@ -304,21 +304,13 @@ impl RobotsFile {
     /// Reads and hashes `body`, whose origin is not known, by the text that `dialect`
     /// names.
     pub fn read(body: impl Into<RobotsBody>, dialect: Dialect) -> Self {
-        Self::parse(body.into(), dialect, None)
+        Self::from_source(body, dialect, FileSource::default())
     }
 
-    /// Reads and hashes `body`, a file of `origin`, by the text that `dialect`
-    /// names.
-    pub fn of_origin(body: impl Into<RobotsBody>, dialect: Dialect, origin: &Origin) -> Self {
-        Self::parse(body.into(), dialect, Some(origin))
-    }
-
-    fn parse(body: RobotsBody, dialect: Dialect, origin: Option<&Origin>) -> Self {
-        let RobotsBody { bytes, whole } = body;
-        let mut robots = match origin {
-            Some(origin) => RobotsTxt::of_origin(bytes.clone(), dialect, origin),
-            None => RobotsTxt::in_dialect(bytes.clone(), dialect),
-        };
+    /// Reads and hashes `body`, a file from `source`, by the text that `dialect` names.
+    pub fn from_source(body: impl Into<RobotsBody>, dialect: Dialect, source: FileSource) -> Self {
+        let RobotsBody { bytes, whole } = body.into();
+        let mut robots = RobotsTxt::from_source(bytes.clone(), dialect, source);
         if !whole {
             // The rules after the cut are unknown, and explanations say so.
             robots.cut_here();
@@ -343,7 +335,7 @@ impl RobotsFile {
         Self {
             content_type: self.content_type.clone(),
             validators: self.validators.clone(),
-            ..Self::parse(body, dialect, self.robots.origin())
+            ..Self::from_source(body, dialect, self.robots.source().clone())
         }
     }
 }

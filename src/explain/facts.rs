@@ -162,6 +162,9 @@ impl Facts {
         if let Some(sha256) = snapshot.sha256 {
             self.add("  sha256", sha256);
         }
+        if let Some(charset) = &snapshot.charset {
+            self.add("  charset", charset);
+        }
     }
 
     /// The policy, as far as it had a part in the decision.

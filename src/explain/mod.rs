@@ -19,7 +19,7 @@ use crate::decision::decide::{Evidence, Policy};
 use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
-use politesse_robots::{Dialect, RobotsTxt};
+use politesse_robots::{Dialect, FileSource, RobotsTxt};
 
 /// Version of the JSON of a decision in exports: raised when a member is removed or
 /// changes its meaning, not when one is added.
@@ -105,10 +105,14 @@ impl DecisionDetails {
         let policy = self.policy.as_ref();
         let dialect = policy.map_or_else(Dialect::default, |policy| policy.terms().dialect);
         let body = self.body.clone()?;
-        Some(match self.record.url.parse::<Target>() {
-            Ok(target) => RobotsTxt::of_origin(body, dialect, &target.origin),
-            Err(_) => RobotsTxt::in_dialect(body, dialect),
-        })
+        let target = self.record.url.parse::<Target>().ok();
+        let snapshot = self.record.snapshot.as_deref();
+        let charset = snapshot.and_then(|snapshot| snapshot.charset.as_ref());
+        let source = FileSource {
+            origin: target.map(|target| target.origin),
+            charset: charset.and_then(|charset| charset.parse().ok()),
+        };
+        Some(RobotsTxt::from_source(body, dialect, source))
     }
 
     /// Reports whether the product tokens come from the User-Agent, and not from a

@@ -22,8 +22,8 @@ use crate::decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
 use crate::upstream::parent::{CredentialsError, read_private};
-use politesse_robots::Dialect;
 use politesse_robots::origin::Origin;
+use politesse_robots::{Dialect, FileSource};
 
 /// Shortest secret that is taken for a key.
 const SECRET_MIN: usize = 32;
@@ -213,13 +213,14 @@ impl SharedFile {
             bytes,
             whole: self.whole,
         };
+        let source = FileSource::new(origin, self.content_type.as_deref());
         Some(RobotsFile {
             content_type: self.content_type,
             validators: Validators {
                 etag: field(self.etag)?,
                 last_modified: field(self.last_modified)?,
             },
-            ..RobotsFile::of_origin(body, dialect, origin)
+            ..RobotsFile::from_source(body, dialect, source)
         })
     }
 }

@@ -18,8 +18,8 @@ use crate::decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, Validators,
 };
 use crate::upstream::retry_after::retry_after;
-use politesse_robots::Dialect;
 use politesse_robots::origin::Origin;
+use politesse_robots::{Dialect, FileSource};
 
 /// Bytes of a Content-Type that are kept.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
@@ -155,17 +155,19 @@ fn file(response: &Response<RobotsBody>, dialect: Dialect, origin: &Origin) -> R
         bytes: Bytes::copy_from_slice(&response.body().bytes),
         whole: response.body().whole,
     };
+    let content_type = content_type.map(|value| {
+        let bytes = value.as_bytes();
+        let start = &bytes[..bytes.len().min(CONTENT_TYPE_BYTES_MAX)];
+        String::from_utf8_lossy(start).into_owned()
+    });
+    let source = FileSource::new(origin, content_type.as_deref());
     RobotsFile {
-        content_type: content_type.map(|value| {
-            let bytes = value.as_bytes();
-            let start = &bytes[..bytes.len().min(CONTENT_TYPE_BYTES_MAX)];
-            String::from_utf8_lossy(start).into_owned()
-        }),
+        content_type,
         validators: Validators {
             etag: validator(headers, &ETAG),
             last_modified: validator(headers, &LAST_MODIFIED),
         },
-        ..RobotsFile::of_origin(body, dialect, origin)
+        ..RobotsFile::from_source(body, dialect, source)
     }
 }
 

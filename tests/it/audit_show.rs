@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
+use crate::kit::page::Page;
 use crate::kit::proxy::{Place, resolve};
 use crate::kit::{run, sha256};
 
@@ -86,6 +87,49 @@ fn show_tells_all_of_a_decision() {
             text.contains("crawler      InHouse; named by the configuration"),
             "{text}"
         );
+    });
+}
+
+// Ours: docs/readings.md. The record holds the declared charset and the origin, by which
+// the file is read again.
+#[test]
+fn a_rule_in_a_further_form_is_cited_and_decided_again() {
+    const CYRILLIC: &[u8] = b"Disallow: /\xEA\xEE\xF2\n";
+    run(async {
+        let head = b"User-agent: *\nDisallow: /Special%3ARandom\nDisallow: http://o.test/cart\n";
+        let file = [head, CYRILLIC].concat();
+        let robots = Page::typed("text/plain; charset=windows-1251", &file);
+        let origin = Script::robots_page(robots).start().await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        let place = proxy.place();
+        for (number, (path, line, told, reading)) in [
+            (
+                "/Special:Random",
+                2,
+                "which servers read as /Special%3ARandom.",
+                Value::from("/Special%3ARandom"),
+            ),
+            ("/cart/1", 3, "disallows this URL.", Value::Null),
+            ("/%D0%BA%D0%BE%D1%82", 4, "disallows this URL.", Value::Null),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let refused = get(&proxy, &format!("http://o.test{path}")).await;
+            let page: Value = serde_json::from_str(&refused.text()).unwrap();
+            assert_eq!(page["rule"]["line"], line, "{page}");
+            let detail = page["detail"].as_str().unwrap();
+            assert!(detail.contains(told), "{detail}");
+            place.completed(number + 1).await;
+            let (text, json) = shown(place, page["decision"].as_str().unwrap()).await;
+            assert_eq!((&json["line"], &json["reading"]), (&line.into(), &reading));
+            assert_eq!(json["decided_again"], "same", "{json}");
+            assert_eq!(json["robots"]["charset"], "windows-1251");
+            assert!(text.contains("  charset    windows-1251\n"), "{text}");
+        }
+        origin.assert_only_robots_fetched();
+        let verified = place.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{verified:?}");
     });
 }
 

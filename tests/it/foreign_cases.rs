@@ -10,7 +10,7 @@ use std::fmt;
 use politesse::decision::access::{StatusMeaning, status_meaning};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
-use politesse_robots::{Dialect, RobotsTxt};
+use politesse_robots::{Dialect, FileSource, RobotsTxt};
 use serde_json::Value;
 
 use crate::cases::{body, cases, text};
@@ -102,7 +102,7 @@ fn verdict(row: &Value) -> &'static str {
 
 fn judged(row: &Value, target: &Target) -> bool {
     let dialect: Dialect = text(row, "dialect").parse().unwrap();
-    let robots = RobotsTxt::of_origin(body(row), dialect, &target.origin);
+    let robots = RobotsTxt::from_source(body(row), dialect, FileSource::new(&target.origin, None));
     let binding = robots.binding(&Crawler::parse(text(row, "agent")));
     binding.judge(target.path_and_query()).allows()
 }

@@ -60,6 +60,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         result: "successful".into(),
         cause: None,
         sha256: Some(copy.digest),
+        charset: None,
     };
     let snapshot = Snapshot {
         url: stored.url.clone(),

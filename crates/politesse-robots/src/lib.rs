@@ -82,10 +82,12 @@
 
 pub mod crawler;
 mod engine;
+mod file_source;
 pub mod origin;
 mod pace;
 pub mod reading;
 
 pub use engine::*;
+pub use file_source::{Charset, FileSource, UnknownCharset};
 pub use origin::path_of;
 pub use pace::{PaceRecords, PauseRecord, RequestRate, VisitTime};

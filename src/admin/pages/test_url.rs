@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, Target};
-use politesse_robots::{Dialect, RobotsTxt};
+use politesse_robots::{Dialect, FileSource, RobotsTxt};
 
 use super::{Dashboard, QUERY_TIME_MAX};
 use crate::admin::arrival::AdminArrival;
@@ -237,7 +237,8 @@ impl TestQuery {
     /// Takes the text that was pasted for the file of the origin.
     fn pasted(&self, origin: &Origin, at: Timestamp) -> TestFiles {
         let body = Bytes::copy_from_slice(self.robots.as_bytes());
-        let file = RobotsFile::of_origin(body, Dialect::default(), origin);
+        let source = FileSource::new(origin, None);
+        let file = RobotsFile::from_source(body, Dialect::default(), source);
         let key = CacheKey::new(origin.clone(), None);
         let snapshot = Snapshot {
             status: Some(200),

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::decision::access::{Cause, StatusMeaning, status_meaning};
 use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot};
 use crate::robots_cache::body_text::decoded_text;
+use politesse_robots::FileSource;
 use politesse_robots::origin::Origin;
 
 /// Response that a saved robots.txt stands for.
@@ -51,7 +52,8 @@ impl SavedAnswer {
         let result = match status_meaning(self.status) {
             StatusMeaning::Parse => match self.robots_body(context.bytes_max) {
                 Ok(body) => {
-                    let file = RobotsFile::of_origin(body, context.dialect(), origin);
+                    let source = FileSource::new(origin, None);
+                    let file = RobotsFile::from_source(body, context.dialect(), source);
                     AccessResult::Successful(Arc::new(file))
                 }
                 Err(cause) => AccessResult::Unreachable(cause),

@@ -73,8 +73,8 @@ impl<'a> RuleDraft<'a> {
 
     /// Returns the forms of a rule's value besides the written one.
     pub(super) fn further_forms(&self, token: Token) -> FurtherForms {
-        let (value, site) = (self.file.value(token), self.file.site.as_ref());
-        self.traits.further_forms(token.kind(), value, site)
+        let (value, source) = (self.file.value(token), &self.file.source);
+        self.traits.further_forms(token.kind(), value, source)
     }
 
     /// Takes a form of a rule that may not stand in the text.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::dialect::{DamagedLines, Dialect, Traits};
 use super::repair::RepairedGroups;
 use super::token::{FileTokens, GroupRanges, Token, TokenKind};
-use crate::origin::Origin;
+use crate::file_source::FileSource;
 
 /// A file as read: what all that is made from it shares.
 pub(super) struct ParsedFile {
@@ -24,16 +24,15 @@ pub(super) struct ParsedFile {
     has_marked_agents: bool,
     /// Whether an agent line may be a whole User-Agent.
     pub(super) has_user_agents: bool,
-    /// Origin that the file is of, if it is known.
-    pub(super) site: Option<Origin>,
+    pub(super) source: FileSource,
     pub(super) dialect: Dialect,
     traits: &'static Traits,
 }
 
 impl ParsedFile {
-    pub(super) fn new(text: Bytes, dialect: Dialect, site: Option<&Origin>) -> Self {
+    pub(super) fn new(text: Bytes, dialect: Dialect, source: FileSource) -> Self {
         Self {
-            site: site.cloned(),
+            source,
             ..Self::by_traits(text, dialect, dialect.traits())
         }
     }
@@ -54,7 +53,7 @@ impl ParsedFile {
             repaired: repaired.groups.into(),
             has_marked_agents: file.has_marked_agents && traits.damage == DamagedLines::Repaired,
             has_user_agents: file.has_user_agents && traits.damage == DamagedLines::Repaired,
-            site: None,
+            source: FileSource::default(),
             dialect,
             traits,
         }

@@ -355,7 +355,7 @@ impl<'a> RecordReader<'a> {
         let begins = |form: &[u8]| matches!(form, [b'/' | b'*', ..]);
         let forms = self
             .traits
-            .further_forms(rule.into(), value, self.file.site.as_ref());
+            .further_forms(rule.into(), value, &self.file.source);
         if !value.is_empty() && !begins(value) && !forms.iter().any(|form| begins(form)) {
             return Some(NoteKind::NeverMatches);
         }

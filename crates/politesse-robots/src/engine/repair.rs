@@ -12,6 +12,7 @@ use super::lines::{TextLine, TextLines};
 use super::marks::{visible, without_end_marks};
 use super::token::{Token, TokenKind, key_without_marks, rule_on_agent_line, token_of};
 use crate::crawler;
+use crate::file_source::FileSource;
 use crate::origin::{Origin, Scheme};
 
 /// Groups that hold a repaired line, whole: agents, rules and pace records, also
@@ -136,13 +137,13 @@ impl Traits {
     /// not allow.
     ///
     /// They are the value without invisible marks, in UTF-8 where its bytes are
-    /// not that, and the path of a URL under `site`.
+    /// not that, and the path of a URL of the origin.
     #[cold]
     pub(super) fn further_forms(
         &self,
         kind: TokenKind,
         value: &[u8],
-        site: Option<&Origin>,
+        source: &FileSource,
     ) -> FurtherForms {
         let mut forms = FurtherForms::new();
         let is_plain = value.is_ascii() && !is_url(value);
@@ -160,10 +161,16 @@ impl Traits {
         };
         let visible = visible(value);
         add(&visible);
-        let text = crawler::decode(&visible);
-        add(text.as_bytes());
-        if let Some(path) = site.and_then(|site| path_on(site, &text)) {
-            add(path.as_bytes());
+        let declared = source.charset.filter(|_| str::from_utf8(value).is_err());
+        // Decoded with its marks: a byte that is one by itself may be part of a letter.
+        let declared = declared.map(|charset| self::visible(charset.decode(value).as_bytes()));
+        for text in [Some(visible), declared].into_iter().flatten() {
+            let text = crawler::decode(&text);
+            add(text.as_bytes());
+            let origin = source.origin.as_ref();
+            if let Some(path) = origin.and_then(|origin| path_on(origin, &text)) {
+                add(path.as_bytes());
+            }
         }
         forms
     }

@@ -21,7 +21,7 @@ use super::repaired_binding::AgentNames;
 use super::token::{TEXT_MAX, Token};
 use super::usage_lines::{UsageLine, UsageLines};
 use crate::crawler::{Crawler, ProductToken};
-use crate::origin::Origin;
+use crate::file_source::FileSource;
 
 /// First bytes of files whose lines may look like records all the same: a ZIP archive
 /// may hold a robots.txt as it is. The others are gzip and PNG.
@@ -49,14 +49,14 @@ impl RobotsTxt {
     /// read becomes a note (RFC 9309, section 2.3.1.5).
     #[must_use]
     pub fn parse(body: &[u8]) -> Self {
-        Self::within_limit(body, Dialect::default(), None)
+        Self::within_limit(body, Dialect::default(), FileSource::default())
     }
 
     /// Reads a file as [`RobotsTxt::parse`] does, by the rules of `dialect`.
-    pub(super) fn within_limit(body: &[u8], dialect: Dialect, origin: Option<&Origin>) -> Self {
+    pub(super) fn within_limit(body: &[u8], dialect: Dialect, source: FileSource) -> Self {
         // Cut at a line end: half a rule is a wider rule.
         let kept = whole_lines(body, Self::BYTES_MIN);
-        let mut robots = Self::read(Bytes::copy_from_slice(kept), dialect, origin);
+        let mut robots = Self::read(Bytes::copy_from_slice(kept), dialect, source);
         if kept.len() < body.len() {
             robots.cut_here();
         }
@@ -94,19 +94,20 @@ impl RobotsTxt {
     /// Where it is longer than 32 MiB, what is beyond is not read, and noted.
     #[must_use]
     pub fn in_dialect(body: impl Into<Bytes>, dialect: Dialect) -> Self {
-        Self::read(body.into(), dialect, None)
+        Self::read(body.into(), dialect, FileSource::default())
     }
 
-    /// Reads a file as [`RobotsTxt::in_dialect`] does, and a Disallow with an
-    /// absolute URL of `origin` as one with its path.
+    /// Reads a file as [`RobotsTxt::in_dialect`] does. A Disallow with an absolute URL
+    /// of its origin is read as its path, one that is not UTF-8 by the declared charset
+    /// as well.
     #[must_use]
-    pub fn of_origin(body: impl Into<Bytes>, dialect: Dialect, origin: &Origin) -> Self {
-        Self::read(body.into(), dialect, Some(origin))
+    pub fn from_source(body: impl Into<Bytes>, dialect: Dialect, source: FileSource) -> Self {
+        Self::read(body.into(), dialect, source)
     }
 
-    fn read(body: Bytes, dialect: Dialect, origin: Option<&Origin>) -> Self {
+    fn read(body: Bytes, dialect: Dialect, source: FileSource) -> Self {
         let (text, is_cut) = decoded_text(body, dialect);
-        let mut robots = Self::of_file(ParsedFile::new(text, dialect, origin));
+        let mut robots = Self::of_file(ParsedFile::new(text, dialect, source));
         if is_cut {
             robots.cut_here();
         }
@@ -206,11 +207,11 @@ impl RobotsTxt {
             + self.usage.memory()
     }
 
-    /// Returns the origin that the file is of, if it was read so
-    /// ([`RobotsTxt::of_origin`]).
+    /// Returns where the file is from, as far as that was given
+    /// ([`RobotsTxt::from_source`]).
     #[must_use]
-    pub fn origin(&self) -> Option<&Origin> {
-        self.file.site.as_ref()
+    pub fn source(&self) -> &FileSource {
+        &self.file.source
     }
 
     /// Returns the dialect by which the file is read.
@@ -353,8 +354,8 @@ fn decoded_text(body: Bytes, dialect: Dialect) -> (Bytes, bool) {
 impl PartialEq for RobotsTxt {
     fn eq(&self, other: &Self) -> bool {
         let parts = |robots: &Self| (robots.file.dialect, robots.cut);
-        (&self.file.text, &self.file.site, parts(self))
-            == (&other.file.text, &other.file.site, parts(other))
+        (&self.file.text, &self.file.source, parts(self))
+            == (&other.file.text, &other.file.source, parts(other))
     }
 }
 

@@ -135,7 +135,7 @@ impl<'a> Rule<'a> {
     pub(super) fn forms(&self) -> impl Iterator<Item = Cow<'a, [u8]>> + use<'a> {
         let (file, value) = (&self.rules.file, self.value());
         let kind = self.token().map(Token::kind);
-        let further = kind.map(|kind| file.traits().further_forms(kind, value, file.site.as_ref()));
+        let further = kind.map(|kind| file.traits().further_forms(kind, value, &file.source));
         let owned = further.unwrap_or_default().into_iter().map(Cow::Owned);
         std::iter::once(Cow::Borrowed(value)).chain(owned)
     }

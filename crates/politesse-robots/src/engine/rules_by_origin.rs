@@ -19,6 +19,7 @@ use super::binding::{Binding, Judgement, ROBOTS_TXT};
 use super::dialect::Dialect;
 use super::robots_txt::RobotsTxt;
 use crate::crawler::Crawler;
+use crate::file_source::FileSource;
 use crate::origin::{Origin, Target};
 
 /// The robots.txt rules of all origins that one crawler visits.
@@ -80,7 +81,8 @@ impl RulesByOrigin {
     /// its origin. After redirects, `url` is the one first asked for: the rules
     /// are those of the initial origin (RFC 9309, section 2.3.1.2).
     pub fn parse(&mut self, url: &Target, content: &[u8], fresh_until: Timestamp) {
-        let robots = RobotsTxt::within_limit(content, self.dialect, Some(&url.origin));
+        let source = FileSource::new(&url.origin, None);
+        let robots = RobotsTxt::within_limit(content, self.dialect, source);
         let binding = robots.binding(&self.crawler);
         let access = OriginAccess::Successful(Box::new(robots), binding);
         self.hold(url, access, fresh_until);

@@ -3,7 +3,7 @@
 
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Origin, Scheme};
-use politesse_robots::{Dialect, Judgement, RecordKind, RobotsTxt, whole_lines};
+use politesse_robots::{Dialect, FileSource, Judgement, RecordKind, RobotsTxt, whole_lines};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -310,7 +310,7 @@ proptest! {
         let site = Origin::new(Scheme::Https, "h.example:8443").unwrap();
         let file = format!("User-agent: *\n{}\nDisallow: {scheme}://{host}/{path}", lines.join("\n"));
         let path = format!("/{}", path.replace('*', "x"));
-        let robots = RobotsTxt::of_origin(file.clone(), Dialect::Rfc9309, &site);
+        let robots = RobotsTxt::from_source(file.clone(), Dialect::Rfc9309, FileSource::new(&site, None));
         let found = answer(&robots, "a", &path);
         let mut wanted = reference::decide_at("https://h.example:8443", file.as_bytes(), "a", &path);
         wanted.line = wanted.line.filter(|_| path != "/robots.txt");

@@ -6,7 +6,7 @@
 
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Origin, Scheme};
-use politesse_robots::{Dialect, RobotsTxt};
+use politesse_robots::{Dialect, FileSource, RobotsTxt};
 use serde_json::Value;
 
 use crate::cases::{body, cases, text};
@@ -20,7 +20,7 @@ fn path_and_query(url: &str) -> &str {
 fn is_allowed(case: &Value, dialect: Dialect) -> bool {
     let path = path_and_query(text(case, "url"));
     let site = Origin::new(Scheme::Https, "h.example").unwrap();
-    let robots = RobotsTxt::of_origin(body(case), dialect, &site);
+    let robots = RobotsTxt::from_source(body(case), dialect, FileSource::new(&site, None));
     let binding = robots.binding(&Crawler::parse(text(case, "agent")));
     let judgement = binding.judge(path);
     if path != "/robots.txt" {
@@ -88,7 +88,8 @@ fn every_damaged_case_holds() {
     let mut broken = Vec::new();
     for case in &cases {
         let (site, path) = site_and_path(case);
-        let robots = RobotsTxt::of_origin(body(case), Dialect::Rfc9309, &site);
+        let source = FileSource::new(&site, case["content_type"].as_str());
+        let robots = RobotsTxt::from_source(body(case), Dialect::Rfc9309, source);
         let agent = text(case, "agent");
         let binding = robots.binding(&Crawler::parse(agent)).as_served();
         let judgement = binding.judge(path);

@@ -8,6 +8,7 @@ use super::super::marks::plain;
 use super::*;
 use crate::crawler::Crawler;
 use crate::engine::{Binding, Dialect, RecordKind, RobotsTxt};
+use crate::file_source::FileSource;
 
 /// A sequence of numbers that is the same in each run (xorshift64*).
 struct Dice(u64);
@@ -136,7 +137,11 @@ fn paths(robots: &RobotsTxt, dice: &mut Dice) -> Vec<String> {
 fn ask(file: &[u8], dice: &mut Dice, broken: &mut String) -> usize {
     let site = Origin::new(Scheme::Https, "h.example").unwrap();
     let old = RobotsTxt::unrepaired(file.to_vec());
-    let new = RobotsTxt::of_origin(file.to_vec(), Dialect::Rfc9309, &site);
+    let new = RobotsTxt::from_source(
+        file.to_vec(),
+        Dialect::Rfc9309,
+        FileSource::new(&site, None),
+    );
     let (crawlers, paths) = (crawlers(&new, dice), paths(&new, dice));
     let mut asked = 0;
     for crawler in &crawlers {

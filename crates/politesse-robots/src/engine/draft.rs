@@ -46,11 +46,12 @@ impl<'a> RuleDraft<'a> {
         let shape = Shape::of(value, self.traits, &mut self.rewritten);
         // A value that is canonical as written has no other form.
         let may_have_forms = !self.rewritten.is_empty() || shape.is_none();
-        if let Some(shape) = shape {
-            self.push(self.rank(at, token, &shape), token.start, shape);
+        let rank = shape.as_ref().map(|shape| self.rank(at, token, shape));
+        if let Some((rank, shape)) = rank.zip(shape) {
+            self.push(rank, token.start, shape);
         }
         if may_have_forms && !value.is_empty() {
-            self.take_forms(at, token);
+            self.take_forms(rank, at, token);
         }
         if self.traits.index_pages == IndexPages::AllowFolder && token.kind() == TokenKind::Allow {
             self.take_folder(at, token);
@@ -59,12 +60,12 @@ impl<'a> RuleDraft<'a> {
 
     /// Takes the further forms of a rule, each of which counts as much as the rule.
     #[cold]
-    fn take_forms(&mut self, at: u32, token: Token) {
+    fn take_forms(&mut self, written: Option<RuleRank>, at: u32, token: Token) {
         let forms = self.further_forms(token);
         if forms.is_empty() {
             return;
         }
-        if let Some(rank) = self.rank_of(at, token, &forms) {
+        if let Some(rank) = written.or_else(|| self.rank_of(at, token, &forms)) {
             for form in &forms {
                 self.take_form(rank, form);
             }

@@ -6,21 +6,12 @@
 //! text, which then means nothing that anybody asks for. Does not know what a
 //! text is used for, nor what follows.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::crawler;
 
-/// Invisible marks: no-break spaces, characters without width, direction marks.
-/// In UTF-8 each has several bytes, none of which is ASCII.
-const MARKS: [char; 19] = [
-    '\u{a0}', '\u{202f}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{feff}', '\u{200e}',
-    '\u{200f}', '\u{61c}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}',
-    '\u{2067}', '\u{2068}', '\u{2069}',
-];
-
-/// Blanks that are no marks at the end of a value: what a line meant before they
-/// were known, it goes on to mean.
-const WIDE_BLANKS: [char; 2] = ['\u{2007}', '\u{3000}'];
+const BLANKS: [char; 2] = [' ', '\t'];
 
 /// `value` without the invisible marks at its end, and without the blanks before
 /// and between them; `None` if it does not end in one.
@@ -44,20 +35,31 @@ fn without_last_mark(value: &[u8]) -> Option<&[u8]> {
     {
         return Some(before);
     }
-    MARKS
-        .iter()
-        .find_map(|mark| value.strip_suffix(mark.encode_utf8(&mut [0; 4]).as_bytes()))
+    let start = value.iter().rposition(|byte| byte & 0xC0 != 0x80)?;
+    let (before, last) = value.split_at(start);
+    let last = str::from_utf8(last).ok()?.chars().next()?;
+    is_end_mark(last).then_some(before)
 }
 
-/// Returns `value` without invisible marks, wherever they stand, and without the
-/// blanks around what is left. Bytes that are no UTF-8 stay as they are, but for
-/// the no-break space of ISO-8859-1.
+/// Returns `text` without invisible marks, wherever they stand, and without the blanks
+/// around what is left.
+pub(super) fn visible_text(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || !text.contains(is_mark) {
+        return Cow::Borrowed(text.trim_matches(BLANKS));
+    }
+    let mut visible = String::with_capacity(text.len());
+    visible.extend(text.trim_matches(is_blank_or_mark).split(is_mark));
+    Cow::Owned(visible)
+}
+
+/// Returns bytes that are no UTF-8 as [`visible_text`] does text. They stay as they
+/// are, but for the no-break space of ISO-8859-1.
 pub(super) fn visible(value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(value.len());
     for chunk in value.utf8_chunks() {
-        let letters = chunk.valid().chars().filter(|letter| !is_mark(*letter));
-        let mut encoded = [0; 4];
-        letters.for_each(|letter| bytes.extend(letter.encode_utf8(&mut encoded).as_bytes()));
+        for part in chunk.valid().split(is_mark) {
+            bytes.extend_from_slice(part.as_bytes());
+        }
         // A no-break space of ISO-8859-1.
         bytes.extend(chunk.invalid().iter().filter(|byte| **byte != 0xA0));
     }
@@ -68,13 +70,27 @@ pub(super) fn visible(value: &[u8]) -> Vec<u8> {
 /// blanks, with `-` and `:` in place of the characters that look like them.
 pub(super) fn plain(text: &[u8]) -> String {
     let text = crawler::decode(text);
-    let letters = text.chars().filter(|letter| !is_mark(*letter));
-    let plain: String = letters.map(typed).collect();
-    plain.trim_matches([' ', '\t']).to_owned()
+    visible_text(&text).chars().map(typed).collect()
 }
 
+/// Reports whether a character is invisible: a no-break space, one without width, a
+/// direction mark, a wide blank.
 fn is_mark(letter: char) -> bool {
-    !letter.is_ascii() && (MARKS.contains(&letter) || WIDE_BLANKS.contains(&letter))
+    // Wide blanks are no marks at the end of a value, where they counted before they
+    // were known.
+    is_end_mark(letter) || matches!(letter, '\u{2007}' | '\u{3000}')
+}
+
+fn is_end_mark(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{a0}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202f}' | '\u{2060}'
+            | '\u{2066}'..='\u{2069}' | '\u{feff}'
+    )
+}
+
+fn is_blank_or_mark(letter: char) -> bool {
+    BLANKS.contains(&letter) || is_mark(letter)
 }
 
 fn trim(text: &[u8]) -> &[u8] {

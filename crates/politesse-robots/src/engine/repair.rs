@@ -5,14 +5,15 @@
 //! which bind beside those of the standard and never in their place: what is
 //! refused without them stays refused. An Allow is never repaired.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::dialect::{DamagedLines, RuleForms, Traits};
 use super::lines::{TextLine, TextLines};
-use super::marks::{visible, without_end_marks};
+use super::marks::{visible, visible_text, without_end_marks};
 use super::token::{Token, TokenKind, key_without_marks, rule_on_agent_line, token_of};
 use crate::crawler;
-use crate::file_source::FileSource;
+use crate::file_source::{Charset, FileSource};
 use crate::origin::{Origin, Scheme};
 
 /// Groups that hold a repaired line, whole: agents, rules and pace records, also
@@ -150,29 +151,43 @@ impl Traits {
         if is_plain || kind != TokenKind::Disallow || self.forms == RuleForms::AsWritten {
             return forms;
         }
-        forms.extend(without_end_marks(value).map(<[u8]>::to_vec));
+        let mut add = |form: Cow<'_, [u8]>| {
+            if *form != *value && forms.iter().all(|known| *known != *form) {
+                forms.push(form.into_owned());
+            }
+        };
+        if let Some(rest) = without_end_marks(value) {
+            add(rest.into());
+        }
         if self.damage == DamagedLines::AsWritten {
             return forms;
         }
-        let mut add = |form: &[u8]| {
-            if form != value && forms.iter().all(|known| known != form) {
-                forms.push(form.to_vec());
+        let text = match str::from_utf8(value) {
+            Ok(text) => visible_text(text),
+            Err(_) => {
+                add(visible(value).into());
+                decoded(value, source.charset).into()
             }
         };
-        let visible = visible(value);
-        add(&visible);
-        let declared = source.charset.filter(|_| str::from_utf8(value).is_err());
-        // Decoded with its marks: a byte that is one by itself may be part of a letter.
-        let declared = declared.map(|charset| self::visible(charset.decode(value).as_bytes()));
-        for text in [Some(visible), declared].into_iter().flatten() {
-            let text = crawler::decode(&text);
-            add(text.as_bytes());
-            let origin = source.origin.as_ref();
-            if let Some(path) = origin.and_then(|origin| path_on(origin, &text)) {
-                add(path.as_bytes());
-            }
+        let origin = source.origin.as_ref();
+        if let Some(path) = origin.and_then(|origin| path_on(origin, &text)) {
+            add(path.as_bytes().into());
         }
+        add(match text {
+            Cow::Borrowed(text) => text.as_bytes().into(),
+            Cow::Owned(text) => text.into_bytes().into(),
+        });
         forms
+    }
+}
+
+/// Decodes a value that is not UTF-8, without its marks: by `charset`, or else as
+/// Windows-1252.
+fn decoded(value: &[u8], charset: Option<Charset>) -> String {
+    match charset {
+        // Decoded with its marks: a byte that is one by itself may be part of a letter.
+        Some(charset) => visible_text(&charset.decode(value)).into_owned(),
+        None => crawler::decode(&visible(value)).into_owned(),
     }
 }
 

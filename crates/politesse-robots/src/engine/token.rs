@@ -184,7 +184,8 @@ impl FileTokens {
 
     #[cold]
     fn look_at_other(&mut self, line: TextLine<'_>, traits: &Traits) {
-        self.has_damaged_lines |= key_without_marks(line, traits).is_some();
+        self.has_damaged_lines =
+            self.has_damaged_lines || key_without_marks(line, traits).is_some();
     }
 
     #[cold]
@@ -193,7 +194,7 @@ impl FileTokens {
         let is_everyone = found & STAR != 0 && !value.iter().any(u8::is_ascii_alphanumeric);
         self.has_marked_agents |= is_marked || is_everyone;
         self.has_user_agents |= found & OF_USER_AGENT != 0;
-        let may_hold_rule = found & (MARK | COLON) != 0;
+        let may_hold_rule = found & (MARK | COLON) != 0 && !self.has_damaged_lines;
         self.has_damaged_lines |= may_hold_rule && rule_on_agent_line(value, traits).is_some();
     }
 }
@@ -256,7 +257,10 @@ pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<T
     let (name, value) = (content.get(..colon.start)?, content.get(colon.end..)?);
     let plain = plain(name);
     // A byte order mark that was taken for text and encoded once more.
-    let name = plain.trim_start_matches("\u{ef}\u{bb}\u{bf}");
+    let mut name = &plain[..];
+    while let Some(rest) = name.strip_prefix("\u{ef}\u{bb}\u{bf}") {
+        name = rest;
+    }
     let (key, _) = traits
         .lines
         .key(name.trim_start_matches([' ', '\t']).as_bytes())?;

@@ -170,7 +170,7 @@ fn a_path_that_ends_invisibly_is_noted() {
         let robots = "User-agent: *\nDisallow: /shop/\u{200b}\nDisallow: /a\u{a0}\n";
         let told = check(robots, &[URL]).await;
         assert_eq!(told.code, Some(1), "{told:?}");
-        let note = "a path that ends in an invisible mark; a Disallow is tried without it as well";
+        let note = "a path that ends in an invisible mark; a Disallow is also tried without it";
         assert_eq!(told.stdout.matches(note).count(), 2, "{}", told.stdout);
         let object = object(robots, &[URL]).await;
         assert_eq!(

@@ -512,31 +512,32 @@ impl fmt::Display for NoteKind {
             Self::OutsideGroup => "no agent line above it, so it binds nobody",
             Self::NeverMatches => "a path that begins with neither / nor *, so it matches nothing",
             Self::EndsInvisibly => {
-                "a path that ends in an invisible mark; a Disallow is tried without it as well"
+                "a path that ends in an invisible mark; a Disallow is also tried without it"
             }
             Self::HoldsMarks => {
-                "a path with invisible marks; a Disallow is tried without them as well"
+                "a path with invisible marks; a Disallow is also tried without them"
             }
             Self::OtherCharset => {
-                "a path that is not UTF-8; a Disallow is tried in UTF-8 as well, and as ISO-8859-1"
+                "a path that is not UTF-8; a Disallow is also tried in the charset that the response \
+                 declares, or else in Windows-1252"
             }
-            Self::UrlOfSite => "a whole URL of this site; a Disallow is read as its path",
+            Self::UrlOfSite => "a whole URL of this site; a Disallow is also tried as its path",
             Self::MarkedName => {
-                "a name with invisible marks, or with a colon or hyphen that no keyboard has; \
-                 understood all the same, to refuse more"
+                "invisible marks before the colon, or a colon or hyphen that only looks like one; read \
+                 as if typed plainly, to refuse more"
             }
             Self::MarkedToken => {
-                "an agent with invisible marks, or with hyphens that no keyboard has; the one \
-                 without them is bound as well"
+                "a crawler name with invisible marks, or with a hyphen that only looks like one; the \
+                 plain name is bound as well"
             }
-            Self::EveryoneInPunctuation => "an agent line that is read as *, for everyone",
+            Self::EveryoneInPunctuation => "an agent line that is read as *, for every crawler",
             Self::RuleOnAgentLine => {
-                "an agent line with a Disallow on it; read as two lines, to refuse more"
+                "a User-agent line with a Disallow on it; also read as two lines, to refuse more"
             }
             Self::WholeUserAgent => {
-                "a whole User-Agent; it binds the crawler that sends exactly that, as well"
+                "a whole User-Agent header; it also binds the crawler that sends exactly this"
             }
-            Self::DelayAsMeant => "a delay that is not a bare number; read as seconds all the same",
+            Self::DelayAsMeant => "a delay that is not a plain number; still read as seconds",
             Self::JoinsGroup => {
                 "the agents above share the rules below: the line between is not a rule"
             }

@@ -99,11 +99,13 @@ impl Proxy {
         match result {
             Ok(response) => {
                 completion.status = Some(response.status().as_u16());
+                tally_answer(connection, &completion);
                 response.map(|body| body.completing(completion))
             }
             Err(problem) => {
                 let details = self.details(&problem, connection.client);
                 completion.status = Some(details.status.as_u16());
+                tally_answer(connection, &completion);
                 completion.end(problem.failure());
                 form.answer(&details, &self.identity(), clock::now())
             }
@@ -353,6 +355,14 @@ impl Proxy {
             contact: self.options.contact.as_deref(),
         }
     }
+}
+
+/// Counts the answer to a request that a decision was made about.
+fn tally_answer(connection: &ConnectionInfo, completion: &RecordCompletion) {
+    let (Some(tally), Some((_, evidence))) = (&connection.tally, &completion.row) else {
+        return;
+    };
+    tally.add_answer(&evidence.inquiry.target, completion.status);
 }
 
 /// Reports whether a response to `method` with `status` has no body, whatever

@@ -4,7 +4,8 @@
 //! Does not know how the counts are handed over or printed.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::decide::{Evidence, Reason, Verdict};
 use crate::decision::record::Effect;
+use politesse_robots::origin::Target;
 
 /// Reasons that are counted apart. A crawler that follows every link of a large
 /// site meets thousands of rules.
@@ -23,6 +25,12 @@ const REASONS_SHOWN: usize = 10;
 /// Characters of a rule that are kept: an origin may write a rule of any length.
 const RULE_CHARS_MAX: usize = 200;
 
+/// URLs that are known to be put off. Those beyond are not counted.
+const URLS_MAX: usize = 100_000;
+
+/// Status of an answer that puts a request off (RFC 6585, section 4).
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Counts of one listener. Its connections add to them while they are read.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<TallyCounts>);
@@ -31,6 +39,9 @@ pub struct Tally(Mutex<TallyCounts>);
 struct TallyCounts {
     totals: Totals,
     reasons: HashMap<(TallyAction, String), u64>,
+    /// URLs whose last answer was 429, by hash.
+    put_off: HashSet<u64>,
+    hasher: RandomState,
 }
 
 /// Counts of one listener, as they are handed over and printed.
@@ -49,6 +60,8 @@ pub struct Totals {
     pub reported: u64,
     /// Requests that were put off by pace, and not sent.
     pub put_off: u64,
+    /// URLs whose last answer was 429, by the proxy or by the origin, at most 100,000.
+    pub urls_put_off: u64,
     /// Milliseconds that all requests waited together.
     pub wait_ms: u64,
     /// Milliseconds that the request waited that waited longest.
@@ -125,6 +138,17 @@ impl Tally {
         counts.add_reason(action, reason(evidence));
     }
 
+    /// Notes the status of the answer to a request for `target`.
+    pub fn add_answer(&self, target: &Target, status: Option<u16>) {
+        let mut counts = self.lock();
+        let url = counts.hasher.hash_one(target.to_string());
+        if status != Some(TOO_MANY_REQUESTS) {
+            counts.put_off.remove(&url);
+        } else if counts.put_off.len() < URLS_MAX {
+            counts.put_off.insert(url);
+        }
+    }
+
     /// Returns the counts.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -142,6 +166,7 @@ impl Tally {
                     count: **count,
                 })
                 .collect(),
+            urls_put_off: counts.put_off.len() as u64,
             further_reasons: reasons.len().saturating_sub(REASONS_SHOWN) as u64,
             ..counts.totals.clone()
         }
@@ -209,6 +234,25 @@ mod tests {
         assert_eq!(totals.reasons[0].reason, "other rules");
         assert_eq!(totals.reasons[0].count, 2000);
         assert_eq!(totals.further_reasons, 991);
+    }
+
+    // ours: what is asked for again and answered is not lost.
+    #[test]
+    fn the_last_answer_to_a_url_tells_whether_it_was_put_off() {
+        let tally = Tally::default();
+        let url = |path: &str| format!("http://h.test{path}").parse::<Target>().unwrap();
+        for (path, status) in [
+            ("/a", 429),
+            ("/b", 429),
+            ("/b", 429),
+            ("/a", 200),
+            ("/c", 503),
+            ("/d", 200),
+            ("/d", 429),
+        ] {
+            tally.add_answer(&url(path), Some(status));
+        }
+        assert_eq!(tally.totals().urls_put_off, 2);
     }
 
     // ours: an origin may write a rule of 20 KiB, of characters that take six

@@ -259,6 +259,49 @@ fn curl_works_with_the_line_that_serve_prints() {
     });
 }
 
+/// Returns a site of four pages, and a proxy that lets no request of it wait.
+async fn impatient(delay: u32) -> (Origin, Proxy) {
+    let mut script = Script::robots(&format!("User-agent: *\nCrawl-delay: {delay}\n"));
+    for page in 0..4 {
+        script = script.page(&format!("/page/{page}"), Page::text("a page"));
+    }
+    let origin = script.start().await;
+    let config = resolve("shop.test", origin.address()).set("pace.max_wait = \"0s\"");
+    (origin, config.start().await)
+}
+
+// Ours: contrib/scrapy. Scrapy as it is gives up what is put off.
+#[test]
+fn the_middleware_for_scrapy_gets_the_pages_that_are_put_off() {
+    run(async {
+        let (_origin, proxy) = impatient(1).await;
+        let urls = (0..4).map(|page| format!("http://shop.test/page/{page}"));
+        let urls: Vec<_> = urls.collect();
+        for (mode, all) in [("defaults", false), ("later", true)] {
+            let mut arguments = vec![mode];
+            arguments.extend(urls.iter().map(String::as_str));
+            let outcome = python(&proxy, "later.py", &arguments).await;
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            let told = outcome.stdout.lines().last().unwrap_or_default();
+            assert_eq!(told == "{\"pages\": 4}", all, "{mode}: {outcome:?}");
+        }
+    });
+}
+
+// Ours: the summary counts the URLs that the command did not get.
+#[test]
+fn run_says_how_many_urls_ended_in_429() {
+    run(async {
+        let (_origin, proxy) = impatient(60).await;
+        let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
+        let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}")];
+        let outcome = proxy.place().run(&command).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let told = "warning: 2 URLs ended in 429 (Too Many Requests)";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    });
+}
+
 // Ours: `run -- CMD` points a client at the proxy and sums up.
 #[test]
 fn run_leads_a_command_through_the_proxy() {

@@ -71,6 +71,17 @@ fn counts(totals: &Totals) -> Vec<String> {
             totals.further_reasons
         ));
     }
+    if totals.urls_put_off > 0 {
+        let urls = match totals.urls_put_off {
+            1 => "1 URL".to_owned(),
+            count => format!("{count} URLs"),
+        };
+        lines.push(format!(
+            "warning: {urls} ended in 429 (Too Many Requests): the command gave up before it was \
+             their turn. The manual says how a client asks again after Retry-After (docs/clients.md, \
+             \"Pages that are put off\")"
+        ));
+    }
     // It explains why the command reports errors of certificates.
     if totals.handshakes_failed > 0 {
         lines.push(format!(

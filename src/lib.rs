@@ -22,6 +22,7 @@
 //! - 5: [`admin`], the listener for operators; [`config`], the configuration.
 //! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 //!
+//! `command_line` knows how commands of this installation are typed,
 //! `inert` makes text from outside harmless wherever it is shown, `page` lays pages
 //! for people out, and `explain` tells of a decision in words. Layers 5 and 6 use them.
 
@@ -54,6 +55,8 @@ pub mod byte_cache;
 pub mod clients;
 
 pub mod clock;
+
+mod command_line;
 
 pub mod descriptors;
 

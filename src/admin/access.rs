@@ -20,6 +20,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::arrival::AdminArrival;
 use super::sessions::{Session, SessionOptions, Sessions};
 use super::token::AdminToken;
+use crate::command_line::command;
 use crate::decision::digest::Digest;
 use crate::inert::inert;
 use crate::metrics::{Metrics, ReasonLabel};
@@ -340,7 +341,10 @@ fn sent_token(fields: &HeaderMap) -> Option<String> {
 }
 
 fn unauthorized() -> Response {
-    let text = "the token is wanted: `politesse admin token` prints it\n";
+    let text = format!(
+        "the token is wanted: `{}` prints it\n",
+        command("admin token")
+    );
     let mut response = (StatusCode::UNAUTHORIZED, text).into_response();
     for challenge in CHALLENGES {
         let value = HeaderValue::from_static(challenge);

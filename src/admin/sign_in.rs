@@ -19,6 +19,7 @@ use super::access::{Access, AccessRefusal, Pass};
 use super::arrival::AdminArrival;
 use super::layout::{DashboardPage, layout};
 use super::visit::{THEME_COOKIE, Theme, Visit};
+use crate::command_line::command;
 
 /// Bytes of a form: a token, and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;
@@ -112,8 +113,11 @@ pub(super) async fn sign_in(
     let token = query_value(&form, "token").unwrap_or_default();
     // A token that is copied from a terminal often has a blank behind it.
     if !access.is_token(token.trim()) {
-        let text = "This is not the token. `politesse admin token` prints it.";
-        return (StatusCode::FORBIDDEN, page(&visit, &to, Some(text))).into_response();
+        let text = format!(
+            "This is not the token. `{}` prints it.",
+            command("admin token")
+        );
+        return (StatusCode::FORBIDDEN, page(&visit, &to, Some(&text))).into_response();
     }
     // A new id each time: one that somebody else has put into the browser stays
     // worth nothing (session fixation).
@@ -175,7 +179,7 @@ fn sign_in_form(visit: &Visit, to: &str, error: Option<&str>) -> Markup {
             input id="token" type="password" name="token" required
                 autocomplete="current-password" aria-describedby="where";
             p id="where" class="small" {
-                code { "politesse admin token" } " prints it on the machine of the proxy."
+                code { (command("admin token")) } " prints it on the machine of the proxy."
             }
             button class="primary" { "Sign in" }
         }

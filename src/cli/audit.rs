@@ -48,7 +48,7 @@ use self::redact::RedactArguments;
 use self::replay::ReplayArguments;
 use self::report::ReportArguments;
 use self::robots::RobotsArguments;
-use self::rows::{ListArguments, Listing, write_json};
+use self::rows::{ListArguments, Listing, RowForm, RowWriter, write_json};
 #[cfg(feature = "postgres")]
 use self::ship::ShipArguments;
 use self::source::DecisionSource;
@@ -428,6 +428,17 @@ pub(super) fn audit(
         AuditCommand::Backup { file } => back_up(path, file),
         AuditCommand::Restore { file } => restore(path, file),
     }
+}
+
+/// Prints each decision of the record at `path` as it is made.
+///
+/// # Errors
+///
+/// The record cannot be read, or stdout is closed.
+pub(super) fn follow(path: &Path) -> anyhow::Result<Exit> {
+    let source = DecisionSource::of_record(AuditReader::open(path)?)?;
+    let rows = RowWriter::new(RowForm::Columns, source.layout());
+    tail::follow(&source, &DecisionFilter::default(), 0, rows)
 }
 
 /// Refuses a command that the archive cannot answer.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::output::Usage;
 use crate::clock;
+use crate::command_line::Invocation;
 use crate::config::{Config, ConfigSources, Settings};
 use crate::decision::decide::EnforcementMode;
 use crate::proxy::credentials::AuthMode;
@@ -27,21 +28,35 @@ pub(super) struct ConfigurationRequest<'a> {
     /// File that `--config` names.
     pub(super) file: Option<&'a Path>,
     /// Folders to use where no file is named.
-    pub(super) home: Home,
+    pub(super) home: Home<'a>,
     /// Values of `--set`.
     pub(super) overrides: &'a [String],
 }
 
 /// Folders to use where no configuration file is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum Home<'a> {
     /// Folders of the user: `$XDG_CONFIG_HOME` and `$XDG_STATE_HOME`.
     User,
-    /// Working directory (`--here`).
-    Here,
+    /// This folder (`--here`).
+    Folder(&'a Path),
 }
 
 impl ConfigurationRequest<'_> {
+    /// Has the commands in messages name this configuration.
+    pub(super) fn install(self) {
+        let named = named_file(self.file);
+        Invocation {
+            file: named.as_deref(),
+            here: match self.home {
+                Home::User => None,
+                Home::Folder(folder) => Some(folder),
+            },
+            overrides: self.overrides,
+        }
+        .install();
+    }
+
     /// Reads the configuration from its file, the environment and the command
     /// line.
     ///
@@ -82,7 +97,7 @@ impl ConfigurationRequest<'_> {
     /// Those of [`Self::settings`].
     pub(super) fn show(self) -> Result<String, Usage> {
         let location = self.locate()?;
-        let comment = location.comment(&working_directory());
+        let comment = location.comment(&self.working_directory(&location));
         Ok(comment + &self.read(location)?.show())
     }
 
@@ -116,12 +131,23 @@ impl ConfigurationRequest<'_> {
         Ok(text)
     }
 
+    /// Returns the folder that the name of the file is relative to, and without a file
+    /// every path.
+    fn working_directory(self, location: &ConfigLocation) -> PathBuf {
+        let folder = env::current_dir().unwrap_or_default();
+        match self.home {
+            Home::Folder(here) if location.file.is_none() => folder.join(here),
+            Home::Folder(_) | Home::User => folder,
+        }
+    }
+
     fn locate(self) -> Result<ConfigLocation, Usage> {
         ConfigPlaces::new(self.file, self.home).locate()
     }
 
     fn read(self, location: ConfigLocation) -> Result<Config, Usage> {
         Ok(Config::read(&ConfigSources {
+            working_directory: self.working_directory(&location),
             file: location.file,
             // A variable that is not UTF-8 cannot be one of ours: their names and
             // values are all read as text.
@@ -131,7 +157,6 @@ impl ConfigurationRequest<'_> {
                 })
                 .collect(),
             overrides: self.overrides,
-            working_directory: working_directory(),
             data_directory: location.data,
         })?)
     }
@@ -168,8 +193,16 @@ fn auth_note(settings: &Settings) -> Option<&'static str> {
     }
 }
 
-fn working_directory() -> PathBuf {
-    env::current_dir().unwrap_or_default()
+/// Returns the file of `--config`, else of `POLITESSE_CONFIG`.
+fn named_file(of_option: Option<&Path>) -> Option<PathBuf> {
+    let of_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
+    of_option.map(Path::to_owned).or_else(of_variable)
+}
+
+/// Returns a variable of the environment. By the XDG specification one that is empty
+/// counts as not set.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Places where a configuration file is looked for, in this order: the file that
@@ -199,17 +232,14 @@ struct ConfigLocation {
 
 impl ConfigPlaces {
     /// Collects the places by the command line and the environment. Without
-    /// `HOME` the user has no folders, as with [`Home::Here`].
-    fn new(named: Option<&Path>, home: Home) -> Self {
-        // The specification: a variable that is empty counts as not set.
-        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
-        let named_by_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
+    /// `HOME` the user has no folders, as with [`Home::Folder`].
+    fn new(named: Option<&Path>, home: Home<'_>) -> Self {
         let user_folder = |xdg: &str, below_home: &str| match home {
             Home::User => user_folder(variable(xdg), variable("HOME"), below_home),
-            Home::Here => None,
+            Home::Folder(_) => None,
         };
         Self {
-            named: named.map(Path::to_owned).or_else(named_by_variable),
+            named: named_file(named),
             user_file: user_folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join(FILE)),
             system_file: PathBuf::from(SYSTEM_FILE),
             state: user_folder("XDG_STATE_HOME", ".local/state")

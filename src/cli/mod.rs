@@ -56,9 +56,12 @@ struct Arguments {
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Leaves the user's folders alone: without a configuration file, certificates and the
-    /// record are in this folder.
-    #[arg(long, global = true, overrides_with = "here")]
-    here: bool,
+    /// record are in this folder, or in DIR.
+    #[arg(
+        long, global = true, overrides_with = "here", value_name = "DIR",
+        num_args = 0..=1, require_equals = true, default_missing_value = "."
+    )]
+    here: Option<PathBuf>,
     /// Sets one key over the file and the environment.
     #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
     overrides: Vec<String>,
@@ -248,13 +251,12 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
     let request = ConfigurationRequest {
         file: arguments.config.as_deref(),
-        home: if arguments.here {
-            Home::Here
-        } else {
-            Home::User
-        },
+        home: arguments.here.as_deref().map_or(Home::User, Home::Folder),
         overrides: &arguments.overrides,
     };
+    if !matches!(arguments.command, Some(Command::Demo)) {
+        request.install();
+    }
     let serve = Command::Serve(serve::ServeArguments::default());
     match arguments.command.as_ref().unwrap_or(&serve) {
         Command::Serve(arguments) => serve::serve(arguments, request),

@@ -12,6 +12,7 @@ use super::configuration::{ConfigurationRequest, check_conflicts};
 use super::log;
 use super::output::{Exit, unless_closed};
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
+use crate::command_line::command;
 use crate::config::Settings;
 use crate::inert::shell_quoted;
 use crate::proxy::ca_files::closed_to_others;
@@ -123,6 +124,7 @@ fn announce(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> 
         "dashboard, health and metrics on http://{}",
         running.admin
     )?;
+    writeln!(out, "to sign in: {}", command("admin token"))?;
     out.write_all(in_force(settings).as_bytes())?;
     // Without TLS the line is shorter, and needs no name in the certificate.
     let mut listeners = running.listen.iter();

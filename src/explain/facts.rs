@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::DecisionDetails;
+use crate::command_line::command;
 use crate::decision::decide::{EnforcementMode, Policy};
 use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use crate::inert::{inert, shell_word};
@@ -206,8 +207,11 @@ impl Facts {
             self.add(
                 "others",
                 format!(
-                    "{others} more about this URL: politesse audit list --url {}",
-                    shell_word(&details.record.url)
+                    "{others} more about this URL: {}",
+                    command(format_args!(
+                        "audit list --url {}",
+                        shell_word(&details.record.url)
+                    ))
                 ),
             );
         }

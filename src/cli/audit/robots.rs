@@ -17,6 +17,7 @@ use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 use crate::cli::output::{Exit, Usage};
 use crate::clock;
+use crate::command_line::command;
 use crate::inert::{inert, shell_word};
 
 /// Files that are named where one has to be chosen.
@@ -148,7 +149,8 @@ fn choices(all: &[OriginSnapshot], at: Option<Timestamp>) -> String {
     for entry in all.iter().take(CHOICES_MAX) {
         let token = entry.snapshot.token.as_deref().map(shell_word);
         let line = format!("{}{}{at}", entry.origin, part(" --crawler ", token));
-        text.push_str(&format!("\n  politesse audit robots {}", inert(&line)));
+        let command = command(format_args!("audit robots {line}"));
+        text.push_str(&format!("\n  {}", inert(&command)));
     }
     if CHOICES_MAX < all.len() {
         text.push_str(&format!("\n  and {} more", all.len() - CHOICES_MAX));

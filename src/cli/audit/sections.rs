@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use super::listing::{Screen, cut};
+use crate::command_line::command;
 use crate::explain::DecisionDetails;
 use crate::explain::facts::Facts;
 use crate::inert::inert;
@@ -51,7 +52,8 @@ fn write_file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -
     }
     if is_cut {
         let seq = details.record.seq;
-        writeln!(out, "the whole file: politesse audit show {seq} | less")?;
+        let command = command(format_args!("audit show {seq}"));
+        writeln!(out, "the whole file: {command} | less")?;
     }
     Ok(())
 }

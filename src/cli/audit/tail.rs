@@ -40,14 +40,28 @@ pub(super) fn tail(source: &DecisionSource, asked: &TailArguments) -> anyhow::Re
                     politesse audit list";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
-    let mut rows = RowWriter::new(asked.form.form(), source.layout());
+    let rows = RowWriter::new(asked.form.form(), source.layout());
+    follow(source, &filter, asked.limit, rows)
+}
+
+/// Writes the newest `limit` decisions that meet `filter`, and those to come.
+///
+/// # Errors
+///
+/// The record cannot be read, or `rows` takes no more.
+pub(super) fn follow(
+    source: &DecisionSource,
+    filter: &DecisionFilter,
+    limit: usize,
+    mut rows: RowWriter,
+) -> anyhow::Result<Exit> {
     let screen = Screen::of_stdout();
     let write = |rows: &mut RowWriter, record: &StoredRecord| -> io::Result<()> {
         rows.row(|| row_json(record), || record_line(record, screen))
     };
     // From here on, so that no decision is shown twice or passed over.
     let mut end = source.end()?;
-    for record in newest(source, &filter, asked.limit, &end)? {
+    for record in newest(source, filter, limit, &end)? {
         write(&mut rows, &record)?;
     }
     loop {
@@ -55,7 +69,7 @@ pub(super) fn tail(source: &DecisionSource, asked: &TailArguments) -> anyhow::Re
         rows.flush()?;
         thread::sleep(LOOK_EVERY);
         let mut outcome = Ok(());
-        source.visit_after(&mut end, &filter, |record| {
+        source.visit_after(&mut end, filter, |record| {
             outcome = write(&mut rows, &record);
             match outcome {
                 Ok(()) => ControlFlow::Continue(()),

@@ -20,6 +20,7 @@ use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_for};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
 use crate::cli::output::Exit;
 use crate::clock;
+use crate::command_line::command;
 use crate::config::Settings;
 use crate::decision::record::StoredRecord;
 use crate::explain::facts::{Facts, sentence};
@@ -239,7 +240,8 @@ impl UnaskedUrl {
                     return writeln!(
                         out,
                         "no robots.txt of its origin is on record by then; this fetches it:\n  \
-                         politesse check --as-proxy {url}"
+                         {}",
+                        command(format_args!("check --as-proxy {url}"))
                     );
                 };
                 writeln!(
@@ -264,8 +266,11 @@ impl UnaskedUrl {
         let others = match self.others {
             0 => String::new(),
             others => format!(
-                " ({others} other decisions about it: politesse audit list --url {})",
-                shell_word(&asked.url.to_string())
+                " ({others} other decisions about it: {})",
+                command(format_args!(
+                    "audit list --url {}",
+                    shell_word(&asked.url.to_string())
+                ))
             ),
         };
         format!("{}: never asked for{who}{when}{others}", asked.url)

@@ -14,9 +14,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use self::site::{ROBOTS_TXT, Site, SiteAddresses};
+use super::audit;
 use super::log;
 use super::output::{Exit, Usage};
 use super::process::{Signals, open_control, runtime};
+use crate::command_line::{Invocation, command};
 use crate::config::{Config, ConfigSources};
 use crate::inert::shell_quoted;
 use crate::serve::{self, RunningProxy};
@@ -30,6 +32,13 @@ const LEFT_BEHIND_MAX: u32 = 100;
 /// values of `--set`.
 pub(super) fn demo(overrides: &[String]) -> anyhow::Result<Exit> {
     let folder = DemoFolder::create()?;
+    let file = folder.path().join("politesse.toml");
+    Invocation {
+        file: Some(&file),
+        here: None,
+        overrides,
+    }
+    .install();
     let runtime = runtime()?;
     let end = runtime.block_on(run(folder.path(), overrides));
     runtime.shutdown_background();
@@ -59,6 +68,9 @@ async fn run(folder: &Path, overrides: &[String]) -> anyhow::Result<()> {
     let mut running = configuration.start(&config).await?;
     open_control(&mut running, "demo");
     print_lines(folder, &running)?;
+    let record = config.settings().audit.path.clone();
+    // Ends with the process, or when stdout is closed.
+    tokio::task::spawn_blocking(move || audit::follow(&record));
     tokio::select! {
         ended = site.serve() => ended?,
         () = signals.stop() => {}
@@ -165,12 +177,6 @@ fn print_lines(folder: &Path, running: &RunningProxy) -> anyhow::Result<()> {
         .map(|line| format!("    {line}\n"))
         .collect();
     let ca = quoted(&folder.join("certs/ca.pem"));
-    let executable = std::env::current_exe().unwrap_or_else(|_| "politesse".into());
-    let program = format!(
-        "{} --config {}",
-        quoted(&executable),
-        quoted(&folder.join("politesse.toml"))
-    );
     let mut out = io::stdout().lock();
     write!(
         out,
@@ -191,15 +197,21 @@ Try these in another terminal:
   curl -x http://{proxy} -A HungryBot/1.0 http://shop.test/lamp
 
   # what is on record, and whether it still holds
-  {program} audit list
-  {program} audit show 3
-  {program} audit verify
+  {list}
+  {show}
+  {verify}
 
-  # the dashboard, http://{admin}/, asks for this token
-  {program} admin token
+  # the token that the dashboard asks for
+  {token}
 
-What the shop is asked for, and what the proxy decides:
-"
+What the proxy decides, and what the shop is asked for, follows here.
+The dashboard shows it, too: http://{admin}/
+
+",
+        list = command("audit list"),
+        show = command("audit show 3"),
+        verify = command("audit verify"),
+        token = command("admin token"),
     )?;
     Ok(out.flush()?)
 }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::program::politesse;
 use super::soon;
 
 /// First words of the line before the events.
-const LAST_LINE: &str = "What the shop is asked for";
+const LAST_LINE: &str = "The dashboard shows it";
 
 /// A running demo, and the command lines that it printed.
 pub(crate) struct Demo {
@@ -21,6 +21,7 @@ pub(crate) struct Demo {
     child: Child,
     /// The lines that are to be pasted.
     pub(crate) lines: Vec<String>,
+    printed: Lines<BufReader<ChildStdout>>,
 }
 
 impl Demo {
@@ -53,6 +54,18 @@ impl Demo {
             parent,
             child,
             lines,
+            printed,
+        }
+    }
+
+    /// Returns the next line with `words` that it prints.
+    pub(crate) async fn line_with(&mut self, words: &str) -> String {
+        loop {
+            let line = soon("a line of the demo", self.printed.next_line()).await;
+            let line = line.unwrap().expect("the demo goes on");
+            if line.contains(words) {
+                return line;
+            }
         }
     }
 

@@ -1,0 +1,127 @@
+//! Commands as a user of this installation types them: the program, and the options by
+//! which it finds the configuration that is in use.
+//!
+//! A message that names a command is of use only if the command works where it is pasted,
+//! whatever folder that is. Known once for the process, since messages are made everywhere.
+
+use std::env;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::inert::shell_quoted;
+
+/// Keys of the files that commands read, and of the listener that they ask.
+const PLACES: [&str; 5] = [
+    "admin.listen=",
+    "admin.token_file=",
+    "audit.store=",
+    "https.ca_cert=",
+    "https.ca_key=",
+];
+
+/// Program and options that every command begins with.
+static BEGINNING: OnceLock<String> = OnceLock::new();
+
+/// Configuration that this process uses, as the command line named it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Invocation<'a> {
+    /// The configuration file, if one was named.
+    pub(crate) file: Option<&'a Path>,
+    /// Folder of `--here`.
+    pub(crate) here: Option<&'a Path>,
+    /// The arguments of `--set`.
+    pub(crate) overrides: &'a [String],
+}
+
+impl Invocation<'_> {
+    /// Has every command begin with this program and these options from now on. The
+    /// first call in a process counts.
+    pub(crate) fn install(&self) {
+        let executable = env::current_exe().unwrap_or_else(|_| "politesse".into());
+        let program = match env::var_os("PATH") {
+            Some(path) if is_found(&executable, env::split_paths(&path)) => "politesse".to_owned(),
+            _ => quoted(&executable),
+        };
+        let folder = env::current_dir().unwrap_or_default();
+        BEGINNING.get_or_init(|| self.beginning(&program, &folder));
+    }
+
+    fn beginning(&self, program: &str, folder: &Path) -> String {
+        let mut words = vec![program.to_owned()];
+        if let Some(file) = self.file {
+            words.extend(["--config".to_owned(), quoted(&folder.join(file))]);
+        } else if let Some(here) = self.here {
+            // Without the dots of `.`, which is the usual folder.
+            let here: PathBuf = folder.join(here).components().collect();
+            words.push(format!("--here={}", quoted(&here)));
+        }
+        // Others may hold a secret, and change nothing that commands look for.
+        let is_place = |entry: &&String| PLACES.iter().any(|key| entry.starts_with(key));
+        for entry in self.overrides.iter().filter(is_place) {
+            words.extend(["--set".to_owned(), shell_quoted(entry)]);
+        }
+        words.join(" ")
+    }
+}
+
+/// Returns a command of this installation, such as `politesse --here=/srv audit list`.
+pub(crate) fn command(arguments: impl Display) -> String {
+    let beginning = BEGINNING.get().map_or("politesse", String::as_str);
+    format!("{beginning} {arguments}")
+}
+
+/// Reports whether a shell finds `program` by its name alone.
+fn is_found(program: &Path, folders: impl Iterator<Item = PathBuf>) -> bool {
+    let found = folders
+        .map(|folder| folder.join("politesse"))
+        .find(|path| path.is_file());
+    let canonical = |path: &Path| path.canonicalize().ok();
+    found.is_some_and(|path| canonical(&path) == canonical(program))
+}
+
+fn quoted(path: &Path) -> String {
+    shell_quoted(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: what is printed works from any folder.
+    #[test]
+    fn a_command_names_the_configuration_by_an_absolute_path() {
+        let plain = Invocation {
+            file: None,
+            here: None,
+            overrides: &[],
+        };
+        let file = Some(Path::new("conf/my crawl.toml"));
+        let overrides = ["fleet.store='redis://:secret@h'", "audit.store='sqlite:a'"];
+        let overrides = overrides.map(str::to_owned);
+        for (invocation, wanted) in [
+            (plain, "politesse"),
+            (
+                Invocation {
+                    here: Some(Path::new(".")),
+                    ..plain
+                },
+                "politesse --here=/srv/crawl",
+            ),
+            (
+                Invocation { file, ..plain },
+                "politesse --config '/srv/crawl/conf/my crawl.toml'",
+            ),
+            (
+                Invocation {
+                    overrides: &overrides,
+                    ..plain
+                },
+                r"politesse --set 'audit.store='\''sqlite:a'\'''",
+            ),
+        ] {
+            let beginning = invocation.beginning("politesse", Path::new("/srv/crawl"));
+            assert_eq!(beginning, wanted);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Commands that the proxy prints: each works as it is printed, from another folder. All
+//! of it is ours.
+
+use tempfile::TempDir;
+
+use crate::kit::client::{Crawler, Reply, ask};
+use crate::kit::demo::shell;
+use crate::kit::origin::Script;
+use crate::kit::program::{finish, politesse};
+use crate::kit::proxy::{Place, Proxy, resolve};
+use crate::kit::run;
+
+/// Starts a proxy without a configuration file, in a folder that it is told to use.
+async fn started_here(origin: &str) -> Proxy {
+    let place = Place::with(&resolve("o.test", origin.parse().unwrap()));
+    std::fs::remove_file(place.path("politesse.toml")).unwrap();
+    let mut command = politesse(place.folder());
+    command.args(["--here", "--set", "proxy.listen=[\"127.0.0.1:0\"]"]);
+    command.args(["--set", "admin.listen=\"127.0.0.1:0\"", "--set"]);
+    command.arg(format!("upstream.resolve={{ \"o.test\" = \"{origin}\" }}"));
+    Proxy::start(place, command).await
+}
+
+/// Returns what stands between two marks of `text`.
+fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
+    let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("{text}"));
+    rest.split_once(end).unwrap_or_else(|| panic!("{text}")).0
+}
+
+/// Returns the first code on a page, as a browser shows it.
+fn in_html(page: &str) -> String {
+    between(page, "<code>", "</code>").replace("&quot;", "\"")
+}
+
+/// Runs `line` in a folder of its own, and returns what it prints.
+async fn pasted(line: &str) -> String {
+    let elsewhere = TempDir::new().unwrap();
+    let outcome = finish(shell(elsewhere.path(), line), b"").await;
+    assert_eq!(outcome.code, Some(0), "{line}: {outcome:?}");
+    outcome.stdout
+}
+
+async fn page(proxy: &Proxy, path: &str) -> Reply {
+    let mut client = Crawler::to(proxy.admin()).await;
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin());
+    client.send(head.as_bytes()).await;
+    client.reply_to("GET").await
+}
+
+async fn every_command_works(proxy: &Proxy) {
+    let banner = proxy.banner().join("\n") + "\n";
+    let token = pasted(between(&banner, "to sign in: ", "\n")).await;
+    let sign_in = page(proxy, "/login").await.text();
+    assert_eq!(pasted(&in_html(&sign_in)).await, token);
+    let wanted = page(proxy, "/api/v1/pace").await.text();
+    assert_eq!(pasted(between(&wanted, "`", "`")).await, token);
+    let url = "http://o.test/private";
+    let html = ask(proxy, "GET", url, &["Accept: text/html"]).await.text();
+    let text = ask(proxy, "GET", url, &["Accept: text/plain"]).await.text();
+    for command in [in_html(&html), between(&text, ": `", "`").to_owned()] {
+        assert!(pasted(&command).await.contains(url), "{command}");
+    }
+    // The form for programs names no command, but the number.
+    let refused = ask(proxy, "GET", url, &[]).await.json();
+    assert!(refused["decision"].is_string());
+    assert!(!refused.to_string().contains("audit show"), "{refused}");
+}
+
+#[test]
+fn every_command_names_the_configuration_file() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let proxy = resolve("o.test", origin.address()).start().await;
+        every_command_works(&proxy).await;
+    });
+}
+
+#[test]
+fn every_command_names_the_folder_of_here() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let proxy = started_here(&origin.address().to_string()).await;
+        every_command_works(&proxy).await;
+    });
+}

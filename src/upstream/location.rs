@@ -25,7 +25,20 @@ pub fn redirect_target(base: &Target, fields: &HeaderMap) -> Option<Target> {
     if REFERENCE_BYTES_MAX < value.len() {
         return None;
     }
-    resolve(base, std::str::from_utf8(value.as_bytes()).ok()?.trim())
+    let reference = std::str::from_utf8(value.as_bytes()).ok()?.trim();
+    // Letters as they are would be requested so, which many servers refuse.
+    let escaped: String = reference.chars().map(escaped).collect();
+    resolve(base, &escaped)
+}
+
+/// Returns a character of a reference as it is requested: one outside ASCII as the
+/// escapes of its bytes (RFC 3987, section 3.1).
+fn escaped(letter: char) -> String {
+    if letter.is_ascii() {
+        return letter.to_string();
+    }
+    let bytes = letter.encode_utf8(&mut [0; 4]).to_owned().into_bytes();
+    bytes.iter().map(|byte| format!("%{byte:02X}")).collect()
 }
 
 fn resolve(base: &Target, reference: &str) -> Option<Target> {
@@ -75,10 +88,17 @@ fn folder_of(target: &Target) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn from(base: &str, reference: &str) -> Option<String> {
-        resolve(&base.parse().unwrap(), reference).map(|target| target.to_string())
+        let mut fields = HeaderMap::new();
+        fields.append(
+            LOCATION,
+            HeaderValue::from_bytes(reference.as_bytes()).unwrap(),
+        );
+        redirect_target(&base.parse().unwrap(), &fields).map(|target| target.to_string())
     }
 
     // Ours: RFC 9110, section 4.1, recommends 8,000 bytes.
@@ -112,6 +132,11 @@ mod tests {
             ("../g", "http://a/b/g"),
             ("../../../g", "http://a/g"),
             ("/./g", "http://a/g"),
+            // RFC 3987, section 3.1.
+            (
+                "/r\u{f6}bots.txt?\u{20ac}",
+                "http://a/r%C3%B6bots.txt?%E2%82%AC",
+            ),
         ] {
             let found = from("http://a/b/c/d;p?q", reference);
             assert_eq!(found.as_deref(), Some(url), "{reference}");
@@ -138,9 +163,9 @@ mod tests {
         let base: Target = "http://a/".parse().unwrap();
         let mut fields = HeaderMap::new();
         assert_eq!(redirect_target(&base, &fields), None);
-        fields.append(LOCATION, http::HeaderValue::from_static("/x"));
+        fields.append(LOCATION, HeaderValue::from_static("/x"));
         assert!(redirect_target(&base, &fields).is_some());
-        fields.append(LOCATION, http::HeaderValue::from_static("/y"));
+        fields.append(LOCATION, HeaderValue::from_static("/y"));
         assert_eq!(redirect_target(&base, &fields), None);
     }
 }

@@ -154,7 +154,7 @@ fn refused_detail(evidence: &Evidence) -> String {
     let robots = snapshot.map_or("robots.txt", |snapshot| &snapshot.url);
     let origin = &evidence.inquiry.target.origin;
     let url = || match &ruling.reading {
-        Some(path) => format!("the path, which servers read as {path}"),
+        Some(path) => format!("the path, which servers take for {path}"),
         None => "this URL".to_owned(),
     };
     match (ruling.reason, &ruling.rule, no_connection(evidence)) {

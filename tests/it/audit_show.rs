@@ -106,7 +106,7 @@ fn a_rule_in_a_further_form_is_cited_and_decided_again() {
             (
                 "/Special:Random",
                 2,
-                "which servers read as /Special%3ARandom.",
+                "which servers take for /Special%3ARandom.",
                 Value::from("/Special%3ARandom"),
             ),
             ("/cart/1", 3, "disallows this URL.", Value::Null),

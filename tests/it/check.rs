@@ -146,7 +146,7 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         assert_eq!(told.code, Some(0), "{told:?}");
         let line = "the proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
                     take the path there for this one";
-        let reading = "the proxy would refuse it: servers read the path as /Special%3ARandom";
+        let reading = "the proxy would refuse it: servers take the path for /Special%3ARandom";
         assert_tells(
             &told,
             &["https://o.test/Special:Random: allow", line, reading],
@@ -157,7 +157,7 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
         assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
         let on_reading = "for a crawler without a name: line 2, \"Disallow: /Special%3ARandom\", in \
-                          the group of *, on the path read as /Special%3ARandom";
+                          the group of *, on the path taken for /Special%3ARandom";
         assert_tells(&as_proxy, &["length: 17 bytes", on_reading]);
         assert!(!as_proxy.stdout.contains("the proxy would"), "{as_proxy:?}");
     });
@@ -593,11 +593,11 @@ fn check_tells_the_readings_of_the_level_that_is_configured() {
             }
         }
         let people = check(robots, &["https://o.test/a/..;/private"]).await;
-        let line = "the proxy would refuse it: servers read the path as /private";
+        let line = "the proxy would refuse it: servers take the path for /private";
         assert_tells(&people, &[line]);
         let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
         let line = "for a crawler without a name: line 2, \"Disallow: /private\", in the group of *, \
-                    on the path read as /private";
+                    on the path taken for /private";
         assert_tells(&people, &[line]);
     });
 }

@@ -305,7 +305,7 @@ async fn through(proxy: &Proxy, spelling: &str, count: &mut Count) {
         assert!(ROBOTS.contains(rule), "{spelling}: {rule}");
         let detail = problem["detail"].as_str().unwrap();
         let says =
-            detail.contains("disallows this URL") || detail.contains("which servers read as /");
+            detail.contains("disallows this URL") || detail.contains("which servers take for /");
         assert!(says, "{spelling}: {detail}");
     }
 }

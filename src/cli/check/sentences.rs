@@ -30,7 +30,7 @@ pub(super) fn sentences(explanation: &DecisionExplanation, previous: Option<&Sna
     lines.extend(pace(explanation));
     if let Some(reading) = explanation.refused_reading() {
         lines.push(format!(
-            "the proxy would refuse it: servers read the path as {}",
+            "the proxy would refuse it: servers take the path for {}",
             cut(&reading)
         ));
     }
@@ -147,7 +147,7 @@ fn because(explanation: &DecisionExplanation) -> String {
     let group = cut(&ruling.group.join(", "));
     if let Some(rule) = &ruling.rule {
         let reading = ruling.reading.as_ref().map_or(String::new(), |path| {
-            format!(", on the path read as {}", cut(path))
+            format!(", on the path taken for {}", cut(path))
         });
         let text = quoted(&rule.text);
         return format!(

@@ -308,7 +308,9 @@ fn judge(binding: &Binding, path: &str) -> Ruling {
         reading: rule.and_then(|rule| rule.spelling_as_served(path)),
         agent_line: rule.and_then(|rule| binding.agent_line(rule)),
         group: rule.map_or_else(|| binding.names(), |rule| binding.names_of(rule)),
-        token: binding.token().cloned(),
+        token: rule
+            .map_or_else(|| binding.token(), |rule| binding.token_of(rule))
+            .cloned(),
         asked: binding.pace().cloned(),
         ..Ruling::without_rule(verdict, Reason::from(&judgement))
     }

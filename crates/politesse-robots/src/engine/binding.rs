@@ -211,6 +211,16 @@ impl Binding {
         self.token.as_ref().or_else(by_repair)
     }
 
+    /// Returns the candidate that is bound by the group of `rule`; `None` when that is
+    /// the group of `*`.
+    #[must_use]
+    pub fn token_of(&self, rule: &Rule<'_>) -> Option<&ProductToken> {
+        match self.repaired_of(rule) {
+            Some(repaired) => repaired.token.as_ref(),
+            None => self.token.as_ref(),
+        }
+    }
+
     /// Reports whether any group binds. If none does, no rules apply.
     #[must_use]
     pub fn is_bound(&self) -> bool {

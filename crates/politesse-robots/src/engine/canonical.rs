@@ -239,8 +239,10 @@ pub(super) enum Fold {
 impl Fold {
     /// Returns the form in which servers read a rule. In one with a `*` an escaped
     /// slash stays escaped in the path: `/*%2F*` is about escaped slashes, and
-    /// decoded it would match nearly every path.
+    /// decoded it would match nearly every path. A `*` at the end means nothing.
     pub(super) fn of_served(value: &[u8]) -> Self {
+        let end = value.iter().rposition(|byte| *byte != b'*');
+        let value = end.and_then(|end| value.get(..=end)).unwrap_or_default();
         let is_slash = |at: usize| matches!(value.get(at + 1..), Some([b'2', b'f' | b'F', ..]));
         if memchr(b'*', value).is_some() && memchr_iter(b'%', value).any(is_slash) {
             Self::KeepingSlash

@@ -95,8 +95,19 @@ impl ParsedFile {
     /// Reports whether a group has an agent line for which `binds` holds.
     #[inline]
     pub(super) fn has_agent(&self, group: &Range<u32>, binds: impl Fn(&[u8]) -> bool) -> bool {
+        self.agents(group).any(binds)
+    }
+
+    /// Returns the values of a group's agent lines.
+    #[inline]
+    pub(super) fn agents<'a>(
+        &'a self,
+        group: &Range<u32>,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let tokens = self.of_group(group).iter();
-        let mut agents = tokens.take_while(|token| token.rule_kind().is_none());
-        agents.any(|token| token.kind() == TokenKind::Agent && binds(self.value(*token)))
+        let agents = tokens.take_while(|token| token.rule_kind().is_none());
+        agents
+            .filter(|token| token.kind() == TokenKind::Agent)
+            .map(|token| self.value(*token))
     }
 }

@@ -16,6 +16,7 @@ use super::lines::{LineField, LineKey, Separator, Spelling, TextLine, TextLines,
 use super::marks::{Colon, plain, without_end_marks};
 use super::parsed_file::ParsedFile;
 use super::repair::{DamagedLine, is_url};
+use super::repaired_binding::MeantName;
 use super::token::{Token, TokenKind, is_blank};
 use crate::crawler;
 use crate::pace::{RequestRate, VisitTime};
@@ -380,7 +381,7 @@ impl<'a> RecordReader<'a> {
             return None;
         }
         let is_header = memchr2(b'/', b'(', value).is_some() && memchr(b' ', value).is_some();
-        if traits.is_everyone_as_meant(value) && !traits.is_everyone(value) {
+        if MeantName::of(value).is_everyone(traits) && !traits.is_everyone(value) {
             Some(NoteKind::EveryoneInPunctuation)
         } else if plain(value) != crawler::decode(value) {
             Some(NoteKind::MarkedToken)

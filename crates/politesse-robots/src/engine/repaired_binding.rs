@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use memchr::memchr;
-
 use super::dialect::Traits;
 use super::lines::lossy;
 use super::marks::plain;
@@ -34,34 +32,41 @@ pub(super) struct RepairedBinding {
     pub(super) rules: Arc<RuleSet>,
 }
 
-impl Traits {
-    /// Reports whether an agent line, read as it was meant, names a crawler: by
-    /// `token`, or as a whole User-Agent.
-    fn names_as_meant(
-        &self,
-        value: &[u8],
-        token: Option<&ProductToken>,
-        agent: Option<&str>,
-    ) -> bool {
-        let is_token = |value: &[u8]| token.is_some_and(|token| self.names(value, token));
-        if is_token(value) {
-            return true;
+/// Value of an agent line, as written and as a person reads it.
+pub(super) struct MeantName<'a> {
+    written: &'a [u8],
+    /// Without invisible marks; absent if it is ASCII, and so has none.
+    plain: Option<String>,
+}
+
+impl<'a> MeantName<'a> {
+    pub(super) fn of(written: &'a [u8]) -> Self {
+        Self {
+            written,
+            plain: (!written.is_ascii()).then(|| plain(written)),
         }
-        if value.is_ascii() {
-            return agent.is_some_and(|agent| agent.as_bytes() == value);
-        }
-        let plain = plain(value);
-        is_token(plain.as_bytes())
-            || agent.is_some_and(|agent| agent == plain || agent == lossy(value))
     }
 
-    /// Reports whether an agent line, read as it was meant, is for everyone.
-    pub(super) fn is_everyone_as_meant(&self, value: &[u8]) -> bool {
-        self.is_everyone(value)
-            || memchr(b'*', value).is_some() && {
-                let plain = plain(value);
-                self.is_everyone(plain.as_bytes()) || is_everyone_in_punctuation(&plain)
-            }
+    /// Reports whether it names a crawler: by `token`, or as a whole User-Agent.
+    fn names(&self, traits: &Traits, token: Option<&ProductToken>, agent: Option<&str>) -> bool {
+        let is_token = |value: &[u8]| token.is_some_and(|token| traits.names(value, token));
+        let is_plain = |agent: &str| match &self.plain {
+            Some(plain) => agent == plain || agent == lossy(self.written),
+            None => agent.as_bytes() == self.written,
+        };
+        let plain = self.plain.as_deref();
+        is_token(self.written)
+            || plain.is_some_and(|plain| is_token(plain.as_bytes()))
+            || agent.is_some_and(is_plain)
+    }
+
+    /// Reports whether it is for everyone.
+    pub(super) fn is_everyone(&self, traits: &Traits) -> bool {
+        let in_punctuation =
+            |text: &str| traits.is_everyone(text.as_bytes()) || is_everyone_in_punctuation(text);
+        let plain = self.plain.as_deref();
+        let plain = plain.or_else(|| str::from_utf8(self.written).ok());
+        traits.is_everyone(self.written) || plain.is_some_and(in_punctuation)
     }
 }
 
@@ -76,19 +81,29 @@ impl RepairedBinding {
         shared: impl FnOnce(&GroupSet) -> Option<Arc<RuleSet>>,
     ) -> Option<Self> {
         let traits = file.traits();
-        let with = |binds: &dyn Fn(&[u8]) -> bool| -> GroupSet {
-            let all = file.groups().chain(file.repaired.iter().cloned());
-            all.filter(|group| file.has_agent(group, binds)).collect()
+        let all = file.groups().chain(file.repaired.iter().cloned());
+        // Read once: a file may have many of them, and a crawler many names.
+        let agents: Vec<_> = all
+            .flat_map(|group| {
+                let names = file.agents(&group).map(MeantName::of);
+                names.map(move |name| (group.clone(), name))
+            })
+            .collect();
+        let with = |binds: &dyn Fn(&MeantName<'_>) -> bool| {
+            let bound = agents.iter().filter(|(_, name)| binds(name));
+            let mut groups: GroupSet = bound.map(|(group, _)| group.clone()).collect();
+            groups.dedup();
+            groups
         };
         let own = |token: Option<&ProductToken>| {
-            let groups = with(&|value| traits.names_as_meant(value, token, names.user_agent));
+            let groups = with(&|name| name.names(traits, token, names.user_agent));
             (!groups.is_empty()).then(|| (token.cloned(), groups))
         };
         let mut candidates = names.candidates.iter().map(Some);
         let named = candidates.find_map(own).or_else(|| own(None));
         let is_named = named.is_some();
         let (token, groups) =
-            named.unwrap_or_else(|| (None, with(&|value| traits.is_everyone_as_meant(value))));
+            named.unwrap_or_else(|| (None, with(&|name| name.is_everyone(traits))));
         if groups == *standard {
             return None;
         }
@@ -103,11 +118,11 @@ impl RepairedBinding {
     /// Reports whether the value of an agent line means the crawler, or everyone
     /// where those groups bind it.
     pub(super) fn addresses(&self, value: &[u8], agent: Option<&str>) -> bool {
-        let traits = self.rules.file.traits();
+        let (traits, name) = (self.rules.file.traits(), MeantName::of(value));
         if self.is_named {
-            traits.names_as_meant(value, self.token.as_ref(), agent)
+            name.names(traits, self.token.as_ref(), agent)
         } else {
-            traits.is_everyone_as_meant(value)
+            name.is_everyone(traits)
         }
     }
 }

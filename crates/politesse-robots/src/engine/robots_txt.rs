@@ -77,10 +77,10 @@ impl RobotsTxt {
             return true;
         }
         let robots = Self::parse(body);
-        let mut records = robots.records();
         // Some servers fill up a file with NULs. Lines of other kinds do not make a body
-        // readable: br holds a short file as it is, but for the first line.
-        if records.any(|record| record.kind == RecordKind::UserAgent) {
+        // readable: br holds a short file as it is, but for the first line. Nor does an
+        // agent line that is one only by a repair.
+        if robots.file.groups().next().is_some() {
             return true;
         }
         let text = robots.text();
@@ -424,6 +424,8 @@ mod tests {
             b"\0\0\0\0",
             // `RULES` under br.
             b"\x0B\x0C\x80User-agent: *\nDisallow: /\n\x03",
+            // An agent line by a repair alone: read, it would refuse less.
+            b"\xA0User-agent: x\n\0\n",
         ] {
             assert!(!RobotsTxt::is_text(body), "{body:?}");
         }

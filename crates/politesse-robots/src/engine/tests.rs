@@ -235,6 +235,19 @@ fn binding_names_token_and_group() {
     assert_eq!(binding.names(), ["foo/1", "bar", "foo"]);
 }
 
+// Ours: where repaired lines bind beside others, each rule is told with its own.
+#[test]
+fn a_rule_of_a_repaired_group_names_the_token_of_that_group() {
+    let file = "\u{200b}User-agent: One\nDisallow: /private\n\nUser-agent: Two\nDisallow: /zz\n";
+    let robots = RobotsTxt::parse(file.as_bytes());
+    let binding = robots.binding(&Crawler::parse("One/1 Two/1"));
+    for (path, token) in [("/private", "One"), ("/zz", "Two")] {
+        let rule = *binding.judge(path).rule().unwrap();
+        let bound = binding.token_of(&rule).map(ProductToken::as_str);
+        assert_eq!(bound, Some(token), "{path}");
+    }
+}
+
 // Ours.
 #[test]
 fn everyone_is_named_by_a_star() {

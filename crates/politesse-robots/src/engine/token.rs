@@ -274,18 +274,32 @@ pub(super) fn rule_on_agent_line<'a>(
     value: &'a [u8],
     traits: &Traits,
 ) -> Option<(&'a [u8], &'a [u8])> {
-    for colon in Colon::all(value) {
-        let before = traits.lines.trimmed(value.get(..colon.start)?);
-        let word = before.iter().rposition(|byte| !byte.is_ascii_alphabetic());
-        let (names, word) = before.split_at(word.map_or(0, |blank| blank + 1));
-        let is_apart = matches!(names.last(), Some(b' ' | b'\t' | 0x80..));
-        let key = traits.lines.key(word).map(|(key, _)| key);
-        let names = traits.lines.trimmed(names);
-        if key == Some(LineKey::Rule(RuleKind::Disallow)) && is_apart && !names.is_empty() {
-            return Some((names, traits.lines.trimmed(value.get(colon.end..)?)));
-        }
-    }
-    None
+    let mut keys = Colon::all(value).filter_map(|colon| {
+        let (before, key) = key_before(value.get(..colon.start)?, traits)?;
+        Some((before, key, value.get(colon.end..)?))
+    });
+    let is_rule = |key: &LineKey| *key == LineKey::Rule(RuleKind::Disallow);
+    let (names, _, path) = keys.find(|(names, key, _)| is_rule(key) && !names.is_empty())?;
+    // A third record is no part of the path.
+    let end = keys.next().and_then(|(before, ..)| {
+        let path_start = offset(value, path);
+        before.len().checked_sub(path_start)
+    });
+    let path = path.get(..end.unwrap_or(path.len()))?;
+    Some((names, traits.lines.trimmed(path)))
+}
+
+/// Returns the key at the end of `text`, which a colon follows, and what stands before
+/// it, apart from it.
+fn key_before<'a>(text: &'a [u8], traits: &Traits) -> Option<(&'a [u8], LineKey)> {
+    let before = traits.lines.trimmed(text);
+    let word = before
+        .iter()
+        .rposition(|byte| !matches!(byte, b'-' | b'a'..=b'z' | b'A'..=b'Z'))?;
+    let (names, word) = before.split_at_checked(word + 1)?;
+    let is_apart = matches!(names.last(), Some(b' ' | b'\t' | 0x80..));
+    let (key, _) = traits.lines.key(word).filter(|_| is_apart)?;
+    Some((traits.lines.trimmed(names), key))
 }
 
 /// Finds the start of `part` in `whole`, of which it must be a slice.

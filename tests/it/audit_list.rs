@@ -45,7 +45,7 @@ fn a_list_has_a_header_the_reading_and_the_wait() {
         ] {
             assert!(lines[0].contains(word), "{list:?}");
         }
-        assert!(lines[2].contains("read as /private"), "{list:?}");
+        assert!(lines[2].contains("taken for /private"), "{list:?}");
         assert!(
             lines[2].contains("(line 2: Disallow: /private)"),
             "{list:?}"

@@ -269,9 +269,9 @@ fn robots_asks_which_one_where_several_were_in_force() {
         let several = place.run(&["audit", "robots", "o.test"]).await;
         assert_eq!((several.code, several.stdout.as_str()), (Some(2), ""));
         for choice in [
-            "politesse audit robots http://o.test --crawler 'FooBot'",
-            "politesse audit robots http://o.test --crawler 'BarBot'",
-            "politesse audit robots http://o.test:8080 --crawler 'BarBot'",
+            " audit robots http://o.test --crawler 'FooBot'",
+            " audit robots http://o.test --crawler 'BarBot'",
+            " audit robots http://o.test:8080 --crawler 'BarBot'",
         ] {
             assert!(several.stderr.contains(choice), "{several:?}");
         }

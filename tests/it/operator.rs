@@ -175,7 +175,7 @@ fn a_denied_override_is_refused_in_the_operator_s_words() {
             );
             let detail = told["detail"].as_str().unwrap();
             assert!(detail.ends_with(": asked by mail, “please”."), "{detail}");
-            assert_eq!(detail.contains("read as /closed:"), path != "/closed/a");
+            assert_eq!(detail.contains("take for /closed:"), path != "/closed/a");
             let status = reply.head.value("proxy-status");
             assert!(status.contains("asked by mail"), "{status}");
         }

@@ -51,7 +51,7 @@ fn what_would_be_refused_is_forwarded_as_it_came_and_told() {
         );
         assert_reported(
             &get(&proxy, "http://o.test/x/../private/b").await,
-            "servers read as /private/b",
+            "servers take for /private/b",
         );
         let open = get(&proxy, "http://o.test/open").await;
         assert_eq!((open.status(), told(&open)), (200, vec![]));

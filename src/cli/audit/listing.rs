@@ -100,7 +100,7 @@ fn details(record: &StoredRecord) -> String {
         details.push_str(&format!("  (line {line}: {rule})"));
     }
     if let Some(reading) = &record.reading {
-        details.push_str(&format!("  read as {reading}"));
+        details.push_str(&format!("  taken for {reading}"));
     }
     if ruling.effect != "enforced" {
         details.push_str(&format!("  {}", ruling.effect));
@@ -251,7 +251,7 @@ mod tests {
             (record_layout().header.as_str(), line.as_str()),
             (
                 "   SEQ TIME                 VERDICT  REASON       CRAWLER      METHOD STATUS   WAIT  URL (LINE: RULE)",
-                "    12 2026-11-22T10:00:00Z disallow rule         FooBot       GET       200   1.2s  http://h.test/b/../private/a  (line 2: Disallow: /private)  read as /private/a  reported  [client_gone]",
+                "    12 2026-11-22T10:00:00Z disallow rule         FooBot       GET       200   1.2s  http://h.test/b/../private/a  (line 2: Disallow: /private)  taken for /private/a  reported  [client_gone]",
             )
         );
     }

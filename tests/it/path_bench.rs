@@ -24,7 +24,7 @@ positions: line
 events: Ir
 
 ob=(1) /target/politesse
-fl=(1) /root/.cargo/registry/src/index.crates.io-1/hyper-1.12.0/src/proto/h1/dispatch.rs
+fl=(1) /home/user/.cargo/registry/src/registry.test-1/hyper-1.12.0/src/proto/h1/dispatch.rs
 fn=(1) hyper::drive
 10 100
 fi=(2) /rustc/1/library/core/src/option.rs
@@ -110,7 +110,7 @@ fn a_run_less_itself_costs_nothing() {
 // Ours.
 #[test]
 fn files_have_the_parts_of_their_crates_and_folders() {
-    let registry = "/root/.cargo/registry/src/index.crates.io-1";
+    let registry = "/home/user/.cargo/registry/src/registry.test-1";
     let http = format!("{registry}/http-1.5.0/src/header/map.rs");
     let sqlite = format!("{registry}/libsqlite3-sys-0.39.1/sqlite3/sqlite3.c");
     let robots = "/build/crates/politesse-robots/src/origin.rs";

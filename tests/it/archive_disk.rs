@@ -44,11 +44,9 @@ fn a_full_disk_of_the_archive_loses_nothing_and_stops_no_request() {
                 (0.0 < lag).then_some(())
             })
             .await;
-            let told = proxy
-                .log()
-                .matches("the disk of the archive is full")
-                .count();
-            assert_eq!(told, round, "{}", proxy.log());
+            let line = "the disk of the archive is full";
+            let log = proxy.logged_times(line, round).await;
+            assert_eq!(log.matches(line).count(), round, "{log}");
             disk.make_room();
             node.arrival().await;
             until("a lag of nothing", async || {
@@ -57,11 +55,9 @@ fn a_full_disk_of_the_archive_loses_nothing_and_stops_no_request() {
             })
             .await;
         }
-        let again = proxy
-            .log()
-            .matches("are shipped to the archive again")
-            .count();
-        assert_eq!(again, 2, "{}", proxy.log());
+        let line = "are shipped to the archive again";
+        let log = proxy.logged_times(line, 2).await;
+        assert_eq!(log.matches(line).count(), 2, "{log}");
         let place = proxy.stop().await;
         ArchivedNode::of(&postgres, &place)
             .await

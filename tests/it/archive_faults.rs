@@ -81,8 +81,7 @@ fn an_archive_that_is_killed_again_and_again_has_every_entry_once() {
                 .await;
         }
         // Each trouble is told once, and that it is over.
-        let log = proxy.log();
-        assert!(log.contains("are shipped to the archive again"), "{log}");
+        proxy.logged("are shipped to the archive again").await;
         let place = proxy.stop().await;
         ArchivedNode::of(&postgres, &place)
             .await

@@ -63,13 +63,9 @@ fn a_copied_record_puts_nothing_among_the_entries_of_the_other() {
             (10.0 <= lag).then_some(())
         })
         .await;
-        until("a word about it", async || {
-            proxy
-                .log()
-                .contains("a copy of its folder is in use elsewhere")
-                .then_some(())
-        })
-        .await;
+        proxy
+            .logged("a copy of its folder is in use elsewhere")
+            .await;
         let second = proxy.stop().await;
         assert_refused(&ship(&second).await);
         let node = ArchivedNode::of(&postgres, &first).await;

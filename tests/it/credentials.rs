@@ -389,7 +389,8 @@ fn many_wrong_tokens_do_not_keep_a_good_client_waiting() {
         }
         assert_eq!(ask(&mut good, "/x", "a/1", &[&foo]).await.status(), 200);
         let lines = proxy
-            .log()
+            .logged("407")
+            .await
             .lines()
             .filter(|line| line.contains("407"))
             .count();

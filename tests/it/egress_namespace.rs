@@ -390,7 +390,7 @@ namespaced! {
         for name in ["o.test", "listed.test", "none.test", "inner.test"] {
             assert!(0 < names.asked(name), "{name}");
         }
-        assert!(proxy.log().contains("127.0.0.54:53"), "{}", proxy.log());
+        proxy.logged("127.0.0.54:53").await;
     }
 
     /// RFC 8305, section 5: the next address is tried after a quarter of a second, and

@@ -294,6 +294,6 @@ fn a_robots_txt_of_another_fleet_is_not_believed() {
         assert_eq!(origin.robots_fetches(), 2);
         let unverified = "politesse_fleet_robots_total{result=\"unverified\"}";
         assert_eq!(metric(&nodes[1], unverified).await, 2.0);
-        assert!(nodes[1].log().contains("fleet.key"), "{}", nodes[1].log());
+        nodes[1].logged("fleet.key").await;
     });
 }

@@ -433,8 +433,7 @@ fn stores_that_are_silent_stop_no_node() {
         let seen = SeenPages::between(&origin, from, clock::instant());
         assert!(seen.longest < ms(900), "{seen:?}");
         // Its address was right.
-        let log = nodes[0].log();
-        assert!(log.contains("no answer within 250ms"), "{log}");
+        let log = nodes[0].logged("no answer within 250ms").await;
         assert!(!log.contains("fleet.store has its address"), "{log}");
         first.signal("CONT").await;
         all_are(&nodes, "ready").await;
@@ -548,7 +547,8 @@ fn a_store_that_removes_entries_is_named() {
                     .then_some(())
             })
             .await;
-            let count = nodes[0].log().matches(line).count();
+            let log = nodes[0].logged_times(line, usize::from(is_named)).await;
+            let count = log.matches(line).count();
             assert_eq!(count, usize::from(is_named), "{policy}");
         }
     });

@@ -10,7 +10,7 @@ use crate::kit::client::{Crawler, metrics, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{finish, isolated};
 use crate::kit::proxy::{Config, Place, Proxy, address_in, resolve};
-use crate::kit::{clock, run, sha256, until};
+use crate::kit::{clock, run, sha256};
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 
@@ -124,10 +124,7 @@ fn files_that_cannot_be_used_are_told_at_the_start_and_at_a_reload() {
         write_key(proxy.place(), &other_key);
         proxy.signal("HUP").await;
         let told = "proxy.key (proxy.tls_key) is not that of the first certificate";
-        until("refusal of the pair", async || {
-            proxy.log().contains(told).then_some(())
-        })
-        .await;
+        proxy.logged(told).await;
         let mut crawler = Crawler::over_tls(address).await.unwrap();
         assert_eq!(crawler.get("http://o.test/a", "o.test").await.status(), 200);
         let place = proxy.stop().await;

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy};
-use crate::kit::{run, until};
+use crate::kit::run;
 
 /// A user with a home, and another folder to work in.
 struct User {
@@ -74,11 +74,6 @@ async fn serve(command: &mut Command) -> Vec<String> {
     let banner = proxy.banner().to_vec();
     proxy.stop().await;
     banner
-}
-
-/// Waits for `wanted` in the log, which is read beside the banner.
-async fn logged(proxy: &Proxy, wanted: &str) {
-    until(wanted, async || proxy.log().contains(wanted).then_some(())).await;
 }
 
 #[test]
@@ -235,7 +230,7 @@ fn a_certificate_that_other_users_cannot_read_is_told_with_the_command() {
         std::fs::set_permissions(&cert, Permissions::from_mode(0o600)).unwrap();
         let proxy = place.start().await;
         let told = format!("chmod 644 {}", cert.display());
-        logged(&proxy, &told).await;
+        proxy.logged(&told).await;
         let place = proxy.stop().await;
         std::fs::set_permissions(&cert, Permissions::from_mode(0o644)).unwrap();
         let proxy = place.start().await;
@@ -253,7 +248,7 @@ fn an_authority_of_the_working_folder_that_is_not_used_is_told() {
         let mut command = user.command(&FREE_PORTS);
         command.arg("serve");
         let proxy = Proxy::start(Place::with(&Config::default()), command).await;
-        logged(&proxy, "`politesse --here` uses them").await;
+        proxy.logged("`politesse --here` uses them").await;
         proxy.stop().await;
     });
 }

@@ -139,11 +139,9 @@ fn a_connection_of_a_balancer_without_a_header_is_closed() {
             assert!(crawler.closes().await);
         }
         refused(&proxy, "proxy_header", 3).await;
-        let log = proxy.log();
-        assert!(
-            log.contains("does not begin with a PROXY header, closed"),
-            "{log}"
-        );
+        let log = proxy
+            .logged("does not begin with a PROXY header, closed")
+            .await;
         assert!(log.contains("127.0.0.5"), "{log}");
         assert!(proxy.place().rows().await.is_empty());
     });
@@ -331,11 +329,9 @@ fn a_header_has_the_time_of_a_head() {
         assert!(silent.closes().await);
         assert!(slow.closes().await);
         refused(&proxy, "proxy_header", 2).await;
-        assert!(
-            proxy
-                .log()
-                .contains("no PROXY header within proxy.header_timeout")
-        );
+        proxy
+            .logged("no PROXY header within proxy.header_timeout")
+            .await;
         // The time of the first request begins behind the header.
         let mut only_header = balanced(&proxy, &v2("192.0.2.7".parse().unwrap())).await;
         assert!(only_header.closes().await);

@@ -132,7 +132,7 @@ fn a_record_that_was_deleted_stops_the_crawl_and_is_missed_at_the_next_start() {
             let (status, text) = readyz(&proxy).await;
             assert_eq!(status, 503);
             assert!(text.contains("audit.db was deleted or moved"), "{text}");
-            assert!(proxy.log().contains("put the same file back, or restart"));
+            proxy.logged("put the same file back, or restart").await;
             let seen = origin.targets().len() - origin.robots_fetches();
             let place = proxy.stop().await;
             let said = refused_start(&place).await;
@@ -384,7 +384,8 @@ fn one_bad_page_stops_the_crawl_until_the_record_is_set_aside() {
         let (status, text) = readyz(&proxy).await;
         assert_eq!(status, 503);
         assert!(text.contains("restore the file from a backup"), "{text}");
-        assert_eq!(proxy.log().matches("every request is refused").count(), 1);
+        let line = "every request is refused";
+        assert_eq!(proxy.logged(line).await.matches(line).count(), 1);
         place = proxy.stop().await;
         let proxy = start_anew(place).await;
         let reply = get(&proxy, "http://o.test/d").await;
@@ -419,9 +420,8 @@ fn a_start_refuses_what_others_may_write_and_tells_what_they_may_read() {
         chmod("data", 0o755);
         chmod("data/audit.db", 0o644);
         let proxy = place.start().await;
-        let log = proxy.log();
-        assert!(log.contains("chmod 0700"), "{log}");
-        assert!(log.contains("chmod 0600"), "{log}");
+        proxy.logged("chmod 0700").await;
+        proxy.logged("chmod 0600").await;
     });
 }
 
@@ -437,9 +437,9 @@ fn a_start_tells_that_the_marker_is_gone_and_that_another_user_owns_the_record()
         // Only the administrator may give a file away.
         let is_given = chown(place.path("data/audit.db"), Some(1234), None).is_ok();
         let proxy = place.start().await;
-        let log = proxy.log();
-        assert!(log.contains("data/record is gone: what"), "{log}");
-        let is_told = log.contains("data/audit.db belongs to another user (1234)");
-        assert_eq!(is_told, is_given, "{log}");
+        proxy.logged("data/record is gone: what").await;
+        let line = "data/audit.db belongs to another user (1234)";
+        let log = proxy.logged_times(line, usize::from(is_given)).await;
+        assert_eq!(log.contains(line), is_given, "{log}");
     });
 }

@@ -262,6 +262,20 @@ impl Proxy {
         self.log.lock().unwrap().clone()
     }
 
+    /// Waits until the log holds `text`, and returns the log. Its lines arrive by a pipe,
+    /// so they may be later than the answer to the request that caused them.
+    pub(crate) async fn logged(&self, text: &str) -> String {
+        self.logged_times(text, 1).await
+    }
+
+    /// Waits until the log holds `text` at least so often, and returns the log.
+    pub(crate) async fn logged_times(&self, text: &str, count: usize) -> String {
+        until(&format!("{text:?} in the log"), async || {
+            Some(self.log()).filter(|log| count <= log.matches(text).count())
+        })
+        .await
+    }
+
     /// Returns the proxy's CA certificate.
     pub(crate) fn ca(&self) -> String {
         std::fs::read_to_string(self.place.path("certs/ca.pem")).unwrap()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use politesse::clock;
 
+use crate::kit::addresses::free_addresses;
 use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::origin::{Origin, Script};
@@ -14,7 +15,6 @@ use crate::kit::page::{Length, Page};
 use crate::kit::postgres::Postgres;
 use crate::kit::program::{Outcome, ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::redis::free_addresses;
 use crate::kit::{run, run_within, until};
 
 /// Longest time of a test that fills a part of the record.
@@ -318,11 +318,9 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
         assert!(outcome.stderr.contains("audit.archive"), "{outcome:?}");
         place.configure(&aging);
         let proxy = place.start().await;
-        until("a line about entries that stay", async || {
-            let text = "stay until they have arrived in the archive";
-            proxy.log().contains(text).then_some(())
-        })
-        .await;
+        proxy
+            .logged("stay until they have arrived in the archive")
+            .await;
         assert_eq!(first_decision(proxy.place()), first);
         postgres.restart().await;
         let node = ArchivedNode::of(&postgres, proxy.place()).await;

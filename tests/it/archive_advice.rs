@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::archive_faults::{config, origin, recorded, ship_once};
+use crate::kit::addresses::free_addresses;
 use crate::kit::client::get;
 use crate::kit::origin::Origin;
 use crate::kit::postgres::Postgres;
 use crate::kit::proxy::{Config, Place};
-use crate::kit::redis::free_addresses;
 use crate::kit::{run_within, until};
 
 const MINUTES: Duration = Duration::from_secs(180);

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
+use crate::kit::addresses::free_addresses;
 use crate::kit::balancer::{Balancer, BalancerKind, NodeAddresses};
 use crate::kit::client::Crawler;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::ms;
 use crate::kit::page::{Gate, Page};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
-use crate::kit::redis::{Redis, free_addresses};
+use crate::kit::redis::Redis;
 use crate::kit::timed_origin::TimedOrigin;
 use crate::kit::{run, until};
 

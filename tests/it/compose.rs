@@ -11,9 +11,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::kit::addresses::free_addresses;
 use crate::kit::program::{Outcome, finish, politesse};
 use crate::kit::proxy::{Place, Proxy};
-use crate::kit::redis::{Redis, free_addresses};
+use crate::kit::redis::Redis;
 use crate::kit::{run, until};
 
 const NODES: [&str; 3] = ["node1", "node2", "node3"];

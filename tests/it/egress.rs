@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
@@ -76,9 +77,7 @@ fn odd_spellings_of_addresses_are_not_dialled() {
 /// Returns a proxy on a port known before it starts, so that its own
 /// configuration can name it.
 async fn with_known_port(lines: impl Fn(SocketAddr) -> Config) -> (SocketAddr, Proxy) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = free_address();
     let config = lines(address).set(&format!("proxy.listen = [\"{address}\"]"));
     (address, config.start().await)
 }

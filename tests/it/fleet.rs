@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::kit::addresses::free_addresses;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Crawler, ask, get};
 use crate::kit::fleet::{
@@ -13,7 +14,7 @@ use crate::kit::fleet::{
 use crate::kit::origin::Script;
 use crate::kit::paced::{asking_for_less, assert_later, held, metric};
 use crate::kit::proxy::{Place, Proxy, resolve};
-use crate::kit::redis::{Redis, free_addresses};
+use crate::kit::redis::Redis;
 use crate::kit::{run, until};
 
 // Issue: `fleet.on_loss = "closed"`; "`/readyz` says degraded, the record has the event".
@@ -215,12 +216,8 @@ fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
         }
         let line = "other nodes of the fleet have another configuration than this one";
         // Once for each difference, however often the notes are read.
-        assert_eq!(
-            nodes[0].log().matches(line).count(),
-            2,
-            "{}",
-            nodes[0].log()
-        );
+        let log = nodes[0].logged_times(line, 2).await;
+        assert_eq!(log.matches(line).count(), 2, "{log}");
         let events = ["audit", "events", "--kind", "fleet", "--json"];
         for wanted in [
             "\"differs\"",
@@ -255,7 +252,7 @@ fn two_processes_with_one_name_say_so_and_send_nothing_without_the_store() {
             assert!(shown.stdout.contains("change fleet.node"), "{shown:?}");
             let page = signed_in_page(node, "/fleet").await;
             assert!(page.contains("Another process has the name"), "{page}");
-            assert!(node.log().contains("give each one of its own (fleet.node)"));
+            node.logged("give each one of its own (fleet.node)").await;
         }
         store.kill().await;
         for node in &nodes {
@@ -447,7 +444,7 @@ fn a_store_in_trouble_is_named_and_used_again() {
         ] {
             store.cli(trouble).await;
             all_are(&nodes, "degraded").await;
-            assert!(nodes[0].log().contains(says), "{}", nodes[0].log());
+            nodes[0].logged(says).await;
             asked().await;
             store.cli(over).await;
             all_are(&nodes, "ready").await;
@@ -468,7 +465,7 @@ fn a_server_that_is_no_store_is_named_as_what_it_is() {
             (web, "it does not speak as Redis does"),
         ] {
             let lost = node(0, &store, origin.address()).start().await;
-            until(says, async || lost.log().contains(says).then_some(())).await;
+            lost.logged(says).await;
             assert_eq!(readyz(&lost).await.0, 503);
         }
     });
@@ -511,10 +508,7 @@ fn a_store_is_reached_over_tls() {
         all_are(&nodes, "ready").await;
         assert_eq!(get(&nodes[0], "http://o.test/1").await.status(), 200);
         let doubtful = node(1, &url, origin.address()).start().await;
-        until("a line about the certificate", async || {
-            doubtful.log().contains("fleet.store_ca").then_some(())
-        })
-        .await;
+        doubtful.logged("fleet.store_ca").await;
         assert_eq!(readyz(&doubtful).await.0, 503);
         let empty = node(2, &url, origin.address()).set("fleet.store_ca = \"empty\"");
         let empty = Place::with(&empty);

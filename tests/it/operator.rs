@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::kit::addresses::free_address;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
@@ -211,10 +212,7 @@ fn an_override_that_has_ended_is_told_at_the_start_and_does_nothing() {
 fn an_override_allows_where_robots_txt_is_unreachable_and_never_what_egress_denies() {
     run(async {
         let origin = Script::robots_page(Page::status(503)).start().await;
-        let down = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap()
-        };
+        let down = free_address();
         let entry = |origin: &str| {
             format!(
                 "{{ origin = \"{origin}\", action = \"allow\", reason = \"x\", \

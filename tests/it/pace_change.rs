@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::ToSpan as _;
 use tokio::task::JoinHandle;
 
+use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get};
 use crate::kit::origin::Script;
 use crate::kit::paced::{
@@ -231,11 +232,9 @@ fn a_crawler_that_hangs_up_in_a_response_ends_its_turn() {
 fn a_host_that_cannot_be_reached_keeps_no_turn() {
     run(async {
         let tls = delaying("0.3").start_tls().await;
-        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = standard(&tls)
-            .resolve("o.test:8081", closed.local_addr().unwrap())
+            .resolve("o.test:8081", free_address())
             .set("pace.origin = { in_flight = 1 }");
-        drop(closed);
         let proxy = Arc::new(config.start().await);
         for _ in 0..3 {
             let reply = get(&proxy, "http://o.test:8081/1").await;

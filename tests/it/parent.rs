@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use crate::kit::addresses::free_address;
 use crate::kit::client::{ask, get};
 use crate::kit::origin::Script;
 use crate::kit::parent::Parent;
@@ -300,9 +301,7 @@ fn a_name_in_resolve_does_not_go_through_the_parent() {
 #[test]
 fn a_parent_that_cannot_be_reached_is_a_502() {
     run(async {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let address = free_address();
         let proxy = through(address).start().await;
         for url in ["http://nowhere.test/", "https://nowhere.test/"] {
             get(&proxy, url)
@@ -322,9 +321,7 @@ async fn assert_no_start(place: &Place, why: &str) {
 #[test]
 fn a_parent_that_is_this_proxy_is_refused_at_the_start() {
     run(async {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        drop(listener);
+        let address = free_address();
         let config = through(address).set(&format!("proxy.listen = [\"{address}\"]"));
         assert_no_start(&Place::with(&config), "is this proxy").await;
     });

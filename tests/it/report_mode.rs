@@ -1,6 +1,7 @@
 //! Report mode: what robots.txt or the operator disallows is forwarded all the
 //! same, and the record and the response say so.
 
+use crate::kit::addresses::free_address;
 use crate::kit::client::{Crawler, Reply, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
@@ -8,7 +9,7 @@ use crate::kit::page::Page;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
-use crate::kit::{run, until};
+use crate::kit::run;
 
 const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
 const WOULD: &str = "politesse;details=\"would be refused: ";
@@ -140,10 +141,7 @@ fn every_reason_of_robots_txt_and_of_the_operator_is_reported() {
 fn what_no_rule_refuses_is_refused_in_report_mode_too() {
     run(async {
         let origin = Script::robots(ROBOTS).start().await;
-        let down = {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            free.local_addr().unwrap()
-        };
+        let down = free_address();
         let config = resolve("o.test", origin.address()).resolve("p.test", down);
         let proxy = reporting(config).start().await;
         get(&proxy, "http://10.0.0.1/a")
@@ -340,10 +338,7 @@ fn an_effect_that_its_policy_does_not_give_is_found() {
 fn report_mode_is_told_at_the_start_and_by_config_check() {
     run(async {
         let proxy = reporting(Config::default()).start().await;
-        until("warning", async || {
-            proxy.log().contains("enforcement.mode is").then_some(())
-        })
-        .await;
+        proxy.logged("enforcement.mode is").await;
         let check = proxy.place().run(&["config", "check"]).await;
         assert!(
             check.stdout.contains("nothing is refused by robots.txt"),

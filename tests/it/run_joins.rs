@@ -2,7 +2,6 @@
 //! never by a port.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -10,6 +9,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
+use crate::kit::addresses::free_address;
 use crate::kit::client::get;
 use crate::kit::origin::{Origin, Script};
 use crate::kit::program::{Outcome, finish, politesse};
@@ -25,12 +25,6 @@ async fn origin() -> Origin {
 
 fn to(origin: &Origin) -> Config {
     resolve("o.test", origin.address())
-}
-
-/// Returns an address that was free a moment ago.
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 /// `run` with a shell for its command.
@@ -68,8 +62,8 @@ fn instance(place: &Place) -> Value {
 fn a_proxy_in_report_mode_on_the_same_ports_is_not_gone_through() {
     run(async {
         let origin = origin().await;
-        let listen = format!("proxy.listen = [\"{}\"]", free());
-        let admin = format!("admin.listen = \"{}\"", free());
+        let listen = format!("proxy.listen = [\"{}\"]", free_address());
+        let admin = format!("admin.listen = \"{}\"", free_address());
         let on_the_ports = |config: Config| config.set(&listen).set(&admin);
         let reporting = on_the_ports(to(&origin).set(REPORT)).start().await;
         let place = Place::with(&on_the_ports(to(&origin)));

@@ -2,12 +2,11 @@
 //! what lies under it (RFC 9309, section 2.3.1.4; ARCHITECTURE.md, invariant
 //! 4).
 
-use std::net::SocketAddr;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use crate::kit::addresses::free_address;
 use crate::kit::certificates::TestCa;
 use crate::kit::client::{Reply, get, metrics};
 use crate::kit::codings::coded;
@@ -295,17 +294,11 @@ fn an_unreachable_origin_is_not_asked_again_at_once() {
     });
 }
 
-/// Returns an address where nothing listens.
-fn nobody() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
-
 // Ours: no connection at all is 502 and its RFC 9209 type.
 #[test]
 fn an_origin_that_refuses_connections_is_a_bad_gateway() {
     run(async {
-        let proxy = resolve("o.test", nobody()).start().await;
+        let proxy = resolve("o.test", free_address()).start().await;
         for url in ["http://o.test/a", "https://o.test/a"] {
             get(&proxy, url)
                 .await

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::process::{Child, Command};
 
+use super::addresses::free_addresses;
 use super::client::Crawler;
-use super::redis::free_addresses;
 use super::until;
 
 const HAPROXY: &str = include_str!("../../../contrib/haproxy/politesse.cfg");
@@ -70,18 +70,24 @@ impl Balancer {
             .kill_on_drop(true)
             .spawn()
             .expect("a balancer is missing; tests/run installs it");
-        until("a balancer", async || {
-            TcpStream::connect(address).await.ok()
-        })
-        .await;
-        Self {
+        let balancer = Self {
             kind,
             address,
             admin,
             nodes: nodes.to_vec(),
             folder,
             _process: process,
-        }
+        };
+        until("a balancer", async || {
+            TcpStream::connect(address).await.ok()
+        })
+        .await;
+        // Crawlers may be served before operators are.
+        until("health of a balancer's nodes", async || {
+            balancer.is_up(0).await
+        })
+        .await;
+        balancer
     }
 
     /// Waits until it takes a node for one that can be sent to.
@@ -100,6 +106,8 @@ impl Balancer {
         .await;
     }
 
+    /// Returns whether it sends to a node. `None` if it does not know the node, or does
+    /// not answer operators yet.
     async fn is_up(&self, node: usize) -> Option<bool> {
         match self.kind {
             BalancerKind::HaProxy => self.is_up_for_haproxy(node).await,
@@ -110,16 +118,17 @@ impl Balancer {
     /// Asks as an operator does, by the socket.
     async fn is_up_for_haproxy(&self, node: usize) -> Option<bool> {
         let path = self.folder.path().join("socket");
-        let mut socket = UnixStream::connect(path).await.unwrap();
-        socket.write_all(b"show stat\n").await.unwrap();
+        let mut socket = UnixStream::connect(path).await.ok()?;
+        socket.write_all(b"show stat\n").await.ok()?;
         let mut table = String::new();
-        socket.read_to_string(&mut table).await.unwrap();
+        socket.read_to_string(&mut table).await.ok()?;
         let wanted = format!("politesse,node{},", node + 1);
         let line = table.lines().find(|line| line.starts_with(&wanted))?;
         Some(line.split(',').nth(17)?.starts_with("UP"))
     }
 
     async fn is_up_for_envoy(&self, node: usize) -> Option<bool> {
+        TcpStream::connect(self.admin).await.ok()?;
         let mut operator = Crawler::to(self.admin).await;
         let table = operator.get("/clusters", "localhost").await.text();
         let wanted = format!("politesse::{}::health_flags::", self.nodes[node].listen);

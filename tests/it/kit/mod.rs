@@ -5,6 +5,7 @@
 //! and an operator see. Everything listens on 127.0.0.1, on ports the system
 //! gives out, so tests run side by side.
 
+pub(crate) mod addresses;
 pub(crate) mod archive_fleet;
 pub(crate) mod archived;
 pub(crate) mod balancer;

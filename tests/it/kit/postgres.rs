@@ -19,9 +19,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use super::addresses::free_addresses;
 use super::certificates::TestCa;
 use super::disk::Disk;
-use super::redis::free_addresses;
 use super::until;
 
 /// Role and database of the tests.

@@ -1,13 +1,14 @@
 //! Redis as Debian has it: on a port of its own, keeping nothing on disk, in a
 //! temporary folder, ended with the test.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use super::addresses::free_addresses;
 use super::until;
 
 /// A running Redis.
@@ -177,12 +178,6 @@ impl Redis {
         })
         .await;
     }
-}
-
-/// Returns addresses that nobody listens on, now.
-pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap())
 }
 
 fn spawn(folder: &Path, address: SocketAddr, arguments: &[String]) -> Child {

@@ -1,7 +1,7 @@
 //! nginx, Apache and lighttpd as Debian has them: with their default settings,
 //! on a port of their own, in a temporary folder, ended with the test.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+use super::addresses::free_address;
 use super::until;
 
 /// Which one.
@@ -168,10 +169,4 @@ impl Drop for WebServer {
 fn open_to_everybody(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-/// Returns an address that nobody listens on, now.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }

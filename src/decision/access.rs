@@ -71,8 +71,8 @@ pub enum NoConnection {
     #[error("there is no socket left on our side")]
     NoSocket,
     /// Its certificate does not hold.
-    #[error("its certificate does not hold")]
-    Certificate,
+    #[error("{0}")]
+    Certificate(CertificateFault),
     /// TLS could not be agreed on.
     #[error("no TLS session could be agreed on")]
     Tls,
@@ -92,6 +92,33 @@ pub enum NoConnection {
     ParentCredentials,
 }
 
+/// Reason why the certificate of an origin does not hold. One error type of RFC 9209
+/// stands for all; the record has a word for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum CertificateFault {
+    /// The end of its validity is past.
+    #[error("its certificate has expired, by the clock of this machine")]
+    Expired,
+    /// The begin of its validity is ahead.
+    #[error("its certificate is not valid yet, by the clock of this machine")]
+    NotValidYet,
+    /// The name of the origin is not among its names.
+    #[error("its certificate is for another name")]
+    Name,
+    /// No trusted root has signed it, nor an intermediate that the origin sent.
+    #[error(
+        "the issuer of its certificate is unknown: https.upstream_roots has no root that signed \
+         it, or the origin does not send the intermediate certificate"
+    )]
+    Issuer,
+    /// It has signed itself.
+    #[error("its certificate is self-signed: it needs one of a CA that https.upstream_roots has")]
+    SelfSigned,
+    /// Another fault.
+    #[error("its certificate does not hold")]
+    Other,
+}
+
 /// Words of the causes in the audit log, but for [`Cause::NoConnection`].
 const CAUSES: [(&str, Cause); 12] = [
     ("status", Cause::Status),
@@ -108,6 +135,19 @@ const CAUSES: [(&str, Cause); 12] = [
     ("internal", Cause::Internal),
 ];
 
+/// Error type of a certificate that does not hold, whatever its fault.
+const CERTIFICATE: &str = "tls_certificate_error";
+
+/// Words of the faults of certificates in the audit log, but for
+/// [`CertificateFault::Other`].
+const CERTIFICATE_FAULTS: [(&str, CertificateFault); 5] = [
+    ("certificate_expired", CertificateFault::Expired),
+    ("certificate_not_valid_yet", CertificateFault::NotValidYet),
+    ("certificate_name", CertificateFault::Name),
+    ("certificate_issuer", CertificateFault::Issuer),
+    ("certificate_self_signed", CertificateFault::SelfSigned),
+];
+
 /// Error types of RFC 9209, section 2.3.
 const NO_CONNECTIONS: [(&str, NoConnection); 12] = [
     ("dns_error", NoConnection::Dns),
@@ -115,7 +155,10 @@ const NO_CONNECTIONS: [(&str, NoConnection); 12] = [
     ("connection_refused", NoConnection::Refused),
     ("connection_timeout", NoConnection::Timeout),
     ("destination_ip_unroutable", NoConnection::Unroutable),
-    ("tls_certificate_error", NoConnection::Certificate),
+    (
+        CERTIFICATE,
+        NoConnection::Certificate(CertificateFault::Other),
+    ),
     // No socket is our own lack, not a fault of the origin.
     ("proxy_internal_error", NoConnection::NoSocket),
     ("tls_protocol_error", NoConnection::Tls),
@@ -128,7 +171,11 @@ const NO_CONNECTIONS: [(&str, NoConnection); 12] = [
 /// Iterates over every cause with its word.
 fn causes() -> impl Iterator<Item = (&'static str, Cause)> {
     let no_connections = NO_CONNECTIONS.map(|(word, cause)| (word, Cause::NoConnection(cause)));
-    CAUSES.into_iter().chain(no_connections)
+    let certificates = CERTIFICATE_FAULTS.map(|(word, fault)| {
+        let cause = NoConnection::Certificate(fault);
+        (word, Cause::NoConnection(cause))
+    });
+    CAUSES.into_iter().chain(no_connections).chain(certificates)
 }
 
 impl Cause {
@@ -142,7 +189,7 @@ impl Cause {
     }
 
     /// Returns its word in the audit log; for [`Cause::NoConnection`] the error
-    /// type of RFC 9209, section 2.3.
+    /// type of RFC 9209, section 2.3, or the fault of the certificate.
     pub fn as_str(self) -> &'static str {
         causes()
             .find(|(_, cause)| *cause == self)
@@ -154,7 +201,11 @@ impl Cause {
 impl NoConnection {
     /// Returns the error type of RFC 9209, section 2.3.
     pub fn as_str(self) -> &'static str {
-        Cause::NoConnection(self).as_str()
+        if matches!(self, Self::Certificate(_)) {
+            CERTIFICATE
+        } else {
+            Cause::NoConnection(self).as_str()
+        }
     }
 
     /// Reports whether a time limit ended it: the answer is 504 then, else 502.
@@ -252,6 +303,16 @@ mod tests {
             (101, StatusMeaning::Unreachable),
         ] {
             assert_eq!(status_meaning(status), meaning, "{status}");
+        }
+    }
+
+    // RFC 9209, section 2.3.16: one type for all; ours: a word for each in the record.
+    #[test]
+    fn the_fault_of_a_certificate_is_a_cause_and_no_error_type() {
+        for (word, fault) in CERTIFICATE_FAULTS {
+            let cause = NoConnection::Certificate(fault);
+            assert_eq!(cause.as_str(), "tls_certificate_error");
+            assert_eq!(Cause::NoConnection(cause).as_str(), word);
         }
     }
 

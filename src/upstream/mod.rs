@@ -39,6 +39,8 @@ mod read_ahead;
 
 mod tls;
 
+mod certificate_check;
+
 pub mod egress;
 
 mod addresses;

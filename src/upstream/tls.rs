@@ -16,6 +16,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, RootCertStore};
 use thiserror::Error;
 
+use super::certificate_check::{OriginVerifier, fault};
 use super::parent::CredentialsError;
 use crate::decision::access::NoConnection;
 
@@ -105,16 +106,21 @@ fn is_aes_128(suite: CipherSuite) -> bool {
 ///
 /// [`UpstreamSetupError`] but for the credentials.
 pub fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
-    let builder = ClientConfig::builder_with_provider(crypto_provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])?;
-    let trusting = match roots {
-        Roots::System => builder.with_root_certificates(of_system()?),
-        Roots::Webpki => builder.with_root_certificates(RootCertStore {
+    let trusted = match roots {
+        Roots::System => of_system()?,
+        Roots::Webpki => RootCertStore {
             roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-        }),
-        Roots::File(path) => builder.with_root_certificates(from_file(path)?),
+        },
+        Roots::File(path) => from_file(path)?,
     };
-    let mut config = trusting.with_no_client_auth();
+    let provider = crypto_provider();
+    let verifier = OriginVerifier::new(trusted, Arc::clone(&provider));
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
     config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
     Ok(config)
 }
@@ -159,7 +165,7 @@ fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
 pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
     match tls_error(error) {
         // RFC 9209 has a type of its own for each.
-        Some(rustls::Error::InvalidCertificate(_)) => NoConnection::Certificate,
+        Some(rustls::Error::InvalidCertificate(error)) => NoConnection::Certificate(fault(error)),
         Some(rustls::Error::AlertReceived(_)) => NoConnection::Alert,
         Some(_) | None => NoConnection::Tls,
     }

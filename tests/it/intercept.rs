@@ -332,11 +332,22 @@ fn a_bad_certificate_is_never_hidden() {
         let wrong = Script::robots("").name("elsewhere.test").start_tls().await;
         let config = resolve("o.test", expired.address()).resolve("p.test", wrong.address());
         let proxy = config.start().await;
-        for url in ["https://o.test/a", "https://p.test/a"] {
-            get(&proxy, url)
-                .await
-                .assert_error(502, "tls_certificate_error");
+        for (url, reason) in [
+            ("https://o.test/a", "its certificate has expired"),
+            ("https://p.test/a", "its certificate is for another name"),
+        ] {
+            let reply = get(&proxy, url).await;
+            reply.assert_error(502, "tls_certificate_error");
+            assert!(reply.text().contains(reason), "{}", reply.text());
         }
+        proxy.place().completed(2).await;
+        let causes = "SELECT group_concat(cause ORDER BY cause) FROM snapshot";
+        let causes = proxy
+            .place()
+            .database()
+            .query_row(causes, [], |row| row.get(0));
+        let causes: String = causes.unwrap();
+        assert_eq!(causes, "certificate_expired,certificate_name");
         assert_eq!(
             expired.log().len() + wrong.log().len(),
             0,
@@ -352,9 +363,13 @@ fn an_origin_that_no_root_vouches_for_is_refused() {
         let origin = Script::robots("").start_tls().await;
         let config = resolve("o.test", origin.address()).set("https.upstream_roots = \"webpki\"");
         let proxy = config.start().await;
-        get(&proxy, "https://o.test/a")
-            .await
-            .assert_error(502, "tls_certificate_error");
+        let reply = get(&proxy, "https://o.test/a").await;
+        reply.assert_error(502, "tls_certificate_error");
+        assert!(
+            reply.text().contains("https.upstream_roots"),
+            "{}",
+            reply.text()
+        );
         assert_eq!(origin.log().len(), 0);
     });
 }

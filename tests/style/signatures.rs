@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{
-    Block, FnArg, Ident, ImplItemFn, ItemEnum, ItemFn, ItemStruct, ItemTrait, ItemType, Pat,
-    Signature, Stmt, TraitItemFn, Type,
+    Block, FnArg, Ident, ImplItemFn, ItemEnum, ItemFn, ItemImpl, ItemStruct, ItemTrait, ItemType,
+    Pat, Signature, Stmt, TraitItemFn, Type,
 };
 
 use crate::sources::{self, assert_few, is_for_tests};
@@ -62,6 +62,8 @@ struct Findings {
     long_functions: Vec<String>,
     shadowed: Vec<String>,
     types: Vec<String>,
+    /// Whether the functions at hand implement a trait, which has their signatures.
+    is_in_trait_impl: bool,
 }
 
 impl Findings {
@@ -118,9 +120,17 @@ impl<'a> Visit<'a> for Findings {
         }
     }
 
+    fn visit_item_impl(&mut self, item: &'a ItemImpl) {
+        let outer = std::mem::replace(&mut self.is_in_trait_impl, item.trait_.is_some());
+        visit::visit_item_impl(self, item);
+        self.is_in_trait_impl = outer;
+    }
+
     fn visit_impl_item_fn(&mut self, item: &'a ImplItemFn) {
         if !is_for_tests(&item.attrs) {
-            self.signature(&item.sig);
+            if !self.is_in_trait_impl {
+                self.signature(&item.sig);
+            }
             self.body(&item.sig.ident, &item.block);
             visit::visit_impl_item_fn(self, item);
         }

@@ -13,7 +13,9 @@ use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd,
+};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
@@ -24,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use super::kit::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
-use crate::decision::access::NoConnection;
+use crate::decision::access::{CertificateFault, NoConnection};
 use crate::tasks::Tasks;
 use crate::upstream::client::{Options, Roots, Upstream};
 use crate::upstream::error::UpstreamError;
@@ -58,17 +60,21 @@ impl Ca {
     fn server(&self, params: &CertificateParams, alpn: &[&str]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &self.issuer).unwrap();
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
-            .unwrap();
-        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        TlsAcceptor::from(Arc::new(config))
+        acceptor(&leaf, &key, alpn)
     }
+}
+
+fn acceptor(certificate: &Certificate, key: &KeyPair, alpn: &[&str]) -> TlsAcceptor {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    TlsAcceptor::from(Arc::new(config))
 }
 
 fn leaf(name: &str) -> CertificateParams {
@@ -223,14 +229,40 @@ async fn a_certificate_that_does_not_hold_ends_the_attempt() {
     expired.not_after = date_time_ymd(2020, 1, 1);
     let mut early = leaf("h.test");
     early.not_before = date_time_ymd(2999, 1, 1);
-    for params in [leaf("other.test"), leaf("*.h.test"), expired, early] {
-        let address = raw_origin(ca.server(&params, &[]), &[OK]).await;
-        let error = trusting(&ca, address).get(URL).await.unwrap_err();
-        assert_eq!(error.as_str(), NoConnection::Certificate.as_str());
+    for (params, fault) in [
+        (leaf("other.test"), CertificateFault::Name),
+        (leaf("*.h.test"), CertificateFault::Name),
+        (expired, CertificateFault::Expired),
+        (early, CertificateFault::NotValidYet),
+    ] {
+        assert_fault(&ca, ca.server(&params, &[]), fault).await;
     }
-    let address = raw_origin(Ca::new().server(&leaf("h.test"), &[]), &[OK]).await;
-    let error = trusting(&ca, address).get(URL).await.unwrap_err();
+    // Its issuer has the name of the CA that is trusted, and of the certificate itself.
+    let foreign = Ca::new().server(&leaf("h.test"), &[]);
+    assert_fault(&ca, foreign, CertificateFault::Issuer).await;
+    // As `openssl req -x509` makes it, and as one is made for a single server.
+    for is_ca in [
+        IsCa::Ca(BasicConstraints::Unconstrained),
+        IsCa::ExplicitNoCa,
+    ] {
+        let mut params = leaf("h.test");
+        params.is_ca = is_ca;
+        let key = KeyPair::generate().unwrap();
+        let own = acceptor(&params.self_signed(&key).unwrap(), &key, &[]);
+        assert_fault(&ca, own, CertificateFault::SelfSigned).await;
+    }
+}
+
+/// Holds that no session is made with a server, and why, by one that trusts `ca`.
+async fn assert_fault(ca: &Ca, server: TlsAcceptor, fault: CertificateFault) {
+    let address = raw_origin(server, &[OK]).await;
+    let error = trusting(ca, address).get(URL).await.unwrap_err();
     assert_eq!(error.as_str(), "tls_certificate_error");
+    let found = matches!(
+        error,
+        UpstreamError::NoConnection(NoConnection::Certificate(found)) if found == fault
+    );
+    assert!(found, "{fault:?}: {error:?}");
 }
 
 #[tokio::test]

@@ -10,6 +10,13 @@ use crate::kit::run;
 
 fn assert_prohibited(reply: &Reply) {
     reply.assert_error(502, "destination_ip_prohibited");
+    let text = reply.text();
+    let keys = [
+        "egress.allow does not have it",
+        "is not in egress.ports",
+        "this proxy",
+    ];
+    assert!(keys.iter().any(|key| text.contains(key)), "{text}");
 }
 
 async fn open() -> Origin {

@@ -65,13 +65,13 @@ pub(super) type ResolvedName = Result<Arc<[IpAddr]>, DialError>;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Denial {
     /// `egress.ports` does not have the port.
-    #[error("port {0} is not one that may be asked for")]
+    #[error("port {0} is not in egress.ports")]
     Port(u16),
     /// The name means this machine or the metadata of a cloud.
-    #[error("the name {0} is denied")]
+    #[error("the name {0} is denied by egress.deny, and egress.allow does not have it")]
     Name(Box<str>),
     /// Every address of the origin is denied; this is the first.
-    #[error("the address {0} is denied")]
+    #[error("the address {0} is denied by egress.deny, and egress.allow does not have it")]
     Address(IpAddr),
     /// The address is one of this proxy.
     #[error("{0} is this proxy")]

@@ -21,7 +21,7 @@ use super::kinds::{
 use super::layers::{Key, Layers, Section};
 use super::network::{
     ADMIN_HOST, ALLOW, ArchiveOrNone, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME,
-    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENER, NAME_SERVER, PARENT, PATH, PATH_OR_NONE,
+    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENERS, NAME_SERVER, PARENT, PATH, PATH_OR_NONE,
     PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
@@ -170,8 +170,9 @@ keys! {
         /// Addresses to listen on for crawlers. Loopback, because whoever reaches this
         /// port fetches in your name; open it together with `clients`. Port 0 takes
         /// any free one. With https:// before it, as in "https://0.0.0.0:3130", the
-        /// proxy shows `tls_cert` there, and the way to it is encrypted.
-        listen: Vec<ListenAddress> = r#"["127.0.0.1:3128"]"#, List { of: LISTENER, len: 1..=64 };
+        /// proxy shows `tls_cert` there, and the way to it is encrypted. One address
+        /// needs no list.
+        listen: Vec<ListenAddress> = r#"["127.0.0.1:3128"]"#, LISTENERS;
         /// The certificate of the addresses with https://, in PEM, followed by those
         /// that lead to its root. A reload reads it again; connections that are open
         /// keep the one before.

@@ -99,6 +99,15 @@ pub(super) const WAIT: Span = Span(Duration::ZERO..=Duration::from_secs(60 * 60)
 /// A duration within bounds, written as a string.
 pub(super) struct Span(pub(super) RangeInclusive<Duration>);
 
+impl Span {
+    /// Returns a duration within the bounds, as it is written.
+    fn example(&self) -> String {
+        let usual = [30, 5 * 60, 1].map(Duration::from_secs);
+        let within = usual.into_iter().find(|length| self.0.contains(length));
+        duration_text(within.unwrap_or(*self.0.end()))
+    }
+}
+
 /// A duration of at most `longest`, and longer than nothing.
 pub(super) const fn up_to(longest: Duration) -> Span {
     // A timeout of zero would end what it bounds before it begins. Where zero
@@ -111,7 +120,8 @@ impl Kind for Span {
 
     fn wanted(&self) -> String {
         let (shortest, longest) = (duration_text(*self.0.start()), duration_text(*self.0.end()));
-        format!("a duration from {shortest} to {longest}")
+        let example = self.example();
+        format!("a duration from {shortest} to {longest} (such as {example:?})")
     }
 
     fn parse(&self, value: &DeValue<'_>) -> Option<Duration> {
@@ -226,6 +236,27 @@ impl<K: Kind> Kind for List<K> {
             read.map_err(|faults| faults.into_iter().map(part).collect())
         });
         all_or_faults(values)
+    }
+}
+
+/// One value, or a list of some.
+pub(super) struct OneOrMore<K>(pub(super) List<K>);
+
+impl<K: Kind> Kind for OneOrMore<K> {
+    type Value = Vec<K::Value>;
+
+    fn wanted(&self) -> String {
+        let (least, most) = (self.0.len.start(), self.0.len.end());
+        let one = self.0.of.wanted();
+        format!("{one}, or a list of {least} to {most} of these")
+    }
+
+    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
+        if written.get_ref().is_array() {
+            self.0.read(written)
+        } else {
+            self.0.of.read(written).map(|value| vec![value])
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::kinds::{Kind, Text, all_or_faults};
+use super::kinds::{Kind, List, OneOrMore, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
 use crate::archive::address::{ArchiveAddress, InvalidArchiveAddress};
@@ -32,7 +32,7 @@ pub(super) const LISTEN: Text<SocketAddr> = Text {
 };
 
 /// An address for clients to connect to, and how they speak to it.
-pub(super) const LISTENER: Text<ListenAddress> = Text {
+const LISTENER: Text<ListenAddress> = Text {
     wanted: "an address with a port, such as \"127.0.0.1:3128\" or \"[::1]:3128\", with \
              https:// before it for TLS",
     parse: |text| {
@@ -43,6 +43,12 @@ pub(super) const LISTENER: Text<ListenAddress> = Text {
         })
     },
 };
+
+/// The addresses for clients.
+pub(super) const LISTENERS: OneOrMore<Text<ListenAddress>> = OneOrMore(List {
+    of: LISTENER,
+    len: 1..=64,
+});
 
 /// A name server; port 53 if it names none.
 pub(super) const NAME_SERVER: Text<SocketAddr> = Text {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Choice, Kind, List, Text, WAIT};
+use super::kinds::{Choice, Kind, List, OneOrMore, Text, WAIT};
 use super::network::CLIENTS;
 use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
@@ -75,25 +75,6 @@ const ACTION: Choice<ActionWord> =
 enum ActionWord {
     Allow,
     Deny,
-}
-
-/// One value, or a list of some.
-struct OneOrMore<K>(List<K>);
-
-impl<K: Kind> Kind for OneOrMore<K> {
-    type Value = Vec<K::Value>;
-
-    fn wanted(&self) -> String {
-        format!("{}, or {}", self.0.of.wanted(), self.0.wanted())
-    }
-
-    fn read(&self, written: &Spanned<DeValue<'_>>) -> Result<Self::Value, Vec<Fault>> {
-        if written.get_ref().is_array() {
-            self.0.read(written)
-        } else {
-            self.0.of.read(written).map(|value| vec![value])
-        }
-    }
 }
 
 /// Date and time: a TOML date-time, or a string of that form (RFC 3339), with its

@@ -101,7 +101,7 @@ status.unauthorized = "maybe"
             "politesse.toml, line 3: proxy.lissten is not a key; did you mean proxy.listen?",
             "politesse.toml, line 4: proxy.via is \"yes\"; true or false is wanted",
             "politesse.toml, line 7: upstream.connect_timeout is \"-5s\"; \
-             a duration from 1ms to 1h is wanted",
+             a duration from 1ms to 1h (such as \"30s\") is wanted",
             "politesse.toml, line 10: robots.redirects is 4; \
              a whole number from 5 to 20 is wanted",
             "politesse.toml, line 11: robots.status.unauthorized is \"maybe\"; \
@@ -221,6 +221,31 @@ fn a_key_written_twice_is_broken_syntax() {
         found[0].starts_with("politesse.toml, line 3: duplicate key"),
         "{found:?}"
     );
+}
+
+#[test]
+fn one_address_needs_no_list() {
+    let listen = |text| {
+        let config = read(text, &[], &[]).unwrap();
+        let listen = config.settings().listener.listen.iter();
+        listen
+            .map(|listen| listen.address.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listen("proxy.listen = \"127.0.0.1:5\""), ["127.0.0.1:5"]);
+    assert_eq!(listen("proxy.listen = [\"127.0.0.1:5\"]"), ["127.0.0.1:5"]);
+}
+
+#[test]
+fn the_example_of_a_duration_is_within_its_bounds() {
+    let example = |key: &str| {
+        let found = problems(read("", &[], &[&format!("{key}=3")]));
+        let (_, example) = found[0].split_once("such as \"").unwrap();
+        example.split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(example("upstream.connect_timeout"), "30s");
+    assert_eq!(example("fleet.timeout"), "1s");
+    assert_eq!(example("fleet.forget"), "5m");
 }
 
 #[test]
@@ -488,8 +513,8 @@ macro_rules! bounds {
 bounds! {
     crawler: "crawler" refuses ["x" "{}" "[3]"] takes ["[]" "[{ token = 'A' }]"];
     proxy_listen: "proxy.listen"
-        refuses ["[]" "127.0.0.1:1" "['127.0.0.1']" "['localhost:1']" "['127.0.0.1:65536']" "['ftp://127.0.0.1:1']" "['https://127.0.0.1:1/']" "['https://a:1']"]
-        takes ["['127.0.0.1:0']" "['0.0.0.0:65535', '[::]:1']" "['http://127.0.0.1:1', 'https://[::1]:2']"];
+        refuses ["[]" "127.0.0.1" "['127.0.0.1']" "['localhost:1']" "['127.0.0.1:65536']" "['ftp://127.0.0.1:1']" "['https://127.0.0.1:1/']" "['https://a:1']"]
+        takes ["127.0.0.1:1" "['127.0.0.1:0']" "['0.0.0.0:65535', '[::]:1']" "['http://127.0.0.1:1', 'https://[::1]:2']"];
     proxy_tls_cert: "proxy.tls_cert" refuses ["''" "3" "~/cert.pem"] takes ["none" "cert.pem" "/etc/politesse/cert.pem"];
     proxy_tls_key: "proxy.tls_key" refuses ["''" "3" "~/key.pem"] takes ["none" "key.pem" "/run/secrets/key.pem"];
     // RFC 9110, section 5.6.2.

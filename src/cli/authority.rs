@@ -26,7 +26,11 @@ pub(super) enum CaCommand {
     #[command(after_help = "Example: politesse ca init")]
     Init,
     /// Tells where it is, its fingerprint, and until when it is valid.
-    #[command(after_help = "Example: politesse ca show")]
+    #[command(after_help = "\
+Example: politesse ca show
+
+`spki` is the SHA-256 of its public key, in base64. Chromium, Playwright and Puppeteer take
+it with --ignore-certificate-errors-spki-list.")]
     Show,
     /// Prints the certificate that crawlers have to trust, in PEM.
     #[command(after_help = "Example: politesse ca export > ca.pem")]
@@ -96,7 +100,11 @@ fn described(ca: &Ca) -> String {
     });
     // The first digest is that which people compare: what crawlers trust.
     let root = format!("sha256 {}\n", ca.fingerprint());
-    [Some(root), node, until].into_iter().flatten().collect()
+    let spki = ca.spki_hash().map(|hash| format!("spki {hash}\n"));
+    [Some(root), spki, node, until]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn issue_to_node(arguments: &IssueArguments, settings: &Settings) -> anyhow::Result<Exit> {

@@ -24,7 +24,7 @@ use super::ca_files::{
 };
 use super::certificate::{
     DAY, authority_params, begin_of, check_authority, check_link, end_of, is_root, leaf_params,
-    to_date, to_pem,
+    spki_hash, to_date, to_pem,
 };
 use crate::clock::{self, Stamp};
 use crate::decision::digest::Digest;
@@ -227,6 +227,12 @@ impl Ca {
     pub fn is_same(&self, other: &Self) -> bool {
         self.chain == other.chain
     }
+    /// Returns the hash of the public key of the certificate that clients have to trust,
+    /// as `--ignore-certificate-errors-spki-list` of Chromium takes it.
+    pub fn spki_hash(&self) -> Option<String> {
+        spki_hash(&self.root)
+    }
+
 
     /// Returns the certificate for `host` from the cache, if one is there that may
     /// still be shown.

@@ -19,6 +19,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
+use crate::decision::digest::Digest;
 use politesse_robots::origin::Host;
 
 /// Length of a day.
@@ -27,6 +28,14 @@ pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// A leaf is valid from a day ago for eight days, and is made anew each day.
 const LEAF_LIFETIME: Duration = Duration::from_secs(8 * 24 * 60 * 60);
+
+/// Returns the SHA-256 of the public key of a certificate, in base64, as Chromium takes
+/// it (RFC 7469, section 2.4: `SubjectPublicKeyInfo`). `None` if it is no certificate.
+pub(super) fn spki_hash(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    let digest = Digest::of(certificate.public_key().raw);
+    Some(STANDARD.encode(digest.as_bytes()))
+}
 
 /// Returns the contents of an authority's certificate made at `now`: P-256,
 /// critical constraints, and the key identifiers that strict verifiers (Python

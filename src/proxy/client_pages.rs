@@ -182,7 +182,9 @@ impl GuidePages {
 
     /// Lays out the lines by which each client uses `proxy` and trusts the authority.
     pub fn client_lines(&self, proxy: ListenAddress) -> Markup {
-        let rows = rows(proxy).into_iter().chain(machine_rows());
+        let spki = self.ca.as_ref().and_then(|ca| ca.spki_hash());
+        let of_clients = rows(proxy, spki.as_deref().unwrap_or("…"));
+        let rows = of_clients.into_iter().chain(machine_rows());
         html! {
             table {
                 caption {
@@ -213,8 +215,8 @@ struct ClientRow {
 }
 
 /// Returns the lines for each client: those of the table in `docs/clients.md`, which
-/// `tests/clients/table` tries, and of git.
-fn rows(proxy: ListenAddress) -> Vec<ClientRow> {
+/// `tests/clients/table` tries, and of git. `spki` is the hash of the authority's key.
+fn rows(proxy: ListenAddress, spki: &str) -> Vec<ClientRow> {
     let ListenAddress { scheme, address } = proxy;
     // curl wants a further option for the certificate of the proxy itself.
     let proxy_ca = match scheme {
@@ -261,11 +263,11 @@ fn rows(proxy: ListenAddress) -> Vec<ClientRow> {
         ),
         row("git", &["export GIT_SSL_CAINFO=$PWD/ca.pem"]),
         row(
-            "Chromium, Playwright",
-            &[
-                "certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n politesse -i ca.pem",
-                &format!("chromium --proxy-server={proxy}"),
-            ],
+            "Chromium; args of Playwright",
+            &[&format!(
+                "chromium --proxy-server={proxy} --ignore-certificate-errors-spki-list={spki} \
+                 --user-data-dir=…"
+            )],
         ),
     ]
 }
@@ -411,7 +413,7 @@ mod tests {
     fn the_lines_say_what_the_table_in_the_book_says() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/clients.md");
         let book = std::fs::read_to_string(path).unwrap();
-        let rows = rows(listen("127.0.0.1:3128", Scheme::Http));
+        let rows = rows(listen("127.0.0.1:3128", Scheme::Http), "…");
         assert!(8 < rows.len());
         for row in rows.iter().filter(|row| row.client != "git") {
             for word in row.lines.iter().flat_map(|line| line.split(' ')) {

@@ -47,6 +47,7 @@ mod capacity;
 mod case_files;
 mod check;
 mod checklist;
+mod chromium;
 mod cli;
 mod clients;
 mod compose;

@@ -6,7 +6,7 @@ trap 'rm -rf "$profile"' EXIT
 for url; do
     page=$(timeout 60 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
         --disable-background-networking --disable-component-update --disable-sync \
-        --user-data-dir="$profile" ${WITH_PROXY:+--proxy-server="$https_proxy"} --dump-dom "$url" 2>/dev/null)
+        --user-data-dir="$profile" --ignore-certificate-errors-spki-list="$SPKI" ${WITH_PROXY:+--proxy-server="$https_proxy"} --dump-dom "$url" 2>/dev/null)
     case $page in
         *'<title>Refused by robots.txt'*) echo "403 $url" ;;
         *'<title>Lamp<'* | *'<title>Basket<'*) echo "200 $url" ;;

@@ -11,7 +11,8 @@ const proxy = address && {
 const browser = await chromium.launch({
   executablePath: '/usr/bin/chromium',
   // As root Chromium has no sandbox.
-  args: ['--no-sandbox', '--disable-gpu', '--disable-quic'],
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic',
+    `--ignore-certificate-errors-spki-list=${process.env.SPKI}`],
   proxy: proxy || undefined,
 });
 const page = await browser.newPage();

@@ -124,7 +124,7 @@ use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::ProcessEvent;
 pub use self::files::{FileChange, FileFault};
 pub use self::leaf::PersonalValues;
-pub use self::opening::{Durability, Options, check_in_use};
+pub use self::opening::{Durability, Options, check_files, check_in_use};
 pub use self::order::Direction;
 use self::pages::KeyScan;
 use self::query_pool::QueryPool;

@@ -4,6 +4,7 @@
 //! A database that has lost decisions is not opened: the proxy would go on as
 //! if they had never been made. Whoever starts it says so with `--new-record`.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,12 @@ use rusqlite::{Connection, ErrorCode};
 use super::columns::{count, signed};
 use super::error::AuditError;
 use super::files::{beside, name_of};
-use super::folder::{LINKS_MAX, LockedFolder, folder_of, real_path};
+use super::folder::{LINKS_MAX, LockedFolder, check_path, folder_of, real_path};
 use super::leaf::RecordId;
-use super::privacy::PrivacyOptions;
+use super::privacy::{PrivacyOptions, check_key};
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
+use super::seal_key::{key_path, read_key};
 use super::sealing::SealOptions;
 use super::sequence::Sequence;
 use super::start_check::find_missing;
@@ -60,6 +62,34 @@ pub enum Durability {
     /// Decisions count when they are queued: a crash loses those that wait for
     /// their commit.
     Queue,
+}
+
+/// Checks the files that an opening would open, as far as they are there: their
+/// permissions, and the keys. Makes none, locks none, and does not read the record.
+///
+/// # Errors
+///
+/// [`AuditError::Writable`], [`AuditError::Create`] or [`AuditError::SealKey`].
+pub fn check_files(options: &Options) -> Result<(), AuditError> {
+    let database = &options.path;
+    let folder = folder_of(database);
+    for (path, wanted) in [(folder, "0700"), (database, "0600")] {
+        check_path(path, wanted)?;
+    }
+    let mut as_writer = OpenOptions::new();
+    match as_writer.read(true).write(true).open(database) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(AuditError::Create(database.clone(), error));
+        }
+        Ok(_) | Err(_) => {}
+    }
+    check_key(options.privacy, folder)?;
+    let key = key_path(options.seal.key.as_deref(), folder);
+    check_path(&key, "0600")?;
+    if key.exists() {
+        read_key(&key, "check")?;
+    }
+    Ok(())
 }
 
 /// An audit record that is open for writing.

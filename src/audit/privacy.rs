@@ -65,6 +65,12 @@ pub struct PrivacyOptions {
     pub client_addresses: ClientAddresses,
 }
 
+impl PrivacyOptions {
+    fn is_keyed(self) -> bool {
+        self.query_strings == QueryStrings::Keyed || self.client_addresses == ClientAddresses::Keyed
+    }
+}
+
 /// Forms in which personal data are written, with the key if one is used.
 #[derive(Debug, Default)]
 pub(super) struct PrivacyForms {
@@ -80,12 +86,10 @@ impl PrivacyForms {
     ///
     /// [`AuditError::Create`], also if the file holds no key.
     pub(super) fn open(options: PrivacyOptions, folder: &Path) -> Result<Self, AuditError> {
-        let is_keyed = options.query_strings == QueryStrings::Keyed
-            || options.client_addresses == ClientAddresses::Keyed;
         let path = key_path(folder);
         let read =
             || read_or_make_key(&path).map_err(|error| AuditError::Create(path.clone(), error));
-        let key = is_keyed.then(read).transpose()?;
+        let key = options.is_keyed().then(read).transpose()?;
         Ok(Self { options, key })
     }
 
@@ -134,6 +138,24 @@ impl PrivacyForms {
     }
 }
 
+/// Checks the key in `folder`, if there is one and `options` use it.
+///
+/// # Errors
+///
+/// [`AuditError::Create`].
+pub(super) fn check_key(options: PrivacyOptions, folder: &Path) -> Result<(), AuditError> {
+    if !options.is_keyed() {
+        return Ok(());
+    }
+    let path = key_path(folder);
+    match fs::read(&path).and_then(|bytes| key_of(&bytes)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(AuditError::Create(path, error))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Returns where the key of the record in `folder` is.
 fn key_path(folder: &Path) -> PathBuf {
     folder.join(KEY_NAME)
@@ -145,11 +167,15 @@ fn read_or_make_key(path: &Path) -> io::Result<hmac::Key> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(path)?,
         Err(error) => return Err(error),
     };
+    key_of(&bytes)
+}
+
+fn key_of(bytes: &[u8]) -> io::Result<hmac::Key> {
     if bytes.len() != KEY_BYTES {
         let text = format!("it does not have the {KEY_BYTES} bytes of a key");
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
-    Ok(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
+    Ok(hmac::Key::new(hmac::HMAC_SHA256, bytes))
 }
 
 fn make_key(path: &Path) -> io::Result<Vec<u8>> {

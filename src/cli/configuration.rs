@@ -16,6 +16,7 @@ use crate::command_line::Invocation;
 use crate::config::{Config, ConfigSources, Settings};
 use crate::decision::decide::EnforcementMode;
 use crate::proxy::credentials::AuthMode;
+use crate::serve::files_check::unusable_files;
 
 /// Name of the file in the user's folder and in that of [`SYSTEM_FILE`].
 const FILE: &str = "politesse/politesse.toml";
@@ -101,8 +102,8 @@ impl ConfigurationRequest<'_> {
         Ok(comment + &self.read(location)?.show())
     }
 
-    /// Reports that the configuration is good, and which parts of it have no
-    /// effect.
+    /// Reports that the configuration is good and its files can be used, and which parts
+    /// of it have no effect.
     ///
     /// # Errors
     ///
@@ -110,6 +111,7 @@ impl ConfigurationRequest<'_> {
     pub(super) fn check(self) -> Result<String, Usage> {
         let settings = self.settings()?;
         check_conflicts(&settings)?;
+        check_files(&settings)?;
         let now = clock::now();
         let mut text = "the configuration is good\n".to_owned();
         if settings.policy.terms().mode == EnforcementMode::Report {
@@ -173,6 +175,20 @@ pub(super) fn check_conflicts(settings: &Settings) -> Result<(), Usage> {
         return Ok(());
     }
     Err(Usage::Arguments(conflicts.join("\n")))
+}
+
+/// Checks that a start could use all files that it would open.
+///
+/// # Errors
+///
+/// [`Usage::Arguments`], all of it.
+fn check_files(settings: &Settings) -> Result<(), Usage> {
+    let unusable = unusable_files(settings);
+    if unusable.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<_> = unusable.iter().map(|error| format!("{error:#}")).collect();
+    Err(Usage::Arguments(lines.join("\n")))
 }
 
 /// Returns a line where `proxy.auth` and the credentials of `crawler` do not go

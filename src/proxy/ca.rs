@@ -111,12 +111,22 @@ impl Ca {
     }
 
     fn try_open(options: &Options) -> Result<Self, CaError> {
+        if let Some(existing) = Self::load_existing(options)? {
+            return Ok(existing);
+        }
+        Self::create(options)?;
+        Self::load(options)
+    }
+
+    /// Reads the authority; `None` if neither file exists.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError::Half`], and those of [`Self::load`].
+    pub fn load_existing(options: &Options) -> Result<Option<Self>, CaError> {
         let (found, missing) = match (options.cert.exists(), options.key.exists()) {
-            (false, false) => {
-                Self::create(options)?;
-                return Self::load(options);
-            }
-            (true, true) => return Self::load(options),
+            (false, false) => return Ok(None),
+            (true, true) => return Self::load(options).map(Some),
             (true, false) => (&options.cert, &options.key),
             (false, true) => (&options.key, &options.cert),
         };

@@ -11,6 +11,7 @@ pub(crate) mod archive;
 pub mod capacity;
 pub mod commands;
 pub mod control;
+pub mod files_check;
 #[cfg(feature = "redis")]
 mod fleet;
 mod head_export;

@@ -342,12 +342,20 @@ fn each_configuration_in_a_document_is_good() {
             let folder = TempDir::new().unwrap();
             std::fs::write(folder.path().join("politesse.toml"), &block.text).unwrap();
             let outcome = run_in(folder.path(), &["config", "check"]).await;
-            if outcome.code != Some(0) {
+            if outcome.code != Some(0) && !lacks_files_alone(&outcome) {
                 faults.push(format!("{}: {outcome:?}", block.place()));
             }
         }
         assert_none(&faults);
     });
+}
+
+/// Reports whether files that a configuration names are all that it lacks: those of a
+/// document are the reader's.
+fn lacks_files_alone(outcome: &Outcome) -> bool {
+    let mut lines = outcome.stderr.lines();
+    outcome.code == Some(2)
+        && lines.all(|line| line.ends_with("No such file or directory (os error 2)"))
 }
 
 /// Returns the targets of the links of a document, outside its blocks.

@@ -51,6 +51,7 @@ mod chromium;
 mod cli;
 mod clients;
 mod compose;
+mod config_check;
 mod connection_auth;
 mod crawler_command;
 mod credentials;

@@ -1,0 +1,112 @@
+//! Check of the files that a start would open (`config check`).
+//!
+//! Makes and changes none of them. A file that a start makes may be missing.
+
+use std::fs::OpenOptions;
+use std::io;
+
+use anyhow::Context as _;
+
+use super::parts;
+use crate::admin::{AdminToken, TokenError};
+use crate::audit::{self, SealTarget};
+use crate::config::Settings;
+use crate::proxy::ca::Ca;
+use crate::proxy::connect::HttpsMode;
+use crate::upstream::client::client_config;
+use crate::upstream::parent::user_and_password;
+
+/// Returns the errors of all files with which a proxy of `settings` would not start, or
+/// could not do all that they ask for.
+#[must_use]
+pub fn unusable_files(settings: &Settings) -> Vec<anyhow::Error> {
+    let checks: &[fn(&Settings) -> anyhow::Result<()>] = &[
+        authority,
+        |settings| Ok(parts::listener_tls(settings).map(drop)?),
+        |settings| Ok(parts::admin_tls(settings).map(drop)?),
+        token,
+        roots,
+        parent,
+        |settings| Ok(audit::check_files(&settings.audit)?),
+        exports,
+        #[cfg(feature = "redis")]
+        fleet,
+        #[cfg(feature = "postgres")]
+        archive,
+    ];
+    let results = checks.iter().filter_map(|check| check(settings).err());
+    results.collect()
+}
+
+fn authority(settings: &Settings) -> anyhow::Result<()> {
+    if settings.connect.mode == HttpsMode::Intercept {
+        Ca::load_existing(&settings.ca)?;
+    }
+    Ok(())
+}
+
+fn token(settings: &Settings) -> anyhow::Result<()> {
+    match AdminToken::read(&settings.admin.token_file) {
+        Ok(_) | Err(TokenError::Missing(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn roots(settings: &Settings) -> anyhow::Result<()> {
+    client_config(settings.upstream.roots.clone()).context("https.upstream_roots")?;
+    Ok(())
+}
+
+fn parent(settings: &Settings) -> anyhow::Result<()> {
+    if let Some(path) = &settings.upstream.parent_auth {
+        user_and_password(path).context("upstream.parent_auth")?;
+    }
+    Ok(())
+}
+
+/// Opens the files that heads of the record are appended to.
+fn exports(settings: &Settings) -> anyhow::Result<()> {
+    for target in &settings.audit.seal.to {
+        let SealTarget::File(path) = target else {
+            continue;
+        };
+        match OpenOptions::new().append(true).open(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let text = format!("cannot write {} (audit.seal_to)", path.display());
+                return Err(error).context(text);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "redis")]
+fn fleet(settings: &Settings) -> anyhow::Result<()> {
+    let options = &settings.fleet;
+    if options.store.is_empty() {
+        return Ok(());
+    }
+    parts::node_name(&options.node)?;
+    if let Some(path) = &options.key {
+        crate::fleet::shared_answer::FleetKey::read(path).context("fleet.key")?;
+    }
+    if let Some(path) = &options.store_auth {
+        user_and_password(path).context("fleet.store_auth")?;
+    }
+    if let Some(path) = &options.store_ca {
+        let roots = crate::upstream::client::Roots::File(path.clone());
+        client_config(roots).context("fleet.store_ca")?;
+    }
+    Ok(())
+}
+
+#[cfg(feature = "postgres")]
+fn archive(settings: &Settings) -> anyhow::Result<()> {
+    if settings.archive.address.is_some() {
+        crate::archive::connection::ArchiveAccess::new(&settings.archive)
+            .context("audit.archive")?;
+        parts::node_name(&settings.archive.node)?;
+    }
+    Ok(())
+}

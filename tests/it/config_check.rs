@@ -1,0 +1,122 @@
+//! `config check`, which opens the files that `serve` would open. All of it is ours.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::kit::proxy::{Config, Place};
+use crate::kit::run;
+
+/// Lists the files of a folder and of those in it.
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        }
+        found.push(path.display().to_string());
+    }
+    found.sort();
+    found
+}
+
+fn with_lines(lines: &[&str]) -> Place {
+    let config = lines.iter();
+    Place::with(&config.fold(Config::default(), |config, line| config.set(line)))
+}
+
+#[test]
+fn a_check_makes_no_file() {
+    run(async {
+        let place = with_lines(&["audit.client_addresses = \"keyed\""]);
+        let before = files(place.folder());
+        let outcome = place.run(&["config", "check"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(files(place.folder()), before);
+        // Nor while a proxy runs, or after it.
+        let proxy = place.start().await;
+        let outcome = proxy.place().run(&["config", "check"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let place = proxy.stop().await;
+        let before = files(place.folder());
+        let outcome = place.run(&["config", "check"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert_eq!(files(place.folder()), before);
+    });
+}
+
+#[test]
+fn a_missing_file_is_reported_by_the_check_as_by_the_start() {
+    const STORE: &str = "fleet.store = [\"redis://127.0.0.1:9\"]";
+    const ARCHIVE: &str = "audit.archive = \"postgres://127.0.0.1:9/a\"";
+    const TLS: &str = "proxy.listen = [\"https://127.0.0.1:0\"]";
+    run(async {
+        for lines in [
+            &["https.upstream_roots = \"gone\""][..],
+            &["upstream.parent_auth = \"gone\""],
+            &[TLS, "proxy.tls_cert = \"gone\"", "proxy.tls_key = \"gone\""],
+            &["admin.tls_cert = \"gone\"", "admin.tls_key = \"gone\""],
+            &[STORE, "fleet.key = \"gone\""],
+            &[STORE, "fleet.store_auth = \"gone\""],
+            &[STORE, "fleet.store_ca = \"gone\""],
+            &[ARCHIVE, "audit.archive_auth = \"gone\""],
+            &[ARCHIVE, "audit.archive_ca = \"gone\""],
+        ] {
+            let place = with_lines(lines);
+            let check = place.run(&["config", "check"]).await;
+            assert_eq!(check.code, Some(2), "{lines:?}: {check:?}");
+            assert!(check.stderr.contains("gone"), "{lines:?}: {check:?}");
+            let serve = place.run(&["serve"]).await;
+            assert_eq!(serve.code, Some(1), "{lines:?}: {serve:?}");
+        }
+    });
+}
+
+#[test]
+fn an_unusable_file_is_reported_by_the_check_as_by_the_start() {
+    run(async {
+        for name in [
+            "certs/ca.pem",
+            "data/admin-token",
+            "data/seal.key",
+            "data/privacy.key",
+        ] {
+            let place = with_lines(&[
+                "audit.client_addresses = \"keyed\"",
+                "audit.store = \"sqlite:data/audit.db\"",
+            ]);
+            let place = place.start().await.stop().await;
+            let file = place.path(name);
+            assert!(file.exists(), "{name}");
+            fs::write(&file, "nonsense").unwrap();
+            let check = place.run(&["config", "check"]).await;
+            assert_eq!(check.code, Some(2), "{name}: {check:?}");
+            assert!(check.stderr.contains(name), "{name}: {check:?}");
+            let serve = place.run(&["serve"]).await;
+            assert_eq!(serve.code, Some(1), "{name}: {serve:?}");
+        }
+    });
+}
+
+#[test]
+fn all_faults_are_reported_at_once() {
+    run(async {
+        let place = with_lines(&[
+            "audit.seal_to = [\"heads\"]",
+            "https.upstream_roots = \"gone\"",
+        ]);
+        let place = {
+            fs::create_dir(place.path("heads")).unwrap();
+            fs::write(place.path("audit.db"), "").unwrap();
+            let everybody = Permissions::from_mode(0o666);
+            fs::set_permissions(place.path("audit.db"), everybody).unwrap();
+            place
+        };
+        let check = place.run(&["config", "check"]).await;
+        assert_eq!(check.code, Some(2), "{check:?}");
+        for told in ["heads (audit.seal_to)", "gone", "audit.db"] {
+            assert!(check.stderr.contains(told), "{told}: {check:?}");
+        }
+    });
+}

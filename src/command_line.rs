@@ -20,8 +20,16 @@ const PLACES: [&str; 5] = [
     "https.ca_key=",
 ];
 
-/// Program and options that every command begins with.
-static BEGINNING: OnceLock<String> = OnceLock::new();
+/// What commands of this process begin with.
+static BEGINNING: OnceLock<Beginning> = OnceLock::new();
+
+/// Program and options that a command begins with.
+struct Beginning {
+    /// For everyone.
+    shown: String,
+    /// With every `--set`, for the terminal where they were typed.
+    whole: String,
+}
 
 /// Configuration that this process uses, as the command line named it.
 #[derive(Debug, Clone, Copy)]
@@ -44,10 +52,15 @@ impl Invocation<'_> {
             _ => quoted(&executable),
         };
         let folder = env::current_dir().unwrap_or_default();
-        BEGINNING.get_or_init(|| self.beginning(&program, &folder));
+        // Others may hold a secret, and change nothing that commands look for.
+        let is_place = |entry: &str| PLACES.iter().any(|key| entry.starts_with(key));
+        BEGINNING.get_or_init(|| Beginning {
+            shown: self.beginning(&program, &folder, is_place),
+            whole: self.beginning(&program, &folder, |_| true),
+        });
     }
 
-    fn beginning(&self, program: &str, folder: &Path) -> String {
+    fn beginning(&self, program: &str, folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
         let mut words = vec![program.to_owned()];
         if let Some(file) = self.file {
             words.extend(["--config".to_owned(), quoted(&folder.join(file))]);
@@ -56,9 +69,7 @@ impl Invocation<'_> {
             let here: PathBuf = folder.join(here).components().collect();
             words.push(format!("--here={}", quoted(&here)));
         }
-        // Others may hold a secret, and change nothing that commands look for.
-        let is_place = |entry: &&String| PLACES.iter().any(|key| entry.starts_with(key));
-        for entry in self.overrides.iter().filter(is_place) {
+        for entry in self.overrides.iter().filter(|entry| is_kept(entry)) {
             words.extend(["--set".to_owned(), shell_quoted(entry)]);
         }
         words.join(" ")
@@ -67,7 +78,17 @@ impl Invocation<'_> {
 
 /// Returns a command of this installation, such as `politesse --here=/srv audit list`.
 pub(crate) fn command(arguments: impl Display) -> String {
-    let beginning = BEGINNING.get().map_or("politesse", String::as_str);
+    with(|beginning| &beginning.shown, &arguments)
+}
+
+/// Returns a command with all of the configuration that was typed, for the terminal
+/// where it was.
+pub(crate) fn command_here(arguments: impl Display) -> String {
+    with(|beginning| &beginning.whole, &arguments)
+}
+
+fn with(which: fn(&Beginning) -> &String, arguments: &dyn Display) -> String {
+    let beginning = BEGINNING.get().map_or("politesse", |all| which(all));
     format!("{beginning} {arguments}")
 }
 
@@ -120,7 +141,9 @@ mod tests {
                 r"politesse --set 'audit.store='\''sqlite:a'\'''",
             ),
         ] {
-            let beginning = invocation.beginning("politesse", Path::new("/srv/crawl"));
+            let beginning = invocation.beginning("politesse", Path::new("/srv/crawl"), |entry| {
+                entry.starts_with("audit.store=")
+            });
             assert_eq!(beginning, wanted);
         }
     }

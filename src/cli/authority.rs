@@ -6,10 +6,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::output::{Exit, print};
+use crate::command_line::command_here;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
 use crate::proxy::ca::Ca;
@@ -72,6 +74,7 @@ fn node_name(text: &str) -> Result<String, String> {
 
 /// Runs a command of `ca`.
 pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Result<Exit> {
+    let load = || existing(settings);
     let (cert, key) = (settings.ca.cert.display(), settings.ca.key.display());
     match command {
         CaCommand::Init => {
@@ -79,13 +82,31 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
             print(&format!("made {cert} and {key}\n"))
         }
         CaCommand::Show => {
-            let ca = Ca::load(&settings.ca)?;
+            let ca = load()?;
             let files = format!("certificate {cert}\nkey {key}\n");
             print(&(files + &described(&ca)))
         }
-        CaCommand::Export => print(Ca::load(&settings.ca)?.pem()),
-        CaCommand::Issue(arguments) => issue_to_node(arguments, settings),
+        CaCommand::Export => print(load()?.pem()),
+        CaCommand::Issue(arguments) => {
+            load()?;
+            issue_to_node(arguments, settings)
+        }
     }
+}
+
+/// Reads the authority.
+///
+/// # Errors
+///
+/// Files that cannot be used; with what makes them, if there are none.
+fn existing(settings: &Settings) -> anyhow::Result<Ca> {
+    Ca::load_existing(&settings.ca)?.with_context(|| {
+        format!(
+            "there is no CA yet, {} is not there: the first start of the proxy makes one, or `{}`",
+            settings.ca.cert.display(),
+            command_here("ca init")
+        )
+    })
 }
 
 /// Describes the root, and the certificate of the node if it has one.

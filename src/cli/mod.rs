@@ -24,6 +24,7 @@ mod pace;
 mod process;
 mod run;
 mod serve;
+mod start_failure;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,12 +4,15 @@
 //! Does not know any command.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::thread::available_parallelism;
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::serve::RunningProxy;
+use crate::serve::control::instance::Instance;
+use crate::serve::control::joining::Holder;
 
 /// Threads for calls that block. Of these, `upstream.dns_lookups` may use 512, and
 /// a thread is only started when it is needed.
@@ -42,6 +45,15 @@ pub(super) fn open_control(running: &mut RunningProxy, command: &str) {
             "no control socket beside the record: `politesse run` will not find this proxy"
         );
     }
+}
+
+/// Reads the description of the proxy that holds the record in `folder`, if it
+/// answers.
+pub(super) async fn holder_instance(folder: &Path) -> anyhow::Result<Instance> {
+    let instance = Instance::read(folder)?;
+    // The file may be left from an earlier process, which does not answer.
+    Holder::connect(folder).await?;
+    Ok(instance)
 }
 
 /// Returns the address to connect to for a listener on `address`. A listener on a

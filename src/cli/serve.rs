@@ -12,6 +12,7 @@ use super::configuration::{ConfigurationRequest, check_conflicts};
 use super::log;
 use super::output::{Exit, unless_closed};
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
+use super::start_failure::with_advice;
 use crate::command_line::command;
 use crate::config::Settings;
 use crate::inert::shell_quoted;
@@ -46,7 +47,10 @@ pub(super) fn serve(
     let runtime = runtime()?;
     let end = runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let mut running = serve::start(&settings).await?;
+        let mut running = match serve::start(&settings).await {
+            Ok(running) => running,
+            Err(error) => return Err(with_advice(error, &settings).await),
+        };
         warn_of_closed_certificate(&settings);
         warn_of_unused_authority(&settings);
         open_control(&mut running, "serve");

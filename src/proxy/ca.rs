@@ -227,6 +227,12 @@ impl Ca {
         Digest::of(&self.root)
     }
 
+    /// Returns the hash of the public key of the certificate that clients have to trust,
+    /// as `--ignore-certificate-errors-spki-list` of Chromium takes it.
+    pub fn spki_hash(&self) -> Option<String> {
+        spki_hash(&self.root)
+    }
+
     /// Returns the certificate of this node, if it is not a root that signs leaves
     /// itself.
     pub fn node(&self) -> Option<&CertificateDer<'static>> {
@@ -237,12 +243,6 @@ impl Ca {
     pub fn is_same(&self, other: &Self) -> bool {
         self.chain == other.chain
     }
-    /// Returns the hash of the public key of the certificate that clients have to trust,
-    /// as `--ignore-certificate-errors-spki-list` of Chromium takes it.
-    pub fn spki_hash(&self) -> Option<String> {
-        spki_hash(&self.root)
-    }
-
 
     /// Returns the certificate for `host` from the cache, if one is there that may
     /// still be shown.

@@ -5,12 +5,6 @@
 //! starts all the same. Does not raise the limit of descriptors: the command
 //! `serve` does.
 
-use std::net::SocketAddr;
-use std::num::NonZeroU32;
-
-use anyhow::Context as _;
-use tokio::net::{TcpListener, TcpSocket};
-
 use crate::admin;
 use crate::config::Settings;
 use crate::descriptors;
@@ -93,37 +87,6 @@ pub(super) fn show(settings: &Settings, metrics: &Metrics) {
 /// system does not state it.
 fn somaxconn() -> Option<u32> {
     std::fs::read_to_string(SOMAXCONN).ok()?.trim().parse().ok()
-}
-
-/// Listens on `addresses`.
-///
-/// Up to `backlog` connections wait to be accepted, or `net.core.somaxconn` if
-/// that is less. The system drops the first packet of any further connection,
-/// and its client tries again after a second.
-///
-/// # Errors
-///
-/// An error that names the first address that cannot be listened on.
-pub(super) fn bind(
-    addresses: &[SocketAddr],
-    backlog: NonZeroU32,
-) -> anyhow::Result<Vec<TcpListener>> {
-    let listen = |address: &SocketAddr| {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
-        // A restart finds connections of the previous process in TIME_WAIT.
-        socket.set_reuseaddr(true)?;
-        socket.bind(*address)?;
-        socket.listen(backlog.get())
-    };
-    let listeners = addresses.iter().map(|address| {
-        listen(address).with_context(|| {
-            format!("cannot listen on {address}, which proxy.listen or admin.listen names")
-        })
-    });
-    listeners.collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod fleet;
 mod head_export;
 mod in_force;
 mod lifecycle;
+pub mod listening;
 mod parts;
 mod reload;
 
@@ -35,13 +36,13 @@ use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "postgres")]
 use self::archive::ArchiveShipping;
-use self::capacity::bind;
 use self::commands::{CommandError, CommandListener, Commands};
 use self::control::instance::{Instance, SOCKET};
 use self::control::server::ControlServer;
 #[cfg(feature = "redis")]
 use self::fleet::{FleetMember, FleetStores};
 use self::lifecycle::Lifecycle;
+use self::listening::bind;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
@@ -113,9 +114,9 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     check(settings)?;
     // Ports first: they are what two proxies compete for, and nothing has been
     // written yet.
-    let listeners = bind(&wanted_addresses(settings), settings.listener.backlog)?;
-    let admin_listeners = bind(&[settings.admin.listen], settings.listener.backlog)?;
-    let (listen, admin) = (addresses(&listeners)?, addresses(&admin_listeners)?);
+    let sockets = bind(settings)?;
+    let listen = addresses(&sockets.crawlers)?;
+    let admin = addresses(&sockets.operators)?;
     let interceptor = parts::interceptor(settings)?;
     let tls = parts::listener_tls(settings)?;
     let admin_tls = parts::admin_tls(settings)?;
@@ -175,8 +176,8 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     };
     // The admin listener comes first, so that monitoring sees a proxy from its
     // first request on.
-    running.listen_for_operators(admin_listeners);
-    running.listen_for_crawlers(listeners);
+    running.listen_for_operators(sockets.operators);
+    running.listen_for_crawlers(sockets.crawlers);
     Ok(running)
 }
 
@@ -287,11 +288,6 @@ fn addresses(listeners: &[TcpListener]) -> anyhow::Result<Vec<SocketAddr>> {
         .iter()
         .map(|listener| listener.local_addr().context("a listener has no address"))
         .collect()
-}
-
-fn wanted_addresses(settings: &Settings) -> Vec<SocketAddr> {
-    let wanted = settings.listener.listen.iter();
-    wanted.map(|listen| listen.address).collect()
 }
 
 /// Returns the addresses that were bound, each with the scheme that `settings` has

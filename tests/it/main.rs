@@ -150,6 +150,7 @@ mod shared;
 mod shared_full;
 mod shutdown;
 mod soak;
+mod start_failures;
 mod strict;
 mod unreachable;
 mod url_cases;

@@ -21,6 +21,7 @@ use super::process::{Signals, open_control, runtime};
 use crate::command_line::{Invocation, command};
 use crate::config::{Config, ConfigSources};
 use crate::inert::shell_quoted;
+use crate::serve::listening::ListenError;
 use crate::serve::{self, RunningProxy};
 
 /// Usual port of a proxy; the next one is that of its admin side.
@@ -120,8 +121,8 @@ impl DemoConfiguration<'_> {
 
 /// Reports whether a proxy did not start because a port was taken.
 fn is_port_taken(error: &anyhow::Error) -> bool {
-    let source = error.downcast_ref::<io::Error>();
-    source.is_some_and(|error| error.kind() == ErrorKind::AddrInUse)
+    let source = error.downcast_ref::<ListenError>();
+    source.is_some_and(|error| error.in_use().is_some())
 }
 
 /// Ports of the proxy on loopback.

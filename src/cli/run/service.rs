@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::audit::AuditError;
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::Usage;
-use crate::cli::process::open_control;
+use crate::cli::process::{holder_instance, open_control};
 use crate::clock;
 use crate::config::Settings;
 use crate::proxy::tally::Totals;
@@ -218,15 +218,6 @@ fn on_free_ports(settings: &Settings) -> Settings {
     settings.listener.listen = Vec::new();
     settings.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     settings
-}
-
-/// Reads the description of the proxy that holds the record in `folder`, if it
-/// answers.
-async fn holder_instance(folder: &Path) -> anyhow::Result<Instance> {
-    let instance = Instance::read(folder)?;
-    // The file may be left from an earlier process, which does not answer.
-    Holder::connect(folder).await?;
-    Ok(instance)
 }
 
 /// Checks that the holder has the configuration of this command.

@@ -1,0 +1,73 @@
+//! What to do after a start of `serve` that failed because another process has its
+//! record or a port.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::anyhow;
+
+use super::process::holder_instance;
+use crate::audit::AuditError;
+use crate::command_line::command_here;
+use crate::config::Settings;
+use crate::inert::shell_quoted;
+use crate::serve::control::instance::Instance;
+use crate::serve::listening::{FailedAddress, ListenError};
+use politesse_robots::origin::Scheme;
+
+/// Adds to an error of a start who has the record or the port, where that is known, and
+/// what to do.
+pub(super) async fn with_advice(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
+    let in_use = error
+        .downcast_ref::<ListenError>()
+        .and_then(ListenError::in_use);
+    let is_locked = matches!(error.downcast_ref(), Some(AuditError::Locked(_)));
+    if in_use.is_none() && !is_locked {
+        return error;
+    }
+    // The process that holds the record has these ports in all likelihood, and another
+    // port would not help a second one.
+    let folder = settings.audit.path.parent().unwrap_or(Path::new(""));
+    let advice = match (holder_instance(folder).await, in_use) {
+        (Ok(holder), _) => held_by(&holder),
+        (Err(_), Some(in_use)) => {
+            let free = on_free_ports(in_use, settings);
+            let line = command_here(format_args!("serve {free}"));
+            format!("another program has the port; on a free one: {line}")
+        }
+        (Err(_), None) => return error,
+    };
+    anyhow!("{error}\n{advice}")
+}
+
+/// Describes the holder of the record.
+fn held_by(holder: &Instance) -> String {
+    let listen: Vec<_> = holder.listen.iter().map(ToString::to_string).collect();
+    let place = match listen.is_empty() {
+        true => String::new(),
+        false => format!(" and listens on {}", listen.join(", ")),
+    };
+    let (command, pid) = (&holder.command, holder.pid);
+    format!(
+        "politesse {command}, process {pid}, holds this record{place}: use it, or stop it with \
+         `kill {pid}`"
+    )
+}
+
+/// Returns the options that put a free port in place of each that is in use.
+fn on_free_ports(in_use: &[FailedAddress], settings: &Settings) -> String {
+    let options = in_use.iter().map(|failed| {
+        let mut listen = settings.listener.listen.iter();
+        let found = listen.find(|listen| listen.address == failed.address);
+        let scheme = match found {
+            Some(listen) if listen.scheme == Scheme::Https => "https://",
+            Some(_) | None => "",
+        };
+        let free = SocketAddr::new(failed.address.ip(), 0);
+        format!(
+            "--set {}",
+            shell_quoted(&format!("{}={scheme}{free}", failed.key))
+        )
+    });
+    options.collect::<Vec<_>>().join(" ")
+}

@@ -143,6 +143,25 @@ impl ConfigurationRequest<'_> {
         }
     }
 
+    /// Warns where certificates and record are if the user has no folders and has named
+    /// none: the next start in another folder would not find them.
+    pub(super) fn warn_without_home(self, settings: &Settings) {
+        let places = ConfigPlaces::new(self.file, self.home);
+        let is_chosen = self.home == Home::Here || places.named.is_some();
+        let is_of_system = settings.file.as_ref() == Some(&places.system_file);
+        if is_chosen || is_of_system || places.state.is_some() {
+            return;
+        }
+        let folder = working_directory();
+        tracing::warn!(
+            certificate = %folder.join(&settings.ca.cert).display(),
+            record = %folder.join(&settings.audit.path).display(),
+            "neither HOME nor XDG_STATE_HOME is set: certificates and record are in {}. Set \
+             HOME, or choose a folder by --here or a file by --config",
+            folder.display()
+        );
+    }
+
     fn locate(self) -> Result<ConfigLocation, Usage> {
         ConfigPlaces::new(self.file, self.home).locate()
     }

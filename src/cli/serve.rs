@@ -43,6 +43,7 @@ pub(super) fn serve(
     check_conflicts(&settings)?;
     settings.audit.new_record = arguments.new_record;
     let log = log::start(&settings)?;
+    configuration.warn_without_home(&settings);
     take_descriptors();
     let runtime = runtime()?;
     let end = runtime.block_on(async {

@@ -144,6 +144,26 @@ fn without_a_home_it_is_as_with_here() {
 }
 
 #[test]
+fn a_start_without_a_home_warns_where_certificates_and_record_lie() {
+    run(async {
+        let user = User::new();
+        let mut command = user.command(&FREE_PORTS);
+        command.arg("serve").env_remove("HOME");
+        let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+        let work = shown(&user.path("work"));
+        let told = format!("certificates and record are in {work}. Set HOME");
+        proxy.logged(&told).await;
+        proxy.stop().await;
+        // Not where the folder was chosen.
+        let mut command = user.command(&[&FREE_PORTS[..], &["--here", "serve"]].concat());
+        command.env_remove("HOME");
+        let proxy = Proxy::start(Place::with(&Config::default()), command).await;
+        assert!(!proxy.log().contains("Set HOME"), "{}", proxy.log());
+        proxy.stop().await;
+    });
+}
+
+#[test]
 fn a_configuration_in_the_users_folder_has_its_data_in_the_state_folder() {
     run(async {
         let user = User::new();

@@ -69,6 +69,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Exit> {
     let settings = configuration.settings()?;
     let _log = log::start(&quiet(&settings))?;
+    configuration.warn_without_home(&settings);
     let runtime = runtime()?;
     let code = runtime.block_on(run_through_proxy(arguments, &settings, configuration));
     // A lookup of a name that hangs cannot be stopped, and need not be waited for.

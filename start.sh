@@ -3,7 +3,7 @@
 # Certificates and data are kept in the folder it is called from (--here).
 # Arguments go to politesse: ./start.sh --config examples/tour/politesse.toml
 set -eu
-here=$(dirname -- "$0")
+here=$(cd -- "$(dirname -- "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/target}
 say() { echo "start.sh: $*" >&2; }
 
@@ -12,36 +12,18 @@ if ! command -v cc >/dev/null || ! command -v make >/dev/null; then
     apt-get install -qq -y gcc libc6-dev make
 fi
 
-# Cargo says nothing while the last crate compiles, which looks like a standstill.
-# It writes invoked.timestamp when it begins with a crate.
-started=$(mktemp)
-tell_of_last_crate() {
-    while [ -z "$(find "$target"/release/.fingerprint/politesse-???????????????? \
-        -name invoked.timestamp -newer "$started" 2>/dev/null)" ]; do
-        sleep 1 2>/dev/null
-    done
-    say "compiling the last crate, politesse itself. It is optimised together with all that it uses, which takes some minutes."
-    seconds=0
-    while sleep 30 2>/dev/null; do
-        seconds=$((seconds + 30))
-        say "still compiling politesse ($seconds s)"
-    done
-}
-tell_of_last_crate </dev/null >/dev/null &
-teller=$!
-finish() {
-    kill "$teller" 2>/dev/null || true
-    rm -f "$started"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+if [ ! -e "$target/release/politesse" ]; then
+    # Seconds of one processor that a build from nothing takes.
+    seconds=690
+    processors=$(nproc)
+    minutes=$(((seconds / processors + 59) / 60))
+    say "building politesse. The first time takes some $minutes minutes on $processors processors, more beside other work."
+fi
 # Cargo looks for its settings from the folder that it is called in.
 cargo build --release --locked --manifest-path "$here/Cargo.toml" \
     --config "$here/.cargo/config.toml"
-# The EXIT trap does not outlive exec.
-finish
 
 program=$(cd -- "$target/release" && pwd)/politesse
-say "the program is $program"
+ln -sf -- "$program" "$here/politesse"
+say "the program is $here/politesse, a link to $program"
 exec "$program" --here "$@"

@@ -147,12 +147,12 @@ impl ConfigurationRequest<'_> {
     /// none: the next start in another folder would not find them.
     pub(super) fn warn_without_home(self, settings: &Settings) {
         let places = ConfigPlaces::new(self.file, self.home);
-        let is_chosen = self.home == Home::Here || places.named.is_some();
+        let is_chosen = self.home != Home::User || places.named.is_some();
         let is_of_system = settings.file.as_ref() == Some(&places.system_file);
         if is_chosen || is_of_system || places.state.is_some() {
             return;
         }
-        let folder = working_directory();
+        let folder = env::current_dir().unwrap_or_default();
         tracing::warn!(
             certificate = %folder.join(&settings.ca.cert).display(),
             record = %folder.join(&settings.audit.path).display(),

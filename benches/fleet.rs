@@ -1,7 +1,7 @@
 //! What a request costs the nodes of a fleet and their store: guards that each
 //! node adds what one has alone, and that the store is asked rarely.
 //!
-//! `TOKIO_WORKER_THREADS=1 cargo bench --profile quick --bench fleet`, with
+//! `TOKIO_WORKER_THREADS=1 cargo bench --bench fleet`, with
 //! redis-server installed. The nodes are processes of their own; clients and origin
 //! are this one. All share the processors of one machine, so that no time says how
 //! fast many machines would be. What counts is CPU time: a node with a processor of

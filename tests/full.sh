@@ -20,11 +20,11 @@ echo '== Soak'
 cargo test --locked --test it soak -- --ignored --nocapture
 
 echo '== 10,000 simulated fleets of each kind'
-POLITESSE_FLEET_SEEDS=10000 cargo test --locked --profile quick --lib fleet::tests
+POLITESSE_FLEET_SEEDS=10000 cargo test --locked --release --lib fleet::tests
 
 echo '== A fleet of eight, with nodes and stores that are killed'
 # Of a delay of 200 ms, a build without optimisation takes three for itself.
-cargo test --locked --profile quick --test it fleet -- --ignored --nocapture
+cargo test --locked --release --test it fleet -- --ignored --nocapture
 
 echo '== Three nodes and their archive, killed twenty times'
 cargo test --locked --test it archive_kill -- --ignored --nocapture
@@ -36,23 +36,23 @@ echo '== Clients that wait for long' # in the environment that tests/run makes
 cargo test --locked --test it pace_clients -- --ignored --nocapture
 
 echo '== Floods beside a client that behaves'
-cargo test --locked --profile quick --test it floods -- --ignored --nocapture --test-threads 1
+cargo test --locked --release --test it floods -- --ignored --nocapture --test-threads 1
 
 echo '== Ten clients that take all they can beside one that behaves'
-cargo test --locked --profile quick --test it shared_full -- --ignored --nocapture --test-threads 1
-cargo test --locked --profile quick --test it wrong_tokens -- --ignored --nocapture --test-threads 1
+cargo test --locked --release --test it shared_full -- --ignored --nocapture --test-threads 1
+cargo test --locked --release --test it wrong_tokens -- --ignored --nocapture --test-threads 1
 
 echo '== A hundred kills at full load, half of them with a full disk'
 cargo test --locked --test it record_kill -- --ignored --nocapture
 
 echo '== Ten million questions to damaged robots.txt files'
-cargo test --locked --profile quick -p politesse-robots --lib ten_million_times -- --ignored
+cargo test --locked --release -p politesse-robots --lib ten_million_times -- --ignored
 
 echo '== A store of 100,000 robots.txt'
-cargo test --locked --profile quick --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
+cargo test --locked --release --lib a_load_from_a_hundred_thousand_rows -- --ignored --nocapture
 
 echo '== A crawl of 100,000 origins'
-cargo test --locked --profile quick --test it many_origins -- --ignored --nocapture --test-threads 1
+cargo test --locked --release --test it many_origins -- --ignored --nocapture --test-threads 1
 
 echo '== Instructions and system calls of a request'
 need=()
@@ -62,7 +62,7 @@ if [ ${#need[@]} -gt 0 ]; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${need[@]}"
 fi
-cargo bench --locked --profile quick --bench path
+cargo bench --locked --bench path
 
 echo '== Licences, sources and duplicates of what the tree depends on'
 tool cargo-deny

@@ -1,7 +1,7 @@
 //! What the dashboard costs: how long its pages take with a long record, and what
 //! live views and wrong tokens cost requests that are forwarded.
 //!
-//! `cargo bench --profile quick --bench dashboard`, or with `ROWS=5000000` for a long
+//! `cargo bench --bench dashboard`, or with `ROWS=5000000` for a long
 //! record. `-- record FOLDER` makes the record alone, `-- pages FOLDER` asks for the
 //! pages of the one there, `-- load` measures the rest.
 

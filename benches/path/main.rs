@@ -1,7 +1,7 @@
 //! What a request costs in instructions, allocations and system calls, by part
 //! of the program: guards the forward path against what times do not show.
 //!
-//! `cargo bench --profile quick --bench path`. The proxy runs as a process of
+//! `cargo bench --bench path`. The proxy runs as a process of
 //! its own under callgrind, then under strace; clients and origin are this
 //! process. Each kind of exchange is run twice with different numbers of
 //! requests, and the difference of the two is divided by the difference of the

@@ -21,10 +21,10 @@ const PLACES: [&str; 5] = [
 ];
 
 /// What commands of this process begin with.
-static BEGINNING: OnceLock<Beginning> = OnceLock::new();
+static PREFIX: OnceLock<CommandPrefix> = OnceLock::new();
 
 /// Program and options that a command begins with.
-struct Beginning {
+struct CommandPrefix {
     /// For everyone.
     shown: String,
     /// With every `--set`, for the terminal where they were typed.
@@ -54,7 +54,7 @@ impl Invocation<'_> {
         let folder = env::current_dir().unwrap_or_default();
         // Others may hold a secret, and change nothing that commands look for.
         let is_place = |entry: &str| PLACES.iter().any(|key| entry.starts_with(key));
-        BEGINNING.get_or_init(|| Beginning {
+        PREFIX.get_or_init(|| CommandPrefix {
             shown: self.beginning(&program, &folder, is_place),
             whole: self.beginning(&program, &folder, |_| true),
         });
@@ -78,18 +78,18 @@ impl Invocation<'_> {
 
 /// Returns a command of this installation, such as `politesse --here=/srv audit list`.
 pub(crate) fn command(arguments: impl Display) -> String {
-    with(|beginning| &beginning.shown, &arguments)
+    with(|prefix| &prefix.shown, &arguments)
 }
 
 /// Returns a command with all of the configuration that was typed, for the terminal
 /// where it was.
 pub(crate) fn command_here(arguments: impl Display) -> String {
-    with(|beginning| &beginning.whole, &arguments)
+    with(|prefix| &prefix.whole, &arguments)
 }
 
-fn with(which: fn(&Beginning) -> &String, arguments: &dyn Display) -> String {
-    let beginning = BEGINNING.get().map_or("politesse", |all| which(all));
-    format!("{beginning} {arguments}")
+fn with(which: fn(&CommandPrefix) -> &String, arguments: &dyn Display) -> String {
+    let prefix = PREFIX.get().map_or("politesse", |all| which(all));
+    format!("{prefix} {arguments}")
 }
 
 /// Reports whether a shell finds `program` by its name alone.

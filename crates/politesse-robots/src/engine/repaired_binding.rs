@@ -64,8 +64,10 @@ impl<'a> MeantName<'a> {
     pub(super) fn is_everyone(&self, traits: &Traits) -> bool {
         let in_punctuation =
             |text: &str| traits.is_everyone(text.as_bytes()) || is_everyone_in_punctuation(text);
-        let plain = self.plain.as_deref();
-        let plain = plain.or_else(|| str::from_utf8(self.written).ok());
+        let plain = match &self.plain {
+            Some(plain) => Some(&plain[..]),
+            None => str::from_utf8(self.written).ok(),
+        };
         traits.is_everyone(self.written) || plain.is_some_and(in_punctuation)
     }
 }

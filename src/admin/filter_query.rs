@@ -291,6 +291,7 @@ impl DecisionQuery {
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
             effect: word("effect", &EFFECTS)?,
             node: self.value("node").map(str::to_owned),
+            has_redacted: false,
         })
     }
 

@@ -195,10 +195,8 @@ pub(super) fn count_decisions(
     };
     while let Some(page) = scan.next_page(CountedDecision::read)? {
         for counted in page {
-            let mut sums = counted.decision_sums();
-            sums.add(&counted.ending_sums());
             for table in &mut *tables {
-                table.add(table.key(counted.key()), &sums)?;
+                table.add_decision(&counted)?;
             }
         }
     }
@@ -238,6 +236,17 @@ impl SumsByReference {
         filter: &DecisionFilter,
     ) -> Result<(), AuditError> {
         count_decisions(reader, filter, std::slice::from_mut(self))
+    }
+
+    /// Adds one decision with its ending.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::TooManySums`].
+    pub(super) fn add_decision(&mut self, counted: &CountedDecision) -> Result<(), AuditError> {
+        let mut sums = counted.decision_sums();
+        sums.add(&counted.ending_sums());
+        self.add(self.key(counted.key()), &sums)
     }
 
     /// Returns the references of a key, without what is not to be told apart.

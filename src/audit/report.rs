@@ -1,7 +1,9 @@
-//! Facts for a report: decisions summed by time and by host and ruling, the speed at
-//! which hosts were asked, who asked, and a digest of all rows that were looked at.
+//! Facts for a report: decisions summed by time and by host and ruling, the modes that
+//! they were made in, the speed at which hosts were asked, who asked, and a digest of all
+//! rows that were looked at.
 //!
-//! Does not know how a report is laid out.
+//! Does not know how a report is laid out, nor what happened beside decisions
+//! (`report_history`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use jiff::Timestamp;
 use rusqlite::Row;
 
-use super::columns::count;
+use super::columns::{count, read_digest};
 use super::counting::{SumsApart, SumsByReference};
 use super::decision_row::DECISIONS;
 use super::dictionary_cache::DictionaryValues;
@@ -18,16 +20,19 @@ use super::error::AuditError;
 use super::filter::{DecisionFilter, normal_host};
 use super::pages::NumberedTable;
 use super::reader::AuditReader;
-use super::rollup::HOUR_US;
+use super::rollup::{CountedDecision, HOUR_US};
 use super::speed::{PauseCounts, SPEEDS_MAX};
 use super::stats::{DecisionSums, KeyTexts};
+use crate::decision::decide::{EnforcementMode, Policy};
 use crate::decision::digest::Digest;
 use crate::decision::record::{StoredCrawler, StoredRuling};
 
-/// Times, origins and leaves of decisions with their endings.
-const TIMED: NumberedTable = NumberedTable {
+/// Decisions with their endings: the columns of [`CountedDecision`], then the others that
+/// a report looks at.
+const REPORTED: NumberedTable = NumberedTable {
     select: "
-SELECT d.seq, d.time_us, d.origin, d.crawler, d.leaf, e.sent, e.leaf
+SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error,
+       d.crawler, d.policy, d.salt, d.leaf, e.sent, e.leaf
 FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
     ..DECISIONS
 };
@@ -49,6 +54,12 @@ pub struct ReportFacts {
     pub crawlers: Vec<CrawlerCount>,
     /// Time of the first and of the last decision.
     pub span: Option<ReportSpan>,
+    /// Modes of enforcement, in the order of the decisions that were made in them.
+    pub modes: Vec<ModeSpan>,
+    /// Numbers of redacted decisions, in ascending order.
+    pub redacted: Vec<i64>,
+    /// Decisions without an ending: the outcome of the exchange is not on record.
+    pub unended: u64,
     /// SHA-256 of the leaves of all decisions and endings, in the order of the
     /// decisions.
     pub digest: Digest,
@@ -61,6 +72,26 @@ pub struct ReportSpan {
     pub first: Timestamp,
     /// The latest.
     pub last: Timestamp,
+}
+
+impl ReportSpan {
+    fn new(first_us: i64, last_us: i64) -> Option<Self> {
+        Some(Self {
+            first: Timestamp::from_microsecond(first_us).ok()?,
+            last: Timestamp::from_microsecond(last_us).ok()?,
+        })
+    }
+}
+
+/// Consecutive decisions that were made in the same mode.
+#[derive(Debug, Clone)]
+pub struct ModeSpan {
+    /// Mode; `None` if the policy of the decisions cannot be read.
+    pub mode: Option<EnforcementMode>,
+    /// Time of the first and of the last of them.
+    pub times: ReportSpan,
+    /// Decisions.
+    pub requests: u64,
 }
 
 /// Sums of an hour.
@@ -107,7 +138,7 @@ pub struct HostSpeed {
 }
 
 /// Gathers the facts about the decisions that meet `filter`, of which times and host
-/// count and nothing else.
+/// count and nothing else. Redacted decisions belong to the host of their robots.txt.
 ///
 /// # Errors
 ///
@@ -120,18 +151,22 @@ pub fn report_facts(
         from: filter.from,
         until: filter.until,
         host: filter.host.clone(),
+        has_redacted: true,
         ..DecisionFilter::default()
     };
+    let mut decisions = ReportedDecisions::new(&filter);
+    decisions.read(reader, &filter)?;
     let mut texts = KeyTexts::new(&reader.connection);
-    let mut timed = TimedDecisions::new();
-    timed.read(reader, &filter)?;
     Ok(ReportFacts {
-        hours: hours(reader, &filter, &mut texts)?,
-        rulings: rulings(reader, &filter, &mut texts)?,
-        speeds: timed.speeds(&mut texts)?,
-        crawlers: timed.crawlers(reader)?,
-        span: timed.span(),
-        digest: timed.digest(),
+        hours: decisions.hours(&mut texts)?,
+        rulings: decisions.rulings(&mut texts)?,
+        speeds: decisions.speeds(&mut texts)?,
+        crawlers: decisions.crawlers(reader)?,
+        span: decisions.span(),
+        modes: decisions.modes(reader)?,
+        unended: decisions.unended,
+        redacted: std::mem::take(&mut decisions.redacted),
+        digest: decisions.digest(),
     })
 }
 
@@ -180,70 +215,47 @@ pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingS
     Ok(found)
 }
 
-fn hours(
-    reader: &AuditReader,
-    filter: &DecisionFilter,
-    texts: &mut KeyTexts<'_>,
-) -> Result<Vec<HourSums>, AuditError> {
-    let mut sums = SumsByReference::new(SumsApart {
-        by_hour: true,
-        by_origin: false,
-    });
-    sums.add_decisions(reader, filter)?;
-    let mut hours: HashMap<i64, DecisionSums> = HashMap::new();
-    for (references, entry) in sums.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        let hour = hours.entry(references.hour).or_default();
-        hour.add(&DecisionSums::ruled(entry, &ruling));
-    }
-    let mut hours: Vec<_> = hours
-        .into_iter()
-        .map(|(hour, sums)| HourSums { hour, sums })
-        .collect();
-    hours.sort_by_key(|entry| entry.hour);
-    Ok(hours)
-}
-
-fn rulings(
-    reader: &AuditReader,
-    filter: &DecisionFilter,
-    texts: &mut KeyTexts<'_>,
-) -> Result<Vec<RulingSums>, AuditError> {
-    let mut sums = SumsByReference::new(SumsApart {
-        by_hour: false,
-        by_origin: true,
-    });
-    sums.add_decisions(reader, filter)?;
-    let mut rulings: HashMap<(Arc<str>, i64), RulingSums> = HashMap::new();
-    for (references, entry) in sums.iter() {
-        let ruling = texts.ruling(references.ruling)?;
-        let host = texts.host(references.origin)?;
-        // Two origins of one host are one.
-        let key = (Arc::clone(&host), references.ruling);
-        let found = rulings.entry(key).or_insert_with(|| RulingSums {
-            host,
-            ruling: Arc::clone(&ruling),
-            sums: DecisionSums::default(),
-        });
-        found.sums.add(&DecisionSums::ruled(entry, &ruling));
-    }
-    Ok(rulings.into_values().collect())
+/// Consecutive decisions by the same policy.
+struct PolicyRun {
+    policy: i64,
+    first_us: i64,
+    last_us: i64,
+    requests: u64,
 }
 
 /// Decisions as they are read one by one.
-struct TimedDecisions {
+struct ReportedDecisions {
+    /// Host of all decisions, if the report is about one.
+    host: Option<Arc<str>>,
+    by_hour: SumsByReference,
+    by_origin: SumsByReference,
     origins: HashMap<i64, PauseCounts>,
     crawlers: HashMap<i64, u64>,
+    policies: Vec<PolicyRun>,
+    redacted: Vec<i64>,
+    unended: u64,
     first_us: i64,
     last_us: i64,
     leaves: Context,
 }
 
-impl TimedDecisions {
-    fn new() -> Self {
+impl ReportedDecisions {
+    fn new(filter: &DecisionFilter) -> Self {
         Self {
+            host: filter.host.as_deref().map(|host| normal_host(host).into()),
+            by_hour: SumsByReference::new(SumsApart {
+                by_hour: true,
+                by_origin: false,
+            }),
+            by_origin: SumsByReference::new(SumsApart {
+                by_hour: false,
+                by_origin: true,
+            }),
             origins: HashMap::new(),
             crawlers: HashMap::new(),
+            policies: Vec::new(),
+            redacted: Vec::new(),
+            unended: 0,
             first_us: i64::MAX,
             last_us: i64::MIN,
             leaves: Context::new(&SHA256),
@@ -251,9 +263,12 @@ impl TimedDecisions {
     }
 
     fn read(&mut self, reader: &AuditReader, filter: &DecisionFilter) -> Result<(), AuditError> {
-        let mut scan = reader.narrow_scan(TIMED, filter)?;
+        let mut scan = reader.narrow_scan(REPORTED, filter)?;
         while let Some(page) = scan.next_page(|row| self.add(row))? {
-            drop(page);
+            for counted in page {
+                self.by_hour.add_decision(&counted)?;
+                self.by_origin.add_decision(&counted)?;
+            }
             if SPEEDS_MAX < self.origins.len() {
                 return Err(AuditError::TooManySums(SPEEDS_MAX));
             }
@@ -261,28 +276,122 @@ impl TimedDecisions {
         Ok(())
     }
 
-    fn add(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        let at: i64 = row.get(1)?;
+    fn add(&mut self, row: &Row<'_>) -> rusqlite::Result<CountedDecision> {
+        let counted = CountedDecision::read(row)?;
+        let at = counted.time_us;
         self.first_us = self.first_us.min(at);
         self.last_us = self.last_us.max(at);
-        *self.crawlers.entry(row.get(3)?).or_default() += 1;
-        for column in [4, 6] {
+        *self.crawlers.entry(row.get(8)?).or_default() += 1;
+        self.add_policy(row.get(9)?, at);
+        // A redacted row has a commitment in place of its salt.
+        if row
+            .get_ref(10)?
+            .as_blob()
+            .is_ok_and(|salt| read_digest(salt).is_some())
+        {
+            self.redacted.push(counted.seq);
+        }
+        self.unended += u64::from(counted.ending.is_none());
+        for column in [11, 13] {
             // What somebody changed may be no bytes: then the digest is another, too.
             let leaf = row.get_ref(column)?.as_blob_or_null();
             self.leaves.update(leaf.ok().flatten().unwrap_or_default());
         }
-        let sent = count(row.get::<_, Option<i64>>(5)?.unwrap_or_default());
+        let sent = count(row.get::<_, Option<i64>>(12)?.unwrap_or_default());
         if 0 < sent {
-            self.origins.entry(row.get(2)?).or_default().add(at, sent);
+            self.origins
+                .entry(counted.origin)
+                .or_default()
+                .add(at, sent);
         }
-        Ok(())
+        Ok(counted)
+    }
+
+    fn add_policy(&mut self, policy: i64, at: i64) {
+        match self.policies.last_mut() {
+            Some(run) if run.policy == policy => {
+                run.first_us = run.first_us.min(at);
+                run.last_us = run.last_us.max(at);
+                run.requests += 1;
+            }
+            _ => self.policies.push(PolicyRun {
+                policy,
+                first_us: at,
+                last_us: at,
+                requests: 1,
+            }),
+        }
+    }
+
+    fn hours(&self, texts: &mut KeyTexts<'_>) -> Result<Vec<HourSums>, AuditError> {
+        let mut hours: HashMap<i64, DecisionSums> = HashMap::new();
+        for (references, entry) in self.by_hour.iter() {
+            let ruling = texts.ruling(references.ruling)?;
+            let hour = hours.entry(references.hour).or_default();
+            hour.add(&DecisionSums::ruled(entry, &ruling));
+        }
+        let mut hours: Vec<_> = hours
+            .into_iter()
+            .map(|(hour, sums)| HourSums { hour, sums })
+            .collect();
+        hours.sort_by_key(|entry| entry.hour);
+        Ok(hours)
+    }
+
+    fn rulings(&self, texts: &mut KeyTexts<'_>) -> Result<Vec<RulingSums>, AuditError> {
+        let mut rulings: HashMap<(Arc<str>, i64), RulingSums> = HashMap::new();
+        for (references, entry) in self.by_origin.iter() {
+            let ruling = texts.ruling(references.ruling)?;
+            let host = self.host(references.origin, texts)?;
+            // Two origins of one host are one.
+            let key = (Arc::clone(&host), references.ruling);
+            let found = rulings.entry(key).or_insert_with(|| RulingSums {
+                host,
+                ruling: Arc::clone(&ruling),
+                sums: DecisionSums::default(),
+            });
+            found.sums.add(&DecisionSums::ruled(entry, &ruling));
+        }
+        Ok(rulings.into_values().collect())
+    }
+
+    /// Finds the host of an origin. Redacted decisions have no origin.
+    fn host(&self, origin: i64, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Arc<str>> {
+        match &self.host {
+            Some(host) => Ok(Arc::clone(host)),
+            None => texts.host(origin),
+        }
     }
 
     fn span(&self) -> Option<ReportSpan> {
-        Some(ReportSpan {
-            first: Timestamp::from_microsecond(self.first_us).ok()?,
-            last: Timestamp::from_microsecond(self.last_us).ok()?,
-        })
+        ReportSpan::new(self.first_us, self.last_us)
+    }
+
+    /// Returns the modes of the policies, those of neighbours with the same mode as one.
+    fn modes(&self, reader: &AuditReader) -> rusqlite::Result<Vec<ModeSpan>> {
+        let mut values = DictionaryValues::default();
+        let mut modes: Vec<ModeSpan> = Vec::new();
+        for run in &self.policies {
+            let stored = values.policy(&reader.connection, run.policy)?;
+            let policy = stored.and_then(|stored| Policy::restore(&stored.value.json).ok());
+            let mode = policy.map(|policy| policy.terms().mode);
+            let Some(times) = ReportSpan::new(run.first_us, run.last_us) else {
+                continue;
+            };
+            match modes.last_mut() {
+                Some(last) if last.mode == mode => {
+                    last.times.first = last.times.first.min(times.first);
+                    last.times.last = last.times.last.max(times.last);
+                    last.requests += run.requests;
+                }
+                _ => modes.push(ModeSpan {
+                    mode,
+                    times,
+                    requests: run.requests,
+                }),
+            }
+        }
+        Ok(modes)
     }
 
     /// Returns the speeds of hosts: of the busiest origin of each, since pauses of
@@ -290,7 +399,7 @@ impl TimedDecisions {
     fn speeds(&self, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HostSpeed>> {
         let mut speeds: HashMap<Arc<str>, HostSpeed> = HashMap::new();
         for (origin, pauses) in &self.origins {
-            let host = texts.host(*origin)?;
+            let host = self.host(*origin, texts)?;
             let found = speeds.entry(Arc::clone(&host)).or_insert(HostSpeed {
                 host,
                 sent: 0,

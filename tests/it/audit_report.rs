@@ -103,7 +103,8 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
         let outcome = place.run(&["audit", "report", "--from", "1h"]).await;
         let text = page_of(&outcome);
         for wanted in [
-            "3 crawlers made 6 requests to 2 websites.",
+            "3 crawlers made 6 requests to 2 websites through the program politesse.",
+            "politesse decided each of these requests by the robots.txt of its website and enforced the decision.",
             "6requests by crawlers 2let through 4refused, and not sent 0put off",
             "Requests each hour",
             "4 requests (66 % of all) were not sent because the owner of the website disallows it.",
@@ -113,7 +114,8 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
             // Two requests, mostly within one minute.
             "o.test2",
             "o.test429",
-            "Every robots.txt could be read, and every request is on record",
+            "No decision rests on a robots.txt that could not be read.",
+            "The first entry on record is of 2",
             "6 decisions were made once more from what is on record: all came out the same.",
         ] {
             let text = text.replace("> ", ">");
@@ -174,7 +176,7 @@ fn the_page_for_a_site_has_nothing_of_others() {
         let none = place
             .run(&["audit", "report", "--for-site", "none.test"])
             .await;
-        assert!(page_of(&none).contains("Nothing was sent to you."));
+        assert!(page_of(&none).contains("No request is on record as sent to you."));
         let file = place.path("site.html");
         let name = file.to_str().unwrap();
         let written = place
@@ -200,7 +202,8 @@ fn report_mode_tells_what_enforcing_would_cost() {
         let text = page_of(&outcome);
         for wanted in [
             "What enforcing would have cost",
-            "Enforcing would have kept 4 requests from being sent, 66 % of all that was let through",
+            "Nothing was enforced: politesse was in report mode for all of these requests.",
+            "Enforcing would have refused 4 requests (66 % of all that was let through)",
         ] {
             assert!(text.contains(wanted), "{wanted}: {text}");
         }
@@ -209,7 +212,7 @@ fn report_mode_tells_what_enforcing_would_cost() {
             .await;
         let text = page_of(&site);
         assert!(
-            text.contains("What was sent although your rules disallow it"),
+            text.contains("What was let through although it would be refused"),
             "{text}"
         );
         assert!(

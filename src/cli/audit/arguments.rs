@@ -134,7 +134,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
             effect: which.effect.clone(),
-            node: None,
+            ..Self::default()
         })
     }
 }

@@ -45,11 +45,16 @@ pub(super) fn report_page(data: &ReportData, title: &str, body: &Markup) -> Mark
 /// Says which time it is about.
 fn when(data: &ReportData) -> String {
     let filter = &data.scope.filter;
-    let first = data.facts.span.map(|span| span.first);
-    match (filter.from.or(first), filter.until) {
-        (Some(from), Some(until)) => format!("{} to {} (UTC)", minute(from), minute(until)),
-        (None, Some(until)) => format!("Up to {} (UTC)", minute(until)),
-        (_, None) => "All that is on record".to_owned(),
+    let until = minute(filter.until.unwrap_or(data.scope.made_at));
+    match (filter.from, data.history.first_entry) {
+        (Some(from), _) => format!("{} to {until} (UTC)", minute(from)),
+        (None, Some(first)) => {
+            format!(
+                "{}, the first entry on record, to {until} (UTC)",
+                minute(first)
+            )
+        }
+        (None, None) => format!("Up to {until} (UTC); there is no entry on record"),
     }
 }
 
@@ -75,14 +80,16 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
     let check = &data.check;
     let sums = &check.sums;
     let arguments = data.scope.arguments();
+    // Equal answers are those that are neither a finding nor excused by another version.
+    let is_same = check.is_good() && sums.other_revision == 0;
     html! {
         h2 { "How to check this" }
         p {
-            "Each request stands in a record, with the robots.txt that was in force and the \
-             settings of that time, and was written there before anything was sent. For this \
-             page " (counted(sums.decided, "decision")) " were made once more from what is on \
-             record"
-            @if check.is_good() { ": all came out the same." } @else { "." }
+            "Each request stands in a record, with the robots.txt and the settings that it was \
+             decided by. For this page " (counted(sums.decided, "decision"))
+            @if sums.decided == 1 { " was" } @else { " were" }
+            " made once more from what is on record"
+            @if is_same { ": all came out the same." } @else { "." }
         }
         @if !check.is_good() {
             div class="box bad" {
@@ -100,7 +107,10 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
              it, unless a decision was changed, added or taken away:"
         }
         pre { "SHA-256 " (data.facts.digest) "\npolitesse audit report" (arguments) " --digest" }
-        p { "and verifies the whole record by " code { "politesse audit verify" } "." }
+        p {
+            "and verifies the whole record by " code { "politesse audit verify" } ". That is also \
+             how entries are found to be missing, which this page cannot tell."
+        }
         @if let Some(head) = &check.head {
             p {
                 "The record is sealed: a signed head states how many entries there are and what \

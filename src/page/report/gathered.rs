@@ -1,6 +1,7 @@
 //! Data of a report, read from the record.
 //!
-//! Does not know how a report is laid out.
+//! A report states nothing that does not follow from what is gathered here
+//! (docs/reports.md). Does not know how it is laid out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -11,14 +12,17 @@ use jiff::Timestamp;
 use crate::audit::AuditError;
 use crate::audit::events::EventRow;
 use crate::audit::filter::{DecisionFilter, EventFilter};
+use crate::audit::override_uses::{OverrideUses, override_uses};
 use crate::audit::reader::AuditReader;
 use crate::audit::report::{ReportFacts, RulingSums, report_facts};
+use crate::audit::report_history::{ReportHistory, report_history};
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, robots_versions};
 use crate::audit::stats::DecisionSums;
 use crate::audit::verify::{Verification, verify};
 use crate::clock;
-use crate::decision::record::StoredRuling;
+use crate::decision::decide::EnforcementMode;
+use crate::decision::record::{StoredRecord, StoredRuling};
 
 /// Findings of the verification that a report shows; the others are counted.
 const FINDINGS_MAX: usize = 10;
@@ -45,6 +49,7 @@ impl ReportScope {
             filter: DecisionFilter {
                 // Without an end, the same report made later would have other numbers.
                 until: filter.until.or(Some(made_at)),
+                has_redacted: true,
                 ..filter.clone()
             },
             made_at,
@@ -79,6 +84,10 @@ pub(super) struct ReportData {
     pub(super) scope: ReportScope,
     pub(super) facts: ReportFacts,
     pub(super) totals: ReportTotals,
+    /// What happened to the record in the time.
+    pub(super) history: ReportHistory,
+    /// Overrides that decisions rest on.
+    pub(super) overrides: OverrideUses,
     /// Back-offs that began or ended, the earliest first.
     pub(super) back_offs: Vec<EventRow>,
     /// Versions of the robots.txt, of a report about one host.
@@ -98,6 +107,10 @@ pub(super) struct ReportTotals {
     pub(super) overridden: u64,
     /// Requests that a rule of a robots.txt refused.
     pub(super) by_rules: u64,
+    /// Decisions made in report mode.
+    pub(super) in_report_mode: u64,
+    /// Decisions whose policy cannot be read, so that their mode is unknown.
+    pub(super) in_unknown_mode: u64,
     /// Bytes of the responses to requests that report mode let through.
     pub(super) reported_bytes: u64,
     pub(super) hosts: u64,
@@ -110,7 +123,10 @@ impl ReportTotals {
         let (mut hosts, mut crawlers) = (BTreeSet::new(), BTreeSet::new());
         for RulingSums { host, ruling, sums } in &facts.rulings {
             totals.sums.add(sums);
-            hosts.insert(host);
+            // Redacted decisions are shown under this word, which is no website.
+            if &**host != StoredRecord::REDACTED {
+                hosts.insert(host);
+            }
             crawlers.insert(ruling.crawler.as_deref());
             if ruling.effect == "overridden" {
                 totals.overridden += sums.requests;
@@ -125,6 +141,13 @@ impl ReportTotals {
         }
         totals.hosts = hosts.len() as u64;
         totals.crawlers = crawlers.len() as u64;
+        for span in &facts.modes {
+            match span.mode {
+                Some(EnforcementMode::Enforce) => {}
+                Some(EnforcementMode::Report) => totals.in_report_mode += span.requests,
+                None => totals.in_unknown_mode += span.requests,
+            }
+        }
         totals
     }
 
@@ -196,6 +219,8 @@ impl ReportData {
         };
         Ok(Self {
             totals: ReportTotals::of(&facts),
+            history: report_history(reader, &scope.filter, &facts)?,
+            overrides: override_uses(reader, &scope.filter)?,
             back_offs: back_offs(reader, &scope)?,
             versions,
             check: ReportCheck::of(reader, &scope.filter)?,

@@ -5,10 +5,14 @@
 //! request it is for.
 
 mod common;
+mod completeness;
+mod enforcement;
 mod gathered;
 mod operator;
 mod site;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -3,6 +3,8 @@
 use maud::{Markup, html};
 
 use super::common::{how_to_check, report_page, requests_over_time};
+use super::completeness::completeness;
+use super::enforcement::{enforcement, exceptions};
 use super::gathered::ReportData;
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
@@ -33,6 +35,7 @@ fn sections(data: &ReportData) -> Markup {
         (left_alone(data))
         h2 { "What could not be known" }
         (unknown(data))
+        (completeness(data))
         (how_to_check(data))
         (glossary())
     }
@@ -45,9 +48,10 @@ fn brief(data: &ReportData) -> Markup {
             (counted(totals.crawlers, "crawler")) " made "
             (counted(totals.sums.requests, "request"))
             @if data.scope.host().is_none() { " to " (counted(totals.hosts, "website")) }
-            ". All of their requests pass through one program, politesse. Before it sends a \
-             request it reads the robots.txt of the website and obeys it."
+            " through the program politesse. This page tells what is on record of them, and nothing \
+             of requests that went another way."
         }
+        (enforcement(data))
         (figures(&[
             Figure { class: "", count: totals.sums.requests, text: "requests by crawlers" },
             Figure { class: "sent", count: totals.let_through(), text: "let through" },
@@ -98,11 +102,11 @@ fn report_mode(data: &ReportData) -> Markup {
         @if 0 < reported {
             h2 { "What enforcing would have cost" }
             p {
-                "The program was in report mode: it let requests through that it refuses \
-                 otherwise, and noted them. Enforcing would have kept "
-                (counted(reported, "request")) " from being sent, "
-                (percent(reported, totals.let_through()))
-                " of all that was let through, and " (bytes(totals.reported_bytes)) " from being received."
+                "In report mode the program lets requests through that it refuses otherwise. \
+                 Enforcing would have refused "
+                (counted(reported, "request")) " (" (percent(reported, totals.let_through()))
+                " of all that was let through), to which crawlers received "
+                (bytes(totals.reported_bytes)) "."
             }
             (rules(&ranked, RuleColumns { count: "Let through", has_host: data.scope.host().is_none() }))
         }
@@ -114,15 +118,19 @@ fn overrides(data: &ReportData) -> Markup {
         "overridden" => entry.sums.requests,
         _ => 0,
     });
+    let uses = &data.overrides;
     html! {
-        @if !ranked.is_empty() {
-            h2 { "What the operator allowed against a robots.txt" }
+        @if !ranked.is_empty() || !uses.uses.is_empty() || 0 < uses.unknown {
+            h2 { "Exceptions of the operator" }
             p {
-                "The operator set rules aside for " (counted(data.totals.overridden, "request"))
-                ". The setting (" code { "robots.override" } ") states a reason and an end, and is \
-                 on record with each decision."
+                "Settings of the operator (" code { "robots.override" } ") let "
+                (counted(data.totals.overridden, "request"))
+                " through against a robots.txt, or without one that could be read."
             }
-            (rules(&ranked, RuleColumns { count: "Let through", has_host: data.scope.host().is_none() }))
+            (exceptions(data))
+            @if !ranked.is_empty() {
+                (rules(&ranked, RuleColumns { count: "Let through", has_host: data.scope.host().is_none() }))
+            }
         }
     }
 }
@@ -132,10 +140,10 @@ fn pace(data: &ReportData) -> Markup {
     html! {
         h2 { "How fast websites were asked" }
         @if data.facts.speeds.is_empty() {
-            p { "Nothing was sent." }
+            p { "No request is on record as sent." }
         } @else {
             p {
-                "So that no website has too much to do, requests wait for their turn: they waited "
+                "Requests waited for their turn: "
                 (duration(sums.wait_ms.saturating_mul(1000))) " in all, and "
                 (number(sums.later)) @if sums.later == 1 { " was" } @else { " were" } " put off. The usual pause is the one in the middle, \
                  if all pauses between two requests are put in order."
@@ -157,7 +165,7 @@ fn left_alone(data: &ReportData) -> Markup {
         @if data.back_offs.iter().any(|event| event.kind == "backoff_entered") {
             (back_offs(data))
         } @else {
-            p { "None did." }
+            p { "No such answer is on record." }
         }
     }
 }
@@ -169,7 +177,7 @@ fn glossary() -> Markup {
             dt { "crawler" }
             dd { "a program that fetches pages of the web by itself" }
             dt { "let through" }
-            dd { "allowed; most of it was sent to the website, the rest answered from a copy of its robots.txt, or given up by the crawler" }
+            dd { "permitted: sent to the website, answered from a copy of its robots.txt, or given up by the crawler" }
             dt { "refused" }
             dd { "answered with an error by politesse; the website never saw it" }
             dt { "put off" }

@@ -4,6 +4,8 @@
 use maud::{Markup, html};
 
 use super::common::{how_to_check, report_page, requests_over_time};
+use super::completeness::completeness;
+use super::enforcement::{enforcement, exceptions};
 use super::gathered::ReportData;
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, unknown, user_agents, versions,
@@ -33,6 +35,7 @@ pub(super) fn document(data: &ReportData) -> Markup {
         (left_alone(data))
         h2 { "What could not be known" }
         (unknown(data))
+        (completeness(data))
         (what_to_do(data))
         (how_to_check(data))
     };
@@ -45,17 +48,17 @@ fn brief(data: &ReportData, host: &str) -> Markup {
     html! {
         p class="lead" {
             "This page is for the owner of " (foreign(host)) ". It says which of our crawlers \
-             asked for its pages, when, how often and how fast. All of their requests pass \
-             through one program, politesse, which reads your robots.txt first and obeys it. \
+             asked for its pages through the program politesse, when, how often and how fast. \
              Other websites are not part of this page."
         }
+        (enforcement(data))
         (figures(&[
             Figure { class: "", count: totals.sums.requests, text: "requests by our crawlers" },
             Figure { class: "sent", count: totals.let_through(), text: "let through to you" },
             Figure { class: "refused", count: totals.sums.refusals, text: "refused: you never saw them" },
             Figure { class: "later", count: totals.sums.later, text: "put off, so as not to hurry you" },
         ]))
-        p { "You sent " (bytes(received)) " in reply, without the heads of the answers." }
+        p { "Our crawlers received " (bytes(received)) ", without the heads of the answers." }
     }
 }
 
@@ -63,7 +66,7 @@ fn pace(data: &ReportData) -> Markup {
     html! {
         h2 { "How fast" }
         @match data.facts.speeds.first() {
-            None => p { "Nothing was sent to you." },
+            None => p { "No request is on record as sent to you." },
             Some(speed) => p {
                 (counted(speed.sent, "request")) " were sent to you"
                 @if let Some(pause) = speed.usual_pause_us {
@@ -84,7 +87,7 @@ fn refusals(data: &ReportData) -> Markup {
     html! {
         h2 { "What your rules refused" }
         @if ranked.is_empty() {
-            p { "Our crawlers asked for nothing that your robots.txt disallows." }
+            p { "No request was refused by a rule of your robots.txt." }
         } @else {
             p { "These requests were stopped on our side by a line of your robots.txt." }
             (rules(&ranked, RuleColumns { count: "Refused", has_host: false }))
@@ -102,13 +105,17 @@ fn against_rules(data: &ReportData) -> Markup {
     });
     html! {
         @if !ranked.is_empty() {
-            h2 { "What was sent although your rules disallow it" }
+            h2 { "What was let through although it would be refused" }
             p {
                 (counted(data.totals.overridden, "request")) " by an exception that our operator \
                  made, and " (counted(data.totals.sums.reported, "request"))
                 " while the program noted such requests and did not stop them (report mode)."
             }
-            (rules(&ranked, RuleColumns { count: "Sent", has_host: false }))
+            (rules(&ranked, RuleColumns { count: "Let through", has_host: false }))
+        }
+        @if !data.overrides.uses.is_empty() || 0 < data.overrides.unknown {
+            p { "The exceptions of our operator that decided requests:" }
+            (exceptions(data))
         }
     }
 }
@@ -121,8 +128,9 @@ fn left_alone(data: &ReportData) -> Markup {
             (back_offs(data))
         } @else {
             p {
-                "You did not answer with 429 or 503. If you do, you are left alone for a time: as \
-                 long as " code { "Retry-After" } " says, or longer each time in a row."
+                "No answer of yours with 429 or 503 is on record. To such an answer you are left \
+                 alone for a time: as long as " code { "Retry-After" } " says, or longer each time \
+                 in a row."
             }
         }
     }
@@ -137,8 +145,14 @@ fn what_to_do(data: &ReportData) -> Markup {
         p { "To be asked more slowly, or not at all, add lines to your robots.txt, such as:" }
         pre { "User-agent: " bdi { (name) } "\nCrawl-delay: 10\nDisallow: /private\n" }
         p {
-            "It is read again within a day or so. " code { "Disallow: /" } " alone keeps a crawler \
-             away from all of your site."
+            "It is read again within a day or so. " code { "Disallow: /" } " alone asks a crawler \
+             to stay away from all of your site."
+        }
+        @if 0 < data.totals.in_report_mode {
+            p {
+                "In report mode, which the program was in for a time, it keeps the pauses that you \
+                 ask for and does not stop what you disallow."
+            }
         }
         @match &data.contact {
             Some(contact) => p { "Questions reach us here: " (code(contact)) },

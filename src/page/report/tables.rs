@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::gathered::{RankedRule, ReportData};
+use super::gathered::{RankedRule, ReportData, RuleKey};
 use crate::audit::report::HostSpeed;
 use crate::audit::stats::DecisionSums;
 use crate::page::charts::{NamedBar, named_chart};
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
 
 /// Rows of a table; the others are counted.
-const ROWS_MAX: usize = 25;
+pub(super) const ROWS_MAX: usize = 25;
 
 /// Bars of the chart of hosts.
 const BARS_MAX: usize = 15;
 
 /// Says how many rows a table leaves out.
-fn left_out(all: usize, what: &str) -> Markup {
+pub(super) fn left_out(all: usize, what: &str) -> Markup {
     let left = all.saturating_sub(ROWS_MAX) as u64;
     html! {
         @if 0 < left { p class="small" { "and " (counted(left, what)) " more." } }
@@ -171,7 +171,7 @@ fn distinct(hosts: &mut Vec<&str>) -> u64 {
 /// Explains the word of a reason to people.
 fn reason(word: &str) -> &'static str {
     match word {
-        "unreachable" => "The robots.txt could not be read, so nothing was fetched",
+        "unreachable" => "The robots.txt could not be read",
         "restricted" => "The website keeps its robots.txt from us (status 401 or 403)",
         "undecided" => "The robots.txt is made so that its rules take too long to try",
         "override" => "Our operator does not want it fetched",
@@ -291,15 +291,6 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
     let mut facts = Vec::new();
     for (count, text) in [
         (
-            sums.lost,
-            "numbers of entries were reserved when the program was cut off, and no entry is known to have had them",
-        ),
-        (sums.unrecorded, "requests were sent that are not on record"),
-        (
-            sums.unknown_ends,
-            "times the program ended without a word, and it is not known whether all that it sent last is on record",
-        ),
-        (
             sums.query_withheld,
             "decisions may rest on a part of the address that is not kept on record",
         ),
@@ -318,22 +309,25 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
         }
     }
     html! {
-        @if ranked.is_empty() && facts.is_empty() {
-            p { "Every robots.txt could be read, and every request is on record with its outcome." }
+        @if ranked.is_empty() {
+            p { "No decision rests on a robots.txt that could not be read." }
         }
         @if !ranked.is_empty() {
             p {
-                "Where a robots.txt cannot be read it is not known what the owner wants. Then \
-                 nothing is fetched until it can be read."
+                "Where a robots.txt cannot be read it is not known what the owner wants."
             }
             table {
-                thead { tr { th { "Website" } th { "What was not known" } th class="n" { "Requests" } } }
+                thead { tr {
+                    th { "Website" } th { "What was not known" }
+                    th class="n" { "Requests" } th class="n" { "Let through" }
+                } }
                 tbody {
                     @for RankedRule { rule, requests } in ranked.iter().take(ROWS_MAX) {
                         tr {
                             td { (foreign(&rule.host)) }
                             td { (reason(&rule.reason)) }
                             td class="n" { (number(*requests)) }
+                            td class="n" { (number(let_through(data, rule))) }
                         }
                     }
                 }
@@ -344,12 +338,28 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
     }
 }
 
+/// Counts the requests decided for the reason of `rule` that were neither refused nor put
+/// off: report mode, or an override, let them through.
+fn let_through(data: &ReportData, rule: &RuleKey) -> u64 {
+    let ranked = data.ranked(|entry| {
+        let DecisionSums {
+            requests,
+            refusals,
+            later,
+            ..
+        } = entry.sums;
+        requests.saturating_sub(refusals).saturating_sub(later)
+    });
+    let found = ranked.iter().find(|ranked| ranked.rule == *rule);
+    found.map_or(0, |found| found.requests)
+}
+
 /// Lists the versions of the robots.txt of a host.
 pub(super) fn versions(data: &ReportData) -> Markup {
     html! {
         table {
             thead { tr {
-                th { "Read" } th { "At" } th { "Answer" } th class="n" { "Decided" }
+                th { "Read" } th { "At" } th { "Answer" } th class="n" { "Decided in all" }
             } }
             tbody {
                 @for version in data.versions.iter().rev().take(ROWS_MAX) {
@@ -385,8 +395,8 @@ pub(super) fn versions(data: &ReportData) -> Markup {
 fn answer(status: Option<u16>, result: &str) -> String {
     let meaning = match result {
         "successful" => "the file was read",
-        "unavailable" => "there is no such file, so that nothing is disallowed",
-        _ => "it could not be read, so that nothing was fetched",
+        "unavailable" => "there is no file to read",
+        _ => "it could not be read",
     };
     match status {
         Some(status) => format!("{status}: {meaning}"),

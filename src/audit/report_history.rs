@@ -1,0 +1,288 @@
+//! History of a record, for a report: where it begins, when the proxy did not run, and
+//! which entries were removed, redacted or lost.
+//!
+//! Does not know how a report is laid out.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::Value as Json;
+
+use super::columns::signed;
+use super::error::AuditError;
+use super::events::{EventRow, ProcessEventKind};
+use super::filter::{DecisionFilter, EventFilter};
+use super::order::Direction;
+use super::reader::AuditReader;
+use super::redaction::redacted_numbers;
+use super::report::ReportFacts;
+
+/// Time of the first entry that is left.
+const FIRST_ENTRY: &str = "
+SELECT min(time_us) FROM (
+  SELECT time_us FROM (SELECT time_us FROM decision ORDER BY seq LIMIT 1)
+  UNION ALL SELECT time_us FROM (SELECT time_us FROM event ORDER BY seq LIMIT 1))";
+
+/// Last decision before a number.
+const LAST_DECISION: &str = "
+SELECT time_us FROM decision WHERE seq < ? ORDER BY seq DESC LIMIT 1";
+
+/// Numbers noted as lost in a time.
+const LOST: &str = "
+SELECT total(last - first + 1) FROM lost_range WHERE ? <= time_us AND time_us < ?";
+
+/// History of a record in the time of a report.
+#[derive(Debug, Default)]
+pub struct ReportHistory {
+    /// Time of the first entry on record; `None` without an entry.
+    pub first_entry: Option<Timestamp>,
+    /// Times in which the proxy did not run, the earliest first.
+    pub absences: Vec<Absence>,
+    /// Removals of entries that may be from the time, the earliest first.
+    pub removals: Vec<Removal>,
+    /// Redactions of decisions of the report, the earliest first.
+    pub redactions: Vec<RedactionNote>,
+    /// Backups that were put in the place of the record in the time.
+    pub restores: Vec<Timestamp>,
+    /// Numbers that were noted as lost in the time: no entry is known to have had them.
+    pub lost: u64,
+}
+
+/// Time in which the proxy did not run.
+#[derive(Debug, Clone, Copy)]
+pub struct Absence {
+    /// Time of the stop, or of the last entry before the proxy ended without one.
+    pub since: Timestamp,
+    /// Time of the next start, if there was one.
+    pub until: Option<Timestamp>,
+    /// Whether the proxy stopped in order, with every request on record.
+    pub is_stopped: bool,
+}
+
+/// Removal of entries because they were old.
+#[derive(Debug, Clone)]
+pub struct Removal {
+    /// Time at which it was decided.
+    pub at: Timestamp,
+    /// Lowest number of the removed entries.
+    pub first: u64,
+    /// Highest number of the removed entries.
+    pub last: u64,
+    /// Time before which entries were removed.
+    pub before: Option<Timestamp>,
+    /// Whether a setting (`audit.retention`) removed them, and not an order.
+    pub is_by_age: bool,
+}
+
+/// Redaction, as far as decisions of the report are concerned.
+#[derive(Debug, Clone)]
+pub struct RedactionNote {
+    /// Time of the redaction.
+    pub at: Timestamp,
+    /// Decisions of the report among those that were redacted.
+    pub decisions: u64,
+    /// Reason that was given.
+    pub why: String,
+}
+
+/// Reads the history in the time of `filter`, of a report with these `facts`.
+///
+/// # Errors
+///
+/// [`AuditError::Read`].
+pub fn report_history(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    facts: &ReportFacts,
+) -> Result<ReportHistory, AuditError> {
+    let mut history = ReportHistory {
+        first_entry: first_entry(reader)?,
+        lost: lost(reader, filter)?,
+        ..ReportHistory::default()
+    };
+    let mut events = EventHistory {
+        filter,
+        facts,
+        previous: None,
+        removed_until: 0,
+        history: &mut history,
+    };
+    // Of the whole record: a start says what was before it, and a redaction may be later
+    // than the decisions. There is an event an hour.
+    let mut scan = reader
+        .event_scan(&EventFilter {
+            host: Some(String::new()),
+            ..EventFilter::default()
+        })?
+        .in_direction(Direction::OldestFirst);
+    while let Some(page) = scan.next_page(EventRow::read)? {
+        for event in page {
+            events.add(reader, &event)?;
+        }
+    }
+    events.end();
+    Ok(history)
+}
+
+fn first_entry(reader: &AuditReader) -> rusqlite::Result<Option<Timestamp>> {
+    let mut statement = reader.connection.prepare_cached(FIRST_ENTRY)?;
+    let first: Option<i64> = statement.query_row([], |row| row.get(0))?;
+    Ok(first.and_then(|first| Timestamp::from_microsecond(first).ok()))
+}
+
+fn lost(reader: &AuditReader, filter: &DecisionFilter) -> rusqlite::Result<u64> {
+    let from = filter.from.map_or(i64::MIN, Timestamp::as_microsecond);
+    let until = filter.until.map_or(i64::MAX, Timestamp::as_microsecond);
+    let mut statement = reader.connection.prepare_cached(LOST)?;
+    // As a float: the sum of what somebody changed may be too large for a number.
+    let lost: f64 = statement.query_row(params![from, until], |row| row.get(0))?;
+    Ok(lost as u64)
+}
+
+/// Event that says that the proxy ran, or stopped.
+#[derive(Debug, Clone, Copy)]
+struct Sign {
+    at: Timestamp,
+    is_stop: bool,
+}
+
+/// Events of the proxy itself as they are read, the oldest first.
+struct EventHistory<'a> {
+    filter: &'a DecisionFilter,
+    facts: &'a ReportFacts,
+    previous: Option<Sign>,
+    /// Highest number that was removed by then.
+    removed_until: u64,
+    history: &'a mut ReportHistory,
+}
+
+impl EventHistory<'_> {
+    fn add(&mut self, reader: &AuditReader, event: &EventRow) -> Result<(), AuditError> {
+        let is = |kind: ProcessEventKind| event.kind == kind.as_str();
+        if is(ProcessEventKind::Started) {
+            self.add_start(reader, event)?;
+        } else if is(ProcessEventKind::Heartbeat) || is(ProcessEventKind::Configuration) {
+            self.previous = Some(Sign {
+                at: event.at,
+                is_stop: false,
+            });
+        } else if is(ProcessEventKind::Stopped) {
+            self.previous = Some(Sign {
+                at: event.at,
+                is_stop: true,
+            });
+        } else if is(ProcessEventKind::Pruned) {
+            self.add_removal(event);
+        } else if is(ProcessEventKind::Redacted) {
+            self.add_redaction(event);
+        } else if is(ProcessEventKind::Restored) && self.is_within(event.at) {
+            self.history.restores.push(event.at);
+        }
+        Ok(())
+    }
+
+    fn is_within(&self, at: Timestamp) -> bool {
+        self.filter.from.is_none_or(|from| from <= at)
+            && self.filter.until.is_none_or(|until| at < until)
+    }
+
+    fn add_start(&mut self, reader: &AuditReader, event: &EventRow) -> Result<(), AuditError> {
+        let before = self.previous.replace(Sign {
+            at: event.at,
+            is_stop: false,
+        });
+        let Some(before) = before else {
+            return Ok(());
+        };
+        let since = match before.is_stop {
+            true => before.at,
+            false => last_decision(reader, event.seq)?.map_or(before.at, |at| at.max(before.at)),
+        };
+        self.add_absence(Absence {
+            since,
+            until: Some(event.at),
+            is_stopped: before.is_stop,
+        });
+        Ok(())
+    }
+
+    /// Ends after the last event. A proxy that has not stopped may run, or have been
+    /// killed: the record does not say.
+    fn end(mut self) {
+        if let Some(last) = self.previous.filter(|last| last.is_stop) {
+            self.add_absence(Absence {
+                since: last.at,
+                until: None,
+                is_stopped: true,
+            });
+        }
+    }
+
+    fn add_absence(&mut self, absence: Absence) {
+        let is_after = self
+            .filter
+            .until
+            .is_some_and(|until| until <= absence.since);
+        let is_before = match (self.filter.from, absence.until) {
+            (Some(from), Some(until)) => until < from,
+            _ => false,
+        };
+        if !is_after && !is_before {
+            self.history.absences.push(absence);
+        }
+    }
+
+    fn add_removal(&mut self, event: &EventRow) {
+        let detail = detail(event);
+        // Saved state is pruned, too: no entry goes with it.
+        let Some(last) = detail["entries_until"].as_u64() else {
+            return;
+        };
+        let first = self.removed_until.saturating_add(1);
+        self.removed_until = last;
+        let before = detail["before"].as_str().and_then(|text| text.parse().ok());
+        let may_concern = match (self.filter.from, before) {
+            (Some(from), Some(before)) => from < before,
+            _ => true,
+        };
+        if may_concern {
+            self.history.removals.push(Removal {
+                at: event.at,
+                first,
+                last,
+                before,
+                is_by_age: detail["by"].as_str() == Some("audit.retention"),
+            });
+        }
+    }
+
+    fn add_redaction(&mut self, event: &EventRow) {
+        let text = event.detail.as_deref().unwrap_or_default();
+        let redacted = &self.facts.redacted;
+        let within = |[first, last]: [i64; 2]| {
+            let begin = redacted.partition_point(|seq| *seq < first);
+            let end = redacted.partition_point(|seq| *seq <= last);
+            end.saturating_sub(begin) as u64
+        };
+        let decisions = redacted_numbers(text).into_iter().map(within).sum();
+        if 0 < decisions {
+            self.history.redactions.push(RedactionNote {
+                at: event.at,
+                decisions,
+                why: detail(event)["why"].as_str().unwrap_or_default().to_owned(),
+            });
+        }
+    }
+}
+
+fn detail(event: &EventRow) -> Json {
+    let text = event.detail.as_deref().unwrap_or_default();
+    // Somebody who changed the row may have left no JSON.
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn last_decision(reader: &AuditReader, before: u64) -> rusqlite::Result<Option<Timestamp>> {
+    let mut statement = reader.connection.prepare_cached(LAST_DECISION)?;
+    let read = |row: &Row<'_>| row.get::<_, i64>(0);
+    let last = statement.query_row([signed(before)], read).optional()?;
+    Ok(last.and_then(|last| Timestamp::from_microsecond(last).ok()))
+}

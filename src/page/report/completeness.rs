@@ -1,0 +1,129 @@
+//! Section about the record itself: where it begins, what was removed from it, and when the
+//! program did not run.
+
+use maud::{Markup, html};
+
+use super::gathered::ReportData;
+use super::tables::{ROWS_MAX, left_out};
+use crate::page::words::{counted, foreign, minute, number};
+
+/// Tells what the record lacks in the time: what was removed or redacted, and when the
+/// program did not run.
+pub(super) fn completeness(data: &ReportData) -> Markup {
+    let history = &data.history;
+    let facts = &data.facts;
+    let begins_later = match (data.scope.filter.from, history.first_entry) {
+        (Some(from), Some(first)) => (from < first).then_some(first),
+        _ => None,
+    };
+    html! {
+        h2 { "What the record has of this time" }
+        @if let Some(first) = begins_later {
+            p {
+                "The first entry on record is of " (minute(first))
+                ". Of the time before nothing is on record."
+            }
+        }
+        (removals(data))
+        (redactions(data))
+        (absences(data))
+        @for at in history.restores.iter().take(ROWS_MAX) {
+            p { "A backup took the place of the record at " (minute(*at)) "." }
+        }
+        @if 0 < history.lost {
+            p {
+                (counted(history.lost, "number")) " of entries were noted as lost: no entry is \
+                 known to have had them."
+            }
+        }
+        @if 0 < facts.unended {
+            p {
+                "The outcome of " (counted(facts.unended, "request")) " is not on record: the \
+                 exchange was under way, or the program was cut off."
+            }
+        }
+    }
+}
+
+fn redactions(data: &ReportData) -> Markup {
+    let (redacted, redactions) = (&data.facts.redacted, &data.history.redactions);
+    html! {
+        @if !redacted.is_empty() {
+            p {
+                "Client and address were taken away from "
+                (counted(redacted.len() as u64, "request"))
+                ". They are counted on this page by what is left of them, and are not decided once \
+                 more."
+            }
+            table {
+                thead { tr { th { "When" } th { "Why" } th class="n" { "Requests" } } }
+                tbody {
+                    @for note in redactions.iter().take(ROWS_MAX) {
+                        tr {
+                            td class="t" { (minute(note.at)) }
+                            td { (foreign(&note.why)) }
+                            td class="n" { (number(note.decisions)) }
+                        }
+                    }
+                }
+            }
+            (left_out(redactions.len(), "time"))
+        }
+    }
+}
+
+fn removals(data: &ReportData) -> Markup {
+    let removals = &data.history.removals;
+    html! {
+        @if !removals.is_empty() {
+            p { "Old entries were removed from the record, so that there may be fewer than there were:" }
+            table {
+                thead { tr { th { "When" } th { "Entries" } th { "From before" } th { "Why" } } }
+                tbody {
+                    @for removal in removals.iter().rev().take(ROWS_MAX) {
+                        tr {
+                            td class="t" { (minute(removal.at)) }
+                            td { (number(removal.first)) " to " (number(removal.last)) }
+                            td class="t" { (removal.before.map_or("–".to_owned(), minute)) }
+                            td {
+                                @if removal.is_by_age { "by their age (" code { "audit.retention" } ")" }
+                                @else { "by order of the operator" }
+                            }
+                        }
+                    }
+                }
+            }
+            (left_out(removals.len(), "time"))
+        }
+    }
+}
+
+fn absences(data: &ReportData) -> Markup {
+    let absences = &data.history.absences;
+    html! {
+        @if absences.is_empty() {
+            p { "No stop and no restart of the program is on record in this time." }
+        } @else {
+            p {
+                "The program was not running at these times, and passed no request on. Where it \
+                 ended without a word, it is not known whether all that it sent last is on record."
+            }
+            table {
+                thead { tr { th { "From" } th { "To" } th { "How it ended" } } }
+                tbody {
+                    @for absence in absences.iter().rev().take(ROWS_MAX) {
+                        tr {
+                            td class="t" { (minute(absence.since)) }
+                            td class="t" { (absence.until.map_or("not started since".to_owned(), minute)) }
+                            td {
+                                @if absence.is_stopped { "it was stopped" }
+                                @else { "without a word; the last entry before is of that time" }
+                            }
+                        }
+                    }
+                }
+            }
+            (left_out(absences.len(), "time"))
+        }
+    }
+}

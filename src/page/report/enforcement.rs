@@ -1,0 +1,139 @@
+//! Sections about what was done with the decisions: modes of enforcement, and exceptions
+//! of the operator.
+//!
+//! Each sentence depends on the rows: a report of report mode never says that a robots.txt
+//! was obeyed.
+
+use maud::{Markup, html};
+
+use super::gathered::ReportData;
+use super::tables::{ROWS_MAX, left_out};
+use crate::decision::decide::EnforcementMode;
+use crate::page::words::{code, counted, foreign, minute, number};
+
+/// States what was done about what a robots.txt disallows, by the modes in which the
+/// decisions were made.
+pub(super) fn enforcement(data: &ReportData) -> Markup {
+    let totals = &data.totals;
+    let requests = totals.sums.requests;
+    let enforced = requests.saturating_sub(totals.in_report_mode + totals.in_unknown_mode);
+    html! {
+        @if requests == 0 {
+            p { "No request is on record in this time." }
+        } @else if totals.in_report_mode == requests {
+            p {
+                b { "Nothing was enforced: " }
+                "politesse was in report mode for all of these requests. It noted what a \
+                 robots.txt disallows, and let it through: "
+                (counted(totals.sums.reported, "request")) "."
+            }
+            (paused(data))
+        } @else if enforced == requests {
+            p {
+                "politesse decided each of these requests by the robots.txt of its website and \
+                 enforced the decision"
+                @if 0 < totals.overridden {
+                    ", but for " (counted(totals.overridden, "request"))
+                    " that exceptions of the operator let through"
+                }
+                "."
+            }
+        } @else {
+            p {
+                "politesse enforced its decisions about " (counted(enforced, "request")) ". For "
+                (counted(totals.in_report_mode, "request"))
+                " it was in report mode: it noted what a robots.txt disallows, and let it through ("
+                (counted(totals.sums.reported, "request")) ")."
+                @if 0 < totals.in_unknown_mode {
+                    " The mode of " (counted(totals.in_unknown_mode, "request"))
+                    " cannot be read from the record."
+                }
+            }
+            (modes(data))
+        }
+    }
+}
+
+/// States what is not sent in report mode either, so that refusals beside "nothing was
+/// enforced" do not contradict it.
+fn paused(data: &ReportData) -> Markup {
+    let sums = &data.totals.sums;
+    html! {
+        @if 0 < sums.refusals + sums.later {
+            p {
+                "What politesse refuses for another reason than a rule is not sent in this mode \
+                 either: " (number(sums.refusals)) " refused, " (number(sums.later)) " put off."
+            }
+        }
+    }
+}
+
+fn modes(data: &ReportData) -> Markup {
+    let modes = &data.facts.modes;
+    html! {
+        table {
+            thead { tr { th { "From" } th { "To" } th { "Mode" } th class="n" { "Requests" } } }
+            tbody {
+                @for span in modes.iter().take(ROWS_MAX) {
+                    tr {
+                        td class="t" { (minute(span.times.first)) }
+                        td class="t" { (minute(span.times.last)) }
+                        td {
+                            @match span.mode {
+                                Some(EnforcementMode::Enforce) => "enforced",
+                                Some(EnforcementMode::Report) => "report mode: noted, not enforced",
+                                None => "not known",
+                            }
+                        }
+                        td class="n" { (number(span.requests)) }
+                    }
+                }
+            }
+        }
+        (left_out(modes.len(), "change"))
+    }
+}
+
+/// Lists the overrides that decided requests, each with the operator's reason.
+pub(super) fn exceptions(data: &ReportData) -> Markup {
+    let uses = &data.overrides.uses;
+    html! {
+        @if !uses.is_empty() {
+            table {
+                thead { tr {
+                    th { "For" } th { "Exception" } th { "Reason" }
+                    th { "Used" } th class="n" { "Requests" }
+                } }
+                tbody {
+                    @for found in uses.iter().take(ROWS_MAX) {
+                        tr {
+                            td {
+                                (foreign(&found.entry.origin.to_string()))
+                                @if let Some(path) = &found.entry.path { " " (code(path.as_str())) }
+                                @if let Some(agent) = &found.entry.agent {
+                                    br; "as " (foreign(agent.as_str()))
+                                }
+                            }
+                            td {
+                                (found.entry.action.as_str())
+                                @if let Some(end) = found.entry.action.until() {
+                                    br; "until " (minute(end))
+                                }
+                            }
+                            td { (foreign(&found.entry.reason)) }
+                            td class="t" { (minute(found.first)) br; "to " (minute(found.last)) }
+                            td class="n" { (number(found.requests)) }
+                        }
+                    }
+                }
+            }
+            (left_out(uses.len(), "exception"))
+        }
+        @if 0 < data.overrides.unknown {
+            p {
+                "Of " (counted(data.overrides.unknown, "request")) " decided by an exception it is \
+                 not known which: redacted, or without evidence."
+            }
+        }
+    }
+}

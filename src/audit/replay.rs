@@ -1,9 +1,10 @@
-//! Replay: decides recorded requests again by the policy of another configuration.
+//! Replay: decides recorded requests again by the policies of two configurations, or by
+//! one and as they were, and compares the rulings.
 //!
 //! Invariant 2 (ARCHITECTURE.md) makes that possible: each row has all that it was
 //! decided from, and the policy alone is replaced. Rows that do not come out as they
 //! were written, by their own policy, are not replayed: whatever made the difference
-//! would be taken for the policy's. Does not know which configuration it is, nor how
+//! would be taken for the policy's. Does not know which configurations they are, nor how
 //! requests get the names of their crawlers.
 
 use std::sync::Arc;
@@ -25,10 +26,19 @@ use crate::decision::record::{StoredCrawler, StoredPolicy, StoredRecord, StoredR
 pub enum ReplayOutcome {
     /// The decision would be the same.
     Same,
-    /// The decision would have this ruling.
-    Changed(Box<StoredRuling>),
+    /// The rulings differ.
+    Changed(Box<RulingChange>),
     /// What the decision would be cannot be known.
     Unknown(ReplayObstacle),
+}
+
+/// Rulings on one request by two configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RulingChange {
+    /// Ruling that is compared with: as recorded, or by the configuration of now.
+    pub before: StoredRuling,
+    /// Ruling by the other configuration.
+    pub after: StoredRuling,
 }
 
 /// Reason why a decision cannot be replayed.
@@ -85,93 +95,147 @@ impl ReplayObstacle {
     }
 }
 
+/// Finds the names of the crawler that sent a request; `None` if they cannot be told.
+pub type SenderLookup<'a> = Box<dyn FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>> + 'a>;
+
 /// Configuration that past requests are decided by.
-pub struct ReplayTerms<F> {
+pub struct ReplayTerms<'a> {
     /// The policy.
     pub policy: Policy,
-    /// Gives the names of the crawler that sent a request; `None` if they cannot be
-    /// told.
-    pub crawler: F,
+    /// Names of crawlers.
+    pub crawler: SenderLookup<'a>,
 }
 
-/// Decides the requests that meet `filter` again by `terms`, the oldest first, and
-/// hands each with its outcome to `visit`.
+/// Configurations that are compared.
+pub struct ReplaySides<'a> {
+    /// Configuration that is compared with; `None` for the decisions as recorded.
+    pub before: Option<ReplayTerms<'a>>,
+    /// The other configuration.
+    pub after: ReplayTerms<'a>,
+}
+
+/// Decides the requests that meet `filter` again by `sides`, the oldest first, and hands
+/// each with its outcome to `visit`.
 ///
 /// # Errors
 ///
 /// [`AuditError::Read`].
-pub fn replay<F>(
+pub fn replay(
     reader: &AuditReader,
     filter: &DecisionFilter,
-    terms: ReplayTerms<F>,
+    sides: ReplaySides<'_>,
     mut visit: impl FnMut(&StoredRecord, ReplayOutcome),
-) -> Result<(), AuditError>
-where
-    F: FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>>,
-{
+) -> Result<(), AuditError> {
+    let mut before = sides.before.map(ReplaySide::from);
+    let mut after = ReplaySide::from(sides.after);
     let mut run = ReplayRun {
         reader,
-        policy: Arc::new(StoredPolicy::new(terms.policy.json())),
-        crawler: terms.crawler,
         evidence: EvidenceCache::default(),
     };
     let mut rows = reader.decision_reader();
     let mut scan = reader.narrow_scan(DECISIONS, filter)?;
     while let Some(page) = scan.next_page(|row| rows.record(row))? {
         for record in page {
-            if filter.admits(&record) {
-                let outcome = run.outcome(&record)?;
-                visit(&record, outcome);
+            if !filter.admits(&record) {
+                continue;
             }
+            let outcome = match run.obstacle(&record)? {
+                Some(obstacle) => ReplayOutcome::Unknown(obstacle),
+                None => run.compare(&record, before.as_mut(), &mut after)?,
+            };
+            visit(&record, outcome);
         }
     }
     Ok(())
 }
 
-/// A replay under way.
-struct ReplayRun<'a, F> {
-    reader: &'a AuditReader,
+/// One of the configurations, with its policy as the record would have it.
+struct ReplaySide<'a> {
     policy: Arc<StoredPolicy>,
-    crawler: F,
+    crawler: SenderLookup<'a>,
+}
+
+impl<'a> From<ReplayTerms<'a>> for ReplaySide<'a> {
+    fn from(terms: ReplayTerms<'a>) -> Self {
+        Self {
+            policy: Arc::new(StoredPolicy::new(terms.policy.json())),
+            crawler: terms.crawler,
+        }
+    }
+}
+
+/// A replay under way.
+struct ReplayRun<'a> {
+    reader: &'a AuditReader,
     evidence: EvidenceCache,
 }
 
-impl<F: FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>>> ReplayRun<'_, F> {
-    fn outcome(&mut self, record: &StoredRecord) -> Result<ReplayOutcome, AuditError> {
+impl ReplayRun<'_> {
+    /// Finds what keeps `record` from being replayed, by deciding it as it was.
+    fn obstacle(&mut self, record: &StoredRecord) -> Result<Option<ReplayObstacle>, AuditError> {
         let body = self.body(record)?;
-        let obstacle = match decide_again(record, body, &mut self.evidence) {
+        Ok(match decide_again(record, body, &mut self.evidence) {
             Ok(Again::Same) => None,
             Ok(Again::FormOnly) => Some(ReplayObstacle::NoRobots),
             Ok(Again::QueryWithheld) => Some(ReplayObstacle::QueryWithheld),
             Ok(Again::OfRevision { .. }) => Some(ReplayObstacle::OtherRevision),
             Err(Undecidable::Redacted) => Some(ReplayObstacle::Redacted),
             Ok(Again::Differs(_)) | Err(_) => Some(ReplayObstacle::Evidence),
+        })
+    }
+
+    fn compare(
+        &mut self,
+        record: &StoredRecord,
+        before: Option<&mut ReplaySide<'_>>,
+        after: &mut ReplaySide<'_>,
+    ) -> Result<ReplayOutcome, AuditError> {
+        let ruling_before = match before {
+            Some(side) => self.ruling(record, side)?,
+            None => Ok(StoredRuling::clone(&record.ruling)),
         };
-        if let Some(obstacle) = obstacle {
-            return Ok(ReplayOutcome::Unknown(obstacle));
-        }
-        let Some(crawler) = (self.crawler)(record) else {
-            return Ok(ReplayOutcome::Unknown(ReplayObstacle::Sender));
+        let ruling_after = self.ruling(record, after)?;
+        Ok(match (ruling_before, ruling_after) {
+            (Ok(before), Ok(after)) if before == after => ReplayOutcome::Same,
+            // The rest of the URL might have been judged otherwise.
+            (Ok(_), Ok(_)) if record.url.contains(WITHHELD) => {
+                ReplayOutcome::Unknown(ReplayObstacle::QueryWithheld)
+            }
+            (Ok(before), Ok(after)) => {
+                ReplayOutcome::Changed(Box::new(RulingChange { before, after }))
+            }
+            (Err(obstacle), _) | (_, Err(obstacle)) => ReplayOutcome::Unknown(obstacle),
+        })
+    }
+
+    /// Decides a request again by the configuration of `side`. Returns the ruling of the
+    /// record where it is the same.
+    fn ruling(
+        &mut self,
+        record: &StoredRecord,
+        side: &mut ReplaySide<'_>,
+    ) -> Result<Result<StoredRuling, ReplayObstacle>, AuditError> {
+        let Some(crawler) = (side.crawler)(record) else {
+            return Ok(Err(ReplayObstacle::Sender));
         };
-        if crawler == record.crawler && self.policy.sha256 == record.policy.sha256 {
-            return Ok(ReplayOutcome::Same);
+        let recorded = || StoredRuling::clone(&record.ruling);
+        if crawler == record.crawler && side.policy.sha256 == record.policy.sha256 {
+            return Ok(Ok(recorded()));
         }
         let replayed = StoredRecord {
             crawler,
-            policy: Arc::clone(&self.policy),
+            policy: Arc::clone(&side.policy),
             ..record.clone()
         };
-        let replayed_body = self.body(&replayed)?;
-        let decision = decision_again(&replayed, replayed_body, &mut self.evidence);
-        Ok(changed(
-            record,
-            decision.map(|decision| {
-                let decision = decision?;
-                let evidence = decision.evidence();
-                let is_same = record.ruling.is_of(evidence);
-                (!is_same).then(|| StoredRuling::of(evidence))
-            }),
-        ))
+        let body = self.body(&replayed)?;
+        let decision = decision_again(&replayed, body, &mut self.evidence);
+        Ok(match decision {
+            Ok(Some(decision)) if !record.ruling.is_of(decision.evidence()) => {
+                Ok(StoredRuling::of(decision.evidence()))
+            }
+            Ok(_) => Ok(recorded()),
+            Err(_) => Err(ReplayObstacle::Evidence),
+        })
     }
 
     /// Reads the robots.txt that `record` rests on, unless it is parsed already.
@@ -180,21 +244,5 @@ impl<F: FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>>> ReplayRun<'_, F> {
             Some(wanted) => Ok(self.reader.body(wanted)?.map(Bytes::from)),
             None => Ok(None),
         }
-    }
-}
-
-/// Returns the outcome for a ruling that differs from that of `record`, if it does.
-fn changed(
-    record: &StoredRecord,
-    ruling: Result<Option<StoredRuling>, Undecidable>,
-) -> ReplayOutcome {
-    match ruling {
-        Ok(None) => ReplayOutcome::Same,
-        // The rest of the URL might have been judged otherwise.
-        Ok(Some(_)) if record.url.contains(WITHHELD) => {
-            ReplayOutcome::Unknown(ReplayObstacle::QueryWithheld)
-        }
-        Ok(Some(ruling)) => ReplayOutcome::Changed(Box::new(ruling)),
-        Err(_) => ReplayOutcome::Unknown(ReplayObstacle::Evidence),
     }
 }

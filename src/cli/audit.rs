@@ -193,15 +193,17 @@ when it was to be left alone the last time. Requests for robots.txt are not coun
     /// Which past decisions another configuration would change.
     #[command(after_help = format!("\
 Examples:
-  politesse audit replay --config new.toml --from 7d
+  politesse audit replay --with new.toml --from 7d
   politesse --set enforcement.mode=report audit replay --host site.example --csv
+  politesse audit replay --with new.toml --against recorded
 
 Each decision is made again from what is on record, with the policy (overrides, report
-mode, dialect, readings, candidates, 401 and 403) and the names of crawlers of the
-configuration that --config and --set give. The record is that of the configuration in
-force without --config; --set audit.store names another. Pace and egress are not
-replayed: what was put off counts by the rule that let it through, what rests on no
-robots.txt is counted as not decided again. Exit codes: 0 nothing changes, 1 something
+mode, dialect, readings, candidates, 401 and 403) and the names of crawlers of the other
+configuration: --with FILE, or that of now with --set. It is compared with what the
+configuration of now decides; with --against recorded, or without another configuration,
+with the decisions as they were. --config chooses the record, as everywhere. Pace and
+egress are not replayed: what was put off counts by the rule that let it through, what
+rests on no robots.txt is counted as not decided again. Exit codes: 0 nothing changes, 1 something
 does, 3 nothing does of what can be decided again, and some cannot.
 
 {FILTERS_HELP}"))]
@@ -390,10 +392,7 @@ pub(super) fn audit(
         AuditCommand::Speed(asked) => speed::print_speeds(&reader()?, asked),
         AuditCommand::Top(asked) => stats::print_top(&source()?, asked),
         AuditCommand::Why(asked) => why::why(&source()?, asked, settings),
-        AuditCommand::Replay(asked) => {
-            let path = replay::record_path(configuration, settings)?;
-            replay::replay(&AuditReader::open(&path)?, asked, settings)
-        }
+        AuditCommand::Replay(asked) => replay::replay(settings, asked, configuration),
         AuditCommand::Report(asked) => report::print_report(&reader()?, asked, settings),
         AuditCommand::Tail(asked) => tail::tail(&source()?, asked),
         AuditCommand::Export(asked) => export::export(&source()?, asked),

@@ -123,8 +123,8 @@ fn replay_tells_which_decisions_another_configuration_would_change() {
         );
         let place_of_other = Place::with(&other);
         let file = place_of_other.path("politesse.toml");
-        let config = ["--config", file.to_str().unwrap()];
-        let replay = [host.as_slice(), &config].concat();
+        let with = ["--with", file.to_str().unwrap()];
+        let replay = [host.as_slice(), &with].concat();
         let json = place.run(&[replay.as_slice(), &["--json"]].concat()).await;
         assert_eq!(json.code, Some(1), "{json:?}");
         let json = json.json_lines().remove(0);
@@ -161,6 +161,62 @@ fn replay_tells_which_decisions_another_configuration_would_change() {
             csv.stderr.contains("left out: 1 changes with 1 requests"),
             "{csv:?}"
         );
+    });
+}
+
+// Ours: what has changed since the decisions is no change of the other configuration.
+#[test]
+fn replay_compares_with_the_configuration_of_now() {
+    run(async {
+        let (origin, place) = recorded().await;
+        let settings = |overrides: &str| {
+            let config = resolve("o.test", origin.address());
+            config.set(&format!("robots.override = [{overrides}]"))
+        };
+        let deny =
+            "{ origin = \"http://o.test\", path = \"/a\", action = \"deny\", reason = \"load\" }";
+        let allow = "{ origin = \"http://o.test\", path = \"/late\", action = \"allow\", until = \
+                     2099-01-01T00:00:00Z, reason = \"agreed\" }";
+        // The override came after the decisions.
+        place.configure(&settings(deny));
+        let place_of_other = Place::with(&settings(&format!("{deny}, {allow}")));
+        let file = place_of_other.path("politesse.toml");
+        let with = ["audit", "replay", "--host", "o.test", "--json", "--with"];
+        let with = [with.as_slice(), &[file.to_str().unwrap()]].concat();
+        let counts = |outcome: &crate::kit::program::Outcome| {
+            let json = outcome.json_lines().remove(0);
+            ["same", "refused", "sent"].map(|name| json[name].as_u64().unwrap())
+        };
+        let now = place.run(&with).await;
+        assert_eq!(counts(&now), [5, 0, 1], "{now:?}");
+        let record = place.path("audit.db").display().to_string();
+        assert!(
+            now.stderr.contains(&format!("the record {record}: "))
+                && now.stderr.contains(" against the configuration of now"),
+            "{now:?}"
+        );
+        assert_eq!(now.json_lines()[0]["record"], record);
+        let recorded = [with.as_slice(), &["--against", "recorded"]].concat();
+        let recorded = place.run(&recorded).await;
+        assert_eq!(counts(&recorded), [4, 1, 1], "{recorded:?}");
+        // Without another configuration, that of now is compared with the record.
+        let bare = place
+            .run(&["audit", "replay", "--host", "o.test", "--json"])
+            .await;
+        assert_eq!(counts(&bare), [5, 1, 0], "{bare:?}");
+        assert!(
+            bare.stderr.contains("against the decisions as recorded"),
+            "{bare:?}"
+        );
+        // `--config` chooses the record: this one has none.
+        let elsewhere = ["--config", file.to_str().unwrap(), "audit", "replay"];
+        let none = place.run(&elsewhere).await;
+        assert!(
+            none.stderr
+                .contains(place_of_other.path("audit.db").to_str().unwrap()),
+            "{none:?}"
+        );
+        assert_ne!(none.code, Some(0));
     });
 }
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::arguments::DecisionArguments;
@@ -17,9 +17,11 @@ use super::listing::{Screen, cut};
 use super::rows::{FormArguments, RowForm, write_json};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
-use crate::audit::replay::{ReplayObstacle, ReplayOutcome, ReplayTerms, replay as replay_all};
+use crate::audit::replay::{
+    ReplayObstacle, ReplayOutcome, ReplaySides, ReplayTerms, RulingChange, replay as replay_all,
+};
 use crate::cli::configuration::ConfigurationRequest;
-use crate::cli::output::{Exit, columns, print_notice};
+use crate::cli::output::{Exit, Usage, columns, print_notice};
 use crate::config::Settings;
 use crate::decision::inquiry::Identities;
 use crate::decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
@@ -65,57 +67,109 @@ pub(crate) struct ReplayArguments {
     limit: usize,
     #[command(flatten)]
     form: FormArguments,
+    /// The other configuration; --config is that of now, which chooses the record.
+    #[arg(long, value_name = "FILE")]
+    with: Option<PathBuf>,
+    /// Side that the other configuration is compared with: `now` with --with or --set,
+    /// else `recorded`.
+    #[arg(long, value_name = "SIDE")]
+    against: Option<ReplayBasis>,
 }
 
-/// Finds the record: that of the configuration in force without `--config`, which
-/// names the other one. If there is none, that of the other one.
-///
-/// # Errors
-///
-/// Those of the configuration in force.
-pub(super) fn record_path(
-    configuration: ConfigurationRequest<'_>,
-    replayed: &Settings,
-) -> anyhow::Result<PathBuf> {
-    let in_force = ConfigurationRequest {
-        file: None,
-        ..configuration
-    };
-    let path = in_force.settings()?.audit.path;
-    // The other configuration is a draft as a rule: its record may be anywhere.
-    if path.exists() || !replayed.audit.path.exists() {
-        return Ok(path);
+/// Side that the other configuration is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReplayBasis {
+    /// Decisions by the configuration of now.
+    Now,
+    /// Decisions as they are on record.
+    Recorded,
+}
+
+/// Configurations that are compared, each with the words for it.
+struct ReplayedSettings {
+    before: Option<Settings>,
+    after: Settings,
+    sentence: String,
+}
+
+impl ReplayedSettings {
+    /// Reads the configuration of now, without `--set`, and the other one: `--with`, else
+    /// that of now, with `--set`.
+    fn read(
+        configuration: ConfigurationRequest<'_>,
+        asked: &ReplayArguments,
+    ) -> Result<Self, Usage> {
+        let other = ConfigurationRequest {
+            file: asked.with.as_deref().or(configuration.file),
+            ..configuration
+        };
+        let now = ConfigurationRequest {
+            overrides: &[],
+            ..configuration
+        };
+        let has_other = asked.with.is_some() || !configuration.overrides.is_empty();
+        // Of itself the configuration of now changes nothing.
+        let basis = asked.against.unwrap_or(match has_other {
+            true => ReplayBasis::Now,
+            false => ReplayBasis::Recorded,
+        });
+        let with = match &asked.with {
+            Some(file) => file.display().to_string(),
+            None if has_other => "the configuration with --set".to_owned(),
+            None => "the configuration of now".to_owned(),
+        };
+        let (before, against) = match basis {
+            ReplayBasis::Now => (Some(now.settings()?), "the configuration of now"),
+            ReplayBasis::Recorded => (None, "the decisions as recorded"),
+        };
+        Ok(Self {
+            before,
+            after: other.settings()?,
+            sentence: format!("{with} against {against}"),
+        })
     }
-    print_notice(&format!(
-        "there is no record at {}; this is the one of the configuration that is replayed, {}",
-        path.display(),
-        replayed.audit.path.display()
-    ));
-    Ok(replayed.audit.path.clone())
 }
 
-/// Decides the requests that are asked for again by `settings`, and prints what
-/// changes.
+/// Decides the requests that are asked for again, and prints what changes. The record is
+/// that of `settings`.
 pub(super) fn replay(
-    reader: &AuditReader,
-    asked: &ReplayArguments,
     settings: &Settings,
+    asked: &ReplayArguments,
+    configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
     let filter = DecisionFilter::try_from(&asked.which)?;
-    let mut senders = Senders::new(settings);
-    let mut summary = ReplaySummary::default();
-    let terms = ReplayTerms {
-        policy: settings.policy.clone(),
-        crawler: |record: &StoredRecord| senders.crawler(record),
+    let replayed = ReplayedSettings::read(configuration, asked)?;
+    let path = &settings.audit.path;
+    let reader = AuditReader::open(path)?;
+    print_notice(&format!(
+        "the record {}: {}",
+        path.display(),
+        replayed.sentence
+    ));
+    let mut summary = ReplaySummary {
+        record: path.display().to_string(),
+        ..ReplaySummary::default()
     };
-    replay_all(reader, &filter, terms, |record, outcome| {
+    let sides = ReplaySides {
+        before: replayed.before.as_ref().map(terms),
+        after: terms(&replayed.after),
+    };
+    replay_all(&reader, &filter, sides, |record, outcome| {
         summary.add(record, outcome, asked.samples);
     })?;
     summary.print(asked)?;
     Ok(summary.exit())
 }
 
-/// Names of crawlers by the other configuration.
+fn terms(settings: &Settings) -> ReplayTerms<'static> {
+    let mut senders = Senders::new(settings);
+    ReplayTerms {
+        policy: settings.policy.clone(),
+        crawler: Box::new(move |record| senders.crawler(record)),
+    }
+}
+
+/// Names of crawlers by a configuration.
 struct Senders {
     table: CrawlerTable,
     identities: Identities,
@@ -334,6 +388,8 @@ struct ChangeCount {
 /// Sums of a replay.
 #[derive(Debug, Default)]
 struct ReplaySummary {
+    /// Path of the record.
+    record: String,
     same: u64,
     /// Decisions under another name than the one their robots.txt was fetched for:
     /// the site may have said something else.
@@ -344,7 +400,7 @@ struct ReplaySummary {
 
 impl ReplaySummary {
     fn add(&mut self, record: &StoredRecord, outcome: ReplayOutcome, samples_max: usize) {
-        let after = match outcome {
+        let change = match outcome {
             ReplayOutcome::Same => {
                 self.same += 1;
                 return;
@@ -353,8 +409,9 @@ impl ReplaySummary {
                 *self.unknown.entry(obstacle).or_default() += 1;
                 return;
             }
-            ReplayOutcome::Changed(after) => after,
+            ReplayOutcome::Changed(change) => change,
         };
+        let RulingChange { before, after } = *change;
         if after.crawler != record.ruling.crawler
             && record
                 .snapshot
@@ -364,13 +421,13 @@ impl ReplaySummary {
             self.other_name += 1;
         }
         let host = record.url.parse::<Target>();
-        let change = ReplayChange {
+        let counted = ReplayChange {
             host: host.map_or_else(|_| String::new(), |url| url.origin.host().to_string()),
-            kind: ChangeKind::of(&record.ruling, &after),
-            before: (&*record.ruling).into(),
-            after: (&*after).into(),
+            kind: ChangeKind::of(&before, &after),
+            before: (&before).into(),
+            after: (&after).into(),
         };
-        let count = self.changes.entry(change).or_default();
+        let count = self.changes.entry(counted).or_default();
         count.requests += 1;
         if count.samples.len() < samples_max {
             count.samples.push(ReplaySample {
@@ -477,6 +534,7 @@ impl ReplaySummary {
             (obstacle.as_str().to_owned(), json!(requests))
         });
         json!({
+            "record": self.record,
             "same": self.same,
             "refused": self.changed(ChangeKind::Refused),
             "sent": self.changed(ChangeKind::Sent),

@@ -179,7 +179,9 @@ impl IntoResponse for HostError {
             Self::Malformed => (StatusCode::BAD_REQUEST, "one valid Host is wanted\n"),
             Self::Foreign => (
                 StatusCode::MISDIRECTED_REQUEST,
-                "ask by address, as localhost, or by a name of admin.hosts\n",
+                "the admin listener answers to addresses, to localhost and to the names of \
+                 admin.hosts, and to no other name: add this one there, as in admin.hosts = \
+                 [\"node1\"]\n",
             ),
         }
         .into_response()

@@ -133,6 +133,14 @@ fn what_the_compose_file_says_agrees_with_the_files_beside_it() {
                 assert!(is_nodes, "{node}: {volume}");
             }
         }
+        // Probes and scrapes ask by the names of the containers.
+        let hosts = value("admin.hosts").await;
+        assert_eq!(hosts, format!("{NODES:?}"));
+        let book = text("docs/running-a-fleet.md");
+        assert!(
+            book.contains(&format!("`admin.hosts = {hosts}`")),
+            "{hosts}"
+        );
         let acl = services["valkey"]["volumes"][0].as_str().unwrap();
         assert!(folder.path().join(acl.split(':').next().unwrap()).exists());
         assert!(value("fleet.store").await.contains("redis://valkey:6379"));
@@ -226,6 +234,8 @@ async fn node(folder: &Path, name: &str, store: &str) -> Proxy {
         ("audit.archive", "none".to_owned()),
         ("audit.store", format!("sqlite:{}", data("audit.db"))),
         ("admin.token_file", data("admin-token")),
+        // For people: the kit reads its lines.
+        ("log.format", "pretty".to_owned()),
     ] {
         command.arg("--set").arg(format!("{key}={value}"));
     }
@@ -287,6 +297,26 @@ fn three_nodes_run_by_these_files_as_one_fleet() {
             (is_whole && shown.contains("the same at all nodes")).then_some(())
         })
         .await;
+        // The loop of docs/running-a-fleet.md and a scrape ask by name.
+        let named = async |name: &str, path: &str| {
+            let mut curl = Command::new("curl");
+            curl.args(["-s", "--noproxy", "*", "-w", "%{http_code}", "--connect-to"])
+                .arg(format!("{name}:3129:{admin}"))
+                .arg(format!("http://{name}:3129{path}"))
+                .kill_on_drop(true);
+            done(curl).await
+        };
+        for name in NODES {
+            for path in ["/readyz", "/metrics"] {
+                let shown = named(name, path).await;
+                assert!(shown.ends_with("200"), "{name}{path}: {shown}");
+            }
+        }
+        let refused = named("node9", "/readyz").await;
+        assert!(
+            refused.contains("admin.hosts = [\"node1\"]") && refused.ends_with("421"),
+            "{refused}"
+        );
     });
 }
 

@@ -4,8 +4,10 @@
 //! Does not know any command.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::Path;
-use std::thread::available_parallelism;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, available_parallelism};
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,11 +20,58 @@ use crate::serve::control::joining::Holder;
 /// a thread is only started when it is needed.
 const BLOCKING_THREADS_MAX: usize = 1024;
 
+/// Threads that a start needs beside one for each processor: for the log, the record, the
+/// readers of the record and look-ups.
+const START_THREADS: usize = 16;
+
+/// Checks that the system starts as many threads as a start needs.
+///
+/// The runtime panics where it gets none, in the middle of a start.
+///
+/// # Errors
+///
+/// That of the first thread which is not started.
+fn check_threads() -> anyhow::Result<()> {
+    let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+    let all = processors + START_THREADS;
+    // A thread ends when the sender is gone, so that all are there at the same time.
+    let (sender, receiver) = mpsc::channel::<()>();
+    let receiver = Arc::new(Mutex::new(receiver));
+    let mut threads = Vec::with_capacity(all);
+    let mut refused = None;
+    for _ in 0..all {
+        let receiver = Arc::clone(&receiver);
+        let wait = move || drop(receiver.lock().map(|receiver| receiver.recv()));
+        match thread::Builder::new().spawn(wait) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    let started = threads.len();
+    drop(sender);
+    for thread in threads {
+        // It cannot panic: it only waits.
+        let _ = thread.join();
+    }
+    match refused {
+        None => Ok(()),
+        Some(error) => Err(anyhow::Error::new(error).context(format!(
+            "the system starts {started} threads, and {all} are needed: raise the limit on memory \
+             (ulimit -v, MemoryMax) or on processes (ulimit -u, TasksMax); docs/operating.md, \
+             Memory"
+        ))),
+    }
+}
+
 /// Starts the runtime of commands that use the network.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     // Where there is one processor, the scheduler of one thread takes less: it runs what
     // was woken in turn, so that several requests are read before the first is passed
     // on, and the other side is woken once for all of them.
+    check_threads()?;
     let is_alone = available_parallelism().is_ok_and(|processors| processors.get() == 1);
     let mut builder = if is_alone {
         tokio::runtime::Builder::new_current_thread()

@@ -2,7 +2,7 @@
 //!
 //! Does not know how the proxy is built: that is the module `serve` of the crate.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 
 use clap::Args;
@@ -14,7 +14,7 @@ use super::output::{Exit, unless_closed};
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
 use super::start_failure::with_advice;
 use crate::command_line::command;
-use crate::config::Settings;
+use crate::config::{LogFormat, Settings};
 use crate::inert::shell_quoted;
 use crate::proxy::ca_files::closed_to_others;
 use crate::proxy::connect::HttpsMode;
@@ -42,10 +42,10 @@ pub(super) fn serve(
     let mut settings = configuration.settings()?;
     check_conflicts(&settings)?;
     settings.audit.new_record = arguments.new_record;
+    let runtime = runtime()?;
     let log = log::start(&settings)?;
     configuration.warn_without_home(&settings);
     take_descriptors();
-    let runtime = runtime()?;
     let end = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let mut running = match serve::start(&settings).await {
@@ -56,7 +56,7 @@ pub(super) fn serve(
         warn_of_unused_authority(&settings);
         open_control(&mut running, "serve");
         // Nobody may be there to read it.
-        unless_closed(announce(&settings, &running))?;
+        unless_closed(report_start(&settings, &running))?;
         warn_of_shortages(&settings);
         while signals.next().await == SignalRequest::Reload {
             if let Some(settings) = running.reload(|| Ok(configuration.settings()?)) {
@@ -112,6 +112,27 @@ fn warn_of_closed_certificate(settings: &Settings) {
             commands.join("; ")
         );
     }
+}
+
+/// Reports where the proxy listens: as lines to paste, or as an event where the log is
+/// for programs and nobody sits at a terminal.
+fn report_start(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> {
+    if settings.log.format != LogFormat::Json || std::io::stdout().is_terminal() {
+        return announce(settings, running);
+    }
+    let listen: Vec<_> = running.listen.iter().map(ToString::to_string).collect();
+    let value = |key: &str| settings.values.get(key).unwrap_or_default();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listen = listen.join(" "),
+        admin = %running.admin,
+        configuration = settings.file.as_deref().map(plain_path),
+        mode = value("enforcement.mode").trim_matches('"'),
+        profile = value("pace.profile").trim_matches('"'),
+        record = plain_path(&settings.audit.path),
+        "started"
+    );
+    Ok(())
 }
 
 /// Prints where the proxy listens, what it goes by, and a line to try it with.

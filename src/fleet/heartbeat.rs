@@ -41,9 +41,25 @@ pub struct FleetTask {
     /// Policy of the server that was used last, by which it removes entries.
     eviction: Option<String>,
     /// Error of the latest attempt to connect, by store. Each one is logged once.
-    troubles: HashMap<StoreAddress, String>,
+    troubles: HashMap<StoreAddress, StoreTrouble>,
     /// Stores that have answered since the start.
     answered: HashSet<StoreAddress>,
+}
+
+/// Part that a store plays while it cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreRole {
+    /// Another store answers.
+    Standby,
+    /// The fleet needs it: no other answers.
+    Wanted,
+}
+
+/// Error of a store, as it was logged.
+#[derive(Debug, PartialEq, Eq)]
+struct StoreTrouble {
+    role: StoreRole,
+    text: String,
 }
 
 impl FleetTask {
@@ -153,7 +169,7 @@ impl FleetTask {
                 self.membership.take(beat.clone(), asked_at);
                 link.is_unopened = self.membership.is_unopened();
                 if link.is_unopened {
-                    self.report(&link.address, StoreError::Unopened);
+                    self.report(&link.address, StoreError::Unopened, StoreRole::Wanted);
                 } else {
                     self.troubles.clear();
                 }
@@ -164,14 +180,14 @@ impl FleetTask {
             Err(error) => {
                 self.store.link.store(None);
                 self.membership.miss(began_at);
-                self.report(&link.address, error);
+                self.report(&link.address, error, StoreRole::Wanted);
             }
         }
     }
 
     /// Counts an error of a store and logs it, but for one that was logged already: each
     /// heartbeat tries again.
-    fn report(&mut self, address: &StoreAddress, error: StoreError) {
+    fn report(&mut self, address: &StoreAddress, error: StoreError, role: StoreRole) {
         self.store.metrics.fleet_call_errors.inc();
         let error = if let StoreError::Silent(limit) = error
             && self.answered.contains(address)
@@ -181,11 +197,24 @@ impl FleetTask {
         } else {
             error
         };
-        let trouble = error.with_advice();
-        if self.troubles.get(address) != Some(&trouble) {
-            tracing::warn!(%address, error = trouble, "a store of the fleet cannot be used");
-            self.troubles.insert(address.clone(), trouble);
+        let trouble = StoreTrouble {
+            role,
+            text: error.with_advice(),
+        };
+        if self.troubles.get(address) == Some(&trouble) {
+            return;
         }
+        let error = &trouble.text;
+        match role {
+            StoreRole::Wanted => {
+                tracing::warn!(%address, error, "a store of the fleet cannot be used");
+            }
+            // Nothing is lost, and a copy says so all the time.
+            StoreRole::Standby => {
+                tracing::info!(%address, error, "a store of the fleet stands by and cannot be used");
+            }
+        }
+        self.troubles.insert(address.clone(), trouble);
     }
 
     /// Runs `beat.lua` over `link`.
@@ -242,6 +271,7 @@ impl FleetTask {
             (address, AbortOnDropHandle::new(tokio::spawn(look)))
         });
         let mut best: Option<(u64, StoreLink)> = None;
+        let mut failed = Vec::new();
         for (address, look) in Vec::from_iter(looks) {
             let found = look.await.unwrap_or(Err(StoreError::Unreached));
             if found.as_ref().map_or_else(StoreError::is_answer, |_| true) {
@@ -254,8 +284,16 @@ impl FleetTask {
                         best = Some(found);
                     }
                 }
-                Err(error) => self.report(address, error),
+                Err(error) => failed.push((address, error)),
             }
+        }
+        // While one takes orders, the others only stand by.
+        let role = match best {
+            Some(_) => StoreRole::Standby,
+            None => StoreRole::Wanted,
+        };
+        for (address, error) in failed {
+            self.report(address, error, role);
         }
         let (_, link) = best?;
         if let Some(policy) = link.eviction.as_ref()

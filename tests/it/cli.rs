@@ -1,14 +1,18 @@
 //! The command line: what each command prints, and how it exits.
 
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use crate::kit::client::curl;
 use crate::kit::origin::Script;
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, finish, politesse, run_in};
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::run;
+use crate::kit::{run, soon};
 
 const ROBOTS: &str =
     "User-agent: foobot\nDisallow: /a\nAllow: /a/b\n\nUser-agent: *\nDisallow: /\n";
@@ -49,6 +53,49 @@ fn the_start_prints_where_it_listens_and_a_curl_line_that_works() {
             (Some(0), "the page"),
             "{page:?}"
         );
+    });
+}
+
+// Ours: a log for programs has no lines for people beside it.
+#[test]
+fn a_log_in_json_has_the_start_as_an_event() {
+    run(async {
+        let place = Place::with(&Config::default().set("log.format = \"json\""));
+        let mut command = politesse(place.folder());
+        command
+            .arg("serve")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let started = soon("start", async {
+            loop {
+                let line = lines.next_line().await.unwrap().expect("no start");
+                let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+                if event["message"] == "started" {
+                    return event;
+                }
+            }
+        })
+        .await;
+        for (name, wanted) in [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("mode", "enforce"),
+            ("profile", "owned"),
+        ] {
+            assert_eq!(started[name], wanted, "{started}");
+        }
+        let listen = started["listen"].as_str().unwrap();
+        assert!(listen.starts_with("http://127.0.0.1:"), "{started}");
+        assert!(started["record"].as_str().unwrap().ends_with("audit.db"));
+        let id = i32::try_from(child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+        let mut said = String::new();
+        let mut stdout = child.stdout.take().unwrap();
+        soon("end", stdout.read_to_string(&mut said)).await.unwrap();
+        assert_eq!(said, "");
+        assert!(child.wait().await.unwrap().success());
     });
 }
 

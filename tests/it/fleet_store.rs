@@ -518,6 +518,25 @@ fn a_primary_that_refuses_writes_gives_way_to_the_next() {
     });
 }
 
+// Ours: while another store takes orders, nothing is lost.
+#[test]
+fn a_standby_store_that_is_down_is_no_warning() {
+    run(async {
+        let origin = TimedOrigin::start(ROBOTS, "x", ms(2)).await;
+        let (store, mut standby) = (Redis::start(&[]).await, Redis::start(&[]).await);
+        let stores = quoted(&[&standby, &store]);
+        standby.kill().await;
+        let nodes = [node(0, &stores, origin.address()).start().await];
+        all_are(&nodes, "ready").await;
+        told(&nodes, "a store of the fleet stands by and cannot be used").await;
+        let log = nodes[0].log();
+        let is_about_it = |line: &&str| line.contains("cannot be used");
+        for line in log.lines().filter(is_about_it) {
+            assert!(line.contains("\"INFO\""), "{line}");
+        }
+    });
+}
+
 // Ours: an entry that is removed is a delay that is not kept.
 #[test]
 fn a_store_that_removes_entries_is_named() {

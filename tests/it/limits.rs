@@ -13,7 +13,7 @@ use crate::kit::client::{Crawler, get, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::Script;
 use crate::kit::page::{Gate, Length, Page};
-use crate::kit::program::politesse;
+use crate::kit::program::{finish, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::raw_origin::{Bytes, RawOrigin};
 use crate::kit::{run, until};
@@ -39,6 +39,39 @@ fn all_descriptors_that_may_be_had_are_taken() {
             .find(|line| line.starts_with("Max open files"));
         let mut words = row.unwrap().split_whitespace().skip(3);
         assert_eq!(words.next(), words.next(), "{limits}");
+    });
+}
+
+// Ours: too little memory is said, and no panic (docs/operating.md).
+#[test]
+fn too_little_memory_for_the_threads_of_a_start_is_said() {
+    run(async {
+        let place = Place::with(&Config::default());
+        let program = politesse(place.folder());
+        let mut refused = None;
+        // From enough to too little for this build, in KiB.
+        for limit in (80_000..=400_000).rev().step_by(20_000) {
+            let mut command = Command::new("sh");
+            let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" run -- true");
+            command
+                .args(["-c", &script])
+                .arg(program.as_std().get_program())
+                .env("POLITESSE_CONFIG", place.path("politesse.toml"))
+                .current_dir(place.folder())
+                .kill_on_drop(true);
+            let outcome = finish(command, b"").await;
+            assert!(!outcome.stderr.contains("panicked"), "{limit}: {outcome:?}");
+            if outcome.stderr.contains("threads") {
+                refused = Some(outcome);
+                break;
+            }
+        }
+        let refused = refused.expect("80 MB are enough for all threads");
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(
+            refused.stderr.contains("ulimit -v, MemoryMax"),
+            "{refused:?}"
+        );
     });
 }
 

@@ -68,9 +68,9 @@ pub(super) fn run(
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
     let settings = configuration.settings()?;
+    let runtime = runtime()?;
     let _log = log::start(&quiet(&settings))?;
     configuration.warn_without_home(&settings);
-    let runtime = runtime()?;
     let code = runtime.block_on(run_through_proxy(arguments, &settings, configuration));
     // A lookup of a name that hangs cannot be stopped, and need not be waited for.
     runtime.shutdown_background();

@@ -66,7 +66,9 @@ macro_rules! metrics {
                         description.register(&mut registry, $field.clone());
                     }
                 )+
-                Self { registry, $($field),+ }
+                let metrics = Self { registry, $($field),+ };
+                metrics.show_at_zero();
+                metrics
             }
         }
 
@@ -482,6 +484,37 @@ impl Description {
 }
 
 impl Metrics {
+    /// Shows the counters that alerts rise on (`contrib/prometheus`) from the start, by
+    /// the words that the alerts ask for.
+    ///
+    /// Prometheus sees no increase in a series that begins with 1: without this the first
+    /// head that fails raises no alert.
+    fn show_at_zero(&self) {
+        let by_result: [(_, &[&'static str]); 4] = [
+            (&self.audit_seals, &["made", "failed"]),
+            (&self.audit_seals_exported, &["sent", "failed"]),
+            (&self.robots_fetches, &["successful", "unreachable"]),
+            (
+                &self.connections_refused,
+                &["max_connections", "descriptors"],
+            ),
+        ];
+        for (counters, results) in by_result {
+            for result in results {
+                drop(counters.get_or_create(&ResultLabel { result }));
+            }
+        }
+        let by_reason: [(_, &[&'static str]); 2] = [
+            (&self.pace_later, &["queue_full", "backoff"]),
+            (&self.admin_refused, &["unauthorized"]),
+        ];
+        for (counters, reasons) in by_reason {
+            for reason in reasons {
+                drop(counters.get_or_create(&ReasonLabel { reason }));
+            }
+        }
+    }
+
     /// Writes all metrics in the OpenMetrics text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
@@ -518,6 +551,16 @@ names a host, a URL or a crawler.
 mod tests {
     use super::*;
 
+    /// Metrics with labels that are shown at 0.
+    const ALERTED: [&str; 6] = [
+        "robots_fetches",
+        "pace_later",
+        "connections_refused",
+        "audit_seals",
+        "audit_seals_exported",
+        "admin_refused",
+    ];
+
     // Ours.
     #[test]
     fn every_metric_is_shown_by_the_name_type_and_help_of_the_table() {
@@ -526,8 +569,9 @@ mod tests {
             let family = format!("{PREFIX}_{}", metric.field);
             let kind = format!("# TYPE {family} {}\n", metric.kind);
             let help = format!("# HELP {family} {}\n", metric.help());
-            // One with labels is shown once it has counted something.
-            let is_shown = metric.labels.is_empty();
+            // One with labels is shown once it has counted something, or an alert rises
+            // on it.
+            let is_shown = metric.labels.is_empty() || ALERTED.contains(&metric.field);
             assert_eq!(text.contains(&kind), is_shown, "{kind}{text}");
             assert_eq!(text.contains(&help), is_shown, "{help}{text}");
             assert!(metric.help().ends_with('.'), "{help}");

@@ -323,6 +323,41 @@ fn what_has_no_labels_is_shown_at_once_and_says_what_it_should() {
     });
 }
 
+// Ours: Prometheus sees no increase in a series that begins with 1.
+#[test]
+fn counters_that_alerts_rise_on_are_there_at_0() {
+    run(async {
+        let text = metrics(&Config::default().start().await).await;
+        let rules = file(RULES[0]);
+        let lines = rules.lines().map(str::trim);
+        let mut seen = 0;
+        for expression in lines.filter_map(|line| line.strip_prefix("expr: ")) {
+            for Selector { name, matchers } in selectors(expression) {
+                for (label, words) in matchers {
+                    for word in words.split('|') {
+                        let line = format!("{name}{{{label}=\"{word}\"}} 0\n");
+                        assert!(text.contains(&line), "{line}{text}");
+                        seen += 1;
+                    }
+                }
+            }
+        }
+        assert!(6 < seen, "{seen}");
+    });
+}
+
+// Ours: docs/archive.md. What is shown nowhere is missed by nobody.
+#[test]
+fn the_dashboard_shows_all_of_the_archive() {
+    let shown = expressions().concat();
+    let known = series();
+    let of_archive = known.keys().filter(|name| name.contains("_archive_"));
+    assert!(3 < of_archive.clone().count());
+    for name in of_archive {
+        assert!(shown.contains(name.as_str()), "{name}");
+    }
+}
+
 // Ours: a client that hangs up is counted once, also while it waits.
 #[test]
 fn a_client_that_leaves_is_counted() {

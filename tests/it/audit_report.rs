@@ -104,7 +104,7 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
         let text = page_of(&outcome);
         for wanted in [
             "3 crawlers made 6 requests to 2 websites through the program politesse.",
-            "politesse decided each of these requests by the robots.txt of its website and enforced the decision.",
+            "politesse decided these requests by the robots.txt of their websites and by the settings of its operator, and enforced each decision.",
             "6requests by crawlers 2let through 4refused, and not sent 0put off",
             "Requests each hour",
             "4 requests (66 % of all) were not sent because the owner of the website disallows it.",

@@ -23,26 +23,25 @@ pub(super) fn enforcement(data: &ReportData) -> Markup {
         } @else if totals.in_report_mode == requests {
             p {
                 b { "Nothing was enforced: " }
-                "politesse was in report mode for all of these requests. It noted what a \
-                 robots.txt disallows, and let it through: "
+                "politesse was in report mode for all of these requests. It noted what it would \
+                 have refused, and let it through: "
                 (counted(totals.sums.reported, "request")) "."
             }
             (paused(data))
         } @else if enforced == requests {
             p {
-                "politesse decided each of these requests by the robots.txt of its website and \
-                 enforced the decision"
+                "politesse decided these requests by the robots.txt of their websites and by the \
+                 settings of its operator, and enforced each decision."
                 @if 0 < totals.overridden {
-                    ", but for " (counted(totals.overridden, "request"))
-                    " that exceptions of the operator let through"
+                    " Exceptions of the operator let "
+                    (counted(totals.overridden, "request")) " through that it refuses otherwise."
                 }
-                "."
             }
         } @else {
             p {
                 "politesse enforced its decisions about " (counted(enforced, "request")) ". For "
                 (counted(totals.in_report_mode, "request"))
-                " it was in report mode: it noted what a robots.txt disallows, and let it through ("
+                " it was in report mode: it noted what it would have refused, and let it through ("
                 (counted(totals.sums.reported, "request")) ")."
                 @if 0 < totals.in_unknown_mode {
                     " The mode of " (counted(totals.in_unknown_mode, "request"))
@@ -61,8 +60,9 @@ fn paused(data: &ReportData) -> Markup {
     html! {
         @if 0 < sums.refusals + sums.later {
             p {
-                "What politesse refuses for another reason than a rule is not sent in this mode \
-                 either: " (number(sums.refusals)) " refused, " (number(sums.later)) " put off."
+                "This mode does not change what is refused for an address, a name or a website \
+                 that does not answer, nor pauses: " (number(sums.refusals)) " refused, "
+                (number(sums.later)) " put off."
             }
         }
     }

@@ -165,7 +165,7 @@ fn left_alone(data: &ReportData) -> Markup {
         @if data.back_offs.iter().any(|event| event.kind == "backoff_entered") {
             (back_offs(data))
         } @else {
-            p { "No such answer is on record." }
+            p { "No pause after such an answer is on record." }
         }
     }
 }

@@ -128,8 +128,8 @@ fn left_alone(data: &ReportData) -> Markup {
             (back_offs(data))
         } @else {
             p {
-                "No answer of yours with 429 or 503 is on record. To such an answer you are left \
-                 alone for a time: as long as " code { "Retry-After" } " says, or longer each time \
+                "No pause after an answer of yours with 429 or 503 is on record. After such an \
+                 answer you are left alone for a time: as long as " code { "Retry-After" } " says, or longer each time \
                  in a row."
             }
         }

@@ -17,6 +17,7 @@ use super::{Report, ReportKind, make_report};
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
+use crate::audit::report::report_facts;
 use crate::audit::{AuditLog, Durability, Options, RecordEnding, RedactionRequest, SealOptions};
 use crate::decision::access::Cause;
 use crate::decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, decide};
@@ -266,7 +267,7 @@ async fn a_report_says_what_its_rows_say() {
             "1 crawler made 9 requests to 1 website through the program politesse.",
             "nothing of requests that went another way",
             "politesse enforced its decisions about 6 requests. For 3 requests it was in report \
-             mode: it noted what a robots.txt disallows, and let it through (3 requests).",
+             mode: it noted what it would have refused, and let it through (3 requests).",
             "2026-03-01 00:01 2026-03-01 00:02 enforced 5",
             "2026-03-01 02:10 2026-03-01 02:12 report mode: noted, not enforced 3",
             "2026-03-01 05:10 2026-03-01 05:10 enforced 1",
@@ -279,7 +280,7 @@ async fn a_report_says_what_its_rows_say() {
              2026-03-01 00:01 1",
             "http://o.test /closed deny asked by mail 2026-03-01 00:01 to 2026-03-01 00:01 1",
             "Requests waited for their turn: 4.5 s in all, and 0 were put off.",
-            "No such answer is on record.",
+            "No pause after such an answer is on record.",
             "o.test The robots.txt could not be read 1 1",
             "1 to 81 2026-02-28 23:00 by their age (audit.retention)",
             "82 to 90 2026-02-28 23:30 by order of the operator",
@@ -318,7 +319,7 @@ async fn the_owners_page_counts_redacted_requests_of_the_host() {
             "1 request by an exception that our operator made, and 3 requests while the program",
             "contract 114",
             "asked by mail",
-            "No answer of yours with 429 or 503 is on record.",
+            "No pause after an answer of yours with 429 or 503 is on record.",
             "Client and address were taken away from 1 request.",
             "request of 22 November 1",
             "In report mode, which the program was in for a time,",
@@ -334,7 +335,7 @@ async fn the_owners_page_counts_redacted_requests_of_the_host() {
         ..until
     };
     let reader = AuditReader::open(&made.path()).unwrap();
-    let facts = crate::audit::report::report_facts(&reader, &filter).unwrap();
+    let facts = report_facts(&reader, &filter).unwrap();
     assert_says(&site, &[&facts.digest.to_string()]);
     assert_eq!(facts.redacted.len(), 1);
 }
@@ -352,8 +353,8 @@ async fn a_report_tells_nothing_of_another_time() {
     assert_says(
         &enforced,
         &[
-            "politesse decided each of these requests by the robots.txt of its website and \
-             enforced the decision.",
+            "politesse decided these requests by the robots.txt of their websites and by the \
+             settings of its operator, and enforced each decision.",
             "No decision rests on a robots.txt that could not be read.",
             "No stop and no restart of the program is on record in this time.",
         ],
@@ -376,7 +377,8 @@ async fn a_report_tells_nothing_of_another_time() {
         &[
             "The first entry on record is of 2026-03-01 00:00. Of the time before nothing is on \
              record.",
-            "enforced the decision, but for 1 request that exceptions of the operator let through.",
+            "enforced each decision. Exceptions of the operator let 1 request through that it \
+             refuses otherwise.",
             "1 to 81",
         ],
     );
@@ -411,13 +413,39 @@ async fn a_report_of_report_mode_says_that_nothing_was_enforced() {
             &page,
             &[
                 "Nothing was enforced: politesse was in report mode for all of these requests. It \
-                 noted what a robots.txt disallows, and let it through: 3 requests.",
+                 noted what it would have refused, and let it through: 3 requests.",
                 "No request was refused by a rule of",
             ],
         );
         assert_silent(
             &page,
-            &["obeys", "enforced the decision", "asked for nothing that"],
+            &["obeys", "enforced each decision", "asked for nothing that"],
         );
+    }
+}
+
+// Ours: a host is compared whole, on every port.
+#[tokio::test]
+async fn redacted_requests_belong_to_one_host_whatever_the_port() {
+    let made = MadeRecord::new();
+    let urls = [
+        "http://o.test:8080/a",
+        "https://o.test/b",
+        "http://o.test.other.test/c",
+        "http://no.test/d",
+        "http://[::1]:81/e",
+    ];
+    for (minute, url) in (1..).zip(urls) {
+        let seq = made.ask(minute, url).await;
+        made.redact(seq, "asked for").await;
+    }
+    let reader = AuditReader::open(&made.path()).unwrap();
+    for (host, count) in [("o.test", 2), ("no.test", 1), ("[::1]", 1), ("test", 0)] {
+        let filter = DecisionFilter {
+            host: Some(host.to_owned()),
+            ..DecisionFilter::default()
+        };
+        let facts = report_facts(&reader, &filter).unwrap();
+        assert_eq!(facts.redacted.len(), count, "{host}");
     }
 }

@@ -108,8 +108,12 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
         }
         pre { "SHA-256 " (data.facts.digest) "\npolitesse audit report" (arguments) " --digest" }
         p {
-            "and verifies the whole record by " code { "politesse audit verify" } ". That is also \
-             how entries are found to be missing, which this page cannot tell."
+            "and verifies the whole record by " code { "politesse audit verify" } "."
+            @if !data.scope.is_whole {
+                " That is also how entries are found to be missing, which this page cannot tell."
+            } @else if check.sums.missing == 0 {
+                " That was done for this page: no entry is missing."
+            }
         }
         @if let Some(head) = &check.head {
             p {

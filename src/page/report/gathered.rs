@@ -38,6 +38,8 @@ pub(super) struct ReportScope {
     pub(super) filter: DecisionFilter,
     /// When it is made.
     pub(super) made_at: Timestamp,
+    /// Whether it is about all that is on record.
+    pub(super) is_whole: bool,
 }
 
 impl ReportScope {
@@ -53,6 +55,7 @@ impl ReportScope {
                 ..filter.clone()
             },
             made_at,
+            is_whole: filter.is_open(),
         }
     }
 
@@ -175,7 +178,20 @@ pub(super) struct ReportCheck {
 }
 
 impl ReportCheck {
-    fn of(reader: &AuditReader, filter: &DecisionFilter) -> Result<Self, AuditError> {
+    fn of(reader: &AuditReader, scope: &ReportScope) -> Result<Self, AuditError> {
+        // Without an end, gaps are looked for, and what concerns the record as a whole.
+        let all = DecisionFilter::default();
+        let filter = if scope.is_whole { &all } else { &scope.filter };
+        let found = Self::verified(reader, filter)?;
+        match found.sums.is_outrun {
+            // What is missing may have been removed by its age meanwhile: the second time
+            // that is known.
+            true => Self::verified(reader, filter),
+            false => Ok(found),
+        }
+    }
+
+    fn verified(reader: &AuditReader, filter: &DecisionFilter) -> Result<Self, AuditError> {
         let (mut findings, mut more_findings) = (Vec::new(), 0);
         let sums = verify(reader, filter, |finding| {
             // A list of thousands would hide the rest of the report.
@@ -223,7 +239,7 @@ impl ReportData {
             overrides: override_uses(reader, &scope.filter)?,
             back_offs: back_offs(reader, &scope)?,
             versions,
-            check: ReportCheck::of(reader, &scope.filter)?,
+            check: ReportCheck::of(reader, &scope)?,
             record: reader.record_id()?,
             contact: contact.map(str::to_owned),
             facts,

@@ -449,3 +449,31 @@ async fn redacted_requests_belong_to_one_host_whatever_the_port() {
         assert_eq!(facts.redacted.len(), count, "{host}");
     }
 }
+
+// Ours: gaps are found where all is looked at, and nothing is said of them elsewhere.
+#[tokio::test]
+async fn a_report_about_everything_finds_a_gap() {
+    let made = MadeRecord::new();
+    made.event(0, ProcessEventKind::Started, json!({})).await;
+    for minute in 1..4 {
+        made.ask(minute, "http://o.test/private/x").await;
+    }
+    let all = DecisionFilter::default();
+    assert_says(&made.text(&all), &["for this page: no entry is missing."]);
+    let gap = "DELETE FROM event WHERE seq = 1";
+    Connection::open(made.path())
+        .unwrap()
+        .execute_batch(gap)
+        .unwrap();
+    let report = made.report(ReportKind::Operator, &all);
+    assert!(!report.is_good);
+    let page = text(&report.page);
+    assert_says(&page, &["1 entry missing.", "1: no such row"]);
+    assert_silent(&page, &["no entry is missing"]);
+    let until = DecisionFilter {
+        until: Some(at(400)),
+        ..all
+    };
+    let part = made.text(&until);
+    assert_says(&part, &["missing, which this page cannot tell."]);
+}

@@ -274,7 +274,7 @@ fn check_explains_a_decision_of_the_record() {
             ", GET: explained from its evidence, which gives the same again\nhttp://o.test/private/x: disallow\n",
             "for FooBot: line 3, \"Disallow: /private\", in the group of *",
             "names: FooBot; no group for that, so that of everyone (*) binds",
-            "robots.txt: http://o.test/robots.txt, status 200, asked for 0 s earlier",
+            "robots.txt: http://o.test/robots.txt, status 200, asked for ",
         ] {
             assert!(text.stdout.contains(wanted), "{wanted}: {text:?}");
         }

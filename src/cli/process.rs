@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, available_parallelism};
 
 use anyhow::Context as _;
+use rustix::process::{Resource, getrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::serve::RunningProxy;
@@ -24,16 +25,49 @@ const BLOCKING_THREADS_MAX: usize = 1024;
 /// readers of the record and look-ups.
 const START_THREADS: usize = 16;
 
-/// Checks that the system starts as many threads as a start needs.
+/// Address space of a thread: its stack, and the 64 MiB that the allocator of the C library
+/// reserves for each. Where that leaves nothing, the next allocation aborts.
+const THREAD_BYTES: u64 = 66 << 20;
+
+/// Address space that a start needs beside its threads.
+const START_BYTES: u64 = 64 << 20;
+
+/// Checks that there is as much address space, and that the system starts as many threads,
+/// as a start needs.
 ///
-/// The runtime panics where it gets none, in the middle of a start.
+/// The runtime panics where it gets no thread, and an allocation that fails aborts, both
+/// in the middle of a start.
 ///
 /// # Errors
 ///
-/// That of the first thread which is not started.
-fn check_threads() -> anyhow::Result<()> {
+/// What is missing, with the limits to raise.
+fn check_limits() -> anyhow::Result<()> {
     let processors = available_parallelism().map_or(1, NonZeroUsize::get);
-    let all = processors + START_THREADS;
+    let threads = processors + START_THREADS;
+    check_address_space(threads as u64 * THREAD_BYTES + START_BYTES)?;
+    check_threads(threads)
+}
+
+fn check_address_space(wanted: u64) -> anyhow::Result<()> {
+    let Some(limit) = getrlimit(Resource::As).current else {
+        return Ok(());
+    };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kilobytes = size.and_then(|size| size.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let left = limit.saturating_sub(kilobytes.unwrap_or_default() << 10);
+    anyhow::ensure!(
+        wanted <= left,
+        "a start needs {} MiB of address space, most of which is never used, and the limit \
+         (ulimit -v) leaves {} MiB: lift it, and limit memory by MemoryMax or a container; \
+         docs/operating.md, Memory",
+        wanted >> 20,
+        left >> 20
+    );
+    Ok(())
+}
+
+fn check_threads(all: usize) -> anyhow::Result<()> {
     // A thread ends when the sender is gone, so that all are there at the same time.
     let (sender, receiver) = mpsc::channel::<()>();
     let receiver = Arc::new(Mutex::new(receiver));
@@ -59,9 +93,8 @@ fn check_threads() -> anyhow::Result<()> {
     match refused {
         None => Ok(()),
         Some(error) => Err(anyhow::Error::new(error).context(format!(
-            "the system starts {started} threads, and {all} are needed: raise the limit on memory \
-             (ulimit -v, MemoryMax) or on processes (ulimit -u, TasksMax); docs/operating.md, \
-             Memory"
+            "the system starts {started} threads, and {all} are needed: raise the limit on \
+             processes (ulimit -u, TasksMax) or on memory; docs/operating.md, Memory"
         ))),
     }
 }
@@ -71,7 +104,7 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     // Where there is one processor, the scheduler of one thread takes less: it runs what
     // was woken in turn, so that several requests are read before the first is passed
     // on, and the other side is woken once for all of them.
-    check_threads()?;
+    check_limits()?;
     let is_alone = available_parallelism().is_ok_and(|processors| processors.get() == 1);
     let mut builder = if is_alone {
         tokio::runtime::Builder::new_current_thread()

@@ -208,6 +208,13 @@ fn replay_compares_with_the_configuration_of_now() {
             bare.stderr.contains("against the decisions as recorded"),
             "{bare:?}"
         );
+        // Nor does a value that chooses the record make another one.
+        let store = format!("audit.store=sqlite:{record}");
+        let chosen = [
+            "--set", &store, "audit", "replay", "--host", "o.test", "--json",
+        ];
+        let chosen = place.run(&chosen).await;
+        assert_eq!(counts(&chosen), [5, 1, 0], "{chosen:?}");
         // `--config` chooses the record: this one has none.
         let elsewhere = ["--config", file.to_str().unwrap(), "audit", "replay"];
         let none = place.run(&elsewhere).await;

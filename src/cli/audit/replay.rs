@@ -107,7 +107,9 @@ impl ReplayedSettings {
             overrides: &[],
             ..configuration
         };
-        let has_other = asked.with.is_some() || !configuration.overrides.is_empty();
+        // `--set audit.store` chooses the record, and no policy.
+        let mut set = configuration.overrides.iter();
+        let has_other = asked.with.is_some() || set.any(|set| !set.starts_with("audit."));
         // Of itself the configuration of now changes nothing.
         let basis = asked.against.unwrap_or(match has_other {
             true => ReplayBasis::Now,

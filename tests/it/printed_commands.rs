@@ -40,9 +40,13 @@ async fn pasted(line: &str) -> String {
     outcome.stdout
 }
 
-async fn page(proxy: &Proxy, path: &str) -> Reply {
+/// Asks the admin listener for a page, with `token` if there is one.
+async fn page(proxy: &Proxy, path: &str, token: &str) -> Reply {
     let mut client = Crawler::to(proxy.admin()).await;
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.admin());
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+        proxy.admin()
+    );
     client.send(head.as_bytes()).await;
     client.reply_to("GET").await
 }
@@ -50,10 +54,20 @@ async fn page(proxy: &Proxy, path: &str) -> Reply {
 async fn every_command_works(proxy: &Proxy) {
     let banner = proxy.banner().join("\n") + "\n";
     let token = pasted(between(&banner, "to sign in: ", "\n")).await;
-    let sign_in = page(proxy, "/login").await.text();
+    let sign_in = page(proxy, "/login", "").await.text();
     assert_eq!(pasted(&in_html(&sign_in)).await, token);
-    let wanted = page(proxy, "/api/v1/pace").await.text();
+    let wanted = page(proxy, "/api/v1/pace", "").await.text();
     assert_eq!(pasted(between(&wanted, "`", "`")).await, token);
+    for (path, count) in [("/configuration", 3), ("/reports", 1)] {
+        let page = page(proxy, path, token.trim()).await.text();
+        let codes = page.split("<code>").skip(1);
+        let ours = codes.filter(|code| code.starts_with(env!("CARGO_BIN_EXE_politesse")));
+        let commands: Vec<_> = ours.map(|code| in_html(&format!("<code>{code}"))).collect();
+        assert_eq!(commands.len(), count, "{path}: {commands:?}");
+        for command in commands {
+            pasted(&command).await;
+        }
+    }
     let url = "http://o.test/private";
     let html = ask(proxy, "GET", url, &["Accept: text/html"]).await.text();
     let text = ask(proxy, "GET", url, &["Accept: text/plain"]).await.text();

@@ -5,6 +5,7 @@
 //! whatever folder that is. Known once for the process, since messages are made everywhere.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -32,7 +33,7 @@ struct CommandPrefix {
 }
 
 /// Configuration that this process uses, as the command line named it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Invocation<'a> {
     /// The configuration file, if one was named.
     pub(crate) file: Option<&'a Path>,
@@ -40,6 +41,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) here: Option<&'a Path>,
     /// The arguments of `--set`.
     pub(crate) overrides: &'a [String],
+    /// Folders in which a shell looks for programs (`PATH`).
+    pub(crate) search_path: Option<OsString>,
 }
 
 impl Invocation<'_> {
@@ -47,9 +50,10 @@ impl Invocation<'_> {
     /// first call in a process counts.
     pub(crate) fn install(&self) {
         let executable = env::current_exe().unwrap_or_else(|_| "politesse".into());
-        let program = match env::var_os("PATH") {
-            Some(path) if is_found(&executable, env::split_paths(&path)) => "politesse".to_owned(),
-            _ => quoted(&executable),
+        let mut searched = self.search_path.iter().flat_map(env::split_paths);
+        let program = match is_found(&executable, &mut searched) {
+            true => "politesse".to_owned(),
+            false => quoted(&executable),
         };
         let folder = env::current_dir().unwrap_or_default();
         // Others may hold a secret, and change nothing that commands look for.
@@ -93,7 +97,7 @@ fn with(which: fn(&CommandPrefix) -> &String, arguments: &dyn Display) -> String
 }
 
 /// Reports whether a shell finds `program` by its name alone.
-fn is_found(program: &Path, folders: impl Iterator<Item = PathBuf>) -> bool {
+fn is_found(program: &Path, folders: &mut dyn Iterator<Item = PathBuf>) -> bool {
     let found = folders
         .map(|folder| folder.join("politesse"))
         .find(|path| path.is_file());
@@ -116,27 +120,31 @@ mod tests {
             file: None,
             here: None,
             overrides: &[],
+            search_path: None,
         };
         let file = Some(Path::new("conf/my crawl.toml"));
         let overrides = ["fleet.store='redis://:secret@h'", "audit.store='sqlite:a'"];
         let overrides = overrides.map(str::to_owned);
         for (invocation, wanted) in [
-            (plain, "politesse"),
+            (plain.clone(), "politesse"),
             (
                 Invocation {
                     here: Some(Path::new(".")),
-                    ..plain
+                    ..plain.clone()
                 },
                 "politesse --here=/srv/crawl",
             ),
             (
-                Invocation { file, ..plain },
+                Invocation {
+                    file,
+                    ..plain.clone()
+                },
                 "politesse --config '/srv/crawl/conf/my crawl.toml'",
             ),
             (
                 Invocation {
                     overrides: &overrides,
-                    ..plain
+                    ..plain.clone()
                 },
                 r"politesse --set 'audit.store='\''sqlite:a'\'''",
             ),

@@ -54,6 +54,7 @@ impl ConfigurationRequest<'_> {
                 Home::Folder(folder) => Some(folder),
             },
             overrides: self.overrides,
+            search_path: variable("PATH"),
         }
         .install();
     }

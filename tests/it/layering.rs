@@ -122,14 +122,17 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "admin/state_pages.rs",
         "tasks.rs",
     ];
-    // A command of `run` is a process, what the store executes is SQL, the demo's
-    // site ends with its process, the log begins before any runtime, and archives
-    // are read by threads that end with their scope.
+    // A command of `run` is a process, what the store executes is SQL, the demo's site
+    // and its list of decisions end with their process, the log begins before any
+    // runtime, archives are read by threads that end with their scope, and threads that
+    // are started to see whether they can be are joined.
     let own = [
         "cli/run/mod.rs",
         "cli/run/seal/mod.rs",
+        "cli/demo/mod.rs",
         "cli/demo/site.rs",
         "cli/judge/scan.rs",
+        "cli/process.rs",
         "cli/log.rs",
         "serve/control/server.rs",
         "archive/fleet_head.rs",

@@ -13,12 +13,12 @@ use std::sync::OnceLock;
 use crate::inert::shell_quoted;
 
 /// Keys of the files that commands read, and of the listener that they ask.
-const PLACES: [&str; 5] = [
-    "admin.listen=",
-    "admin.token_file=",
-    "audit.store=",
-    "https.ca_cert=",
-    "https.ca_key=",
+pub(crate) const PLACES: [&str; 5] = [
+    "admin.listen",
+    "admin.token_file",
+    "audit.store",
+    "https.ca_cert",
+    "https.ca_key",
 ];
 
 /// What commands of this process begin with.
@@ -41,6 +41,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) here: Option<&'a Path>,
     /// The arguments of `--set`.
     pub(crate) overrides: &'a [String],
+    /// Settings of the environment, as a shell takes them before a command.
+    pub(crate) variables: Vec<String>,
     /// Folders in which a shell looks for programs (`PATH`).
     pub(crate) search_path: Option<OsString>,
 }
@@ -57,7 +59,10 @@ impl Invocation<'_> {
         };
         let folder = env::current_dir().unwrap_or_default();
         // Others may hold a secret, and change nothing that commands look for.
-        let is_place = |entry: &str| PLACES.iter().any(|key| entry.starts_with(key));
+        let is_place = |entry: &str| {
+            let key = entry.split('=').next().unwrap_or(entry);
+            PLACES.contains(&key.trim())
+        };
         PREFIX.get_or_init(|| CommandPrefix {
             shown: self.beginning(&program, &folder, is_place),
             whole: self.beginning(&program, &folder, |_| true),
@@ -65,7 +70,8 @@ impl Invocation<'_> {
     }
 
     fn beginning(&self, program: &str, folder: &Path, is_kept: impl Fn(&str) -> bool) -> String {
-        let mut words = vec![program.to_owned()];
+        let mut words = self.variables.clone();
+        words.push(program.to_owned());
         if let Some(file) = self.file {
             words.extend(["--config".to_owned(), quoted(&folder.join(file))]);
         } else if let Some(here) = self.here {
@@ -120,6 +126,7 @@ mod tests {
             file: None,
             here: None,
             overrides: &[],
+            variables: Vec::new(),
             search_path: None,
         };
         let file = Some(Path::new("conf/my crawl.toml"));
@@ -147,6 +154,13 @@ mod tests {
                     ..plain.clone()
                 },
                 r"politesse --set 'audit.store='\''sqlite:a'\'''",
+            ),
+            (
+                Invocation {
+                    variables: vec!["POLITESSE_AUDIT__STORE=sqlite:a".to_owned()],
+                    ..plain.clone()
+                },
+                "POLITESSE_AUDIT__STORE=sqlite:a politesse",
             ),
         ] {
             let beginning = invocation.beginning("politesse", Path::new("/srv/crawl"), |entry| {

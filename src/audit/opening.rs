@@ -4,8 +4,8 @@
 //! A database that has lost decisions is not opened: the proxy would go on as
 //! if they had never been made. Whoever starts it says so with `--new-record`.
 
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +69,8 @@ pub enum Durability {
 ///
 /// # Errors
 ///
-/// [`AuditError::Writable`], [`AuditError::Create`] or [`AuditError::SealKey`].
+/// [`AuditError::Writable`], [`AuditError::Create`], [`AuditError::Open`],
+/// [`AuditError::Marker`], [`AuditError::Inspect`] or [`AuditError::SealKey`].
 pub fn check_files(options: &Options) -> Result<(), AuditError> {
     let database = &options.path;
     let folder = folder_of(database);
@@ -81,8 +82,10 @@ pub fn check_files(options: &Options) -> Result<(), AuditError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(AuditError::Create(database.clone(), error));
         }
-        Ok(_) | Err(_) => {}
+        Ok(file) => check_header(database, file)?,
+        Err(_) => {}
     }
+    read_marker(folder)?;
     check_key(options.privacy, folder)?;
     let key = key_path(options.seal.key.as_deref(), folder);
     check_path(&key, "0600")?;
@@ -90,6 +93,22 @@ pub fn check_files(options: &Options) -> Result<(), AuditError> {
         read_key(&key, "check")?;
     }
     Ok(())
+}
+
+/// Checks that a file begins as a database does, without opening it as one, which would
+/// make files beside it.
+fn check_header(path: &Path, file: File) -> Result<(), AuditError> {
+    const HEADER: &[u8] = b"SQLite format 3\0";
+    let mut header = Vec::with_capacity(HEADER.len());
+    let mut start = file.take(HEADER.len() as u64);
+    start
+        .read_to_end(&mut header)
+        .map_err(|error| AuditError::Create(path.to_owned(), error))?;
+    if header.is_empty() || header == HEADER {
+        return Ok(());
+    }
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB);
+    Err(open_error(path)(rusqlite::Error::SqliteFailure(code, None)))
 }
 
 /// An audit record that is open for writing.

@@ -47,7 +47,7 @@ pub struct ReportHistory {
     pub lost: u64,
 }
 
-/// Time in which the proxy did not run.
+/// Time in which the proxy did not run, or of which the record does not say that it ran.
 #[derive(Debug, Clone, Copy)]
 pub struct Absence {
     /// Time of the stop, or of the last entry before the proxy ended without one.

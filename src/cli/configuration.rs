@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use super::output::Usage;
 use crate::clock;
-use crate::command_line::Invocation;
+use crate::command_line::{Invocation, PLACES};
 use crate::config::{Config, ConfigSources, Settings};
 use crate::decision::decide::EnforcementMode;
+use crate::inert::shell_quoted;
 use crate::proxy::credentials::AuthMode;
 use crate::serve::files_check::unusable_files;
 
@@ -46,14 +47,20 @@ pub(super) enum Home<'a> {
 impl ConfigurationRequest<'_> {
     /// Has the commands in messages name this configuration.
     pub(super) fn install(self) {
-        let named = named_file(self.file);
+        let places = ConfigPlaces::new(self.file, self.home);
+        let here = match self.home {
+            Home::Folder(folder) => Some(folder),
+            // The working folder stands in for those that the user does not have.
+            Home::User if places.state.is_none() && !places.system_file.exists() => {
+                Some(Path::new("."))
+            }
+            Home::User => None,
+        };
         Invocation {
-            file: named.as_deref(),
-            here: match self.home {
-                Home::User => None,
-                Home::Folder(folder) => Some(folder),
-            },
+            file: places.named.as_deref(),
+            here,
             overrides: self.overrides,
+            variables: variables_of_places(),
             search_path: variable("PATH"),
         }
         .install();
@@ -233,6 +240,16 @@ fn auth_note(settings: &Settings) -> Option<&'static str> {
 fn named_file(of_option: Option<&Path>) -> Option<PathBuf> {
     let of_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
     of_option.map(Path::to_owned).or_else(of_variable)
+}
+
+/// Returns the variables that set the keys of [`PLACES`], as a shell takes them.
+fn variables_of_places() -> Vec<String> {
+    let assigned = PLACES.iter().filter_map(|key| {
+        let name = format!("POLITESSE_{}", key.replace('.', "__").to_ascii_uppercase());
+        let value = variable(&name)?.into_string().ok()?;
+        Some(format!("{name}={}", shell_quoted(&value)))
+    });
+    assigned.collect()
 }
 
 /// Returns a variable of the environment. By the XDG specification one that is empty

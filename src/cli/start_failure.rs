@@ -56,18 +56,31 @@ fn held_by(holder: &Instance) -> String {
 
 /// Returns the options that put a free port in place of each that is in use.
 fn on_free_ports(in_use: &[FailedAddress], settings: &Settings) -> String {
-    let options = in_use.iter().map(|failed| {
-        let mut listen = settings.listener.listen.iter();
-        let found = listen.find(|listen| listen.address == failed.address);
-        let scheme = match found {
-            Some(listen) if listen.scheme == Scheme::Https => "https://",
-            Some(_) | None => "",
-        };
-        let free = SocketAddr::new(failed.address.ip(), 0);
-        format!(
-            "--set {}",
-            shell_quoted(&format!("{}={scheme}{free}", failed.key))
-        )
+    let is_taken = |address: SocketAddr, key: &str| {
+        let mut taken = in_use.iter();
+        taken.any(|failed| failed.address == address && failed.key == key)
+    };
+    let free = |address: SocketAddr, key: &str| match is_taken(address, key) {
+        true => SocketAddr::new(address.ip(), 0),
+        false => address,
+    };
+    let listen = settings.listener.listen.iter().map(|listen| {
+        let address = free(listen.address, "proxy.listen");
+        match listen.scheme {
+            Scheme::Https => format!("\"https://{address}\""),
+            Scheme::Http => format!("\"{address}\""),
+        }
     });
+    let listen: Vec<_> = listen.collect();
+    let admin = free(settings.admin.listen, "admin.listen");
+    let keys = [
+        ("proxy.listen", format!("[{}]", listen.join(","))),
+        ("admin.listen", format!("\"{admin}\"")),
+    ];
+    let changed = keys
+        .iter()
+        .filter(|(key, _)| in_use.iter().any(|failed| failed.key == *key));
+    let options =
+        changed.map(|(key, value)| format!("--set {}", shell_quoted(&format!("{key}={value}"))));
     options.collect::<Vec<_>>().join(" ")
 }

@@ -14,6 +14,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::ca::Ca;
 use super::socket::ListenAddress;
+use crate::command_line::command;
 use crate::decision::digest::Digest;
 use politesse_robots::origin::Scheme;
 
@@ -169,7 +170,7 @@ impl GuidePages {
             p {
                 "Rules are about URLs, so the proxy reads the inside of HTTPS. Download "
                 a href="ca.pem" { "ca.pem" } ", and compare its SHA-256 with what "
-                code { "politesse ca show" } " prints on the machine of the proxy. Somebody on the way could have "
+                code { (command("ca show")) } " prints on the machine of the proxy. Somebody on the way could have "
                 "changed both this page and the file, but not what is printed there:"
             }
             p { code class="fingerprint" { (fingerprint) } }

@@ -31,6 +31,10 @@ pub fn unusable_files(settings: &Settings) -> Vec<anyhow::Error> {
         exports,
         #[cfg(feature = "redis")]
         fleet,
+        #[cfg(feature = "redis")]
+        fleet_login,
+        #[cfg(feature = "redis")]
+        fleet_roots,
         #[cfg(feature = "postgres")]
         archive,
     ];
@@ -40,7 +44,7 @@ pub fn unusable_files(settings: &Settings) -> Vec<anyhow::Error> {
 
 fn authority(settings: &Settings) -> anyhow::Result<()> {
     if settings.connect.mode == HttpsMode::Intercept {
-        Ca::load_existing(&settings.ca)?;
+        Ca::load_existing(&settings.ca).context("https.ca_cert, https.ca_key")?;
     }
     Ok(())
 }
@@ -91,10 +95,22 @@ fn fleet(settings: &Settings) -> anyhow::Result<()> {
     if let Some(path) = &options.key {
         crate::fleet::shared_answer::FleetKey::read(path).context("fleet.key")?;
     }
-    if let Some(path) = &options.store_auth {
+    Ok(())
+}
+
+#[cfg(feature = "redis")]
+fn fleet_login(settings: &Settings) -> anyhow::Result<()> {
+    let path = settings.fleet.store_auth.as_ref();
+    if let Some(path) = path.filter(|_| !settings.fleet.store.is_empty()) {
         user_and_password(path).context("fleet.store_auth")?;
     }
-    if let Some(path) = &options.store_ca {
+    Ok(())
+}
+
+#[cfg(feature = "redis")]
+fn fleet_roots(settings: &Settings) -> anyhow::Result<()> {
+    let path = settings.fleet.store_ca.as_ref();
+    if let Some(path) = path.filter(|_| !settings.fleet.store.is_empty()) {
         let roots = crate::upstream::client::Roots::File(path.clone());
         client_config(roots).context("fleet.store_ca")?;
     }

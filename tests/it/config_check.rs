@@ -81,6 +81,8 @@ fn an_unusable_file_is_reported_by_the_check_as_by_the_start() {
             "data/admin-token",
             "data/seal.key",
             "data/privacy.key",
+            "data/audit.db",
+            "data/record",
         ] {
             let place = with_lines(&[
                 "audit.client_addresses = \"keyed\"",
@@ -105,6 +107,9 @@ fn all_faults_are_reported_at_once() {
         let place = with_lines(&[
             "audit.seal_to = [\"heads\"]",
             "https.upstream_roots = \"gone\"",
+            "fleet.store = [\"redis://127.0.0.1:9\"]",
+            "fleet.key = \"no-key\"",
+            "fleet.store_auth = \"no-login\"",
         ]);
         let place = {
             fs::create_dir(place.path("heads")).unwrap();
@@ -115,7 +120,13 @@ fn all_faults_are_reported_at_once() {
         };
         let check = place.run(&["config", "check"]).await;
         assert_eq!(check.code, Some(2), "{check:?}");
-        for told in ["heads (audit.seal_to)", "gone", "audit.db"] {
+        for told in [
+            "heads (audit.seal_to)",
+            "gone",
+            "audit.db",
+            "no-key",
+            "no-login",
+        ] {
             assert!(check.stderr.contains(told), "{told}: {check:?}");
         }
     });

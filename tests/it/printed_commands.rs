@@ -61,7 +61,7 @@ async fn every_command_works(proxy: &Proxy) {
     for (path, count) in [("/configuration", 3), ("/reports", 1)] {
         let page = page(proxy, path, token.trim()).await.text();
         let codes = page.split("<code>").skip(1);
-        let ours = codes.filter(|code| code.starts_with(env!("CARGO_BIN_EXE_politesse")));
+        let ours = codes.filter(|code| code.contains(env!("CARGO_BIN_EXE_politesse")));
         let commands: Vec<_> = ours.map(|code| in_html(&format!("<code>{code}"))).collect();
         assert_eq!(commands.len(), count, "{path}: {commands:?}");
         for command in commands {
@@ -78,6 +78,24 @@ async fn every_command_works(proxy: &Proxy) {
     let refused = ask(proxy, "GET", url, &[]).await.json();
     assert!(refused["decision"].is_string());
     assert!(!refused.to_string().contains("audit show"), "{refused}");
+}
+
+// A setting of the environment is carried along: without it another record is asked.
+#[test]
+fn every_command_names_the_variables_that_say_where_files_are() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+            .start()
+            .await;
+        let place = Place::with(&resolve("o.test", origin.address()));
+        let mut command = politesse(place.folder());
+        command
+            .arg("serve")
+            .env("POLITESSE_AUDIT__STORE", "sqlite:other/audit.db")
+            .env("POLITESSE_ADMIN__TOKEN_FILE", "other/token");
+        let proxy = Proxy::start(place, command).await;
+        every_command_works(&proxy).await;
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn a_port_of_another_program_is_named_with_a_line_that_works() {
         let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [listen, admin] = taken.each_ref().map(|taken| taken.local_addr().unwrap());
         let config = Config::default()
-            .set(&format!("proxy.listen = \"{listen}\""))
+            .set(&format!("proxy.listen = [\"127.0.0.2:0\", \"{listen}\"]"))
             .set(&format!("admin.listen = \"{admin}\""));
         let place = Place::with(&config);
         let outcome = place.run(&["serve"]).await;
@@ -26,7 +26,19 @@ fn a_port_of_another_program_is_named_with_a_line_that_works() {
         let (_, line) = outcome.stderr.split_once("on a free one: ").unwrap();
         let mut command = isolated("sh", place.folder());
         command.args(["-c", &format!("exec {}", line.trim())]);
-        Proxy::start(place, command).await.stop().await;
+        let proxy = Proxy::start(place, command).await;
+        // The address that was free is still listened on.
+        assert!(
+            proxy.banner()[0].contains("127.0.0.2:"),
+            "{:?}",
+            proxy.banner()
+        );
+        assert!(
+            proxy.banner()[1].contains("127.0.0.1:"),
+            "{:?}",
+            proxy.banner()
+        );
+        proxy.stop().await;
     });
 }
 

@@ -38,6 +38,7 @@ pub(super) fn demo(overrides: &[String]) -> anyhow::Result<Exit> {
         file: Some(&file),
         here: None,
         overrides,
+        variables: Vec::new(),
         search_path: std::env::var_os("PATH"),
     }
     .install();

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::command_line::command;
 use crate::proxy::tally::{TallyAction, Totals};
 
 /// Count of the requests that did not come to the proxy.
@@ -22,11 +23,10 @@ pub(super) enum Bypass {
 pub(super) fn lines(totals: Option<&Totals>, bypass: Bypass) -> Vec<String> {
     let mut lines = match totals {
         Some(totals) => counts(totals),
-        None => vec![
-            "no counts: the proxy stopped before the command, which `politesse audit list` has \
-             the decisions of"
-                .to_owned(),
-        ],
+        None => vec![format!(
+            "no counts: the proxy stopped before the command; its decisions: {}",
+            command("audit list")
+        )],
     };
     match bypass {
         Bypass::Unknown => lines.extend(totals.and_then(warning_of_silence)),
@@ -67,8 +67,9 @@ fn counts(totals: &Totals) -> Vec<String> {
     }));
     if totals.further_reasons > 0 {
         lines.push(format!(
-            "and by {} more rules: politesse audit list --verdict disallow",
-            totals.further_reasons
+            "and by {} more rules: {}",
+            totals.further_reasons,
+            command("audit list --verdict disallow")
         ));
     }
     if totals.urls_put_off > 0 {
@@ -86,8 +87,9 @@ fn counts(totals: &Totals) -> Vec<String> {
     if totals.handshakes_failed > 0 {
         lines.push(format!(
             "warning: {} TLS connections were broken off by the command: it does not trust the \
-             certificate of this proxy (`politesse ca show`)",
-            totals.handshakes_failed
+             certificate of this proxy (`{}`)",
+            totals.handshakes_failed,
+            command("ca show")
         ));
     }
     lines

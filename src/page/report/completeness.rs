@@ -105,8 +105,9 @@ fn absences(data: &ReportData) -> Markup {
             p { "No stop and no restart of the program is on record in this time." }
         } @else {
             p {
-                "The program was not running at these times, and passed no request on. Where it \
-                 ended without a word, it is not known whether all that it sent last is on record."
+                "At these times the program was stopped, or ended without a word and was started \
+                 again. While it was stopped it passed no request on. Where it ended without a \
+                 word, it may have run for some of the time: what it sent last may not be on record."
             }
             table {
                 thead { tr { th { "From" } th { "To" } th { "How it ended" } } }
@@ -117,7 +118,7 @@ fn absences(data: &ReportData) -> Markup {
                             td class="t" { (absence.until.map_or("not started since".to_owned(), minute)) }
                             td {
                                 @if absence.is_stopped { "it was stopped" }
-                                @else { "without a word; the last entry before is of that time" }
+                                @else { "without a word; the last decision before is of that time" }
                             }
                         }
                     }

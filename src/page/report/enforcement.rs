@@ -42,7 +42,8 @@ pub(super) fn enforcement(data: &ReportData) -> Markup {
                 "politesse enforced its decisions about " (counted(enforced, "request")) ". For "
                 (counted(totals.in_report_mode, "request"))
                 " it was in report mode: it noted what it would have refused, and let it through ("
-                (counted(totals.sums.reported, "request")) ")."
+                (counted(totals.sums.reported, "request")) "). That mode does not change what is \
+                 refused for an address, a name or a website that does not answer, nor pauses."
                 @if 0 < totals.in_unknown_mode {
                     " The mode of " (counted(totals.in_unknown_mode, "request"))
                     " cannot be read from the record."

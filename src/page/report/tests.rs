@@ -267,7 +267,9 @@ async fn a_report_says_what_its_rows_say() {
             "1 crawler made 9 requests to 1 website through the program politesse.",
             "nothing of requests that went another way",
             "politesse enforced its decisions about 6 requests. For 3 requests it was in report \
-             mode: it noted what it would have refused, and let it through (3 requests).",
+             mode: it noted what it would have refused, and let it through (3 requests). That \
+             mode does not change what is refused for an address, a name or a website that does \
+             not answer, nor pauses.",
             "2026-03-01 00:01 2026-03-01 00:02 enforced 5",
             "2026-03-01 02:10 2026-03-01 02:12 report mode: noted, not enforced 3",
             "2026-03-01 05:10 2026-03-01 05:10 enforced 1",
@@ -288,7 +290,9 @@ async fn a_report_says_what_its_rows_say() {
             "request of 22 November 1",
             "order of a court 1",
             "2026-03-01 01:00 2026-03-01 02:00 it was stopped",
-            "2026-03-01 02:12 2026-03-01 05:00 without a word",
+            "Where it ended without a word, it may have run for some of the time",
+            "2026-03-01 02:12 2026-03-01 05:00 without a word; the last decision before is of that \
+             time",
             "2026-03-01 05:50 not started since it was stopped",
             "A backup took the place of the record at 2026-03-01 05:40.",
             "3 numbers of entries were noted as lost",

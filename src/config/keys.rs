@@ -711,8 +711,8 @@ keys! {
     /// The log, on stderr.
     ["log"] log: Log {
         /// "pretty" for people, "json" for programs, which get the start as an event,
-        /// too, and not as lines on stdout; "auto" is pretty on a terminal,
-        /// else JSON.
+        /// too, and not as lines on stdout; "auto" is pretty on a terminal, else JSON,
+        /// and keeps those lines.
         format: LogFormat = r#""auto""#, Choice(&[("auto", LogFormat::Auto), ("pretty", LogFormat::Pretty), ("json", LogFormat::Json)]);
         /// The least urgent events that are written. "debug" has a line for each
         /// exchange.

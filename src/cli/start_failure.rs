@@ -64,14 +64,14 @@ fn on_free_ports(in_use: &[FailedAddress], settings: &Settings) -> String {
         true => SocketAddr::new(address.ip(), 0),
         false => address,
     };
-    let listen = settings.listener.listen.iter().map(|listen| {
+    let quoted = settings.listener.listen.iter().map(|listen| {
         let address = free(listen.address, "proxy.listen");
         match listen.scheme {
             Scheme::Https => format!("\"https://{address}\""),
             Scheme::Http => format!("\"{address}\""),
         }
     });
-    let listen: Vec<_> = listen.collect();
+    let listen: Vec<_> = quoted.collect();
     let admin = free(settings.admin.listen, "admin.listen");
     let keys = [
         ("proxy.listen", format!("[{}]", listen.join(","))),

@@ -73,7 +73,7 @@ impl<'a> MeantName<'a> {
 }
 
 impl RepairedBinding {
-    /// Binds as [`Binding::new`] does, with repaired lines; `None` if the same
+    /// Binds as `Binding::new` does, with repaired lines; `None` if the same
     /// groups bind, which are `standard`.
     #[cold]
     pub(super) fn new(

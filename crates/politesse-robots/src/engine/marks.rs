@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::dialect::LineForm;
 use crate::crawler;
 
 const BLANKS: [char; 2] = [' ', '\t'];
@@ -63,7 +64,7 @@ pub(super) fn visible(value: &[u8]) -> Vec<u8> {
         // A no-break space of ISO-8859-1.
         bytes.extend(chunk.invalid().iter().filter(|byte| **byte != 0xA0));
     }
-    trim(&bytes).to_vec()
+    LineForm::Whole.trimmed(&bytes).to_vec()
 }
 
 /// Returns a name or a key as a person reads it: without invisible marks and outer
@@ -93,18 +94,6 @@ fn is_blank_or_mark(letter: char) -> bool {
     BLANKS.contains(&letter) || is_mark(letter)
 }
 
-fn trim(text: &[u8]) -> &[u8] {
-    let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t');
-    let (start, last) = (
-        text.iter().position(is_text),
-        text.iter().rposition(is_text),
-    );
-    start
-        .zip(last)
-        .and_then(|(start, last)| text.get(start..=last))
-        .unwrap_or_default()
-}
-
 /// Returns the character that a keyboard has in place of `letter`.
 fn typed(letter: char) -> char {
     match letter {
@@ -114,23 +103,19 @@ fn typed(letter: char) -> char {
     }
 }
 
-/// The colons of a text, each as its range: a full-width one has three bytes.
-pub(super) struct Colon;
-
-impl Colon {
-    pub(super) fn all(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
-        const WIDE: &[u8] = "\u{ff1a}".as_bytes();
-        let places = 0..text.len();
-        places.filter_map(move |at| {
-            let rest = text.get(at..)?;
-            let length = match rest.first()? {
-                b':' => 1,
-                _ if rest.starts_with(WIDE) => WIDE.len(),
-                _ => return None,
-            };
-            Some(at..at + length)
-        })
-    }
+/// Returns the colons of a text, each as its range: a full-width one has three bytes.
+pub(super) fn colons(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    const WIDE: &[u8] = "\u{ff1a}".as_bytes();
+    let places = 0..text.len();
+    places.filter_map(move |at| {
+        let rest = text.get(at..)?;
+        let length = match rest.first()? {
+            b':' => 1,
+            _ if rest.starts_with(WIDE) => WIDE.len(),
+            _ => return None,
+        };
+        Some(at..at + length)
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::dialect::{DamagedLines, Dialect, Traits};
+use super::dialect::{Dialect, Traits};
 use super::repair::RepairedGroups;
 use super::token::{FileTokens, GroupRanges, Token, TokenKind};
 use crate::file_source::FileSource;
@@ -42,7 +42,7 @@ impl ParsedFile {
         let mut file = FileTokens::of(&text, traits);
         let standard = file.tokens.len();
         let mut repaired = RepairedGroups::default();
-        if file.has_damaged_lines && traits.damage == DamagedLines::Repaired {
+        if file.has_damaged_lines {
             repaired = RepairedGroups::of(&text, traits, standard);
             file.tokens.append(&mut repaired.tokens);
         }
@@ -51,8 +51,8 @@ impl ParsedFile {
             text,
             standard,
             repaired: repaired.groups.into(),
-            has_marked_agents: file.has_marked_agents && traits.damage == DamagedLines::Repaired,
-            has_user_agents: file.has_user_agents && traits.damage == DamagedLines::Repaired,
+            has_marked_agents: file.has_marked_agents,
+            has_user_agents: file.has_user_agents,
             source: FileSource::default(),
             dialect,
             traits,

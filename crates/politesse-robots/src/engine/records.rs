@@ -13,7 +13,7 @@ use memchr::{memchr, memchr2};
 use super::dialect::{DamagedLines, RecordEnd, RuleForms, Traits};
 use super::lines::RuleKind;
 use super::lines::{LineField, LineKey, Separator, Spelling, TextLine, TextLines, lossy};
-use super::marks::{Colon, plain, without_end_marks};
+use super::marks::{colons, plain, without_end_marks};
 use super::parsed_file::ParsedFile;
 use super::repair::{DamagedLine, is_url};
 use super::repaired_binding::MeantName;
@@ -242,7 +242,7 @@ impl<'a> RecordReader<'a> {
     /// Reads a line as it was meant.
     fn repaired(&mut self, line: TextLine<'a>, damaged: &DamagedLine) -> ReadLine<'a> {
         let content = self.traits.lines.content(line.bytes);
-        let colon = Colon::all(content).next().unwrap_or(0..0);
+        let colon = colons(content).next().unwrap_or(0..0);
         let name = content.get(..colon.start).unwrap_or_default();
         let field = |token: Token, name| LineField {
             name,

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::dialect::{DamagedLines, LineForm, RecordEnd, Traits};
 use super::lines::RuleKind;
 use super::lines::{LineKey, TextLine, TextLines};
-use super::marks::{Colon, plain};
+use super::marks::{colons, plain};
 
 /// A line with a key, as the place of its value in the text.
 #[derive(Clone, Copy)]
@@ -190,6 +190,9 @@ impl FileTokens {
 
     #[cold]
     fn look_closer(&mut self, found: u8, value: &[u8], traits: &Traits) {
+        if traits.damage == DamagedLines::AsWritten {
+            return;
+        }
         let is_marked = found & MARK != 0;
         let is_everyone = found & STAR != 0 && !value.iter().any(u8::is_ascii_alphanumeric);
         self.has_marked_agents |= is_marked || is_everyone;
@@ -253,7 +256,7 @@ pub(super) fn key_without_marks(line: TextLine<'_>, traits: &Traits) -> Option<T
     if start.is_ascii() || traits.damage == DamagedLines::AsWritten {
         return None;
     }
-    let colon = Colon::all(start).next()?;
+    let colon = colons(start).next()?;
     let (name, value) = (content.get(..colon.start)?, content.get(colon.end..)?);
     let plain = plain(name);
     // A byte order mark that was taken for text and encoded once more.
@@ -274,7 +277,7 @@ pub(super) fn rule_on_agent_line<'a>(
     value: &'a [u8],
     traits: &Traits,
 ) -> Option<(&'a [u8], &'a [u8])> {
-    let mut keys = Colon::all(value).filter_map(|colon| {
+    let mut keys = colons(value).filter_map(|colon| {
         let (before, key) = key_before(value.get(..colon.start)?, traits)?;
         Some((before, key, value.get(colon.end..)?))
     });

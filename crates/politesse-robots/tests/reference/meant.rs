@@ -10,7 +10,7 @@ use super::lines::{Kind, Line, Rule, content, is_blank, key, numbered, parsed, t
 const MARKS: &str = "\u{a0}\u{202f}\u{2007}\u{3000}\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\
     \u{200e}\u{200f}\u{61c}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}";
 
-/// What surrounds a `*` without meaning anything, beside the punctuation of ASCII.
+/// Characters around a `*` that mean nothing, beside the punctuation of ASCII.
 const AROUND: &str = " \t\u{ab}\u{b4}\u{b7}\u{bb}\u{3001}\u{3002}\u{300c}\u{300d}\u{300e}\u{300f}\
     \u{ff02}\u{ff07}\u{ff0c}\u{ff0e}\u{ff1b}";
 

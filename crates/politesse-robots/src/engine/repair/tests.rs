@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// What gets into a line without being seen, or is hard to see.
+/// Marks that get into a line without being seen, or are hard to see.
 const MARKS: &[&[u8]] = &[
     "\u{a0}".as_bytes(),
     b"\xA0",

@@ -110,6 +110,13 @@ pub struct DecisionSums {
 }
 
 impl DecisionSums {
+    /// Returns the number of requests that were neither refused nor put off.
+    pub fn let_through(&self) -> u64 {
+        self.requests
+            .saturating_sub(self.refusals)
+            .saturating_sub(self.later)
+    }
+
     /// Adds the sums of other decisions.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in [

@@ -156,13 +156,7 @@ impl ReportTotals {
 
     /// Returns the number of requests that were neither refused nor put off.
     pub(super) fn let_through(&self) -> u64 {
-        let DecisionSums {
-            requests,
-            refusals,
-            later,
-            ..
-        } = self.sums;
-        requests.saturating_sub(refusals).saturating_sub(later)
+        self.sums.let_through()
     }
 }
 

@@ -341,15 +341,7 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
 /// Counts the requests decided for the reason of `rule` that were neither refused nor put
 /// off: report mode, or an override, let them through.
 fn let_through(data: &ReportData, rule: &RuleKey) -> u64 {
-    let ranked = data.ranked(|entry| {
-        let DecisionSums {
-            requests,
-            refusals,
-            later,
-            ..
-        } = entry.sums;
-        requests.saturating_sub(refusals).saturating_sub(later)
-    });
+    let ranked = data.ranked(|entry| entry.sums.let_through());
     let found = ranked.iter().find(|ranked| ranked.rule == *rule);
     found.map_or(0, |found| found.requests)
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::output::Usage;
 use crate::clock;
 use crate::command_line::{Invocation, PLACES};
-use crate::config::{Config, ConfigSources, Settings};
+use crate::config::{Config, ConfigSources, Settings, variable_of};
 use crate::decision::decide::EnforcementMode;
 use crate::inert::shell_quoted;
 use crate::proxy::credentials::AuthMode;
@@ -236,16 +236,10 @@ fn auth_note(settings: &Settings) -> Option<&'static str> {
     }
 }
 
-/// Returns the file of `--config`, else of `POLITESSE_CONFIG`.
-fn named_file(of_option: Option<&Path>) -> Option<PathBuf> {
-    let of_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
-    of_option.map(Path::to_owned).or_else(of_variable)
-}
-
 /// Returns the variables that set the keys of [`PLACES`], as a shell takes them.
 fn variables_of_places() -> Vec<String> {
     let assigned = PLACES.iter().filter_map(|key| {
-        let name = format!("POLITESSE_{}", key.replace('.', "__").to_ascii_uppercase());
+        let name = variable_of(key);
         let value = variable(&name)?.into_string().ok()?;
         Some(format!("{name}={}", shell_quoted(&value)))
     });
@@ -287,12 +281,13 @@ impl ConfigPlaces {
     /// Collects the places by the command line and the environment. Without
     /// `HOME` the user has no folders, as with [`Home::Folder`].
     fn new(named: Option<&Path>, home: Home<'_>) -> Self {
+        let named_by_variable = || variable("POLITESSE_CONFIG").map(PathBuf::from);
         let user_folder = |xdg: &str, below_home: &str| match home {
             Home::User => user_folder(variable(xdg), variable("HOME"), below_home),
             Home::Folder(_) => None,
         };
         Self {
-            named: named_file(named),
+            named: named.map(Path::to_owned).or_else(named_by_variable),
             user_file: user_folder("XDG_CONFIG_HOME", ".config").map(|folder| folder.join(FILE)),
             system_file: PathBuf::from(SYSTEM_FILE),
             state: user_folder("XDG_STATE_HOME", ".local/state")

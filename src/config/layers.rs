@@ -19,6 +19,11 @@ use super::values::{inline, name_text};
 /// Beginning of the variables of the environment that set a key.
 const PREFIX: &str = "POLITESSE_";
 
+/// Returns the variable of the environment that sets `key`, which is in a section.
+pub(crate) fn variable_of(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
+}
+
 /// Sources of a configuration.
 #[derive(Clone, Debug)]
 pub struct ConfigSources<'a> {
@@ -296,8 +301,7 @@ impl<'a> Layers<'a> {
         let mut known = self.known();
         let key = known.find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest))?;
         // A section by itself has no variable, and `pace` is spelled as it is.
-        key.contains('.')
-            .then(|| format!("{PREFIX}{}", key.replace('.', "__").to_ascii_uppercase()))
+        key.contains('.').then(|| variable_of(&key))
     }
 
     /// Adds `section.key=value`.

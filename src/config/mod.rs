@@ -23,6 +23,7 @@ mod values;
 
 pub use keys::LogFormat;
 pub use layers::ConfigSources;
+pub(crate) use layers::variable_of;
 pub use print::{Values, default_file, reference};
 pub use problem::{ConfigProblem, Place, Problems};
 pub(crate) use secrets::{argument_without_secrets, text_without_secrets};

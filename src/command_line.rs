@@ -21,7 +21,7 @@ pub(crate) const PLACES: [&str; 5] = [
     "https.ca_key",
 ];
 
-/// What commands of this process begin with.
+/// Beginning of the commands that this process prints.
 static PREFIX: OnceLock<CommandPrefix> = OnceLock::new();
 
 /// Program and options that a command begins with.

@@ -5,10 +5,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::decide::{Evidence, Reason, Verdict};
@@ -28,9 +29,6 @@ const RULE_CHARS_MAX: usize = 200;
 /// URLs that are known to be put off. Those beyond are not counted.
 const URLS_MAX: usize = 100_000;
 
-/// Status of an answer that puts a request off (RFC 6585, section 4).
-const TOO_MANY_REQUESTS: u16 = 429;
-
 /// Counts of one listener. Its connections add to them while they are read.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<TallyCounts>);
@@ -41,7 +39,6 @@ struct TallyCounts {
     reasons: HashMap<(TallyAction, String), u64>,
     /// URLs whose last answer was 429, by hash.
     put_off: HashSet<u64>,
-    hasher: RandomState,
 }
 
 /// Counts of one listener, as they are handed over and printed.
@@ -140,9 +137,10 @@ impl Tally {
 
     /// Notes the status of the answer to a request for `target`.
     pub fn add_answer(&self, target: &Target, status: Option<u16>) {
+        let text = target.to_string();
         let mut counts = self.lock();
-        let url = counts.hasher.hash_one(target.to_string());
-        if status != Some(TOO_MANY_REQUESTS) {
+        let url = counts.put_off.hasher().hash_one(text);
+        if status != Some(StatusCode::TOO_MANY_REQUESTS.as_u16()) {
             counts.put_off.remove(&url);
         } else if counts.put_off.len() < URLS_MAX {
             counts.put_off.insert(url);

@@ -503,6 +503,17 @@ fn a_coded_robots_txt_is_decoded() {
     });
 }
 
+/// Asks for a page of each kind at an origin that answers with `robots`.
+async fn assert_rules_hold(robots: Page) {
+    let origin = Script::robots_page(robots).start().await;
+    let proxy = resolve("o.test", origin.address()).start().await;
+    for (path, status) in [("private", 403), ("open", 200)] {
+        let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+        assert_eq!(reply.status(), status, "{}", reply.text());
+    }
+    assert_eq!(origin.targets(), ["/open"]);
+}
+
 // Ours: a file that was in gzip before, and is sent without saying so or once more in
 // gzip.
 #[test]
@@ -514,13 +525,7 @@ fn gzip_that_was_not_declared_is_decoded() {
             Page::untyped(&once),
             twice.field("Content-Encoding", "gzip"),
         ] {
-            let origin = Script::robots_page(page).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            for (path, status) in [("private", 403), ("open", 200)] {
-                let reply = get(&proxy, &format!("http://o.test/{path}")).await;
-                assert_eq!(reply.status(), status, "{}", reply.text());
-            }
-            assert_eq!(origin.targets(), ["/open"]);
+            assert_rules_hold(page).await;
         }
     });
 }
@@ -534,13 +539,7 @@ fn a_bomb_costs_no_more_than_a_long_file() {
         bomb.extend(b"#\n".repeat(32 << 20));
         let page = || Page::untyped(&coded("gzip", bomb.clone()));
         for page in [page().field("Content-Encoding", "gzip"), page()] {
-            let origin = Script::robots_page(page).start().await;
-            let proxy = resolve("o.test", origin.address()).start().await;
-            for (path, status) in [("private", 403), ("open", 200)] {
-                let reply = get(&proxy, &format!("http://o.test/{path}")).await;
-                assert_eq!(reply.status(), status, "{}", reply.text());
-            }
-            assert_eq!(origin.targets(), ["/open"]);
+            assert_rules_hold(page).await;
         }
     });
 }

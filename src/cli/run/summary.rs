@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::command_line::command;
+use crate::page::words::counted;
 use crate::proxy::tally::{TallyAction, Totals};
 
 /// Count of the requests that did not come to the proxy.
@@ -73,10 +74,7 @@ fn counts(totals: &Totals) -> Vec<String> {
         ));
     }
     if totals.urls_put_off > 0 {
-        let urls = match totals.urls_put_off {
-            1 => "1 URL".to_owned(),
-            count => format!("{count} URLs"),
-        };
+        let urls = counted(totals.urls_put_off, "URL");
         lines.push(format!(
             "warning: {urls} ended in 429 (Too Many Requests): the command gave up before it was \
              their turn. The manual says how a client asks again after Retry-After (docs/clients.md, \

@@ -158,7 +158,7 @@ impl std::fmt::Debug for RustlsConnect {
 impl RustlsConnect {
     fn new(address: &ArchiveAddress, ca: Option<PathBuf>) -> Result<Self, ArchiveFailure> {
         let roots = ca.map_or(Roots::System, Roots::File);
-        let config: ClientConfig = client_config(roots).map_err(ArchiveFailure::Roots)?;
+        let config: ClientConfig = client_config(&[roots]).map_err(ArchiveFailure::Roots)?;
         let name = ServerName::try_from(address.server.host.clone()).map_err(|_| {
             let error = io::Error::other("its host is no name that a certificate can have");
             ArchiveFailure::Unreached(address.clone(), error)

@@ -15,8 +15,8 @@ use tracing::Level;
 
 use super::clients::{ADMITTED, AdmittedNetworks, CLIENT_LIMITS, NETWORK};
 use super::kinds::{
-    Choice, Flag, Growing, GrowingPause, Kind, List, Size, Span, SpanOrNone, WAIT, count, few,
-    places, up_to,
+    Choice, Flag, Growing, GrowingPause, Kind, List, OneOrMore, Size, Span, SpanOrNone, WAIT,
+    count, few, places, up_to,
 };
 use super::layers::{Key, Layers, Section};
 use super::network::{
@@ -284,8 +284,9 @@ keys! {
         /// Its private key; readable by this proxy alone (0600).
         ca_key: PathBuf = r#""certs/ca.key""#, PATH;
         /// Roots that certificates of origins are verified by: those this system trusts, Mozilla's
-        /// list as built in ("webpki"), or the ones in a file.
-        upstream_roots: Roots = r#""system""#, ROOTS;
+        /// list as built in ("webpki"), or the ones in a file. A list trusts the roots of all its
+        /// entries: ["system", "company.pem"].
+        upstream_roots: Vec<Roots> = r#""system""#, OneOrMore(List { of: ROOTS, len: 1..=16 });
         /// How many certificates of host names are kept; the least used goes first.
         leaf_cache: NonZeroUsize = "10000", count(1..=1_000_000);
         /// How long a TLS handshake with a crawler may take.

@@ -143,7 +143,8 @@ impl Settings {
             terms.mode = effective.enforcement.mode;
             terms.overrides = std::mem::take(&mut robots.r#override);
         });
-        let roots = absolute_roots(https.upstream_roots, base);
+        let sources = https.upstream_roots.into_iter();
+        let roots = sources.map(|source| absolute_roots(source, base)).collect();
         let own_name = proxy.internal_name.clone();
         let longest_wait = longest_wait(&effective.root.crawler, effective.pace.max_wait);
         Self {
@@ -223,12 +224,12 @@ fn admin_options(admin: Admin, base: &Path, data: &Path) -> admin::Options {
     }
 }
 
-fn absolute_roots(roots: Roots, base: &Path) -> Roots {
-    match roots {
+fn absolute_roots(source: Roots, base: &Path) -> Roots {
+    match source {
         // A path in the file is relative to the file, not to the folder in which
         // the program was started.
         Roots::File(path) => Roots::File(base.join(path)),
-        Roots::System | Roots::Webpki => roots,
+        Roots::System | Roots::Webpki => source,
     }
 }
 
@@ -465,7 +466,7 @@ fn egress_options(egress: Egress, upstream: Upstream, own_name: Option<Host>) ->
     }
 }
 
-fn upstream_options(upstream: &Upstream, roots: Roots, base: &Path) -> upstream::Options {
+fn upstream_options(upstream: &Upstream, roots: Vec<Roots>, base: &Path) -> upstream::Options {
     upstream::Options {
         connect_timeout: upstream.connect_timeout,
         first_byte_timeout: upstream.first_byte_timeout,

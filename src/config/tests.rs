@@ -546,7 +546,7 @@ bounds! {
     https_mode: "https.mode" refuses ["tunnel" "Intercept" "true"] takes ["intercept" "refuse"];
     https_ca_cert: "https.ca_cert" refuses ["''" "3" "~/ca.pem" "\"\\u0000\""] takes ["a" "/a/b.pem" "./~/ca.pem"];
     https_ca_key: "https.ca_key" refuses ["''" "3"] takes ["a" "/a/b.key"];
-    https_upstream_roots: "https.upstream_roots" refuses ["''" "3"] takes ["system" "webpki" "/a/b.pem"];
+    https_upstream_roots: "https.upstream_roots" refuses ["''" "3" "[]" "['system', 3]"] takes ["system" "webpki" "/a/b.pem" "['system', 'extra.pem']"];
     https_leaf_cache: "https.leaf_cache" refuses ["0" "1000001"] takes ["1" "1000000"];
     https_handshake_timeout: "https.handshake_timeout" refuses ["0s" "3600001ms"] takes ["1ms" "1h"];
     robots_user_agent: "robots.user_agent" refuses ["''" "' a'" "ä" "\"a\\nb\""] takes ["crawler" "Politesse/1.0 (+https://a.example)"];

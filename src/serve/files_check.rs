@@ -57,7 +57,7 @@ fn token(settings: &Settings) -> anyhow::Result<()> {
 }
 
 fn roots(settings: &Settings) -> anyhow::Result<()> {
-    client_config(settings.upstream.roots.clone()).context("https.upstream_roots")?;
+    client_config(&settings.upstream.roots).context("https.upstream_roots")?;
     Ok(())
 }
 
@@ -112,7 +112,7 @@ fn fleet_roots(settings: &Settings) -> anyhow::Result<()> {
     let path = settings.fleet.store_ca.as_ref();
     if let Some(path) = path.filter(|_| !settings.fleet.store.is_empty()) {
         let roots = crate::upstream::client::Roots::File(path.clone());
-        client_config(roots).context("fleet.store_ca")?;
+        client_config(&[roots]).context("fleet.store_ca")?;
     }
     Ok(())
 }

@@ -96,7 +96,7 @@ impl FleetStores {
         let credentials = auth.transpose().context("fleet.store_auth")?;
         if let Some(path) = &options.store_ca {
             // The store's library takes a file without a certificate for one.
-            client_config(Roots::File(path.clone())).context("fleet.store_ca")?;
+            client_config(&[Roots::File(path.clone())]).context("fleet.store_ca")?;
         }
         let file = options.store_ca.as_deref().map(std::fs::read);
         let roots = file.transpose().context("fleet.store_ca cannot be read")?;

@@ -384,18 +384,24 @@ pub(super) fn admin_tls(settings: &Settings) -> Result<Option<Arc<ListenerTls>>,
 /// Digests of the files that [`OriginClients`] are built from: the roots, and the
 /// credentials for a parent. A reload compares them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SourceFiles([Option<Digest>; 2]);
+pub(super) struct SourceFiles(Vec<Option<Digest>>);
 
 impl SourceFiles {
     /// Reads the files of `settings`. A file that cannot be read counts as absent
     /// here: the part that needs it reports it.
     pub(super) fn read(settings: &Settings) -> Self {
-        let roots = match &settings.upstream.roots {
+        let roots = settings.upstream.roots.iter();
+        let files = roots.filter_map(|source| match source {
             Roots::File(path) => Some(path),
             Roots::System | Roots::Webpki => None,
-        };
-        let digest = |path: Option<&PathBuf>| Some(Digest::of(&std::fs::read(path?).ok()?));
-        Self([roots, settings.upstream.parent_auth.as_ref()].map(digest))
+        });
+        let digest = |path: &PathBuf| Some(Digest::of(&std::fs::read(path).ok()?));
+        Self(
+            files
+                .chain(&settings.upstream.parent_auth)
+                .map(digest)
+                .collect(),
+        )
     }
 }
 

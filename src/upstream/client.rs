@@ -65,7 +65,7 @@ pub struct Options {
     /// Longest wait for more of a response body.
     pub idle_timeout: Duration,
     /// Root certificates that are trusted.
-    pub roots: Roots,
+    pub roots: Vec<Roots>,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
     /// Time for which an idle connection is kept.
@@ -161,7 +161,7 @@ impl Upstream {
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Self, UpstreamSetupError> {
-        let mut tls = client_config(options.roots)?;
+        let mut tls = client_config(&options.roots)?;
         if options.http2 {
             tls.alpn_protocols.push(b"h2".to_vec());
         }

@@ -5,7 +5,7 @@
 //! connections.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -24,14 +24,15 @@ use crate::decision::access::NoConnection;
 // rustls keeps 256 by default, which is fewer than the origins of a crawl.
 const SESSIONS_MAX: usize = 4096;
 
-/// Root certificates that are trusted (`https.upstream_roots`).
+/// A source of root certificates; origins are verified by those of all sources
+/// (`https.upstream_roots`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roots {
     /// Certificates that the operating system trusts.
     System,
     /// Mozilla's list, as it was when this was built.
     Webpki,
-    /// The certificates of a PEM file, and no others.
+    /// The certificates of a PEM file.
     File(PathBuf),
 }
 
@@ -100,19 +101,21 @@ fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// Creates a configuration that trusts `roots`, without protocols to offer.
+/// Creates a configuration that trusts the roots of all `sources`, without protocols to
+/// offer.
 ///
 /// # Errors
 ///
 /// [`UpstreamSetupError`] but for the credentials.
-pub fn client_config(roots: Roots) -> Result<ClientConfig, UpstreamSetupError> {
-    let trusted = match roots {
-        Roots::System => of_system()?,
-        Roots::Webpki => RootCertStore {
-            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-        },
-        Roots::File(path) => from_file(path)?,
-    };
+pub fn client_config(sources: &[Roots]) -> Result<ClientConfig, UpstreamSetupError> {
+    let mut trusted = RootCertStore::empty();
+    for source in sources {
+        trusted.roots.extend(match source {
+            Roots::System => of_system()?.roots,
+            Roots::Webpki => webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+            Roots::File(path) => from_file(path)?.roots,
+        });
+    }
     let provider = crypto_provider();
     let verifier = OriginVerifier::new(trusted, Arc::clone(&provider));
     let builder =
@@ -140,20 +143,21 @@ fn of_system() -> Result<RootCertStore, UpstreamSetupError> {
     Ok(roots)
 }
 
-fn from_file(path: PathBuf) -> Result<RootCertStore, UpstreamSetupError> {
+fn from_file(path: &Path) -> Result<RootCertStore, UpstreamSetupError> {
     let unreadable = |source| UpstreamSetupError::RootsFile {
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     };
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&path).map_err(unreadable)? {
+    for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
         let added = roots.add(certificate.map_err(unreadable)?);
         added.map_err(|source| UpstreamSetupError::Root {
-            path: path.clone(),
+            path: path.to_owned(),
             source,
         })?;
     }
     if roots.is_empty() {
+        let path = path.to_owned();
         return Err(UpstreamSetupError::NoRoots { path });
     }
     Ok(roots)

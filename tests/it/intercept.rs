@@ -374,6 +374,19 @@ fn an_origin_that_no_root_vouches_for_is_refused() {
     });
 }
 
+// Ours: a company's root beside those of the system.
+#[test]
+fn the_roots_of_all_entries_are_trusted() {
+    run(async {
+        let origin = Script::robots("").start_tls().await;
+        let roots = "https.upstream_roots = [\"webpki\", \"roots.pem\"]";
+        let config = resolve("o.test", origin.address()).set(roots);
+        let proxy = config.start().await;
+        let reply = get(&proxy, "https://o.test/a").await;
+        assert_eq!(reply.status(), 200);
+    });
+}
+
 // Ours: where interception is off CONNECT is refused.
 #[test]
 fn without_interception_connect_is_refused() {

@@ -151,7 +151,7 @@ pub(super) fn options() -> Options {
         connect_timeout: Duration::from_secs(10),
         first_byte_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
-        roots: Roots::Webpki,
+        roots: vec![Roots::Webpki],
         http2: true,
         pool_idle_timeout: Duration::from_secs(60),
         pool_idle_per_origin: NonZeroUsize::new(8).unwrap(),

@@ -83,7 +83,7 @@ fn leaf(name: &str) -> CertificateParams {
 
 fn trusting(ca: &Ca, address: SocketAddr) -> Setup {
     let options = Options {
-        roots: Roots::File(ca.path()),
+        roots: vec![Roots::File(ca.path())],
         ..options()
     };
     setup_with(options, &[("h.test", address)])
@@ -178,7 +178,7 @@ async fn http2_is_not_offered_where_it_is_off() {
     let ca = Ca::new();
     let address = raw_origin(ca.server(&leaf("h.test"), &["h2", "http/1.1"]), &[OK]).await;
     let options = Options {
-        roots: Roots::File(ca.path()),
+        roots: vec![Roots::File(ca.path())],
         http2: false,
         ..options()
     };
@@ -292,7 +292,7 @@ fn roots_that_cannot_be_read_are_named() {
     for path in [empty, folder.path().join("absent.pem")] {
         let setup = Upstream::new(
             Options {
-                roots: Roots::File(path.clone()),
+                roots: vec![Roots::File(path.clone())],
                 ..options()
             },
             egress(&[]),

@@ -175,7 +175,7 @@ impl OriginClients {
             tasks.clone(),
         ));
         let upstream = Arc::new(Upstream::new(
-            settings.upstream.clone(),
+            &settings.upstream,
             Arc::clone(&egress),
             Arc::clone(metrics),
             tasks.clone(),

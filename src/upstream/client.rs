@@ -156,7 +156,7 @@ impl Upstream {
     /// [`UpstreamSetupError`] if the roots, or the credentials for a parent,
     /// cannot be read.
     pub fn new(
-        options: Options,
+        options: &Options,
         egress: Arc<Egress>,
         metrics: Arc<Metrics>,
         tasks: Tasks,

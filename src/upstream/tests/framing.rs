@@ -183,7 +183,7 @@ fn hasty(origin: &RawOrigin) -> Setup {
         idle_timeout: Duration::from_millis(50),
         ..options()
     };
-    setup_with(options, &[("h.test", origin.address)])
+    setup_with(&options, &[("h.test", origin.address)])
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn what_cannot_or_may_not_be_dialled_is_told_apart() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);
-    let setup = setup_with(options(), &[("h.test", address)]);
+    let setup = setup_with(&options(), &[("h.test", address)]);
     for (url, error) in [
         ("http://h.test/", NoConnection::Refused.as_str()),
         ("http://127.0.0.1/", NoConnection::Prohibited.as_str()),
@@ -272,7 +272,7 @@ async fn an_endless_flood_of_interim_responses_is_read_no_further() {
         }
         sent
     });
-    let setup = setup_with(options(), &[("h.test", address)]);
+    let setup = setup_with(&options(), &[("h.test", address)]);
     let error = setup.get("http://h.test/").await.unwrap_err();
     assert!(
         matches!(error, UpstreamError::InterimResponses),

@@ -191,7 +191,7 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
     ))
 }
 
-pub(super) fn setup_with(options: Options, names: &[(&str, SocketAddr)]) -> Setup {
+pub(super) fn setup_with(options: &Options, names: &[(&str, SocketAddr)]) -> Setup {
     let metrics = Arc::new(Metrics::default());
     let upstream = Upstream::new(
         options,
@@ -207,7 +207,7 @@ pub(super) fn setup_with(options: Options, names: &[(&str, SocketAddr)]) -> Setu
 
 /// Returns an upstream to one origin, `h.test`.
 pub(super) fn setup(origin: &RawOrigin) -> Setup {
-    setup_with(options(), &[("h.test", origin.address)])
+    setup_with(&options(), &[("h.test", origin.address)])
 }
 
 /// Starts at a host whose pace a test sets.

@@ -203,7 +203,7 @@ async fn free_connections_are_bounded_in_number_and_time() {
     let one = NonZeroUsize::MIN;
     let twice = async |options: Options| {
         let origin = RawOrigin::start(&[MANY]).await;
-        let setup = setup_with(options, &[("h.test", origin.address)]);
+        let setup = setup_with(&options, &[("h.test", origin.address)]);
         for _ in 0..2 {
             let (a, b) = tokio::join!(setup.get(URL), setup.get(URL));
             body(a.unwrap()).await.unwrap();
@@ -244,7 +244,7 @@ async fn an_idle_connection_is_closed_though_no_request_comes() {
     const MANY: &[Step] = &[OK; 8];
     let origin = RawOrigin::start(&[MANY]).await;
     let setup = setup_with(
-        Options {
+        &Options {
             pool_idle_timeout: Duration::from_millis(50),
             ..options()
         },
@@ -268,7 +268,7 @@ async fn the_connection_free_for_longest_makes_room() {
     );
     let names = [("a.test", a.address), ("b.test", b.address)];
     let setup = setup_with(
-        Options {
+        &Options {
             pool_idle_total: NonZeroUsize::MIN,
             ..options()
         },

@@ -86,7 +86,7 @@ fn trusting(ca: &Ca, address: SocketAddr) -> Setup {
         roots: vec![Roots::File(ca.path())],
         ..options()
     };
-    setup_with(options, &[("h.test", address)])
+    setup_with(&options, &[("h.test", address)])
 }
 
 /// Returns an HTTP/2 origin that answers with the version and whether `Host`
@@ -182,7 +182,7 @@ async fn http2_is_not_offered_where_it_is_off() {
         http2: false,
         ..options()
     };
-    let setup = setup_with(options, &[("h.test", address)]);
+    let setup = setup_with(&options, &[("h.test", address)]);
     let response = setup.get(URL).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_11);
     assert_eq!(body(response).await.unwrap(), "ok");
@@ -291,7 +291,7 @@ fn roots_that_cannot_be_read_are_named() {
     std::fs::write(&empty, "no certificate").unwrap();
     for path in [empty, folder.path().join("absent.pem")] {
         let setup = Upstream::new(
-            Options {
+            &Options {
                 roots: vec![Roots::File(path.clone())],
                 ..options()
             },

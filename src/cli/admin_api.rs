@@ -15,9 +15,11 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::admin_tls;
 use super::output::{Exit, OutputForm, print};
 use super::process::{reachable, runtime};
 use crate::admin::AdminToken;
@@ -43,6 +45,11 @@ pub(super) struct ApiRequest {
 pub(super) enum ApiError {
     #[error("nothing listens on {0} (admin.listen): does the proxy run by this configuration?")]
     Nobody(SocketAddr, #[source] std::io::Error),
+    #[error(
+        "no TLS with {0} (admin.listen): does it show the certificate in admin.tls_cert? \
+         After a change of that file the proxy needs SIGHUP"
+    )]
+    Tls(SocketAddr, #[source] std::io::Error),
     #[error("no whole answer came from {0} (admin.listen)")]
     Broken(SocketAddr, #[source] hyper::Error),
     #[error("the answer of {0} (admin.listen) is too long, or broke off")]
@@ -64,11 +71,26 @@ pub(super) enum ApiError {
 /// [`ApiError`], or a token that cannot be read.
 pub(super) fn ask(settings: &Settings, request: &ApiRequest) -> anyhow::Result<Bytes> {
     let token = AdminToken::read(&settings.admin.token_file)?;
-    let address = settings.admin.listen;
+    send(settings, message(request, Some(token.as_str())))
+}
+
+/// Asks whether the proxy that runs by `settings` is ready, and returns its answer, such as
+/// `ready`. It needs no token.
+///
+/// # Errors
+///
+/// [`ApiError`]; [`ApiError::Other`] if the proxy is not ready.
+pub(super) fn ask_readiness(settings: &Settings) -> anyhow::Result<Bytes> {
+    let (method, target) = (Method::GET, "/readyz".to_owned());
+    send(settings, message(&ApiRequest { method, target }, None))
+}
+
+fn send(settings: &Settings, message: Request<Empty<Bytes>>) -> anyhow::Result<Bytes> {
+    let listen = settings.admin.listen;
     let answer = runtime()?.block_on(async {
-        timeout(ANSWER_TIMEOUT, exchange(address, request, &token))
+        timeout(ANSWER_TIMEOUT, exchange(settings, message))
             .await
-            .unwrap_or(Err(ApiError::Slow(address)))
+            .unwrap_or(Err(ApiError::Slow(listen)))
     });
     Ok(answer?)
 }
@@ -101,21 +123,37 @@ pub(super) fn show<T: DeserializeOwned>(
 }
 
 async fn exchange(
-    listen: SocketAddr,
-    request: &ApiRequest,
-    token: &AdminToken,
+    settings: &Settings,
+    mut message: Request<Empty<Bytes>>,
 ) -> Result<Bytes, ApiError> {
-    let broken = |error| ApiError::Broken(listen, error);
+    let listen = settings.admin.listen;
     let address = reachable(&listen);
+    if let Ok(host) = HeaderValue::from_str(&address.to_string()) {
+        message.headers_mut().insert(header::HOST, host);
+    }
     let stream = TcpStream::connect(address)
         .await
         .map_err(|error| ApiError::Nobody(listen, error))?;
+    let Some(certificate) = &settings.admin.tls.cert else {
+        return exchange_over(stream, listen, message).await;
+    };
+    let stream = admin_tls::connect(stream, address, certificate)
+        .await
+        .map_err(|error| ApiError::Tls(listen, error))?;
+    exchange_over(stream, listen, message).await
+}
+
+async fn exchange_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    listen: SocketAddr,
+    message: Request<Empty<Bytes>>,
+) -> Result<Bytes, ApiError> {
+    let broken = |error| ApiError::Broken(listen, error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(broken)?;
-    let request = message(&address.to_string(), request, token.as_str());
     let exchange = async move {
-        let response = sender.send_request(request).await.map_err(broken)?;
+        let response = sender.send_request(message).await.map_err(broken)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
             .collect()
@@ -137,19 +175,16 @@ async fn exchange(
     }
 }
 
-/// Builds the request to a proxy that is reached at `address`.
-fn message(address: &str, request: &ApiRequest, token: &str) -> Request<Empty<Bytes>> {
-    let basic = format!("Basic {}", STANDARD.encode(format!("admin:{token}")));
+/// Builds the message of a request, but for its `Host`.
+fn message(request: &ApiRequest, token: Option<&str>) -> Request<Empty<Bytes>> {
     let mut message = Request::new(Empty::new());
     *message.method_mut() = request.method.clone();
     // Both consist of characters that a target and a field may have.
     *message.uri_mut() = request.target.parse().unwrap_or_default();
-    let fields = message.headers_mut();
-    for (name, text) in [(header::HOST, address), (header::AUTHORIZATION, &basic)] {
-        if let Ok(mut value) = HeaderValue::from_str(text) {
-            value.set_sensitive(name == header::AUTHORIZATION);
-            fields.insert(name, value);
-        }
+    let pair = token.map(|token| STANDARD.encode(format!("admin:{token}")));
+    if let Some(Ok(mut value)) = pair.map(|pair| HeaderValue::from_str(&format!("Basic {pair}"))) {
+        value.set_sensitive(true);
+        message.headers_mut().insert(header::AUTHORIZATION, value);
     }
     message
 }
@@ -178,13 +213,12 @@ mod tests {
             method: Method::DELETE,
             target: format!("/api/v1/pace/{}", escape("[::1] é&limit=1")),
         };
-        let message = message("127.0.0.1:3129", &asked, "p:w é");
+        let message = message(&asked, Some("p:w é"));
         assert_eq!(message.method(), Method::DELETE);
         assert_eq!(
             message.uri(),
             "/api/v1/pace/%5B%3A%3A1%5D%20%C3%A9%26limit%3D1"
         );
-        assert_eq!(message.headers()["host"], "127.0.0.1:3129");
         let basic = message.headers()["authorization"].to_str().unwrap();
         let pair = STANDARD.decode(basic.strip_prefix("Basic ").unwrap());
         assert_eq!(pair.unwrap(), "admin:p:w é".as_bytes());

@@ -7,6 +7,7 @@
 //! Does not know how a command does its work: each has a file of its own.
 
 mod admin_api;
+mod admin_tls;
 mod audit;
 mod authority;
 mod check;

@@ -23,6 +23,7 @@ mod log;
 mod output;
 mod pace;
 mod process;
+mod reference;
 mod run;
 mod serve;
 mod start_failure;
@@ -30,18 +31,18 @@ mod start_failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::configuration::{ConfigurationRequest, Home};
 use self::output::{Exit, Usage, print, report};
 use crate::admin::AdminToken;
-use crate::config::{self, Settings, default_file};
-use crate::metrics;
+use crate::config::{Settings, default_file};
+use crate::inert::inert;
 
 /// A forward proxy that makes any crawler polite.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = env!("POLITESSE_VERSION"),
     about,
     after_help = "\
 Example: politesse run -- curl https://example.com/
@@ -187,6 +188,24 @@ in admin.token_file.")]
     /// The pages for people and monitoring at admin.listen.
     #[command(subcommand, after_help = "Example: politesse admin token")]
     Admin(AdminCommand),
+    /// Tells whether the proxy that runs is ready, for health checks.
+    #[command(after_help = "\
+Example: politesse health
+
+It asks /readyz of the proxy that runs by this configuration, at admin.listen.
+
+Exit codes: 0 ready, perhaps with a word on what is amiss; 1 not ready, or no proxy.")]
+    Health,
+    /// Prints the completions of a shell.
+    #[command(after_help = "\
+Examples:
+  politesse completions bash > ~/.local/share/bash-completion/completions/politesse
+  politesse completions zsh > ~/.zfunc/_politesse
+  politesse completions fish > ~/.config/fish/completions/politesse.fish")]
+    Completions(reference::CompletionsArguments),
+    /// Prints the manual page, or writes those of all commands into a folder.
+    #[command(after_help = "Example: politesse man | man -l -")]
+    Man(reference::ManArguments),
     /// The configuration.
     #[command(
         subcommand,
@@ -195,7 +214,7 @@ in admin.token_file.")]
     Config(ConfigCommand),
     /// Prints a chapter of the reference in docs/reference, as the program's tables have it.
     #[command(subcommand, hide = true)]
-    Reference(ReferenceCommand),
+    Reference(reference::ReferenceCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -220,14 +239,6 @@ enum ConfigCommand {
     /// Prints a commented file with every default.
     #[command(after_help = "Example: politesse config default > politesse.toml")]
     Default,
-}
-
-#[derive(Debug, Subcommand)]
-enum ReferenceCommand {
-    /// The keys of the configuration.
-    Keys,
-    /// The metrics.
-    Metrics,
 }
 
 /// Runs the command that the process was started with.
@@ -281,12 +292,21 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Fleet(command) => fleet::fleet(command, &request.settings()?),
         Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),
         Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),
+        Command::Health => health(&request.settings()?),
+        Command::Completions(arguments) => reference::completions(arguments, Arguments::command()),
+        Command::Man(arguments) => reference::man(arguments, Arguments::command()),
         Command::Config(ConfigCommand::Default) => print(&default_file()),
         Command::Config(ConfigCommand::Show) => print(&request.show()?),
         Command::Config(ConfigCommand::Check) => print(&request.check()?),
-        Command::Reference(ReferenceCommand::Keys) => print(&config::reference()),
-        Command::Reference(ReferenceCommand::Metrics) => print(&metrics::reference()),
+        Command::Reference(command) => reference::reference(command),
     }
+}
+
+/// Prints what the running proxy says of its readiness.
+fn health(settings: &Settings) -> anyhow::Result<Exit> {
+    let answer = admin_api::ask_readiness(settings)?;
+    let text = inert(String::from_utf8_lossy(&answer).trim_end());
+    print(&format!("{text}\n"))
 }
 
 /// Prints the token. None is made: if this configuration is not that of the

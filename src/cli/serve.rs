@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 
 use super::configuration::{ConfigurationRequest, check_conflicts};
 use super::log;
@@ -57,6 +58,7 @@ pub(super) fn serve(
         open_control(&mut running, "serve");
         // Nobody may be there to read it.
         unless_closed(report_start(&settings, &running))?;
+        notify_manager(NotifyState::Ready);
         warn_of_shortages(&settings);
         while signals.next().await == SignalRequest::Reload {
             if let Some(settings) = running.reload(|| Ok(configuration.settings()?)) {
@@ -64,6 +66,7 @@ pub(super) fn serve(
                 log.set_filter(&settings.log);
             }
         }
+        notify_manager(NotifyState::Stopping);
         running.drain(signals.stop()).await;
         tracing::info!("stopping");
         running.stop(signals.stop()).await;
@@ -73,6 +76,14 @@ pub(super) fn serve(
     // A lookup of a name that hangs cannot be stopped, and need not be waited for.
     runtime.shutdown_background();
     end
+}
+
+/// Tells the service manager that started this process, if it wants to know
+/// (sd_notify(3), `Type=notify`).
+fn notify_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "the service manager cannot be notified (NOTIFY_SOCKET)");
+    }
 }
 
 /// Raises the soft limit on file descriptors to the hard limit.

@@ -119,6 +119,7 @@ mod pace_stop;
 mod pace_streams;
 mod pace_turns;
 mod pace_unread;
+mod packaging;
 mod parent;
 mod path_bench;
 mod places;

@@ -3,7 +3,7 @@
 //!
 //! Does not know what a certificate says; `certificate` does.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
@@ -11,6 +11,7 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 
 use rcgen::KeyPair;
+use rustix::process::{Uid, geteuid};
 use thiserror::Error;
 
 /// Mode of the key file: only its owner may read it.
@@ -89,7 +90,17 @@ pub(super) fn read(path: &Path) -> Result<String, CaError> {
     std::fs::read_to_string(path).map_err(|source| read_error(path, source))
 }
 
-/// Reads a key that only its owner may read.
+/// Reports whether other users than the one of this process could read a key.
+///
+/// A group may read a file of root, where the process is of another user: Kubernetes
+/// mounts secrets so (`fsGroup`), and PostgreSQL makes the same exception.
+pub(super) fn is_exposed(key: &Metadata, user: Uid) -> bool {
+    let is_roots = key.uid() == 0 && !user.is_root();
+    let forbidden = if is_roots { 0o037 } else { 0o077 };
+    key.mode() & forbidden != 0
+}
+
+/// Reads a key that [no other user](is_exposed) may read.
 ///
 /// # Errors
 ///
@@ -97,9 +108,8 @@ pub(super) fn read(path: &Path) -> Result<String, CaError> {
 pub(super) fn read_key(path: &Path) -> Result<KeyPair, CaError> {
     let pem = read(path)?;
     let metadata = path.metadata().map_err(|source| read_error(path, source))?;
-    let mode = metadata.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        let path = path.to_owned();
+    if is_exposed(&metadata, geteuid()) {
+        let (path, mode) = (path.to_owned(), metadata.mode() & 0o777);
         return Err(CaError::Mode { path, mode });
     }
     KeyPair::from_pem(&pem).map_err(|error| CaError::Content {
@@ -194,4 +204,24 @@ pub fn closed_to_others(cert: &Path) -> Vec<ClosedPath> {
         .into_iter()
         .chain(closed(cert, 0o004, CERT_MODE))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours; a secret of Kubernetes with `fsGroup` is a file of root, mode 0440.
+    #[test]
+    fn a_group_may_read_only_a_key_of_root_for_a_process_of_another_user() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let is_roots = file.path().metadata().unwrap().uid() == 0;
+        let exposed = |mode, user| {
+            let permissions = Permissions::from_mode(mode);
+            std::fs::set_permissions(file.path(), permissions).unwrap();
+            is_exposed(&file.path().metadata().unwrap(), Uid::from_raw(user))
+        };
+        assert!(!exposed(0o600, 10_001) && !exposed(0o400, 0));
+        assert!(exposed(0o440, 0) && exposed(0o444, 10_001) && exposed(0o460, 10_001));
+        assert_eq!(exposed(0o440, 10_001), !is_roots);
+    }
 }

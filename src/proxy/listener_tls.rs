@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{InconsistentKeys, ServerConfig};
@@ -20,12 +21,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::ca_files::is_exposed;
 use super::certificate::end_of;
 use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
-
-/// Permissions of a key file that users other than its owner have.
-const FOR_OTHERS: u32 = 0o077;
 
 /// Keys of the configuration that name the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,7 +253,7 @@ impl<'a> PemFile<'a> {
         Ok(Self { key, path, pem })
     }
 
-    /// Checks that only its owner may read the file.
+    /// Checks that [no other user](is_exposed) may read the file.
     fn check_mode(&self) -> Result<(), ListenerTlsError> {
         let path = self.path.to_owned();
         let metadata = match self.path.metadata() {
@@ -264,9 +263,8 @@ impl<'a> PemFile<'a> {
                 return Err(ListenerTlsError::Read { key, path, source });
             }
         };
-        let mode = metadata.mode() & 0o777;
-        if mode & FOR_OTHERS != 0 {
-            let key = self.key;
+        if is_exposed(&metadata, geteuid()) {
+            let (key, mode) = (self.key, metadata.mode() & 0o777);
             return Err(ListenerTlsError::Mode { key, path, mode });
         }
         Ok(())

@@ -2,12 +2,12 @@
 # Makes what the fleet keeps secret, in ./secrets, and folders for its records, in
 # ./data. What is there already stays as it is, so it may be run again.
 #
-# POLITESSE is the command to make certificates with; by default the image that
-# `docker compose build` makes.
+# POLITESSE is the command to make certificates with; by default the image of
+# contrib/image.
 set -eu
 cd "$(dirname "$0")"
 umask 077
-POLITESSE=${POLITESSE:-docker run --rm --user $(id -u):$(id -g) --volume $PWD:/work --workdir /work politesse:local}
+POLITESSE=${POLITESSE:-docker run --rm --user $(id -u):$(id -g) --volume $PWD:/work --workdir /work politesse:0.1.0}
 
 mkdir -p secrets/fleet secrets/store secrets/postgres data/node1 data/node2 data/node3
 secret() { od -An -N32 -tx1 /dev/urandom | tr -d ' \n'; }
@@ -29,7 +29,7 @@ fi
 
 # The root signs a certificate for each node. Its key is not needed to run them: keep it
 # somewhere else.
-root='--here --set https.ca_cert=secrets/root/ca.pem --set https.ca_key=secrets/root/ca.key'
+root='--config politesse.toml --set https.ca_cert=secrets/root/ca.pem --set https.ca_key=secrets/root/ca.key'
 [ -e secrets/root/ca.pem ] || $POLITESSE $root ca init
 for node in node1 node2 node3; do
     [ -e "secrets/$node/ca.pem" ] || $POLITESSE $root ca issue "$node" --out "secrets/$node"

@@ -10,6 +10,7 @@ pub(crate) mod archive_fleet;
 pub(crate) mod archived;
 pub(crate) mod balancer;
 pub(crate) mod certificates;
+pub(crate) mod checkout;
 pub(crate) mod client;
 pub(crate) mod clock;
 #[path = "../../../crates/politesse-directives/tests/directives/codings.rs"]

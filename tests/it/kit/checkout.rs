@@ -1,0 +1,38 @@
+//! Files of the repository that are no part of the program: what they say, and commands
+//! that check them.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::program::finish;
+
+/// Returns the top of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Reads a file by its path below the [`root`].
+pub(crate) fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// Runs a command that has to succeed, and returns its output.
+pub(crate) async fn done(command: Command) -> String {
+    let outcome = finish(command, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+/// Reads the documents of a YAML file by a real parser, anchors and merges included.
+pub(crate) async fn yaml(path: &str) -> Vec<Value> {
+    let mut python = Command::new(root().join("target/venv/bin/python"));
+    let program =
+        "import json, sys, yaml; json.dump(list(yaml.safe_load_all(sys.stdin)), sys.stdout)";
+    python.args(["-c", program]).kill_on_drop(true);
+    let outcome = finish(python, text(path).as_bytes()).await;
+    let made_by = "tests/run makes target/venv";
+    assert_eq!(outcome.code, Some(0), "{outcome:?}; {made_by}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}

@@ -22,11 +22,12 @@ use crate::kit::program::{Outcome, finish, isolated, run_in};
 use crate::kit::{run, run_within};
 
 /// Documents outside the folders that are searched.
-const SINGLE: [&str; 4] = [
+const SINGLE: [&str; 5] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
 ];
 const FOLDERS: [&str; 5] = ["benches", "crates", "docs", "fuzz", "tests"];
 /// Folders that hold no documents of ours.

@@ -2,11 +2,10 @@
 
 Usage: spider.py START_URL [first]. Prints how many pages answered, and how many
 were refused, as JSON; with `first` it asks before it requests
-(contrib/scrapy/politesse_first.py), and also prints how many were dropped.
+(politesse.scrapy.AskFirst), and also prints how many were dropped.
 """
 
 import json
-import pathlib
 import sys
 
 import scrapy
@@ -43,9 +42,7 @@ class ShopSpider(scrapy.Spider):
 
 settings = {}
 if sys.argv[2:] == ["first"]:
-    contrib = pathlib.Path(__file__).parents[2] / "contrib"
-    sys.path += [str(contrib), str(contrib / "scrapy")]
-    settings["SPIDER_MIDDLEWARES"] = {"politesse_first.AskFirst": 500}
+    settings["SPIDER_MIDDLEWARES"] = {"politesse.scrapy.AskFirst": 500}
 process = CrawlerProcess(settings)
 crawler = process.create_crawler(ShopSpider)
 process.crawl(crawler, start_urls=[sys.argv[1]])

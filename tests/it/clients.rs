@@ -39,7 +39,7 @@ fn shop() -> Script {
 
 /// Returns a Python program of `tests/clients`, its environment pointed at the
 /// proxy.
-async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
+pub(crate) async fn python(proxy: &Proxy, program: &str, arguments: &[&str]) -> Outcome {
     finish(python_command(proxy, program, arguments), b"").await
 }
 
@@ -57,12 +57,24 @@ pub(crate) fn python_command(proxy: &Proxy, program: &str, arguments: &[&str]) -
         .arg(root.join("tests/clients").join(program))
         .args(arguments);
     point_at(proxy, &mut command);
+    with_package(&mut command);
     let bundle = proxy.place().path("certs/ca.pem");
     command
         .env("REQUESTS_CA_BUNDLE", &bundle)
         .env("SSL_CERT_FILE", &bundle)
         .env_remove("CURL_CA_BUNDLE");
     command
+}
+
+/// Lets a Python program import the package of `contrib/python`.
+pub(crate) fn with_package(command: &mut Command) {
+    command
+        .env(
+            "PYTHONPATH",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/python"),
+        )
+        // Nothing is written beside the sources.
+        .env("PYTHONDONTWRITEBYTECODE", "1");
 }
 
 /// Leads what `command` asks for through the proxy.
@@ -117,7 +129,7 @@ fn a_scrapy_crawl_over_https_fetches_nothing_disallowed() {
     run(async { crawl(&shop().name("shop.test").start_tls().await, "https").await });
 }
 
-/// Lets a Python program of `contrib` ask the proxy first.
+/// Lets a Python program ask the proxy first.
 async fn with_admin(proxy: &Proxy, mut command: Command) -> Outcome {
     let token = proxy.place().run(&["admin", "token"]).await.stdout;
     command
@@ -126,7 +138,7 @@ async fn with_admin(proxy: &Proxy, mut command: Command) -> Outcome {
     finish(command, b"").await
 }
 
-// Ours: contrib/scrapy. The links that would be refused are not asked for.
+// Ours: politesse.scrapy.AskFirst. The links that would be refused are not requested.
 #[test]
 fn a_spider_that_asks_first_is_refused_nothing() {
     run(async {
@@ -148,7 +160,7 @@ fn a_spider_that_asks_first_is_refused_nothing() {
     });
 }
 
-// Ours: contrib/ask_first.py.
+// Ours: politesse.ask, with Python alone.
 #[test]
 fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
     run(async {
@@ -160,9 +172,14 @@ fn the_client_of_twenty_lines_prints_what_may_start_soonest_first() {
         let proxy = config.start().await;
         client::get(&proxy, "http://slow.test/").await;
         let mut command = Command::new("python3");
+        with_package(&mut command);
         command
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/contrib/ask_first.py"))
-            .args(["ExampleBot/1.0", "http://slow.test/2"])
+            .args([
+                "-m",
+                "politesse.ask",
+                "ExampleBot/1.0",
+                "http://slow.test/2",
+            ])
             .args(["http://free.test/basket", "http://free.test/1", "ftp://x"]);
         let outcome = with_admin(&proxy, command).await;
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -259,40 +276,14 @@ fn curl_works_with_the_line_that_serve_prints() {
     });
 }
 
-/// Returns a site of four pages, and a proxy that lets no request of it wait.
-async fn impatient(delay: u32) -> (Origin, Proxy) {
-    let mut script = Script::robots(&format!("User-agent: *\nCrawl-delay: {delay}\n"));
-    for page in 0..4 {
-        script = script.page(&format!("/page/{page}"), Page::text("a page"));
-    }
-    let origin = script.start().await;
-    let config = resolve("shop.test", origin.address()).set("pace.max_wait = \"0s\"");
-    (origin, config.start().await)
-}
-
-// Ours: contrib/scrapy. Scrapy as it is gives up what is put off.
-#[test]
-fn the_middleware_for_scrapy_gets_the_pages_that_are_put_off() {
-    run(async {
-        let (_origin, proxy) = impatient(1).await;
-        let urls = (0..4).map(|page| format!("http://shop.test/page/{page}"));
-        let urls: Vec<_> = urls.collect();
-        for (mode, all) in [("defaults", false), ("later", true)] {
-            let mut arguments = vec![mode];
-            arguments.extend(urls.iter().map(String::as_str));
-            let outcome = python(&proxy, "later.py", &arguments).await;
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
-            let told = outcome.stdout.lines().last().unwrap_or_default();
-            assert_eq!(told == "{\"pages\": 4}", all, "{mode}: {outcome:?}");
-        }
-    });
-}
-
 // Ours: the summary counts the URLs that the command did not get.
 #[test]
 fn run_says_how_many_urls_ended_in_429() {
     run(async {
-        let (_origin, proxy) = impatient(60).await;
+        let script = Script::robots("User-agent: *\nCrawl-delay: 60\n");
+        let origin = script.start().await;
+        let config = resolve("shop.test", origin.address());
+        let proxy = config.set("pace.max_wait = \"0s\"").start().await;
         let urls = "http://shop.test/page/[0-2] http://shop.test/page/1";
         let command = ["run", "--", "sh", "-c", &format!("curl -sS {urls}")];
         let outcome = proxy.place().run(&command).await;

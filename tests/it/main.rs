@@ -128,6 +128,7 @@ mod printed_commands;
 mod privacy;
 mod properties;
 mod proxy_protocol;
+mod python_package;
 mod reading_the_field;
 mod readings_reference;
 mod real_servers;

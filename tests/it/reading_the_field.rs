@@ -196,6 +196,24 @@ fn the_field_is_read_in_python() {
     });
 }
 
+// Ours: politesse.annotation.
+#[test]
+fn the_field_is_read_by_the_python_package() {
+    run(async {
+        let mut command = Command::new("python3");
+        crate::clients::with_package(&mut command);
+        let ask = "import json, sys\n\
+                   from politesse.annotation import parse\n\
+                   answers = {True: 'no', False: 'yes', None: 'not known'}\n\
+                   for field, crawler in json.load(sys.stdin):\n    \
+                       said = parse(field or '')\n    \
+                       annotation = said.get(crawler, said.get('*'))\n    \
+                       print(answers[annotation and annotation.has('noindex')])";
+        command.args(["-c", ask]);
+        assert_answers(command).await;
+    });
+}
+
 #[test]
 fn the_field_is_read_in_javascript() {
     run(async {

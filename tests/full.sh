@@ -82,6 +82,17 @@ for feature in postgres redis; do
     cargo clippy --locked --no-default-features --features "$feature" -- -D warnings
 done
 
+echo '== The packages of cargo, each compiled by itself'
+cargo package --locked --workspace --allow-dirty
+
+echo '== The manifest of Kubernetes, by its schemas'
+kubernetes=target/tools/kubernetes
+if [ ! -x "$kubernetes/bin/kubernetes-validate" ]; then
+    python3 -m venv "$kubernetes"
+    "$kubernetes/bin/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0
+fi
+"$kubernetes/bin/kubernetes-validate" --strict contrib/kubernetes/politesse.yaml
+
 echo '== The declared rust-version'
 tests/rust-version
 

@@ -94,6 +94,7 @@ mod log_flood;
 mod many_origins;
 mod methods;
 mod monitoring;
+mod npm_package;
 mod odd_responses;
 mod one_processor;
 mod openapi;

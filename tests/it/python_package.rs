@@ -2,7 +2,7 @@
 //!
 //! `tests/run` makes the Python environment that these run in.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -1,0 +1,188 @@
+//! The npm package of `contrib/npm`: its options in a real Playwright, and what is packed.
+//!
+//! `tests/run` installs Playwright in `target/node`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::kit::origin::Script;
+use crate::kit::page::Page;
+use crate::kit::program::{Outcome, ended, finish, isolated, politesse};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::run;
+
+/// Time for a browser to start and to open three pages, on a busy machine.
+const BROWSER: Duration = Duration::from_secs(100);
+
+const PAGES: [&str; 3] = [
+    "https://o.test/lamp",
+    "https://o.test/private",
+    "https://o.test/own",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+async fn site() -> (crate::kit::origin::Origin, Config) {
+    let origin = Script::robots("User-agent: *\nDisallow: /private\n")
+        .page("/lamp", Page::html("A lamp."))
+        .page("/own", Page::html("No.").with_status(403))
+        .start_tls()
+        .await;
+    // Chromium asks for hosts of its own: nobody is asked for their addresses.
+    let config = resolve("o.test", origin.address());
+    (origin, config.set("upstream.resolver = [\"127.0.0.1:1\"]"))
+}
+
+/// Adds the arguments of Node that open [`PAGES`] with `options`.
+fn with_pages(command: &mut Command, options: &str) {
+    command
+        .args(["--input-type=module", "-"])
+        .arg(root().join("contrib/npm"))
+        .arg(options)
+        .args(PAGES);
+}
+
+async fn opened(command: Command) -> Outcome {
+    let script = std::fs::read(root().join("tests/clients/playwright.mjs")).unwrap();
+    let outcome = timeout(BROWSER, ended(command, &script)).await;
+    outcome.expect("the browser took too long")
+}
+
+/// Holds that the allowed page came, the disallowed one was refused by its rule, and the
+/// site's own 403 is not taken for a refusal.
+fn assert_polite(outcome: &Outcome) {
+    let rule = "Line 2 of https://o.test/robots.txt, \"Disallow: /private\" in the group of *, \
+                disallows this URL.";
+    let wanted = format!("200 undefined\n403 {rule}\n403 undefined\n");
+    assert_eq!(outcome.stdout, wanted, "{outcome:?}");
+}
+
+fn node() -> Command {
+    let mut command = Command::new("node");
+    // What is imported is looked for beside the script.
+    command
+        .current_dir(root().join("target/node"))
+        .kill_on_drop(true);
+    command
+}
+
+#[test]
+fn playwright_opens_pages_with_the_options_of_the_package() {
+    run(async {
+        let (_origin, config) = site().await;
+        let proxy: Proxy = config.start().await;
+        let address = format!("http://{}", proxy.address());
+        let ca = proxy.place().path("certs/ca.pem");
+        let options = serde_json::json!({ "proxy": address, "ca": ca }).to_string();
+        let mut command = node();
+        with_pages(&mut command, &options);
+        assert_polite(&opened(command).await);
+        // Another CA opens nothing.
+        let options =
+            serde_json::json!({ "proxy": address, "ca": proxy.place().path("roots.pem") });
+        let mut command = node();
+        with_pages(&mut command, &options.to_string());
+        let outcome = opened(command).await;
+        let refused = "000 ERR_CERT_AUTHORITY_INVALID\n".repeat(3);
+        assert_eq!(outcome.stdout, refused, "{outcome:?}");
+    });
+}
+
+#[test]
+fn under_run_the_options_come_from_the_environment() {
+    run(async {
+        let (_origin, config) = site().await;
+        let place = Place::with(&config);
+        let mut command = politesse(place.folder());
+        command.current_dir(root().join("target/node"));
+        command.args(["run", "--", "node"]);
+        with_pages(&mut command, "{}");
+        let outcome = opened(command).await;
+        assert_polite(&outcome);
+        let refused = "refused 1 × Disallow: /private (line 2 of https://o.test/robots.txt)";
+        assert!(outcome.stderr.contains(refused), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_missing_proxy_or_ca_is_told_with_the_way_out() {
+    run(async {
+        let place = Place::with(&Config::default());
+        let system = "/etc/ssl/certs/ca-certificates.crt";
+        for (options, told) in [
+            (
+                "{}".to_owned(),
+                "no proxy: start this program with `politesse run",
+            ),
+            (
+                r#"{"proxy":"socks5://h:1"}"#.to_owned(),
+                "http://HOST:PORT is wanted",
+            ),
+            (
+                r#"{"proxy":"http://h:1"}"#.to_owned(),
+                "no CA: start this program with",
+            ),
+            (
+                r#"{"proxy":"http://h:1","ca":"none.pem"}"#.to_owned(),
+                "cannot read the CA's",
+            ),
+            (
+                format!(r#"{{"proxy":"http://h:1","ca":"{system}"}}"#),
+                "that of politesse alone",
+            ),
+        ] {
+            let mut command = isolated("node", place.folder());
+            command
+                .env_remove("NODE_EXTRA_CA_CERTS")
+                .current_dir(root().join("target/node"));
+            with_pages(&mut command, &options);
+            let outcome = opened(command).await;
+            assert!(outcome.stderr.contains(told), "{options}: {outcome:?}");
+        }
+    });
+}
+
+/// Packs `binary`, and installs the package into `folder` without the network.
+async fn installed(binary: &Path, folder: &Path) -> PathBuf {
+    let mut build = Command::new(root().join("contrib/npm/build"));
+    build.args([binary, folder]);
+    let outcome = finish(build, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let package = outcome.stdout.trim();
+    let name = format!("politesse-{}.tgz", env!("CARGO_PKG_VERSION"));
+    assert!(package.ends_with(&name), "{package}");
+    let mut npm = isolated("npm", folder);
+    npm.args(["install", "--offline", "--no-audit", "--no-fund", package]);
+    let outcome = finish(npm, b"").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    folder.join("node_modules/.bin/politesse")
+}
+
+// Ours: tests/full.sh packs the binary of the other packages; here a program stands in.
+#[test]
+fn npm_installs_the_given_binary_unchanged() {
+    run(async {
+        let folder = TempDir::new().unwrap();
+        let binary = Path::new("/bin/true");
+        let program = installed(binary, folder.path()).await;
+        assert_eq!(
+            std::fs::read(&program).unwrap(),
+            std::fs::read(binary).unwrap()
+        );
+        assert!(Command::new(program).status().await.unwrap().success());
+        let mut require = isolated("node", folder.path());
+        require.args(["--input-type=module", "-e"]);
+        require.arg("import * as all from 'politesse'; console.log(Object.keys(all).join(' '))");
+        let outcome = finish(require, b"").await;
+        assert_eq!(
+            outcome.stdout, "crawlerOptions launchOptions refusal\n",
+            "{outcome:?}"
+        );
+    });
+}

@@ -1,5 +1,5 @@
-//! `ca`: makes, shows and prints the certificate authority, and issues certificates to
-//! the nodes of a fleet.
+//! `ca`: makes, shows and prints the certificate authority, has clients trust it, and
+//! issues certificates to the nodes of a fleet.
 //!
 //! Does not know what a certificate says.
 
@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::output::{Exit, print};
+use super::trust::{TrustArguments, trust};
 use crate::command_line::command_here;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
@@ -37,6 +38,12 @@ it with --ignore-certificate-errors-spki-list.")]
     /// Prints the certificate that crawlers have to trust, in PEM.
     #[command(after_help = "Example: politesse ca export > ca.pem")]
     Export,
+    /// Prints the lines that have a client trust the certificate.
+    #[command(after_help = "\
+Examples:
+  eval \"$(politesse ca trust --for python)\"
+  politesse ca trust --for system --apply")]
+    Trust(TrustArguments),
     /// Makes a certificate and a key for a node of a fleet, signed by this root.
     #[command(after_help = "\
 Example: politesse ca issue node1 --out node1
@@ -87,6 +94,7 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
             print(&(files + &described(&ca)))
         }
         CaCommand::Export => print(load()?.pem()),
+        CaCommand::Trust(arguments) => trust(arguments, &load()?, &settings.ca.cert),
         CaCommand::Issue(arguments) => {
             load()?;
             issue_to_node(arguments, settings)
@@ -99,7 +107,7 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
 /// # Errors
 ///
 /// Files that cannot be used; with what makes them, if there are none.
-fn existing(settings: &Settings) -> anyhow::Result<Ca> {
+pub(super) fn existing(settings: &Settings) -> anyhow::Result<Ca> {
     Ca::load_existing(&settings.ca)?.with_context(|| {
         format!(
             "there is no CA yet, {} is not there: the first start of the proxy makes one, or `{}`",

@@ -16,6 +16,7 @@ mod configuration;
 mod crawler;
 mod demo;
 mod directives;
+mod doctor;
 mod fleet;
 mod judge;
 mod lines;
@@ -27,6 +28,7 @@ mod reference;
 mod run;
 mod serve;
 mod start_failure;
+mod trust;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -188,6 +190,15 @@ in admin.token_file.")]
     /// The pages for people and monitoring at admin.listen.
     #[command(subcommand, after_help = "Example: politesse admin token")]
     Admin(AdminCommand),
+    /// Looks for what keeps the proxy, or a client, from working, and says what to do.
+    #[command(after_help = "\
+Examples:
+  politesse doctor
+  politesse doctor --for chromium
+
+It changes nothing, and asks no other host. Exit codes: 0 no fault, 1 a fault,
+2 configuration.")]
+    Doctor(doctor::DoctorArguments),
     /// Tells whether the proxy that runs is ready, for health checks.
     #[command(after_help = "\
 Example: politesse health
@@ -292,6 +303,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Fleet(command) => fleet::fleet(command, &request.settings()?),
         Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),
         Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),
+        Command::Doctor(arguments) => doctor::doctor(arguments, request),
         Command::Health => health(&request.settings()?),
         Command::Completions(arguments) => reference::completions(arguments, Arguments::command()),
         Command::Man(arguments) => reference::man(arguments, Arguments::command()),

@@ -55,7 +55,7 @@ fn held_by(holder: &Instance) -> String {
 }
 
 /// Returns the options that put a free port in place of each that is in use.
-fn on_free_ports(in_use: &[FailedAddress], settings: &Settings) -> String {
+pub(super) fn on_free_ports(in_use: &[FailedAddress], settings: &Settings) -> String {
     let is_taken = |address: SocketAddr, key: &str| {
         let mut taken = in_use.iter();
         taken.any(|failed| failed.address == address && failed.key == key)

@@ -51,24 +51,35 @@ fn descriptors_wanted(settings: &Settings) -> u64 {
 /// Logs a warning for each limit of the system that is lower than `settings`
 /// need. To be called at the start and after a reload.
 pub fn warn_of_shortages(settings: &Settings) {
+    for shortage in shortages(settings) {
+        tracing::warn!("{shortage}");
+    }
+}
+
+/// Describes each limit of the system that is lower than `settings` need, with what
+/// raises it.
+#[must_use]
+pub fn shortages(settings: &Settings) -> Vec<String> {
+    let mut shortages = Vec::new();
     let backlog = settings.listener.backlog.get();
     if let Some(somaxconn) = somaxconn().filter(|somaxconn| *somaxconn < backlog) {
-        tracing::warn!(
+        shortages.push(format!(
             "net.core.somaxconn is {somaxconn}, less than proxy.backlog, {backlog}: of more \
              connections that come at once the rest waits a second; raise it with `sysctl -w \
              net.core.somaxconn={backlog}`"
-        );
+        ));
     }
     let wanted = descriptors_wanted(settings);
     if let Some(limit) = descriptors::hard_limit().filter(|limit| *limit < wanted) {
-        tracing::warn!(
+        shortages.push(format!(
             "the hard limit of descriptors is {limit}, and this configuration wants {wanted}: \
              they suffice for {} connections of crawlers with one to an origin each, and more \
              get 503; raise it (`ulimit -Hn`, LimitNOFILE= of systemd, --ulimit nofile= of \
              Docker), or lower proxy.max_connections",
             descriptors::connections_of(limit)
-        );
+        ));
     }
+    shortages
 }
 
 /// Sets the gauges of the system's limits and of what `settings` need.

@@ -31,7 +31,8 @@ pub struct FailedAddress {
     pub key: &'static str,
     /// The address.
     pub address: SocketAddr,
-    source: io::Error,
+    /// Fault of the system.
+    pub source: io::Error,
 }
 
 impl ListenError {

@@ -14,7 +14,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon};
 
 /// Commands of the program that people see.
-const COMMANDS: [&str; 6] = ["serve", "run", "check", "audit", "health", "completions"];
+const COMMANDS: [&str; 6] = ["serve", "run", "check", "audit", "doctor", "completions"];
 
 async fn alone(arguments: &[&str]) -> Outcome {
     run_in(TempDir::new().unwrap().path(), arguments).await

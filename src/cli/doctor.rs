@@ -1,0 +1,399 @@
+//! `doctor`: looks for what keeps a proxy of this configuration from working, or a client
+//! from using it, and says what to do about each.
+//!
+//! Changes nothing, and asks no host but this one. What a start checks by itself is asked
+//! of the same functions.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use http::Uri;
+use jiff::Timestamp;
+use rustix::fs::statvfs;
+
+use super::authority::existing;
+use super::configuration::{ConfigurationRequest, check_conflicts};
+use super::output::{Exit, print};
+use super::process::{holder_instance, reachable, runtime};
+use super::start_failure::on_free_ports;
+use super::trust::{TrustingClient, is_trusted};
+use crate::audit::Direction;
+use crate::audit::filter::DecisionFilter;
+use crate::audit::reader::AuditReader;
+use crate::clock;
+use crate::command_line::{command, command_here};
+use crate::config::Settings;
+use crate::decision::policy::EnforcementMode;
+use crate::proxy::connect::HttpsMode;
+use crate::serve::capacity::shortages;
+use crate::serve::control::instance::Instance;
+use crate::serve::files_check::unusable_files;
+use crate::serve::listening::FailedAddress;
+
+/// Free bytes below which a disk is called full: a day of a busy crawl.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
+/// Time in which the system has to say what `localhost` is.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Seconds by which a clock may be behind what was written by it.
+const CLOCK_TOLERANCE_S: i64 = 60;
+
+/// Variables by which clients of this shell find a proxy.
+const PROXY_VARIABLES: [&str; 6] = [
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+];
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArguments {
+    /// A client of this shell, which has to trust the CA.
+    #[arg(long = "for", value_name = "CLIENT")]
+    client: Option<TrustingClient>,
+}
+
+/// Result of one check.
+#[derive(Debug, PartialEq, Eq)]
+enum Finding {
+    /// Nothing to do.
+    Fine(String),
+    /// Works, perhaps not as meant.
+    Warning(String),
+    /// Does not work.
+    Fault(String),
+}
+
+use Finding::{Fault, Fine, Warning};
+
+/// Prints the result of each check, a line each. Code 1 if there is a fault.
+pub(super) fn doctor(
+    arguments: &DoctorArguments,
+    configuration: ConfigurationRequest<'_>,
+) -> anyhow::Result<Exit> {
+    let settings = configuration.settings()?;
+    check_conflicts(&settings)?;
+    let folder = settings.audit.path.parent().unwrap_or(Path::new(""));
+    let holder = runtime()?.block_on(holder_instance(folder)).ok();
+    let mut findings = vec![configured(&settings)];
+    findings.extend(
+        unusable_files(&settings)
+            .iter()
+            .map(|error| Fault(format!("{error:#}"))),
+    );
+    findings.extend(mode(&settings));
+    findings.push(match &holder {
+        Some(holder) => running(holder, &settings),
+        None => ports(&settings),
+    });
+    findings.push(authority(arguments.client, &settings));
+    findings.push(clock(&settings));
+    findings.push(disk(folder));
+    findings.push(names(&settings));
+    findings.extend(shortages(&settings).into_iter().map(Warning));
+    let listen = match &holder {
+        Some(holder) => holder.listen.clone(),
+        None => settings
+            .listener
+            .listen
+            .iter()
+            .map(|listen| listen.address)
+            .collect(),
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    findings.extend(proxy_variables(&listen, &variable));
+    let text: String = findings.iter().map(line).collect();
+    print(&text)?;
+    let is_broken = findings.iter().any(|finding| matches!(finding, Fault(_)));
+    Ok(if is_broken { Exit::Not } else { Exit::Done })
+}
+
+fn line(finding: &Finding) -> String {
+    match finding {
+        Fine(text) => format!("ok       {text}\n"),
+        Warning(text) => format!("warning  {text}\n"),
+        Fault(text) => format!("fault    {text}\n"),
+    }
+}
+
+fn configured(settings: &Settings) -> Finding {
+    Fine(match &settings.file {
+        Some(file) => format!("configuration: {}", file.display()),
+        None => "configuration: no file, built-in defaults".to_owned(),
+    })
+}
+
+/// Warns of report mode, which is easily left on after a trial.
+fn mode(settings: &Settings) -> Option<Finding> {
+    let is_report = settings.policy.terms().mode == EnforcementMode::Report;
+    let text = "enforcement.mode is \"report\": nothing is refused by robots.txt; set it to \
+                \"enforce\" when the trial is over";
+    is_report.then(|| Warning(text.to_owned()))
+}
+
+/// Describes the process that holds the record, and compares its configuration.
+fn running(holder: &Instance, settings: &Settings) -> Finding {
+    let (command, pid) = (&holder.command, holder.pid);
+    let keys = holder.keys_that_differ(&settings.values);
+    if keys.is_empty() {
+        return Fine(format!("politesse {command} runs, process {pid}"));
+    }
+    Warning(format!(
+        "politesse {command}, process {pid}, runs by an older or another configuration; \
+         different here: {}. To have it read the file again: kill -HUP {pid}",
+        keys.join(", ")
+    ))
+}
+
+/// Tries the ports, which nobody of this record has.
+fn ports(settings: &Settings) -> Finding {
+    let crawlers = settings.listener.listen.iter();
+    let all = crawlers
+        .map(|listen| (listen.address, "proxy.listen"))
+        .chain([(settings.admin.listen, "admin.listen")]);
+    let failed: Vec<_> = all
+        .filter_map(|(address, key)| {
+            let source = TcpListener::bind(address).err()?;
+            Some(FailedAddress {
+                key,
+                address,
+                source,
+            })
+        })
+        .collect();
+    if failed.is_empty() {
+        let start = command("serve");
+        return Fine(format!(
+            "no proxy runs with this record, and its ports are free: {start}"
+        ));
+    }
+    let faults = failed.iter().map(|failed| {
+        let FailedAddress {
+            key,
+            address,
+            source,
+        } = failed;
+        format!("{address} ({key}): {source}")
+    });
+    let told = faults.collect::<Vec<_>>().join("; ");
+    let free = on_free_ports(&failed, settings);
+    let start = command_here(format_args!("serve {free}"));
+    Fault(format!("cannot listen on {told}. On free ports: {start}"))
+}
+
+/// Looks whether there is an authority, and whether a client trusts it.
+fn authority(client: Option<TrustingClient>, settings: &Settings) -> Finding {
+    if settings.connect.mode == HttpsMode::Refuse {
+        return Fine("https.mode is \"refuse\": no client has to trust a CA".to_owned());
+    }
+    let ca = match existing(settings) {
+        Ok(ca) => ca,
+        Err(error) => return Warning(format!("{error:#}")),
+    };
+    let path = settings.ca.cert.display();
+    let Some(client) = client else {
+        return Fine(format!(
+            "CA: {path}; whether a client trusts it: doctor --for CLIENT"
+        ));
+    };
+    let word = client.as_str();
+    let how = command(format_args!("ca trust --for {word}"));
+    match is_trusted(client, &ca) {
+        Some(true) => Fine(format!("{word} trusts the CA {path}")),
+        Some(false) => Fault(format!("{word} does not trust the CA {path}: {how}")),
+        None => Warning(format!(
+            "whether {word} trusts the CA {path} is not known here: {how}"
+        )),
+    }
+}
+
+/// Compares the clock with what was written by it.
+fn clock(settings: &Settings) -> Finding {
+    let now = clock::now();
+    let mut newest = None;
+    let read = AuditReader::open(&settings.audit.path).and_then(|reader| {
+        reader.visit_decisions(&DecisionFilter::default(), Direction::NewestFirst, |row| {
+            newest = Some(row.at);
+            ControlFlow::Break(())
+        })
+    });
+    // There may be no record yet; one that cannot be read is found by other checks.
+    drop(read);
+    let begin = existing(settings).ok().and_then(|ca| ca.begins_at());
+    let made = begin.and_then(|begin| Timestamp::from_second(begin).ok());
+    let known = [(newest, "the record"), (made, "the CA")];
+    let ahead = known.into_iter().find_map(|(time, what)| {
+        let time = time?;
+        (now.as_second() + CLOCK_TOLERANCE_S < time.as_second()).then_some((time, what))
+    });
+    match ahead {
+        None => Fine(format!("clock: {now}")),
+        Some((time, what)) => Fault(format!(
+            "the clock says {now}, and {what} was written at {time}: set the clock (NTP), or \
+             certificates are not valid yet and entries are out of order"
+        )),
+    }
+}
+
+/// Looks for room on the disk of the record.
+fn disk(folder: &Path) -> Finding {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    let place = there.unwrap_or(Path::new("."));
+    match statvfs(place) {
+        Err(error) => Fault(format!(
+            "the disk of {} does not answer: {error}",
+            place.display()
+        )),
+        Ok(disk) => {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            let text = format!("{} MiB are free at {}", free >> 20, folder.display());
+            match free < FREE_BYTES_MIN {
+                false => Fine(format!("disk: {text}")),
+                true => Fault(format!(
+                    "{text}: on a full disk every request is refused. Free some, or set \
+                     audit.retention"
+                )),
+            }
+        }
+    }
+}
+
+/// Asks the system's resolver for `localhost`, and looks whether it knows a name server.
+fn names(settings: &Settings) -> Finding {
+    let (sender, receiver) = mpsc::channel();
+    // A look-up cannot be cancelled: where it hangs, the thread ends with the process.
+    thread::spawn(move || {
+        let found = dns_lookup::lookup_host("localhost").map(Iterator::count);
+        let _ = sender.send(found.unwrap_or_default());
+    });
+    if receiver.recv_timeout(LOOKUP_TIMEOUT).unwrap_or_default() == 0 {
+        let text = "the system does not know localhost, or takes more than 5 s: see \
+                    /etc/nsswitch.conf and /etc/hosts";
+        return Fault(text.to_owned());
+    }
+    let configured = fs::read("/etc/resolv.conf").unwrap_or_default();
+    let mut lines = configured.split(|byte| *byte == b'\n');
+    let is_given = !settings.egress.resolver.is_empty() || settings.egress.parent.is_some();
+    if is_given || lines.any(|line| line.starts_with(b"nameserver")) {
+        return Fine("names: the system's resolver answers".to_owned());
+    }
+    let text = "/etc/resolv.conf names no name server: sites are not found unless they are in \
+                /etc/hosts or upstream.resolve";
+    Warning(text.to_owned())
+}
+
+/// Compares the variables of this shell with the addresses of the proxy.
+fn proxy_variables(
+    listen: &[SocketAddr],
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Finding> {
+    let own: Vec<_> = listen.iter().map(reachable).collect();
+    let Some(first) = own.first() else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let set = PROXY_VARIABLES.map(|name| (name, variable(name).filter(|value| !value.is_empty())));
+    for (name, value) in &set {
+        let Some(value) = value else { continue };
+        if !own.iter().any(|address| leads_to(value, *address)) {
+            findings.push(Warning(format!(
+                "{name} is {value}, which is not this proxy: export {name}=http://{first}"
+            )));
+        }
+    }
+    for name in ["no_proxy", "NO_PROXY"] {
+        let value = variable(name).filter(|value| !value.is_empty());
+        let is_used = set.iter().any(|(_, value)| value.is_some());
+        if let Some(value) = value.filter(|_| is_used) {
+            findings.push(Warning(format!(
+                "{name} is {value}: these hosts are asked without this proxy; unset {name}"
+            )));
+        }
+    }
+    if findings.is_empty() && set.iter().any(|(_, value)| value.is_some()) {
+        findings.push(Fine(format!(
+            "clients of this shell use the proxy, {first}"
+        )));
+    }
+    findings
+}
+
+/// Reports whether the value of a variable, a URL or a host with a port, leads to `address`.
+fn leads_to(value: &str, address: SocketAddr) -> bool {
+    let Ok(url) = value.trim_end_matches('/').parse::<Uri>() else {
+        return false;
+    };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_host = match host.parse::<IpAddr>() {
+        Ok(ip) => ip == address.ip(),
+        // Another name may be that of this machine.
+        Err(_) => host != "localhost" || address.ip().is_loopback(),
+    };
+    is_host && url.port_u16() == Some(address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(variables: &[(&str, &str)]) -> Vec<Finding> {
+        let listen = [
+            "127.0.0.1:3128".parse().unwrap(),
+            "[::1]:3128".parse().unwrap(),
+        ];
+        let of = |name: &str| {
+            let mut set = variables.iter();
+            let value = set.find(|(known, _)| *known == name);
+            value.map(|(_, value)| (*value).to_owned())
+        };
+        proxy_variables(&listen, &of)
+    }
+
+    // Ours.
+    #[test]
+    fn a_variable_that_points_elsewhere_is_told_with_the_one_to_set() {
+        for right in [
+            "http://127.0.0.1:3128",
+            "127.0.0.1:3128/",
+            "http://FooBot:TOKEN@127.0.0.1:3128",
+            "http://localhost:3128",
+            "http://[::1]:3128",
+            "https://proxy.example:3128",
+        ] {
+            let findings = found(&[("http_proxy", right)]);
+            assert!(matches!(findings[..], [Fine(_)]), "{right}: {findings:?}");
+        }
+        for wrong in [
+            "http://127.0.0.1:8080",
+            "http://127.0.0.2:3128",
+            "http://localhost",
+            "x",
+        ] {
+            let told = format!(
+                "https_proxy is {wrong}, which is not this proxy: export \
+                 https_proxy=http://127.0.0.1:3128"
+            );
+            assert_eq!(found(&[("https_proxy", wrong)]), [Warning(told)]);
+        }
+        assert_eq!(found(&[("no_proxy", "*")]), [], "no proxy is used");
+        let both = found(&[
+            ("http_proxy", "http://127.0.0.1:3128"),
+            ("NO_PROXY", "a.example"),
+        ]);
+        assert!(
+            matches!(&both[..], [Warning(text)] if text.contains("unset NO_PROXY")),
+            "{both:?}"
+        );
+        assert_eq!(found(&[]), []);
+    }
+}

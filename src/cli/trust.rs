@@ -1,0 +1,308 @@
+//! `ca trust`: the lines that have a client trust the authority. For the system and for
+//! Chromium, also does what they say, and takes it back.
+//!
+//! Does not know what a certificate says.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, ValueEnum};
+
+use super::output::{Exit, Usage, print};
+use crate::command_line::command;
+use crate::inert::shell_quoted;
+use crate::proxy::ca::Ca;
+
+/// Name of the authority where it is added: a changed one takes the place of the former.
+const NAME: &str = "politesse";
+
+/// Folder for further roots of a system, and the program that takes them in.
+struct RootStore {
+    folder: &'static str,
+    update: &'static str,
+    /// File with all roots.
+    bundle: &'static str,
+}
+
+/// Debian and its kin, and Red Hat and its kin.
+const ROOT_STORES: [RootStore; 2] = [
+    RootStore {
+        folder: "/usr/local/share/ca-certificates",
+        update: "update-ca-certificates",
+        bundle: "/etc/ssl/certs/ca-certificates.crt",
+    },
+    RootStore {
+        folder: "/etc/pki/ca-trust/source/anchors",
+        update: "update-ca-trust",
+        bundle: "/etc/pki/tls/certs/ca-bundle.crt",
+    },
+];
+
+/// Arguments of `ca trust`.
+#[derive(Debug, Args)]
+pub(super) struct TrustArguments {
+    /// The client.
+    #[arg(long = "for", value_name = "CLIENT")]
+    client: TrustingClient,
+    /// Does what the lines say; for `system` (as root) and `chromium`.
+    #[arg(long, conflicts_with = "undo")]
+    apply: bool,
+    /// Takes it back; for `system` (as root) and `chromium`.
+    #[arg(long)]
+    undo: bool,
+}
+
+/// Client that may trust the authority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TrustingClient {
+    Curl,
+    Python,
+    Node,
+    Java,
+    Chromium,
+    Firefox,
+    System,
+}
+
+impl TrustingClient {
+    /// Returns the word that chooses it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Curl => "curl",
+            Self::Python => "python",
+            Self::Node => "node",
+            Self::Java => "java",
+            Self::Chromium => "chromium",
+            Self::Firefox => "firefox",
+            Self::System => "system",
+        }
+    }
+}
+
+/// Prints the lines for a client, or does what they say. `cert` is the file of `ca`.
+pub(super) fn trust(arguments: &TrustArguments, ca: &Ca, cert: &Path) -> anyhow::Result<Exit> {
+    let cert = cert.canonicalize().unwrap_or_else(|_| cert.to_owned());
+    let done = match (arguments.client, arguments.apply, arguments.undo) {
+        (client, false, false) => lines(client, ca, &cert),
+        (TrustingClient::System, true, _) => add_to_system(ca)?,
+        (TrustingClient::System, ..) => remove_from_system()?,
+        (TrustingClient::Chromium, true, _) => add_to_chromium(&cert)?,
+        (TrustingClient::Chromium, ..) => remove_from_chromium()?,
+        (client, ..) => {
+            let text = format!(
+                "--apply and --undo are for `system` and `chromium`. For this client paste:\n{}",
+                lines(client, ca, &cert)
+            );
+            return Err(Usage::Arguments(text).into());
+        }
+    };
+    print(&done)
+}
+
+/// Returns the lines that have `client` trust the authority.
+fn lines(client: TrustingClient, ca: &Ca, cert: &Path) -> String {
+    let file = shell_quoted(&cert.display().to_string());
+    match client {
+        TrustingClient::Curl => format!("export CURL_CA_BUNDLE={file}\n"),
+        TrustingClient::Python => {
+            format!("export REQUESTS_CA_BUNDLE={file} SSL_CERT_FILE={file} PIP_CERT={file}\n")
+        }
+        TrustingClient::Node => {
+            format!("export NODE_USE_ENV_PROXY=1 NODE_EXTRA_CA_CERTS={file}\n")
+        }
+        TrustingClient::Java => format!(
+            "keytool -importcert -noprompt -alias {NAME} -file {file} -keystore trust.p12 \
+             -storepass changeit\n\
+             export JAVA_TOOL_OPTIONS=\"-Djavax.net.ssl.trustStore=$PWD/trust.p12\"\n"
+        ),
+        TrustingClient::Chromium => {
+            let hash = ca.spki_hash().unwrap_or_default();
+            format!(
+                "# once, with a profile of its own:\n\
+                 chromium --user-data-dir=FOLDER --ignore-certificate-errors-spki-list={hash}\n\
+                 # for good:\n\
+                 {}\n",
+                command("ca trust --for chromium --apply")
+            )
+        }
+        TrustingClient::Firefox => format!(
+            "mkdir -p /etc/firefox/policies\n\
+             echo '{{\"policies\":{{\"Certificates\":{{\"Install\":[\"{}\"]}}}}}}' \
+             >/etc/firefox/policies/policies.json\n",
+            cert.display()
+        ),
+        TrustingClient::System => {
+            let store = root_store().unwrap_or(&ROOT_STORES[0]);
+            let to = file_in(store);
+            format!(
+                "install -m 644 {file} {} && {}\n",
+                to.display(),
+                store.update
+            )
+        }
+    }
+}
+
+/// Returns the variables by which `client` finds its roots.
+fn root_variables(client: TrustingClient) -> &'static [&'static str] {
+    match client {
+        TrustingClient::Curl => &["CURL_CA_BUNDLE", "SSL_CERT_FILE"],
+        TrustingClient::Python => &["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"],
+        TrustingClient::Node => &["NODE_EXTRA_CA_CERTS"],
+        TrustingClient::Java
+        | TrustingClient::Chromium
+        | TrustingClient::Firefox
+        | TrustingClient::System => &[],
+    }
+}
+
+/// Reports whether `client` trusts the authority, as far as this environment says; `None`
+/// if it does not say.
+pub(super) fn is_trusted(client: TrustingClient, ca: &Ca) -> Option<bool> {
+    let has_ca = |path: &Path| fs::read_to_string(path).is_ok_and(|text| has(&text, ca));
+    match client {
+        TrustingClient::Java | TrustingClient::Firefox => None,
+        TrustingClient::Chromium => {
+            let shown = certutil(&["-L", "-n", NAME, "-a"]).ok()?.output().ok()?;
+            Some(has(&String::from_utf8_lossy(&shown.stdout), ca))
+        }
+        TrustingClient::System
+        | TrustingClient::Curl
+        | TrustingClient::Python
+        | TrustingClient::Node => {
+            let mut set = root_variables(client).iter().filter_map(std::env::var_os);
+            let file = set.next().map(PathBuf::from);
+            let system = || root_store().map(|store| PathBuf::from(store.bundle));
+            file.or_else(system).map(|path| has_ca(&path))
+        }
+    }
+}
+
+/// Reports whether a file of certificates has that of the authority.
+fn has(text: &str, ca: &Ca) -> bool {
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    plain(text).contains(&plain(ca.pem()))
+}
+
+fn root_store() -> Option<&'static RootStore> {
+    let is_there = |store: &&RootStore| Path::new(store.folder).is_dir();
+    ROOT_STORES.iter().find(is_there)
+}
+
+fn file_in(store: &RootStore) -> PathBuf {
+    Path::new(store.folder).join(format!("{NAME}.crt"))
+}
+
+fn add_to_system(ca: &Ca) -> anyhow::Result<String> {
+    let store = root_store().context(
+        "no folder for roots is known here: /usr/local/share/ca-certificates is of the package \
+         ca-certificates",
+    )?;
+    let file = file_in(store);
+    fs::write(&file, ca.pem()).map_err(|error| as_root(error, &file))?;
+    update(store)?;
+    Ok(format!(
+        "the system trusts the CA now ({}). Take it back: {}\n",
+        file.display(),
+        command("ca trust --for system --undo")
+    ))
+}
+
+fn remove_from_system() -> anyhow::Result<String> {
+    let Some(store) = root_store() else {
+        return Ok(
+            "the system has no folder for roots, so there is nothing to remove\n".to_owned(),
+        );
+    };
+    let file = file_in(store);
+    match fs::remove_file(&file) {
+        Ok(()) => {
+            update(store)?;
+            Ok(format!("removed {}\n", file.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(format!("{} is not there\n", file.display()))
+        }
+        Err(error) => Err(as_root(error, &file)),
+    }
+}
+
+fn as_root(error: io::Error, file: &Path) -> anyhow::Error {
+    let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let advice = if is_denied { ": run this as root" } else { "" };
+    anyhow::Error::new(error).context(format!("cannot change {}{advice}", file.display()))
+}
+
+fn update(store: &RootStore) -> anyhow::Result<()> {
+    let output = Command::new(store.update)
+        .output()
+        .with_context(|| format!("cannot run {}", store.update))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} failed: {text}", store.update);
+    Ok(())
+}
+
+/// Returns NSS's certutil for the database that Chromium reads, with `arguments`.
+///
+/// # Errors
+///
+/// There is no HOME.
+fn certutil(arguments: &[&str]) -> anyhow::Result<Command> {
+    let home = std::env::var_os("HOME").context("HOME is not set, so Chromium has no database")?;
+    let folder = Path::new(&home).join(".pki/nssdb");
+    let mut command = Command::new("certutil");
+    command
+        .arg("-d")
+        .arg(format!("sql:{}", folder.display()))
+        .args(arguments);
+    Ok(command)
+}
+
+fn add_to_chromium(cert: &Path) -> anyhow::Result<String> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    let folder = Path::new(&home).join(".pki/nssdb");
+    if !folder.join("cert9.db").exists() {
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        run_certutil(&["-N", "--empty-password"])?;
+    }
+    remove_from_chromium()?;
+    let cert = cert.display().to_string();
+    run_certutil(&["-A", "-t", "C,,", "-n", NAME, "-i", &cert])?;
+    Ok(format!(
+        "Chromium trusts the CA now ({}). Take it back: {}\n",
+        folder.display(),
+        command("ca trust --for chromium --undo")
+    ))
+}
+
+fn remove_from_chromium() -> anyhow::Result<String> {
+    let mut removed = 0;
+    // Each authority of that name, of which certutil removes one at a time.
+    while run_certutil(&["-L", "-n", NAME]).is_ok() {
+        run_certutil(&["-D", "-n", NAME])?;
+        removed += 1;
+    }
+    Ok(match removed {
+        0 => "Chromium does not have the CA\n".to_owned(),
+        _ => "removed the CA from Chromium\n".to_owned(),
+    })
+}
+
+fn run_certutil(arguments: &[&str]) -> anyhow::Result<()> {
+    let output = match certutil(arguments)?.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("certutil is missing: install libnss3-tools (nss-tools on Red Hat)")
+        }
+        output => output.context("cannot run certutil")?,
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "certutil failed: {}",
+        text.trim_end()
+    );
+    Ok(())
+}

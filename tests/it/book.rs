@@ -37,6 +37,10 @@ const NO_COMMANDS: [&str; 10] = [
     "html", "ini", "js", "json", "python", "rust", "sql", "text", "toml", "yaml",
 ];
 
+/// Name servers of each demo. Browsers ask for hosts of their own: nobody is asked for
+/// their addresses.
+const NOBODY: &str = "[\"127.0.0.1:1\"]";
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -202,10 +206,24 @@ struct Session {
     admin: String,
 }
 
+/// Puts what `npm install` would bring beside the scripts of the documents.
+fn install_packages(folder: &Path) {
+    let modules = folder.join("node_modules");
+    std::fs::create_dir(&modules).unwrap();
+    for (name, place) in [
+        ("politesse", "contrib/npm"),
+        ("playwright", "target/node/node_modules/playwright-core"),
+        ("@crawlee", "target/node-clients/node_modules/@crawlee"),
+    ] {
+        std::os::unix::fs::symlink(root().join(place), modules.join(name)).unwrap();
+    }
+}
+
 impl Session {
     async fn start() -> Self {
-        let demo = Demo::start(&[]).await;
+        let demo = Demo::start(&["--set", &format!("upstream.resolver={NOBODY}")]).await;
         let folder = demo.folder();
+        install_packages(&folder);
         let instance = std::fs::read(folder.join("data/instance")).unwrap();
         let instance: Value = serde_json::from_slice(&instance).unwrap();
         let programs = TempDir::new().unwrap();
@@ -230,8 +248,13 @@ impl Session {
     async fn shell(&self, script: &str) -> Outcome {
         let mut command = isolated("sh", &self.folder);
         let path = std::env::var("PATH").unwrap_or_default();
+        let environment = root().join("target/venv/bin");
+        let programs =
+            [self.programs.path(), &environment].map(|folder| folder.display().to_string());
+        crate::clients::with_package(&mut command);
         command
-            .env("PATH", format!("{}:{path}", self.programs.path().display()))
+            .env("PATH", format!("{}:{path}", programs.join(":")))
+            .env("POLITESSE_UPSTREAM__RESOLVER", NOBODY)
             .args(["-euc", script]);
         finish(command, b"").await
     }

@@ -22,7 +22,7 @@ use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
 use politesse::audit::stats::{StatKey, StatOrder, stats};
 use politesse::audit::verify::verify;
-use politesse::audit::{AuditLog, Direction, Durability, Options, SealOptions};
+use politesse::audit::{AuditLog, Direction, Durability, Options};
 use politesse::clock;
 use politesse::decision::decide::{Decision, Inquiry, Policy, Unauthorized, decide};
 use politesse::decision::record::{ExchangeEnd, Record, Seen};
@@ -101,15 +101,10 @@ impl Work {
     async fn run(self: Arc<Self>, folder: &Path) {
         let path = folder.join("audit.db");
         let options = Options {
-            path: path.clone(),
             durability: self.durability,
             queue: NonZeroUsize::new(16_384).expect("it is not 0"),
             wal_max: 1 << 30,
-            retention: None,
-            waits_for_archive: false,
-            privacy: Default::default(),
-            seal: SealOptions::default(),
-            new_record: false,
+            ..Options::new(path.clone())
         };
         let tracker = TaskTracker::new();
         let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use politesse::audit::{AuditLog, Durability, Options, SealOptions};
+use politesse::audit::{AuditLog, Durability, Options};
 use politesse::clock;
 use politesse::decision::decide::{Decision, Inquiry, Policy, Unauthorized, decide};
 use politesse::decision::record::{ExchangeEnd, Record};
@@ -58,15 +58,10 @@ pub(crate) async fn make(folder: &Path, rows: usize) -> anyhow::Result<()> {
         return Ok(());
     }
     let options = Options {
-        path,
         durability: Durability::Queue,
         queue: NonZeroUsize::new(16_384).context("it is not 0")?,
         wal_max: 1 << 30,
-        retention: None,
-        waits_for_archive: false,
-        privacy: Default::default(),
-        seal: SealOptions::default(),
-        new_record: false,
+        ..Options::new(path)
     };
     let tracker = TaskTracker::new();
     let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)?;

@@ -397,19 +397,27 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n").into_response();
     }
     match admin.audit.probe().await {
-        Ok(()) => (admin.fleet.0)()
-            .as_ref()
-            .map_or_else(ready, readyz_of_node),
+        Ok(()) => (admin.fleet.0)().as_ref().map_or_else(
+            || ready(&admin.audit),
+            |fleet| readyz_of_node(fleet, &admin.audit),
+        ),
         Err(error) => api::unavailable(&error),
     }
 }
 
-fn ready() -> Response {
-    "ready\n".into_response()
+/// Says that the proxy is ready, and whether its record is sealed no more: crawls go on,
+/// and somebody has to look at it.
+fn ready(audit: &AuditLog) -> Response {
+    match audit.seal_fault() {
+        Some(fault) => {
+            format!("ready, but the record is not sealed any further: {fault}\n").into_response()
+        }
+        None => "ready\n".into_response(),
+    }
 }
 
 /// Says whether a node of a fleet is ready. Names no node: the page is open.
-fn readyz_of_node(fleet: &FleetStatus) -> Response {
+fn readyz_of_node(fleet: &FleetStatus, audit: &AuditLog) -> Response {
     match fleet.mode {
         FleetStanding::Closed => {
             let text = "closed: the store of the fleet does not answer\n";
@@ -428,7 +436,7 @@ fn readyz_of_node(fleet: &FleetStatus) -> Response {
             let parts: Vec<_> = fleet.difference().parts.into_iter().collect();
             // Not 503: a balancer that took all nodes out for it would stop the crawl.
             match parts.join(", ").as_str() {
-                "" => ready(),
+                "" => ready(audit),
                 parts => {
                     let what = "the configuration is not that of all nodes";
                     format!("ready, but {what}: {parts}\n").into_response()

@@ -72,15 +72,9 @@ impl Kit {
         let tracker = TaskTracker::new();
         let metrics = Arc::new(Metrics::default());
         let options = audit::Options {
-            path: folder.path().join("data/audit.db"),
             durability: audit::Durability::Queue,
             queue: NonZeroUsize::MIN,
-            wal_max: 1 << 28,
-            retention: None,
-            waits_for_archive: false,
-            privacy: Default::default(),
-            seal: audit::SealOptions::default(),
-            new_record: false,
+            ..audit::Options::new(folder.path().join("data/audit.db"))
         };
         let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();
         let sessions = SessionOptions {

@@ -61,6 +61,8 @@ pub enum ProcessEventKind {
     Redacted,
     /// A backup was put in the place of the record.
     Restored,
+    /// The record is sealed although heads of it were removed (`--accept-lost-heads`).
+    HeadsLost,
     /// The proxy reached the store of its fleet, or lost it.
     Fleet,
     /// The proxy runs. Written once an hour.
@@ -79,6 +81,7 @@ impl ProcessEventKind {
             Self::Pruned => "pruned",
             Self::Redacted => "redacted",
             Self::Restored => "restored",
+            Self::HeadsLost => "heads_lost",
             Self::Fleet => "fleet",
             Self::Heartbeat => "heartbeat",
             Self::Stopped => "stopped",

@@ -108,12 +108,13 @@ pub mod note;
 mod order;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -123,7 +124,7 @@ pub use self::columns::read_digest;
 pub use self::decision_row::{CheckedRecord, ROW_COLUMNS, row_json};
 pub use self::error::{AuditError, SealKeyError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
-use self::events::ProcessEvent;
+use self::events::{ProcessEvent, ProcessEventKind};
 pub use self::files::{FileChange, FileFault};
 pub use self::leaf::PersonalValues;
 pub use self::opening::{Durability, Options, check_files, check_in_use};
@@ -134,11 +135,14 @@ pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
+use self::record_id::LostHeads;
 use self::redaction::{RedactionOrder, count_unredacted};
 pub use self::redaction::{RedactionRequest, RedactionStep, redacted_numbers};
 use self::retention::{ArrivedNumber, RemovalState, RetentionOrder};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
+use self::sealing::SealFault;
 pub use self::sealing::{SealOptions, SealTarget};
+use self::sequence::Sequence;
 use self::store::AuditStore;
 pub use self::tasks::PrunedNumbers;
 use self::tasks::{
@@ -178,6 +182,8 @@ pub struct AuditLog {
     queries: Arc<QueryPool>,
     /// The newest head.
     heads: watch::Receiver<Option<Arc<str>>>,
+    /// Reason why the record is not sealed any further.
+    seal_fault: Arc<OnceLock<SealFault>>,
     folder: PathBuf,
     arrived: ArrivedNumber,
     metrics: Arc<Metrics>,
@@ -205,21 +211,11 @@ impl AuditLog {
         let next = 1 + count(sequence.last);
         let folder = store.folder.path().to_owned();
         let arrived = store.arrived();
+        let (seal_fault, accepted_loss) = (store.seal_fault(), store.accepted_loss());
         // An exchange needs two places, one for its record and one for its
         // ending.
         let places = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
-        let mode = match options.durability {
-            Durability::Commit => QueueMode::Commit,
-            Durability::Queue => {
-                let reserved = count(sequence.reserved);
-                let block = reserved + 1 - next;
-                QueueMode::Queue(NumberRange {
-                    next,
-                    reserved,
-                    block,
-                })
-            }
-        };
+        let mode = queue_mode(options.durability, sequence);
         let (queue, entries) = EntryQueue::new(mode, places, metrics.audit_queue.clone());
         // Longer ages than there are mean that entries stay.
         let age = options.retention.and_then(|age| age.try_into().ok());
@@ -249,7 +245,7 @@ impl AuditLog {
             heads: newest,
         };
         tracker.spawn_blocking(move || writer.run());
-        Ok(Self {
+        let log = Self {
             queue,
             slots: Arc::new(Semaphore::new(places)),
             event_slots,
@@ -260,10 +256,16 @@ impl AuditLog {
             readers: Arc::new(ReaderPool::new(options.path.clone())),
             queries: Arc::new(QueryPool::new(options.path.clone())),
             heads,
+            seal_fault,
             folder,
             arrived,
             metrics,
-        })
+        };
+        if let Some(LostHeads { known, found }) = accepted_loss {
+            let detail = json!({ "known": known, "found": found });
+            log.record_process_event(ProcessEvent::now(ProcessEventKind::HeadsLost, detail));
+        }
+        Ok(log)
     }
 
     /// Opens a record for a command that takes something away: nothing else goes by age,
@@ -309,6 +311,11 @@ impl AuditLog {
     /// record is, after the last head.
     pub fn heads(&self) -> watch::Receiver<Option<Arc<str>>> {
         self.heads.clone()
+    }
+
+    /// Returns the reason why the record is not sealed any further, if it is not.
+    pub fn seal_fault(&self) -> Option<String> {
+        self.seal_fault.get().map(ToString::to_string)
     }
 
     /// Writes a decision down. When this returns it is on disk, or queued if
@@ -613,6 +620,20 @@ impl AuditLog {
             .await
             .map_err(|_| AuditError::Full)?
             .map_err(|_| AuditError::Closed)
+    }
+}
+
+/// Returns how entries get their numbers, after those of `sequence`.
+fn queue_mode(durability: Durability, sequence: Sequence) -> QueueMode {
+    let next = 1 + count(sequence.last);
+    let reserved = count(sequence.reserved);
+    match durability {
+        Durability::Commit => QueueMode::Commit,
+        Durability::Queue => QueueMode::Queue(NumberRange {
+            next,
+            reserved,
+            block: reserved + 1 - next,
+        }),
     }
 }
 

@@ -129,6 +129,7 @@ impl<'a> NumberCheck<'a> {
         // First of all but the heads, whose entries are there: what is read later has
         // all entries up to this number.
         let sequence = Sequence::read(connection)?.unwrap_or_default();
+        let in_marker = reader.marker.as_ref().map_or(0, |marker| marker.last);
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
         let last_part = last_part(connection)?;
@@ -143,9 +144,7 @@ impl<'a> NumberCheck<'a> {
             pruned,
             // The marker and the heads know of rows that were taken off the end
             // together with the row of the sequence.
-            last: sequence
-                .last
-                .max(signed(reader.last_in_marker.max(seals.last()))),
+            last: sequence.last.max(signed(in_marker.max(seals.last()))),
             seals,
             sums: PartSums::new(0),
             last_part: last_part.unwrap_or(-1),

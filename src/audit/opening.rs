@@ -52,6 +52,27 @@ pub struct Options {
     /// Whether to begin a new record where the previous one is not whole
     /// (`--new-record`).
     pub new_record: bool,
+    /// Whether to seal a record from which heads were removed (`--accept-lost-heads`).
+    pub accept_lost_heads: bool,
+}
+
+impl Options {
+    /// Returns the options of a record at `path` without retention, archive or shortened
+    /// data, in which 1,024 entries may wait.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            durability: Durability::Commit,
+            queue: NonZeroUsize::MIN.saturating_add(1_023),
+            wal_max: 1 << 28,
+            retention: None,
+            waits_for_archive: false,
+            privacy: PrivacyOptions::default(),
+            seal: SealOptions::default(),
+            new_record: false,
+            accept_lost_heads: false,
+        }
+    }
 }
 
 /// Moment at which a decision counts as recorded.

@@ -49,9 +49,8 @@ pub struct AuditReader {
     pub(super) connection: Connection,
     /// Id of the record, which its leaves have.
     pub(super) record_id: RecordId,
-    /// Highest number that the marker beside the database names; 0 if there is
-    /// none, or if it is that of another record.
-    pub(super) last_in_marker: u64,
+    /// Marker beside the database, if it is that of this record.
+    pub(super) marker: Option<Box<RecordMarker>>,
 }
 
 /// Range of the numbers of decisions.
@@ -113,11 +112,12 @@ impl AuditReader {
         let folder = real.as_deref().and_then(Path::parent);
         let marker = folder
             .and_then(|folder| RecordMarker::read(folder).ok().flatten())
-            .filter(|marker| Some(&marker.record) == id.as_ref());
+            .filter(|marker| Some(&marker.record) == id.as_ref())
+            .map(Box::new);
         Ok(Self {
             connection,
             record_id: id.as_deref().map(RecordId::parse).unwrap_or_default(),
-            last_in_marker: marker.map_or(0, |marker| marker.last),
+            marker,
         })
     }
 
@@ -126,7 +126,7 @@ impl AuditReader {
         Self {
             connection,
             record_id: RecordId::parse(record),
-            last_in_marker: 0,
+            marker: None,
         }
     }
 

@@ -17,10 +17,12 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_iter};
 use serde::{Deserialize, Serialize};
 
-use super::columns::{signed, with_digest};
+use super::columns::{count, signed, with_digest};
 use super::events::{EventRow, INSERT_EVENT};
 use super::files::name_of;
 use super::leaf::RecordId;
+use super::tree_rows::{StoredSeal, TreeReader};
+use crate::decision::digest::Digest;
 
 /// Name of the marker in the folder of the record.
 const NAME: &str = "record";
@@ -58,6 +60,36 @@ pub(super) struct RecordMarker {
     pub(super) last: u64,
     /// Length of the database's file after the last checkpoint.
     pub(super) bytes: u64,
+    /// Newest head that is known to be on disk.
+    #[serde(default)]
+    pub(super) head: Option<MarkedHead>,
+}
+
+/// Head of a record, as its marker names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MarkedHead {
+    /// Number of entries that it covers.
+    pub(super) size: u64,
+    /// SHA-256 of the note, in hexadecimal.
+    pub(super) sha256: String,
+}
+
+impl From<&StoredSeal> for MarkedHead {
+    fn from(seal: &StoredSeal) -> Self {
+        Self {
+            size: count(seal.size),
+            sha256: Digest::of(seal.note.as_bytes()).to_string(),
+        }
+    }
+}
+
+/// Heads that a record had and no longer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostHeads {
+    /// Number of entries that the newest one covered.
+    pub(super) known: u64,
+    /// Number of entries that the newest one covers which is left.
+    pub(super) found: u64,
 }
 
 impl RecordMarker {
@@ -70,7 +102,29 @@ impl RecordMarker {
             database: name_of(database),
             last: 0,
             bytes: 0,
+            head: None,
         }
+    }
+
+    /// Looks in `connection` for the head that the marker names. A crash may have kept
+    /// newer ones from the marker, but none of the table is ever removed.
+    pub(super) fn find_lost_heads(
+        &self,
+        connection: &Connection,
+    ) -> rusqlite::Result<Option<LostHeads>> {
+        let Some(head) = &self.head else {
+            return Ok(None);
+        };
+        let rows = TreeReader::new(connection);
+        let found = rows.seal(head.size)?;
+        if found.as_ref().map(MarkedHead::from).as_ref() == Some(head) {
+            return Ok(None);
+        }
+        let newest = rows.newest_seal()?;
+        Ok(Some(LostHeads {
+            known: head.size,
+            found: newest.map_or(0, |seal| count(seal.size)),
+        }))
     }
 
     /// Reads the marker in `folder`, if there is one.

@@ -12,6 +12,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,6 +28,7 @@ use super::note::{NoteSigner, SignedNote};
 use super::part_tree::{PartRoot, SequenceTree};
 use super::parts::{numbers_of, part_of};
 use super::pruned::{PrunedSeal, RemovalStatement};
+use super::record_id::{LostHeads, MarkedHead};
 use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
 use crate::clock;
 use crate::decision::digest::Digest;
@@ -93,6 +95,25 @@ pub(super) enum SealFault {
     Damaged,
     #[error("numbers were written out of order")]
     Order,
+    #[error("its newest head was of {} entries, and the newest that is left is of {}", .0.known, .0.found)]
+    LostHeads(LostHeads),
+}
+
+impl SealFault {
+    /// Returns the commands that say more, and that end the fault.
+    fn way_out(self) -> &'static str {
+        match self {
+            Self::LostHeads(_) => {
+                "heads were removed: `politesse audit verify --head` tells with an exported one \
+                 what else was changed; `politesse serve --accept-lost-heads` seals what is there, \
+                 on record"
+            }
+            Self::Missing(_) | Self::Changed(_) | Self::Damaged | Self::Order => {
+                "`politesse audit verify` tells what is missing or was changed; `politesse serve \
+                 --new-record` begins one that is sealed"
+            }
+        }
+    }
 }
 
 /// Newest head of the record.
@@ -142,6 +163,11 @@ impl NewSeal {
         self.row.write(connection)
     }
 
+    /// Returns the head as the marker names it.
+    pub(super) fn mark(&self) -> MarkedHead {
+        MarkedHead::from(&self.row)
+    }
+
     /// Returns the note.
     pub(super) fn note(&self) -> &str {
         &self.row.note
@@ -155,6 +181,8 @@ pub(super) struct Sealer {
     options: SealOptions,
     /// Tree over all that was committed; why there is none.
     tree: Result<SequenceTree, SealFault>,
+    /// That reason, for those who ask whether the record is sealed.
+    fault: Arc<OnceLock<SealFault>>,
     /// Leaves that were committed and are not in the tree yet.
     fresh: Vec<LeafRun>,
     /// Parts that are over and not in the table yet.
@@ -179,6 +207,7 @@ impl Sealer {
             signer,
             options,
             tree: Ok(SequenceTree::default()),
+            fault: Arc::default(),
             fresh: Vec::new(),
             parts: Vec::new(),
             newest: NewestHead::default(),
@@ -250,13 +279,20 @@ impl Sealer {
         self.tree = Ok(tree);
     }
 
+    /// Returns where the reason appears for which the record is not sealed any further.
+    pub(super) fn fault(&self) -> Arc<OnceLock<SealFault>> {
+        Arc::clone(&self.fault)
+    }
+
     /// Seals nothing any more.
-    fn give_up(&mut self, fault: SealFault) {
+    pub(super) fn give_up(&mut self, fault: SealFault) {
         tracing::error!(
             %fault,
-            "the record is not sealed any further: `politesse audit verify` tells what is missing \
-             or was changed; `politesse serve --new-record` begins one that is sealed"
+            "the record is not sealed any further: {}",
+            fault.way_out()
         );
+        // The first one is the cause.
+        let _ = self.fault.set(fault);
         self.tree = Err(fault);
         self.unsealed_since = None;
         // No roots without a head: they would not be covered by one.

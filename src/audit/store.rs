@@ -8,6 +8,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -26,14 +27,14 @@ use super::merkle::TreeHead;
 use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::pruned::PrunedEnd;
-use super::record_id::RecordMarker;
+use super::record_id::{LostHeads, RecordMarker};
 use super::redaction::{has_removals, may_have_unused_values};
 use super::remaining::RemainingEntries;
 use super::retention::{ArrivedNumber, Retention, StepEffect, newest_time};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
 use super::seal_paths::write_paths;
-use super::sealing::Sealer;
+use super::sealing::{SealFault, Sealer};
 use super::sequence::{Sequence, block_of};
 use super::tasks::PrunedNumbers;
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
@@ -90,6 +91,8 @@ pub(super) struct AuditStore {
     begun_after: i64,
     /// Tree over what is in the file, and its heads.
     sealer: Sealer,
+    /// Heads that were missing when the record was opened.
+    lost_heads: Option<LostHeads>,
     /// Numbers as the connection has them: ahead of the others after a commit to
     /// files that may be gone.
     written: Sequence,
@@ -149,8 +152,16 @@ impl AuditStore {
         let sequence = resume(&mut connection, &plan).map_err(open_error(&folder.database))?;
         let key = key_path(options.seal.key.as_deref(), folder.path());
         let signer = open_key(&key, &key_name(&marker.record))?;
-        let sealer = Sealer::new(&connection, sequence.last, signer, options.seal.clone())
+        let mut sealer = Sealer::new(&connection, sequence.last, signer, options.seal.clone())
             .map_err(open_error(&folder.database))?;
+        let lost_heads = marker
+            .find_lost_heads(&connection)
+            .map_err(open_error(&folder.database))?;
+        // A head over entries whose heads were removed would vouch for what may have been
+        // changed meanwhile.
+        if let Some(lost) = lost_heads.filter(|_| !options.accept_lost_heads) {
+            sealer.give_up(SealFault::LostHeads(lost));
+        }
         let files = OpenFiles::note(&folder.database, &options.path)
             .map_err(|error| AuditError::Inspect(folder.database.clone(), error))?;
         let mut store = Self {
@@ -166,6 +177,7 @@ impl AuditStore {
             sequence,
             begun_after: sequence.last,
             sealer,
+            lost_heads,
             written: sequence,
             sync: CommitSync::Full,
             must_sync: false,
@@ -309,6 +321,18 @@ impl AuditStore {
         Ok(retention)
     }
 
+    /// Returns where the reason appears for which the record is not sealed any further.
+    pub(super) fn seal_fault(&self) -> Arc<OnceLock<SealFault>> {
+        self.sealer.fault()
+    }
+
+    /// Returns the heads that were missing when the record was opened, if it is sealed
+    /// without them.
+    pub(super) fn accepted_loss(&self) -> Option<LostHeads> {
+        let is_sealed = self.sealer.fault().get().is_none();
+        self.lost_heads.filter(|_| is_sealed)
+    }
+
     /// Returns the time until a head is due; `None` if none will be.
     pub(super) fn seal_due_in(&self) -> Option<Duration> {
         self.sealer.due_in()
@@ -331,6 +355,9 @@ impl AuditStore {
         match written {
             Ok(()) => {
                 self.sealer.note_written(&seal);
+                self.marker.head = Some(seal.mark());
+                let marked = self.write_marker(self.marker.bytes);
+                self.note_upkeep(marked.map_err(|error| error.to_string()));
                 Ok(Some(seal.note().to_owned()))
             }
             Err(error) => {

@@ -164,15 +164,9 @@ fn file(folder: &Path) -> PathBuf {
 fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
     let queue = NonZeroUsize::new(queue).unwrap();
     Options {
-        path: file(folder),
         durability,
         queue,
-        wal_max: 1 << 28,
-        retention: None,
-        waits_for_archive: false,
-        privacy: Default::default(),
-        seal: SealOptions::default(),
-        new_record: false,
+        ..Options::new(file(folder))
     }
 }
 

@@ -179,6 +179,19 @@ impl<'a> TreeReader<'a> {
         Ok(None)
     }
 
+    /// Reads the head of `size` entries, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn seal(&self, size: u64) -> rusqlite::Result<Option<StoredSeal>> {
+        let sql = format!("{} WHERE size = ?", SEALS.select);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        statement
+            .query_row([signed(size)], StoredSeal::read)
+            .optional()
+    }
+
     /// Reads the newest head, if there is one.
     ///
     /// # Errors

@@ -11,6 +11,8 @@
 //! right; and decisions that another revision of the engine made otherwise.
 //! Numbers that the proxy itself has noted as lost are counted and no finding.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
@@ -20,7 +22,7 @@ use super::columns::{
 use super::decision_row::CheckedRecord;
 use super::dictionary::{DICTIONARIES, DictionaryTable, POLICIES};
 use super::error::AuditError;
-use super::events::{LEAF_AT, is_event_as_written};
+use super::events::{LEAF_AT, ProcessEventKind, is_event_as_written};
 use super::filter::{DecisionFilter, EventFilter};
 use super::leaf::LeafRun;
 use super::number_check::{NumberCheck, NumberFinding};
@@ -29,7 +31,7 @@ use super::pages::{KeyScan, KeyedTable};
 use super::parts::part_text;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
-use super::record_id::{RECORD_COLUMNS, SELECT_RECORD};
+use super::record_id::{LostHeads, RECORD_COLUMNS, SELECT_RECORD};
 use super::redaction::RedactedNumbers;
 use super::remaining::{RemainingCheck, RemainingState, StrayPath};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
@@ -260,6 +262,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             ))
         })?;
         self.check_record_id()?;
+        self.check_marked_head()?;
         self.check_paths()?;
         self.check_events()?;
         self.sums.back_offs = self.check_saved(BACK_OFFS, BACK_OFF_COLUMNS, |columns| {
@@ -441,6 +444,32 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             self.add_mismatch("the record's highest number is not as it was written".to_owned());
         }
         Ok(())
+    }
+
+    /// Looks for the head that the marker names, and tells of heads that were lost before.
+    fn check_marked_head(&mut self) -> Result<(), AuditError> {
+        let reader = self.reader;
+        if let Some(marker) = &reader.marker
+            && let Some(lost) = marker.find_lost_heads(&reader.connection)?
+        {
+            let LostHeads { known, found } = lost;
+            self.add_mismatch(format!(
+                "the head of {known} entries that the file `record` names is gone or another one; \
+                 the newest that is left is of {found}"
+            ));
+        }
+        let filter = EventFilter {
+            kind: Some(ProcessEventKind::HeadsLost.as_str().to_owned()),
+            ..EventFilter::default()
+        };
+        reader.visit_events(&filter, |event| {
+            (self.report)(format!(
+                "event {}: heads were lost before, and the record was sealed without them: {}",
+                event.seq,
+                event.detail.unwrap_or_default()
+            ));
+            ControlFlow::Continue(())
+        })
     }
 
     /// Checks that tables are found by their indexes: what is looked up by host, time

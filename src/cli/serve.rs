@@ -32,6 +32,10 @@ pub(super) struct ServeArguments {
     /// is set aside.
     #[arg(long)]
     new_record: bool,
+    /// Seals the record although heads of it were removed; the record says so. Verify it
+    /// with an exported head first.
+    #[arg(long)]
+    accept_lost_heads: bool,
 }
 
 /// Runs the proxy until SIGTERM or SIGINT; a second one ends a drain, and the next
@@ -43,6 +47,7 @@ pub(super) fn serve(
     let mut settings = configuration.settings()?;
     check_conflicts(&settings)?;
     settings.audit.new_record = arguments.new_record;
+    settings.audit.accept_lost_heads = arguments.accept_lost_heads;
     let runtime = runtime()?;
     let log = log::start(&settings)?;
     configuration.warn_without_home(&settings);

@@ -267,6 +267,7 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
                 .collect(),
         },
         new_record: false,
+        accept_lost_heads: false,
     }
 }
 

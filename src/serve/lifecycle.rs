@@ -109,7 +109,6 @@ fn override_digest(entry: &Override) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
     use std::ops::ControlFlow;
 
     use tokio::task::yield_now;
@@ -117,10 +116,10 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::audit::Options;
     use crate::audit::events::EventRow;
     use crate::audit::filter::EventFilter;
     use crate::audit::reader::AuditReader;
-    use crate::audit::{Durability, Options, SealOptions};
     use crate::config::{Config, ConfigSources};
     use crate::metrics::Metrics;
 
@@ -128,17 +127,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn there_is_a_heartbeat_an_hour_until_the_stop() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            path: folder.path().join("data/audit.db"),
-            durability: Durability::Commit,
-            queue: NonZeroUsize::MIN.saturating_add(15),
-            wal_max: 1 << 28,
-            retention: None,
-            waits_for_archive: false,
-            privacy: Default::default(),
-            seal: SealOptions::default(),
-            new_record: false,
-        };
+        let options = Options::new(folder.path().join("data/audit.db"));
         let (metrics, tracker) = (Arc::new(Metrics::default()), TaskTracker::new());
         let audit = Arc::new(AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap());
         let sources = ConfigSources {

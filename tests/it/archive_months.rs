@@ -75,18 +75,15 @@ impl PastRecord {
     pub(crate) fn open(place: &Place) -> Self {
         let tracker = TaskTracker::new();
         let options = Options {
-            path: place.path("audit.db"),
             durability: Durability::Queue,
             queue: NonZeroUsize::new(4096).unwrap(),
             wal_max: 1 << 30,
-            retention: None,
             waits_for_archive: true,
-            privacy: Default::default(),
             seal: SealOptions {
                 entries: NonZeroUsize::new(1000).unwrap(),
                 ..SealOptions::default()
             },
-            new_record: false,
+            ..Options::new(place.path("audit.db"))
         };
         let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker).unwrap();
         Self { log, tracker }

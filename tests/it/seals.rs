@@ -7,9 +7,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::kit::client::{get, metrics};
+use crate::kit::client::{Crawler, get, metrics};
 use crate::kit::origin::Script;
-use crate::kit::proxy::{Place, resolve};
+use crate::kit::program::politesse;
+use crate::kit::proxy::{Place, Proxy, resolve};
 use crate::kit::{run, until};
 
 /// Returns the folder of a proxy that refused a request, and has stopped.
@@ -201,4 +202,39 @@ fn heads_are_exported_to_files_commands_and_urls_and_tried_again() {
             "{verified:?}"
         );
     });
+}
+
+// Ours: a start with root's help does not vouch for what was changed meanwhile.
+#[test]
+fn readyz_says_that_heads_were_removed_until_somebody_accepts_it() {
+    run(async {
+        let place = crawled().await;
+        place
+            .database()
+            .execute_batch("DELETE FROM seal; DELETE FROM subtree")
+            .unwrap();
+        let proxy = place.start().await;
+        let fault = "ready, but the record is not sealed any further: its newest head was of ";
+        let ready = readyz(&proxy).await;
+        assert!(ready.starts_with(fault), "{ready}");
+        proxy.logged("politesse serve --accept-lost-heads").await;
+        let place = proxy.stop().await;
+        let mut command = politesse(place.folder());
+        command.args(["serve", "--accept-lost-heads"]);
+        let place = Proxy::start(place, command).await.stop().await;
+        let proxy = place.start().await;
+        assert_eq!(readyz(&proxy).await, "ready\n");
+        let events = proxy
+            .stop()
+            .await
+            .run(&["audit", "events", "--kind", "heads_lost"])
+            .await;
+        assert!(events.stdout.contains("\"found\":0"), "{events:?}");
+    });
+}
+
+async fn readyz(proxy: &Proxy) -> String {
+    let mut client = Crawler::to(proxy.admin()).await;
+    let host = proxy.admin().to_string();
+    client.get("/readyz", &host).await.text()
 }

@@ -544,7 +544,9 @@ async fn heads_are_held_against_keys_from_outside() {
             .iter()
             .all(|finding| finding.ends_with("is not signed by a key that --key names"))
     );
-    // Signed anew by whoever may write to the folder, it holds by itself.
+    // Signed anew by somebody who may write to the folder, and removes the marker as well,
+    // it holds by itself.
+    fs::remove_file(kit.path().with_file_name("record")).unwrap();
     let forged = head(&kit.heads()[0]);
     let note = other.sign(&forged.text());
     kit.sql(&format!(
@@ -608,4 +610,78 @@ async fn a_part_of_lost_numbers_without_its_root_spoils_no_head() {
     again.sql("DELETE FROM subtree WHERE part = 3");
     let (sums, found) = again.verified(&newest);
     assert_eq!((sums.seals.outside, found.len()), (1, 1), "{found:?}");
+}
+
+/// Returns a closed record of eight entries with two heads, of which those that `condition`
+/// chooses were removed, with all roots of parts.
+async fn with_removed_heads(condition: &str) -> TempDir {
+    let kit = kit_with_heads(4);
+    kit.record_slowly(4).await;
+    let folder = kit.closed().await;
+    let connection = Connection::open(file(folder.path())).unwrap();
+    let sql = format!("DELETE FROM seal WHERE {condition}; DELETE FROM subtree;");
+    connection.execute_batch(&sql).unwrap();
+    folder
+}
+
+// shared/cases/tampering: "seal emptied, or its newest rows removed, marker left".
+#[tokio::test]
+async fn a_start_seals_nothing_over_heads_that_were_removed() {
+    for (condition, found) in [("1", 0), ("size = 8", 4)] {
+        let folder = with_removed_heads(condition).await;
+        let options = sealed_every(folder.path(), 4);
+        let kit = Kit::with(folder, &options);
+        let fault = kit.log.seal_fault().unwrap();
+        let wanted = format!("was of 8 entries, and the newest that is left is of {found}");
+        assert!(fault.ends_with(&wanted), "{fault}");
+        kit.record_slowly(4).await;
+        kit.settled().await;
+        let sizes: &[i64] = if found == 0 { &[] } else { &[4] };
+        assert_eq!(kit.sizes(), sizes, "nothing is signed");
+        let (sums, findings) = kit.verified(&SealEvidence::default());
+        assert!(0 < sums.mismatches, "{findings:?}");
+        assert!(
+            findings[0].starts_with("the head of 8 entries"),
+            "{findings:?}"
+        );
+        // The next start has not forgotten.
+        let kit = Kit::with(kit.closed().await, &options);
+        assert_eq!(kit.log.seal_fault(), Some(fault));
+    }
+}
+
+// Ours: sealing begins again by order alone, which is an event.
+#[tokio::test]
+async fn heads_that_were_removed_are_accepted_on_record() {
+    let folder = with_removed_heads("1").await;
+    let mut options = sealed_every(folder.path(), 4);
+    options.accept_lost_heads = true;
+    let kit = Kit::with(folder, &options);
+    assert_eq!(kit.log.seal_fault(), None);
+    kit.record_slowly(4).await;
+    let folder = kit.closed().await;
+    options.accept_lost_heads = false;
+    let kit = Kit::with(folder, &options);
+    assert_eq!(kit.log.seal_fault(), None, "it was accepted once for all");
+    let (sums, findings) = kit.verified(&SealEvidence::default());
+    assert_eq!(sums.mismatches, 0, "{findings:?}");
+    let told = "event 9: heads were lost before, and the record was sealed without them: \
+                {\"known\":8,\"found\":0}";
+    assert_eq!(findings, [told]);
+}
+
+// Ours: a crash between a head and the marker is no removal.
+#[tokio::test]
+async fn a_marker_that_lags_behind_the_heads_is_no_fault() {
+    let kit = kit_with_heads(4);
+    kit.record_slowly(2).await;
+    kit.settled().await;
+    let marker = kit.folder.path().join("data/record");
+    let before = fs::read(&marker).unwrap();
+    kit.record_slowly(2).await;
+    let folder = kit.closed().await;
+    assert_ne!(fs::read(&marker).unwrap(), before);
+    fs::write(&marker, before).unwrap();
+    let options = sealed_every(folder.path(), 4);
+    assert_eq!(Kit::with(folder, &options).log.seal_fault(), None);
 }

@@ -1,7 +1,6 @@
 //! Sentences of reports, each held against rows that were made for it.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::report::report_facts;
-use crate::audit::{AuditLog, Durability, Options, RecordEnding, RedactionRequest, SealOptions};
+use crate::audit::{AuditLog, Options, RecordEnding, RedactionRequest};
 use crate::decision::access::Cause;
 use crate::decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, decide};
 use crate::decision::overrides::Override;
@@ -53,17 +52,7 @@ struct MadeRecord {
 impl MadeRecord {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            path: folder.path().join("data/audit.db"),
-            durability: Durability::Commit,
-            queue: NonZeroUsize::MIN.saturating_add(63),
-            wal_max: 1 << 28,
-            retention: None,
-            waits_for_archive: false,
-            privacy: Default::default(),
-            seal: SealOptions::default(),
-            new_record: false,
-        };
+        let options = Options::new(folder.path().join("data/audit.db"));
         let metrics = Arc::new(Metrics::default());
         let log = AuditLog::open(&options, metrics, &TaskTracker::new()).unwrap();
         Self {

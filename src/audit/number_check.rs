@@ -19,7 +19,7 @@ use super::events::EVENTS;
 use super::leaf::{LeafRun, LostRange};
 use super::order::all_below;
 use super::pages::{NumberedTable, SqlConditions, TableScan};
-use super::parts::{PartKey, PartSums, last_part, part_of};
+use super::parts::{PartKey, PartSums, last_part, part_before_newest, part_of};
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::rollup::RollupCheck;
@@ -51,6 +51,8 @@ pub(super) enum NumberFinding {
     WrongRollup(i64),
     /// There are roll-ups of parts without entries.
     EmptyRollups,
+    /// Number of endings that `late_ending` lacks, or names without reason.
+    LateEndings(u64),
     /// Finding about the tree over the sequence.
     Seal(SealFinding),
 }
@@ -116,7 +118,7 @@ pub(super) struct NumberCheck<'a> {
     /// above it, some entries are seen and others are not.
     last: i64,
     sums: PartSums,
-    /// Parts up to this one are summed up.
+    /// Parts up to this one are over.
     last_part: i64,
     rollups: RollupCheck<'a>,
     seals: SealCheck<'a>,
@@ -132,7 +134,7 @@ impl<'a> NumberCheck<'a> {
         let in_marker = reader.marker.as_ref().map_or(0, |marker| marker.last);
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
-        let last_part = last_part(connection)?;
+        let last_part = last_part(connection)?.unwrap_or(-1);
         let pruned = PrunedEnd::read(connection)?;
         Ok(Self {
             reader,
@@ -147,7 +149,7 @@ impl<'a> NumberCheck<'a> {
             last: sequence.last.max(signed(in_marker.max(seals.last()))),
             seals,
             sums: PartSums::new(0),
-            last_part: last_part.unwrap_or(-1),
+            last_part: last_part.max(part_before_newest(connection)?),
             rollups: RollupCheck::new(connection, pruned)?,
         })
     }
@@ -188,6 +190,9 @@ impl<'a> NumberCheck<'a> {
         let highest = count(self.expected - 1);
         self.expect(i64::MAX, &mut report);
         self.check_sums(&mut report)?;
+        if let Some(wrong) = self.rollups.find_wrong_late_endings()? {
+            report(NumberFinding::LateEndings(wrong));
+        }
         let wrong = |part| report(NumberFinding::WrongRollup(part));
         if self.rollups.end(wrong)? {
             report(NumberFinding::EmptyRollups);

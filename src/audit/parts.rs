@@ -78,6 +78,14 @@ pub(super) fn last_part(connection: &Connection) -> rusqlite::Result<Option<i64>
     connection.query_row(LAST_PART, [], |row| row.get(0))
 }
 
+/// Returns the part before that of the newest decision; it is over, whatever the tables
+/// with the sums say, which somebody may have emptied.
+pub(super) fn part_before_newest(connection: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(max(seq), 0) FROM decision";
+    let newest = connection.query_row(sql, [], |row| row.get(0))?;
+    Ok(part_of(newest) - 1)
+}
+
 /// Finds the highest number whose entries were removed; 0 if none were.
 fn last_removed(connection: &Connection) -> rusqlite::Result<i64> {
     let mut statement = connection.prepare_cached(PRUNED)?;

@@ -11,7 +11,7 @@
 //!
 //! Does not know what is counted, nor for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
@@ -19,7 +19,7 @@ use super::columns::{count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS};
 use super::keyed_sums::KeyedSums;
 use super::pages::NumberedTable;
-use super::parts::{is_removed, numbers_of, part_of};
+use super::parts::{is_removed, numbers_of, part_before_newest, part_of};
 use super::pruned::PrunedEnd;
 use super::rollup_row::{
     EntrySums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted, late_parts,
@@ -429,14 +429,22 @@ impl OpenRollup {
     }
 }
 
+/// Finds the last part that is over.
+fn last_closed(connection: &Connection) -> rusqlite::Result<i64> {
+    let rolled_up = last_rolled_up(connection)?.unwrap_or(-1);
+    Ok(rolled_up.max(part_before_newest(connection)?))
+}
+
 /// Comparison of the roll-ups with the entries that they sum up.
 #[derive(Debug)]
 pub(super) struct RollupCheck<'a> {
     connection: &'a Connection,
     /// Last part whose entries were removed, and its row with them.
     pruned: i64,
-    /// Last part that was rolled up when the check began.
+    /// Last part that was over when the check began.
     last: i64,
+    /// Decisions of earlier parts that have ended since.
+    late: Vec<i64>,
     /// Rows that there are up to that part, and that were compared.
     rows: i64,
     compared: i64,
@@ -449,7 +457,7 @@ impl<'a> RollupCheck<'a> {
     /// Begins before the first decision; what is up to `pruned` was removed, or is
     /// being removed.
     pub(super) fn new(connection: &'a Connection, pruned: PrunedEnd) -> rusqlite::Result<Self> {
-        let last = last_rolled_up(connection)?.unwrap_or(i64::MIN);
+        let last = last_closed(connection)?;
         let sql = "SELECT count(*) FROM rollup WHERE ? < part AND part <= ?";
         let is_removing = 0 < pruned.last && !pruned.is_removed;
         let below = if is_removing { pruned.part() } else { i64::MIN };
@@ -460,6 +468,7 @@ impl<'a> RollupCheck<'a> {
             open: BTreeMap::new(),
             connection,
             last,
+            late: Vec::new(),
         })
     }
 
@@ -491,8 +500,35 @@ impl<'a> RollupCheck<'a> {
             let part = part_of(ending.seq);
             let rollup = self.open.entry(part).or_default();
             rollup.add_ending_in(part, &counted);
+            if self.last < part && part_of(counted.seq) < part {
+                self.late.push(counted.seq);
+            }
         }
         Ok(())
+    }
+
+    /// Counts the endings that should be in `late_ending` and are not, and those that are
+    /// there without reason; `None` if there are none. To be called after the last decision.
+    pub(super) fn find_wrong_late_endings(&self) -> rusqlite::Result<Option<u64>> {
+        let mut names = self
+            .connection
+            .prepare("SELECT decision FROM late_ending")?;
+        let rows = names.query_map([], |row| row.get(0))?;
+        let named = rows.collect::<rusqlite::Result<BTreeSet<i64>>>()?;
+        // A proxy that is writing has closed the part, and then no row is left.
+        if self.last < last_closed(self.connection)? {
+            return Ok(None);
+        }
+        let missing = self.late.iter().filter(|seq| !named.contains(seq)).count();
+        let mut is_late = self.connection.prepare_cached(
+            "SELECT 1 FROM ending WHERE decision = ?1 AND decision < ?2 AND ?2 <= seq",
+        )?;
+        let open = numbers_of(self.last.saturating_add(1)).start;
+        let mut wrong = missing as u64;
+        for decision in named {
+            wrong += u64::from(!is_late.exists([decision, open])?);
+        }
+        Ok((0 < wrong).then_some(wrong))
     }
 
     /// Ends behind the last decision. Returns whether there are rows of parts

@@ -5,6 +5,7 @@
 //!
 //! Does not know what is in a row.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
@@ -333,6 +334,17 @@ fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM sqlite_schema";
     let tables: i64 = connection.query_row(sql, [], |row| row.get(0))?;
     Ok(tables == 0 && schema_version(connection)? == 0)
+}
+
+/// Reads what a database has of tables, indexes, views and triggers: their names with the
+/// statements that made them.
+pub(super) fn schema_objects(
+    connection: &Connection,
+) -> rusqlite::Result<BTreeSet<(String, Option<String>)>> {
+    let sql = "SELECT type || ' ' || name, sql FROM sqlite_schema";
+    let mut statement = connection.prepare(sql)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {

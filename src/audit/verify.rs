@@ -11,6 +11,7 @@
 //! right; and decisions that another revision of the engine made otherwise.
 //! Numbers that the proxy itself has noted as lost are counted and no finding.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -35,6 +36,7 @@ use super::record_id::{LostHeads, RECORD_COLUMNS, SELECT_RECORD};
 use super::redaction::RedactedNumbers;
 use super::remaining::{RemainingCheck, RemainingState, StrayPath};
 use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
+use super::schema::{self, schema_objects};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
 use super::sequence::Sequence;
@@ -209,6 +211,12 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                         .to_owned(),
                 );
             }
+            NumberFinding::LateEndings(wrong) => {
+                self.add_mismatch(format!(
+                    "the table late_ending lacks endings, or names some without reason: {wrong}; \
+                     statistics are wrong"
+                ));
+            }
             NumberFinding::Unsummed(part) => {
                 let numbers = part_text(part);
                 self.add_mismatch(format!(
@@ -250,6 +258,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
 
     /// Looks at what concerns the record as a whole.
     fn check_whole(&mut self) -> Result<(), AuditError> {
+        self.check_schema()?;
         self.check_indexes()?;
         for table in DICTIONARIES {
             self.check_dictionary(table)?;
@@ -442,6 +451,22 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         }
         if numbers.is_none() {
             self.add_mismatch("the record's highest number is not as it was written".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Looks for tables, indexes, views and triggers that are not those of a record: a view
+    /// could show people something else, and a trigger change what is written.
+    fn check_schema(&mut self) -> rusqlite::Result<()> {
+        let (found, wanted) = (
+            schema_objects(&self.reader.connection)?,
+            schema_objects(&schema::open_in_memory()?)?,
+        );
+        let others = found.symmetric_difference(&wanted);
+        for name in others.map(|(name, _)| name).collect::<BTreeSet<_>>() {
+            self.add_mismatch(format!(
+                "{name}: the schema of the database is another here"
+            ));
         }
         Ok(())
     }

@@ -568,6 +568,35 @@ async fn any_damage_to_evidence_with_heads_made_anew_is_found_by_an_exported_one
     damaged_rows_are_found(Skill::Heads, &EVIDENCE).await;
 }
 
+// Ours: people read the record by its view, and a trigger changes what is written.
+#[tokio::test]
+async fn what_was_added_to_the_schema_or_changed_in_it_is_found() {
+    let original = Original::new().await;
+    for (change, name) in [
+        (
+            "DROP VIEW audit_log; CREATE VIEW audit_log AS SELECT 1",
+            "view audit_log",
+        ),
+        ("DROP VIEW audit_log", "view audit_log"),
+        (
+            "CREATE TRIGGER quiet AFTER INSERT ON decision BEGIN
+             UPDATE decision SET path = '/' WHERE seq = new.seq; END",
+            "trigger quiet",
+        ),
+        ("DROP INDEX origin_host", "index origin_host"),
+        ("CREATE TABLE other (id INTEGER)", "table other"),
+    ] {
+        let (_folder, path) = original.copy();
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch(change)
+            .unwrap();
+        let found = original.found(&path, &SealEvidence::default());
+        let wanted = format!("{name}: the schema of the database is another here");
+        assert_eq!(found, [wanted], "{change}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_cut_off_the_end_with_all_its_traces_is_found_by_an_exported_head() {
     let original = Original::new().await;

@@ -171,6 +171,8 @@ async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
         "{found:?}"
     );
     assert!(found[1].starts_with("8193 to 16384: "), "{found:?}");
+    kit.sql("DELETE FROM part");
+    assert_eq!(verify(&kit).0.mismatches, 2, "without any of them, too");
 }
 
 // Ours: numbers that no version gives end a search all the same.

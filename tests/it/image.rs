@@ -235,7 +235,7 @@ fn the_pod_is_alone_and_has_no_rights() {
     });
 }
 
-// Issue: "network policy that leaves the crawler no other way".
+// Ours.
 #[test]
 fn a_crawler_reaches_the_port_of_the_proxy_and_nothing_else() {
     run(async {

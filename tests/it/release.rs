@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::kit::checkout::{done, root, text};
-use crate::kit::program::finish;
+use crate::kit::program::{finish, politesse};
 use crate::kit::run;
 
 /// Returns the files that sources of a package include: by `include_str!` or `#[path]`.
@@ -21,7 +22,7 @@ fn included(source: &str) -> Vec<PathBuf> {
     real.collect()
 }
 
-// Issue: "`cargo package` passes for each crate of the workspace (… no path outside)".
+// Ours.
 #[test]
 fn sources_of_a_package_include_files_of_that_package_alone() {
     run(async {
@@ -83,7 +84,7 @@ fn workflows_have_the_form_that_github_takes() {
     });
 }
 
-// Issue: "release notes from the changelog, version 0.1.0 tagged in the changelog".
+// Ours.
 #[test]
 fn the_notes_of_a_release_are_the_section_of_its_version() {
     run(async {
@@ -99,4 +100,60 @@ fn the_notes_of_a_release_are_the_section_of_its_version() {
         assert!(!outcome.stdout.lines().any(|line| line.starts_with("## ")));
         assert_eq!(notes("0.0.9").await.code, Some(1));
     });
+}
+
+// Ours: contrib/release/try installs the package.
+#[test]
+fn the_debian_package_has_files_that_are_there_and_work() {
+    run(async {
+        let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
+        let deb = &manifest["package"]["metadata"]["deb"];
+        for asset in deb["assets"].as_array().unwrap() {
+            let path = asset[0].as_str().unwrap();
+            // The others are made by contrib/release/build.
+            let is_made = path.starts_with("target/packages/root/");
+            assert!(is_made || root().join(path).is_file(), "{path}");
+        }
+        for script in ["postinst", "postrm"] {
+            let mut check = Command::new("sh");
+            check.arg("-n").arg(root().join("contrib/deb").join(script));
+            done(check).await;
+        }
+        let place = TempDir::new().unwrap();
+        let mut show = politesse(place.path());
+        show.env(
+            "POLITESSE_CONFIG",
+            root().join("contrib/deb/politesse.toml"),
+        );
+        show.args(["config", "show"]);
+        let shown = done(show).await;
+        // The unit may write there alone.
+        for made in [
+            "store = \"sqlite:",
+            "token_file = \"",
+            "ca_cert = \"",
+            "ca_key = \"",
+        ] {
+            let wanted = format!("{made}/var/lib/politesse/");
+            assert!(shown.contains(&wanted), "{wanted}: {shown}");
+        }
+    });
+}
+
+// Ours.
+#[test]
+fn the_licences_of_a_release_are_those_that_are_checked() {
+    let accepted = |file: &str, key: &str| -> BTreeSet<String> {
+        let table: toml::Table = text(file).parse().unwrap();
+        let list = match key {
+            "allow" => table["licenses"]["allow"].clone(),
+            _ => table[key].clone(),
+        };
+        let words = list.as_array().unwrap().iter();
+        words
+            .map(|word| word.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let packed = accepted("contrib/release/about.toml", "accepted");
+    assert_eq!(packed, accepted("deny.toml", "allow"));
 }

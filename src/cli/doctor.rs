@@ -7,6 +7,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -15,7 +16,9 @@ use std::time::Duration;
 use clap::Args;
 use http::Uri;
 use jiff::Timestamp;
-use rustix::fs::statvfs;
+use rustix::fs::{Access, access, statvfs};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::authority::existing;
 use super::configuration::{ConfigurationRequest, check_conflicts};
@@ -30,6 +33,7 @@ use crate::clock;
 use crate::command_line::{command, command_here};
 use crate::config::Settings;
 use crate::decision::policy::EnforcementMode;
+use crate::inert::inert;
 use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::shortages;
 use crate::serve::control::instance::Instance;
@@ -84,8 +88,13 @@ pub(super) fn doctor(
     let settings = configuration.settings()?;
     check_conflicts(&settings)?;
     let folder = settings.audit.path.parent().unwrap_or(Path::new(""));
+    if let Some(owner) = closed_folder(folder) {
+        print(&line(&owner))?;
+        return Ok(Exit::Not);
+    }
     let holder = runtime()?.block_on(holder_instance(folder)).ok();
     let mut findings = vec![configured(&settings)];
+    findings.extend(places(&settings));
     findings.extend(
         unusable_files(&settings)
             .iter()
@@ -133,6 +142,48 @@ fn configured(settings: &Settings) -> Finding {
     })
 }
 
+/// Finds out whether another user keeps the folder of the record from this one: every other
+/// check would be about the user, not about the proxy.
+fn closed_folder(folder: &Path) -> Option<Finding> {
+    let closed = Access::READ_OK | Access::EXEC_OK;
+    let is_closed = matches!(access(folder, closed), Err(Errno::ACCESS));
+    is_closed.then(|| {
+        Fault(format!(
+            "the folder of the record, {}, is not open to this user: run this as its owner, such \
+             as `runuser -u politesse -- politesse doctor`; or have a configuration of your own, \
+             ~/.config/politesse/politesse.toml, which may be empty",
+            folder.display()
+        ))
+    })
+}
+
+/// Looks whether the files that a start makes could be made, and by whom.
+fn places(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let files = [
+        ("the record (audit.store)", &settings.audit.path),
+        ("the CA (https.ca_key)", &settings.ca.key),
+        ("the token (admin.token_file)", &settings.admin.token_file),
+    ];
+    for (what, file) in files {
+        let there = file.ancestors().find(|path| path.exists());
+        let Some(place) = there else { continue };
+        if access(place, Access::WRITE_OK).is_err() {
+            let text = format!("{what} cannot be written: {} is closed", place.display());
+            findings.push(Fault(text));
+        }
+        let owner = place.metadata().map_or(0, |found| found.uid());
+        // What root makes there, the service could not read.
+        if geteuid().is_root() && owner != 0 {
+            findings.push(Warning(format!(
+                "{what} belongs to user {owner}, and you are root: run commands that write to it \
+                 as that user, such as `setpriv --reuid {owner} --clear-groups --reset-env …`"
+            )));
+        }
+    }
+    findings
+}
+
 /// Warns of report mode, which is easily left on after a trial.
 fn mode(settings: &Settings) -> Option<Finding> {
     let is_report = settings.policy.terms().mode == EnforcementMode::Report;
@@ -150,7 +201,7 @@ fn running(holder: &Instance, settings: &Settings) -> Finding {
     }
     Warning(format!(
         "politesse {command}, process {pid}, runs by an older or another configuration; \
-         different here: {}. To have it read the file again: kill -HUP {pid}",
+         different here: {}. To have it read the file again: kill -HUP {pid}; keys that its log then names want a restart",
         keys.join(", ")
     ))
 }
@@ -202,9 +253,8 @@ fn authority(client: Option<TrustingClient>, settings: &Settings) -> Finding {
     };
     let path = settings.ca.cert.display();
     let Some(client) = client else {
-        return Fine(format!(
-            "CA: {path}; whether a client trusts it: doctor --for CLIENT"
-        ));
+        let ask = command("doctor --for CLIENT");
+        return Fine(format!("CA: {path}; whether a client trusts it: {ask}"));
     };
     let word = client.as_str();
     let how = command(format_args!("ca trust --for {word}"));
@@ -297,7 +347,9 @@ fn proxy_variables(
     listen: &[SocketAddr],
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<Finding> {
-    let own: Vec<_> = listen.iter().map(reachable).collect();
+    // Port 0 is chosen at the start.
+    let known = listen.iter().filter(|address| address.port() != 0);
+    let own: Vec<_> = known.map(reachable).collect();
     let Some(first) = own.first() else {
         return Vec::new();
     };
@@ -306,8 +358,15 @@ fn proxy_variables(
     for (name, value) in &set {
         let Some(value) = value else { continue };
         if !own.iter().any(|address| leads_to(value, *address)) {
+            // Without the rest of the value, which may hold a password.
+            let url = value.trim_end_matches('/').parse::<Uri>().ok();
+            let place = url.as_ref().and_then(|url| {
+                let port = url.port_u16().unwrap_or(80);
+                Some(format!("{}:{port}", url.host()?))
+            });
+            let shown = place.as_deref().unwrap_or("no address");
             findings.push(Warning(format!(
-                "{name} is {value}, which is not this proxy: export {name}=http://{first}"
+                "{name} leads to {shown}, which is not this proxy: export {name}=http://{first}"
             )));
         }
     }
@@ -316,7 +375,8 @@ fn proxy_variables(
         let is_used = set.iter().any(|(_, value)| value.is_some());
         if let Some(value) = value.filter(|_| is_used) {
             findings.push(Warning(format!(
-                "{name} is {value}: these hosts are asked without this proxy; unset {name}"
+                "{name} is {}: these hosts are asked without this proxy; unset {name}",
+                inert(&value)
             )));
         }
     }
@@ -333,13 +393,14 @@ fn leads_to(value: &str, address: SocketAddr) -> bool {
     let Ok(url) = value.trim_end_matches('/').parse::<Uri>() else {
         return false;
     };
+    let is_proxy = matches!(url.scheme_str(), None | Some("http" | "https"));
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_host = match host.parse::<IpAddr>() {
         Ok(ip) => ip == address.ip(),
         // Another name may be that of this machine.
         Err(_) => host != "localhost" || address.ip().is_loopback(),
     };
-    is_host && url.port_u16() == Some(address.port())
+    is_proxy && is_host && url.port_u16() == Some(address.port())
 }
 
 #[cfg(test)]
@@ -378,12 +439,12 @@ mod tests {
             "http://127.0.0.2:3128",
             "http://localhost",
             "x",
+            "socks5://127.0.0.1:3128",
         ] {
-            let told = format!(
-                "https_proxy is {wrong}, which is not this proxy: export \
-                 https_proxy=http://127.0.0.1:3128"
-            );
-            assert_eq!(found(&[("https_proxy", wrong)]), [Warning(told)]);
+            let findings = found(&[("https_proxy", wrong)]);
+            let told = "which is not this proxy: export https_proxy=http://127.0.0.1:3128";
+            let is_told = matches!(&findings[..], [Warning(text)] if text.ends_with(told));
+            assert!(is_told, "{wrong}: {findings:?}");
         }
         assert_eq!(found(&[("no_proxy", "*")]), [], "no proxy is used");
         let both = found(&[
@@ -395,5 +456,7 @@ mod tests {
             "{both:?}"
         );
         assert_eq!(found(&[]), []);
+        let secret = found(&[("http_proxy", "http://joe:S3CRET@corp.example:8080")]);
+        assert!(!format!("{secret:?}").contains("S3CRET"), "{secret:?}");
     }
 }

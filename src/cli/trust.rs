@@ -5,11 +5,13 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
+use serde_json::json;
 
 use super::output::{Exit, Usage, print};
 use crate::command_line::command;
@@ -116,7 +118,7 @@ fn lines(client: TrustingClient, ca: &Ca, cert: &Path) -> String {
         TrustingClient::Java => format!(
             "keytool -importcert -noprompt -alias {NAME} -file {file} -keystore trust.p12 \
              -storepass changeit\n\
-             export JAVA_TOOL_OPTIONS=\"-Djavax.net.ssl.trustStore=$PWD/trust.p12\"\n"
+             export JAVA_TOOL_OPTIONS=\"-Djavax.net.ssl.trustStore='$PWD/trust.p12'\"\n"
         ),
         TrustingClient::Chromium => {
             let hash = ca.spki_hash().unwrap_or_default();
@@ -128,12 +130,17 @@ fn lines(client: TrustingClient, ca: &Ca, cert: &Path) -> String {
                 command("ca trust --for chromium --apply")
             )
         }
-        TrustingClient::Firefox => format!(
-            "mkdir -p /etc/firefox/policies\n\
-             echo '{{\"policies\":{{\"Certificates\":{{\"Install\":[\"{}\"]}}}}}}' \
-             >/etc/firefox/policies/policies.json\n",
-            cert.display()
-        ),
+        TrustingClient::Firefox => {
+            let path = cert.display().to_string();
+            let policies = json!({ "policies": { "Certificates": { "Install": [path] } } });
+            // `set -C`: policies that are there are not overwritten.
+            format!(
+                "# as root; add to the file by hand if it is there already\n\
+                 mkdir -p /etc/firefox/policies\n\
+                 (set -C; echo {} >/etc/firefox/policies/policies.json)\n",
+                shell_quoted(&policies.to_string())
+            )
+        }
         TrustingClient::System => {
             let store = root_store().unwrap_or(&ROOT_STORES[0]);
             let to = file_in(store);
@@ -146,39 +153,41 @@ fn lines(client: TrustingClient, ca: &Ca, cert: &Path) -> String {
     }
 }
 
-/// Returns the variables by which `client` finds its roots.
-fn root_variables(client: TrustingClient) -> &'static [&'static str] {
-    match client {
-        TrustingClient::Curl => &["CURL_CA_BUNDLE", "SSL_CERT_FILE"],
-        TrustingClient::Python => &["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"],
-        TrustingClient::Node => &["NODE_EXTRA_CA_CERTS"],
-        TrustingClient::Java
-        | TrustingClient::Chromium
-        | TrustingClient::Firefox
-        | TrustingClient::System => &[],
-    }
-}
-
 /// Reports whether `client` trusts the authority, as far as this environment says; `None`
 /// if it does not say.
 pub(super) fn is_trusted(client: TrustingClient, ca: &Ca) -> Option<bool> {
-    let has_ca = |path: &Path| fs::read_to_string(path).is_ok_and(|text| has(&text, ca));
+    let has_ca = |path: PathBuf| fs::read_to_string(path).is_ok_and(|text| has(&text, ca));
+    let named = |variables: &[&str]| {
+        let mut set = variables.iter().filter_map(std::env::var_os);
+        set.next().map(PathBuf::from)
+    };
+    let system = || root_store().map(|store| PathBuf::from(store.bundle));
     match client {
         TrustingClient::Java | TrustingClient::Firefox => None,
-        TrustingClient::Chromium => {
-            let shown = certutil(&["-L", "-n", NAME, "-a"]).ok()?.output().ok()?;
-            Some(has(&String::from_utf8_lossy(&shown.stdout), ca))
-        }
-        TrustingClient::System
-        | TrustingClient::Curl
-        | TrustingClient::Python
-        | TrustingClient::Node => {
-            let mut set = root_variables(client).iter().filter_map(std::env::var_os);
-            let file = set.next().map(PathBuf::from);
-            let system = || root_store().map(|store| PathBuf::from(store.bundle));
-            file.or_else(system).map(|path| has_ca(&path))
-        }
+        TrustingClient::Chromium => is_trusted_by_chromium(ca),
+        TrustingClient::System => system().map(has_ca),
+        TrustingClient::Curl => named(&["CURL_CA_BUNDLE", "SSL_CERT_FILE"])
+            .or_else(system)
+            .map(has_ca),
+        // Both bring roots of their own, which are read where no variable is set.
+        TrustingClient::Python => named(&["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]).map(has_ca),
+        TrustingClient::Node => named(&["NODE_EXTRA_CA_CERTS"]).map(has_ca),
     }
+}
+
+/// Reports whether Chromium's database has the authority, trusted for servers.
+fn is_trusted_by_chromium(ca: &Ca) -> Option<bool> {
+    let text = |arguments: &[&str]| {
+        let output = certutil(arguments).ok()?.output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let mut listed = text(&["-L"])?;
+    listed.retain(|letter| letter != '\t');
+    let is_server_root = listed.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        matches!(words[..], [NAME, flags] if flags.starts_with('C'))
+    });
+    Some(is_server_root && has(&text(&["-L", "-n", NAME, "-a"])?, ca))
 }
 
 /// Reports whether a file of certificates has that of the authority.
@@ -202,7 +211,9 @@ fn add_to_system(ca: &Ca) -> anyhow::Result<String> {
          ca-certificates",
     )?;
     let file = file_in(store);
-    fs::write(&file, ca.pem()).map_err(|error| as_root(error, &file))?;
+    fs::write(&file, ca.pem())
+        .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)))
+        .map_err(|error| as_root(error, &file))?;
     update(store)?;
     Ok(format!(
         "the system trusts the CA now ({}). Take it back: {}\n",
@@ -218,16 +229,16 @@ fn remove_from_system() -> anyhow::Result<String> {
         );
     };
     let file = file_in(store);
-    match fs::remove_file(&file) {
-        Ok(()) => {
-            update(store)?;
-            Ok(format!("removed {}\n", file.display()))
-        }
+    let text = match fs::remove_file(&file) {
+        Ok(()) => format!("removed {}\n", file.display()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(format!("{} is not there\n", file.display()))
+            format!("{} is not there\n", file.display())
         }
-        Err(error) => Err(as_root(error, &file)),
-    }
+        Err(error) => return Err(as_root(error, &file)),
+    };
+    // A former attempt may have failed before it.
+    update(store)?;
+    Ok(text)
 }
 
 fn as_root(error: io::Error, file: &Path) -> anyhow::Error {
@@ -237,7 +248,10 @@ fn as_root(error: io::Error, file: &Path) -> anyhow::Error {
 }
 
 fn update(store: &RootStore) -> anyhow::Result<()> {
+    // `su` leaves the folders of root's programs out of PATH.
+    let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new(store.update)
+        .env("PATH", format!("{path}:/usr/sbin:/usr/bin"))
         .output()
         .with_context(|| format!("cannot run {}", store.update))?;
     let text = String::from_utf8_lossy(&output.stderr);
@@ -245,25 +259,28 @@ fn update(store: &RootStore) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns NSS's certutil for the database that Chromium reads, with `arguments`.
+/// Returns the folder of the database that Chromium reads.
 ///
 /// # Errors
 ///
 /// There is no HOME.
-fn certutil(arguments: &[&str]) -> anyhow::Result<Command> {
+fn chromium_database() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("HOME").context("HOME is not set, so Chromium has no database")?;
-    let folder = Path::new(&home).join(".pki/nssdb");
+    Ok(Path::new(&home).join(".pki/nssdb"))
+}
+
+/// Returns NSS's certutil for the database of Chromium, with `arguments`.
+fn certutil(arguments: &[&str]) -> anyhow::Result<Command> {
     let mut command = Command::new("certutil");
     command
         .arg("-d")
-        .arg(format!("sql:{}", folder.display()))
+        .arg(format!("sql:{}", chromium_database()?.display()))
         .args(arguments);
     Ok(command)
 }
 
 fn add_to_chromium(cert: &Path) -> anyhow::Result<String> {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    let folder = Path::new(&home).join(".pki/nssdb");
+    let folder = chromium_database()?;
     if !folder.join("cert9.db").exists() {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         run_certutil(&["-N", "--empty-password"])?;
@@ -280,10 +297,14 @@ fn add_to_chromium(cert: &Path) -> anyhow::Result<String> {
 
 fn remove_from_chromium() -> anyhow::Result<String> {
     let mut removed = 0;
-    // Each authority of that name, of which certutil removes one at a time.
-    while run_certutil(&["-L", "-n", NAME]).is_ok() {
-        run_certutil(&["-D", "-n", NAME])?;
-        removed += 1;
+    if chromium_database()?.join("cert9.db").exists() {
+        // Fails where the database cannot be read, which must not pass for "not there".
+        run_certutil(&["-L"])?;
+        // Each authority of that name, of which certutil removes one at a time.
+        while run_certutil(&["-L", "-n", NAME]).is_ok() {
+            run_certutil(&["-D", "-n", NAME])?;
+            removed += 1;
+        }
     }
     Ok(match removed {
         0 => "Chromium does not have the CA\n".to_owned(),

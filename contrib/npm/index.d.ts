@@ -26,7 +26,7 @@ export interface CrawlerOptions<P> {
 
 /** The part of a crawling context that the hook of `crawlerOptions` reads. */
 export interface NavigationContext {
-  request: { noRetry: boolean; retryCount: number };
+  request: { noRetry: boolean; retryCount: number; userData: Record<string, unknown> };
   response?: PageResponse;
 }
 
@@ -51,7 +51,7 @@ export function launchOptions(options?: Options): LaunchOptions;
  * Returns options for `new PlaywrightCrawler({ ...crawlerOptions(ProxyConfiguration), … })`.
  *
  * A refused page fails at once, with the rule in the message of its error. A 429 of the
- * proxy is tried again after `Retry-After` (at most 60 s) and does not count as a retry.
+ * proxy is tried again after `Retry-After` (at most 60 s); the first 100 do not count as retries.
  * Sessions are off, so a site's own 403 reaches the `requestHandler` as it came.
  *
  * @param ProxyConfiguration the class of Crawlee

@@ -8,6 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const NAVIGATION_TIMEOUT_SECS = 150;
 // A page of the browser stays open during the wait, within Crawlee's time for a request.
 const WAIT_MAX_SECS = 60;
+// Answers with 429 to a request that do not count as retries: they may take hours.
+const DEFERRALS_MAX = 100;
 
 export function launchOptions(options) {
   const { proxy, args } = settings(options);
@@ -47,7 +49,9 @@ async function failIfRefused({ request, response }, name) {
   if (status === 429) {
     const seconds = Number(response.headers()['retry-after']) || WAIT_MAX_SECS;
     await sleep(Math.min(seconds, WAIT_MAX_SECS) * 1000);
-    request.retryCount -= 1;
+    const { userData } = request;
+    userData.politesseDeferrals = (userData.politesseDeferrals ?? 0) + 1;
+    if (userData.politesseDeferrals <= DEFERRALS_MAX) request.retryCount -= 1;
   }
   throw new Error(`politesse answered ${status}: ${reason}`);
 }

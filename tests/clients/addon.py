@@ -2,10 +2,12 @@
 
 Usage: addon.py defaults|addon[=NAME] URL... Prints as JSON the status of each page that
 reached the spider, its annotation, why the errback got the others, and what was
-counted; with `addon` it has politesse.scrapy.Addon, for a proxy called NAME.
+counted; with `addon` it has politesse.scrapy.Addon, for a proxy called NAME. More settings
+are in ADDON_SETTINGS, as JSON.
 """
 
 import json
+import os
 import sys
 import tempfile
 
@@ -55,6 +57,7 @@ if mode == "addon":
     settings["ADDONS"] = {"politesse.scrapy.Addon": 500}
 if name:
     settings["POLITESSE_NAME"] = name
+settings.update(json.loads(os.environ.get("ADDON_SETTINGS", "{}")))
 process = CrawlerProcess(settings)
 crawler = process.create_crawler(PageSpider)
 process.crawl(crawler)

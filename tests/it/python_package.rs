@@ -25,7 +25,10 @@ async fn scrapy(proxy: &Proxy, mode: &str, urls: &[String]) -> Value {
 fn scrapy_command(proxy: &Proxy, mode: &str, urls: &[String]) -> Command {
     let mut arguments = vec![mode];
     arguments.extend(urls.iter().map(String::as_str));
-    python_command(proxy, "addon.py", &arguments)
+    let mut command = python_command(proxy, "addon.py", &arguments);
+    // As `run` does.
+    command.env("POLITESSE_RUN", format!("http://{}", proxy.address()));
+    command
 }
 
 /// Runs the command to its end, and returns its report with its log.
@@ -99,6 +102,39 @@ fn a_proxy_of_another_name_is_recognized_by_the_setting() {
         assert_eq!(unnamed["pages"][&basket[0]], 403, "{unnamed}");
         let named = scrapy(&proxy, "addon=gate", &basket).await;
         assert_eq!(named["ignored"][&basket[0]], json!(["Refusal"]), "{named}");
+    });
+}
+
+// Ours: a company's proxy obeys no robots.txt.
+#[test]
+fn behind_a_proxy_that_run_did_not_set_scrapy_still_obeys_robots_txt() {
+    run(async {
+        let origin = Script::robots(ROBOTS).start().await;
+        let proxy = resolve("shop.test", origin.address()).start().await;
+        let basket = urls(&["/basket"]);
+        for (name, value) in [("POLITESSE_RUN", ""), ("no_proxy", "other.test")] {
+            let mut command = scrapy_command(&proxy, "addon", &basket);
+            command.env(name, value);
+            let report = report(command).await;
+            let ignored = json!(["IgnoreRequest"]);
+            assert_eq!(report["ignored"][&basket[0]], ignored, "{name}: {report}");
+        }
+    });
+}
+
+// Ours: a site that always answers 429 ends in Scrapy's own retries.
+#[test]
+fn a_page_that_is_put_off_too_often_is_left_to_scrapy() {
+    run(async {
+        let again = Page::status(429).field("Retry-After", "0");
+        let origin = Script::robots(ROBOTS).page("/lamp", again).start().await;
+        let proxy = resolve("shop.test", origin.address()).start().await;
+        let mut command = scrapy_command(&proxy, "addon", &urls(&["/lamp"]));
+        let few = r#"{"POLITESSE_DEFERRALS_MAX": 1, "RETRY_TIMES": 1}"#;
+        command.env("ADDON_SETTINGS", few);
+        let report = report(command).await;
+        assert_eq!(report["stats"]["politesse/put_off"], 1, "{report}");
+        assert_eq!(report["stats"]["retry/max_reached"], 1, "{report}");
     });
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any, AsyncIterator, Optional
@@ -18,8 +19,9 @@ from urllib.request import getproxies
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import DontCloseSpider, IgnoreRequest
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http import Response
+from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import Settings
 from scrapy.utils.asyncio import call_later
 
@@ -28,7 +30,7 @@ from politesse.ask import ask
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_MAX = 24 * 3600  # seconds
+RETRY_AFTER_MAX = 24 * 3600  # seconds, of all deferrals of a request together
 
 
 class Refusal(IgnoreRequest):
@@ -46,9 +48,10 @@ class Addon:
     def update_settings(self, settings: Settings) -> None:
         # Nearer to the network than RetryMiddleware (550), which does not wait.
         settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PolitesseMiddleware, 560)
-        # The proxy obeys robots.txt. Without a proxy Scrapy has to. The priority is that
-        # of settings.py, where new projects turn the setting on.
-        if getproxies().keys() >= {"http", "https"}:
+        # Under `politesse run` the proxy obeys robots.txt. Behind any other proxy, or with
+        # none, Scrapy has to. The priority is that of settings.py, where new projects turn
+        # the setting on.
+        if _is_run_by_politesse() and settings.getbool("HTTPPROXY_ENABLED"):
             settings.set("ROBOTSTXT_OBEY", False, "project")
 
 
@@ -59,16 +62,19 @@ class PolitesseMiddleware:
       `politesse/refused`. A site's own 403 is passed on.
     - A page that is answered with 429 is requested again after its `Retry-After`, which
       is no retry for Scrapy; counted as `politesse/put_off`. The spider stays open
-      meanwhile. An errback gets [`Deferral`] each time.
+      meanwhile. An errback gets [`Deferral`] each time. After 100 of them, or a day in
+      all, the 429 is left to Scrapy. A `JOBDIR` does not keep pages that wait.
     - `response.meta["robots_directives"]` has the annotation, by crawler
       ([`politesse.annotation.parse`]).
 
-    `POLITESSE_NAME` is `proxy.name` of the proxy, if that was changed.
+    `POLITESSE_NAME` is `proxy.name` of the proxy, if that was changed, and
+    `POLITESSE_DEFERRALS_MAX` another number than 100.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.name: str = crawler.settings.get("POLITESSE_NAME", "politesse")
+        self.deferrals_max: int = crawler.settings.getint("POLITESSE_DEFERRALS_MAX", 100)
         self.deferred = 0
         crawler.signals.connect(self.stay_open, signal=signals.spider_idle)
 
@@ -96,12 +102,18 @@ class PolitesseMiddleware:
 
     def raise_if_deferred(self, request: Request, response: Response) -> None:
         wait = _seconds(_field(response, "Retry-After"))
-        if wait is None or wait > RETRY_AFTER_MAX:
+        if wait is None or request.callback is NO_CALLBACK:
+            # Those who wait for the answer themselves, such as media pipelines, get it.
+            return
+        count, waited = request.meta.get("politesse_deferrals", (0, 0.0))
+        count, waited = count + 1, waited + wait
+        if waited > RETRY_AFTER_MAX or count > self.deferrals_max:
             return
         self.deferred += 1
         self.count("politesse/put_off")
         # HTTPCACHE_ENABLED may have stored the 429, and would answer with it for good.
-        again = request.replace(dont_filter=True, meta={**request.meta, "dont_cache": True})
+        meta = {**request.meta, "dont_cache": True, "politesse_deferrals": (count, waited)}
+        again = request.replace(dont_filter=True, meta=meta)
         # A second more: `Retry-After` is in whole seconds.
         call_later(wait + 1, self.request_again, again)
         raise Deferral(f"Put off for {wait:.0f} s")
@@ -129,6 +141,8 @@ class AskFirst:
     """
 
     def __init__(self, crawler: Crawler) -> None:
+        if "POLITESSE_TOKEN" not in os.environ:
+            raise NotConfigured("POLITESSE_TOKEN is not set")
         self.agent: str = crawler.settings["USER_AGENT"]
         self.stats = crawler.stats
 
@@ -139,7 +153,12 @@ class AskFirst:
     async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         found = [item async for item in result]
         urls = list({item.url for item in found if isinstance(item, Request)})
-        answers = await asyncio.to_thread(ask, self.agent, urls) if urls else []
+        try:
+            answers = await asyncio.to_thread(ask, self.agent, urls) if urls else []
+        except (OSError, ValueError) as error:
+            # The proxy decides on each request all the same.
+            logger.warning("politesse cannot be asked first: %s", error)
+            answers = []
         known = {answer["url"]: answer for answer in answers}
         for item in found:
             answer = known.get(item.url, {}) if isinstance(item, Request) else {}
@@ -149,6 +168,13 @@ class AskFirst:
                 continue
             wait = int(answer.get("wait_seconds") or 0)
             yield item.replace(priority=item.priority - wait) if wait else item
+
+
+def _is_run_by_politesse() -> bool:
+    """Reports whether `politesse run` started this process, and its proxy is in use."""
+    proxy = os.environ.get("POLITESSE_RUN")
+    proxies = getproxies()
+    return bool(proxy) and "no" not in proxies and all(proxies.get(scheme) == proxy for scheme in ("http", "https"))
 
 
 def _field(response: Response, name: str) -> str:

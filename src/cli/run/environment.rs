@@ -34,6 +34,9 @@ const PROXY_VARIABLES: [&str; 10] = [
 /// Variables that make clients look at those above: Node from version 24 on,
 /// and libwww-perl.
 const USE_PROXY_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
+/// Variable that says that `run` started the command, with the address of the proxy: a
+/// client that leaves robots.txt to the proxy must not take another one for it.
+const RUN_VARIABLE: &str = "POLITESSE_RUN";
 /// Variables that would lead a client round the proxy.
 const BYPASS_VARIABLES: [&str; 4] = [
     "no_proxy",
@@ -102,6 +105,7 @@ impl Environment {
             set.extend(trust_variables(files, inherited));
             set.extend(wget_variables(files, &url(proxy), inherited)?);
         }
+        set.push((RUN_VARIABLE.into(), url(proxy).into()));
         let java = appended(inherited("JAVA_TOOL_OPTIONS"), java);
         set.push(("JAVA_TOOL_OPTIONS".into(), java));
         let remove = BYPASS_VARIABLES.iter().chain(&ROOT_FOLDER_VARIABLES);

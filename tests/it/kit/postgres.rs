@@ -149,6 +149,14 @@ impl Postgres {
         let children = children(self.process.id());
         signal("KILL", &[&[self.process.id()][..], &children].concat());
         self.process.wait().unwrap();
+        // While one is left it holds the shared memory, and no other server starts.
+        let runs = |id: &u32| fs::read_link(format!("/proc/{id}/exe")).is_ok();
+        for _ in 0..END.as_millis() / STEP.as_millis() {
+            if !children.iter().any(runs) {
+                break;
+            }
+            std::thread::sleep(STEP);
+        }
     }
 
     /// Starts it again after [`Postgres::kill`], at the same address.

@@ -114,7 +114,7 @@ fn the_debian_package_has_files_that_are_there_and_work() {
             let is_made = path.starts_with("target/packages/root/");
             assert!(is_made || root().join(path).is_file(), "{path}");
         }
-        for script in ["postinst", "postrm"] {
+        for script in ["postinst", "prerm", "postrm"] {
             let mut check = Command::new("sh");
             check.arg("-n").arg(root().join("contrib/deb").join(script));
             done(check).await;

@@ -196,3 +196,31 @@ fn a_client_that_does_not_trust_the_ca_is_a_fault() {
         line(&outcome, "warning  whether firefox trusts the CA ");
     });
 }
+
+// Ours: a CA may be mounted read-only; a folder in which one is to be made may not.
+#[test]
+fn a_folder_that_cannot_be_written_is_a_fault_only_if_something_is_to_be_made_there() {
+    run(async {
+        let place = place();
+        place.run(&["ca", "init"]).await;
+        let script = "
+            mkdir mounted
+            mount -t tmpfs none mounted
+            cp certs/ca.pem certs/ca.key mounted
+            mount -o remount,ro mounted
+            ask() { \"$0\" --set https.ca_cert=mounted/$1.pem --set https.ca_key=mounted/$1.key doctor; }
+            ask ca | grep cannot && exit 9
+            ask other || true";
+        let mut command = crate::kit::program::isolated("unshare", place.folder());
+        command
+            .args(["--map-root-user", "--mount", "sh", "-euc", script])
+            .arg(env!("CARGO_BIN_EXE_politesse"))
+            .env("POLITESSE_CONFIG", place.path("politesse.toml"));
+        let outcome = finish(command, b"").await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        line(
+            &outcome,
+            "fault    the CA (https.ca_key) cannot be written: ",
+        );
+    });
+}

@@ -94,10 +94,13 @@ impl Ballast {
     }
 }
 
-/// Returns the bytes that are free on the disk of `folder`.
-pub(super) fn free_bytes(folder: &Path) -> io::Result<u64> {
+/// Returns the bytes that are free on the disk of `folder`, for others than root.
+///
+/// # Errors
+///
+/// An I/O error if the folder is not there.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(folder)?;
-    // Of what others than root may use.
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 

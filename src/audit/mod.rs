@@ -119,6 +119,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+pub use self::ballast::free_bytes;
 use self::columns::count;
 pub use self::columns::read_digest;
 pub use self::decision_row::{CheckedRecord, ROW_COLUMNS, row_json};
@@ -304,7 +305,7 @@ impl AuditLog {
     ///
     /// An I/O error if the folder is not there.
     pub fn free_bytes(&self) -> std::io::Result<u64> {
-        ballast::free_bytes(&self.folder)
+        free_bytes(&self.folder)
     }
 
     /// Returns a receiver of the newest head, which is on disk. It is closed when the

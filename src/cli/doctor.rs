@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::Args;
 use http::Uri;
 use jiff::Timestamp;
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -24,16 +24,18 @@ use super::authority::existing;
 use super::configuration::{ConfigurationRequest, check_conflicts};
 use super::output::{Exit, print};
 use super::process::{holder_instance, reachable, runtime};
+use super::run::environment::PROXY_VARIABLES;
 use super::start_failure::on_free_ports;
 use super::trust::{TrustingClient, is_trusted};
-use crate::audit::Direction;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
+use crate::audit::{Direction, free_bytes};
 use crate::clock;
 use crate::command_line::{command, command_here};
 use crate::config::Settings;
 use crate::decision::policy::EnforcementMode;
 use crate::inert::inert;
+use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::shortages;
 use crate::serve::control::instance::Instance;
@@ -48,16 +50,6 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Seconds by which a clock may be behind what was written by it.
 const CLOCK_TOLERANCE_S: i64 = 60;
-
-/// Variables by which clients of this shell find a proxy.
-const PROXY_VARIABLES: [&str; 6] = [
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-];
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -105,8 +97,9 @@ pub(super) fn doctor(
         Some(holder) => running(holder, &settings),
         None => ports(&settings),
     });
-    findings.push(authority(arguments.client, &settings));
-    findings.push(clock(&settings));
+    let ca = existing(&settings);
+    findings.push(authority(arguments.client, &settings, &ca));
+    findings.push(clock(&settings, ca.as_ref().ok()));
     findings.push(disk(folder));
     findings.push(names(&settings));
     findings.extend(shortages(&settings).into_iter().map(Warning));
@@ -166,8 +159,7 @@ fn places(settings: &Settings) -> Vec<Finding> {
         ("the token (admin.token_file)", &settings.admin.token_file),
     ];
     for (what, file) in files {
-        let there = file.ancestors().find(|path| path.exists());
-        let Some(place) = there else { continue };
+        let place = nearest(file);
         // One that is there need not be written: a CA may be mounted read-only.
         if place != file && access(place, Access::WRITE_OK).is_err() {
             let text = format!("{what} cannot be written: {} is closed", place.display());
@@ -245,11 +237,15 @@ fn ports(settings: &Settings) -> Finding {
 }
 
 /// Looks whether there is an authority, and whether a client trusts it.
-fn authority(client: Option<TrustingClient>, settings: &Settings) -> Finding {
+fn authority(
+    client: Option<TrustingClient>,
+    settings: &Settings,
+    ca: &anyhow::Result<Ca>,
+) -> Finding {
     if settings.connect.mode == HttpsMode::Refuse {
         return Fine("https.mode is \"refuse\": no client has to trust a CA".to_owned());
     }
-    let ca = match existing(settings) {
+    let ca = match ca {
         Ok(ca) => ca,
         Err(error) => return Warning(format!("{error:#}")),
     };
@@ -260,7 +256,7 @@ fn authority(client: Option<TrustingClient>, settings: &Settings) -> Finding {
     };
     let word = client.as_str();
     let how = command(format_args!("ca trust --for {word}"));
-    match is_trusted(client, &ca) {
+    match is_trusted(client, ca) {
         Some(true) => Fine(format!("{word} trusts the CA {path}")),
         Some(false) => Fault(format!("{word} does not trust the CA {path}: {how}")),
         None => Warning(format!(
@@ -270,7 +266,7 @@ fn authority(client: Option<TrustingClient>, settings: &Settings) -> Finding {
 }
 
 /// Compares the clock with what was written by it.
-fn clock(settings: &Settings) -> Finding {
+fn clock(settings: &Settings, ca: Option<&Ca>) -> Finding {
     let now = clock::now();
     let mut newest = None;
     let read = AuditReader::open(&settings.audit.path).and_then(|reader| {
@@ -281,7 +277,7 @@ fn clock(settings: &Settings) -> Finding {
     });
     // There may be no record yet; one that cannot be read is found by other checks.
     drop(read);
-    let begin = existing(settings).ok().and_then(|ca| ca.begins_at());
+    let begin = ca.and_then(Ca::begins_at);
     let made = begin.and_then(|begin| Timestamp::from_second(begin).ok());
     let known = [(newest, "the record"), (made, "the CA")];
     let ahead = known.into_iter().find_map(|(time, what)| {
@@ -299,25 +295,27 @@ fn clock(settings: &Settings) -> Finding {
 
 /// Looks for room on the disk of the record.
 fn disk(folder: &Path) -> Finding {
-    let there = folder.ancestors().find(|folder| folder.exists());
-    let place = there.unwrap_or(Path::new("."));
-    match statvfs(place) {
-        Err(error) => Fault(format!(
-            "the disk of {} does not answer: {error}",
-            place.display()
-        )),
-        Ok(disk) => {
-            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-            let text = format!("{} MiB are free at {}", free >> 20, folder.display());
-            match free < FREE_BYTES_MIN {
-                false => Fine(format!("disk: {text}")),
-                true => Fault(format!(
-                    "{text}: on a full disk every request is refused. Free some, or set \
-                     audit.retention"
-                )),
-            }
+    let place = nearest(folder);
+    let free = match free_bytes(place) {
+        Ok(free) => free,
+        Err(error) => {
+            let place = place.display();
+            return Fault(format!("the disk of {place} does not answer: {error}"));
         }
+    };
+    let text = format!("{} MiB are free at {}", free >> 20, folder.display());
+    match free < FREE_BYTES_MIN {
+        false => Fine(format!("disk: {text}")),
+        true => Fault(format!(
+            "{text}: on a full disk every request is refused. Free some, or set audit.retention"
+        )),
     }
+}
+
+/// Returns `path`, or the nearest folder above it that is there.
+fn nearest(path: &Path) -> &Path {
+    let there = path.ancestors().find(|path| path.exists());
+    there.unwrap_or(Path::new("."))
 }
 
 /// Asks the system's resolver for `localhost`, and looks whether it knows a name server.

@@ -181,9 +181,7 @@ fn is_trusted_by_chromium(ca: &Ca) -> Option<bool> {
         let output = certutil(arguments).ok()?.output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let mut listed = text(&["-L"])?;
-    listed.retain(|letter| letter != '\t');
-    let is_server_root = listed.lines().any(|line| {
+    let is_server_root = text(&["-L"])?.lines().any(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
         matches!(words[..], [NAME, flags] if flags.starts_with('C'))
     });

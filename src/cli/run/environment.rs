@@ -17,15 +17,17 @@ use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
 
-/// Variables that name the proxy. The last four overrule what a user's own
-/// settings of these programs say.
-const PROXY_VARIABLES: [&str; 10] = [
+/// Variables that name the proxy, for clients of every kind.
+pub(crate) const PROXY_VARIABLES: [&str; 6] = [
     "http_proxy",
     "https_proxy",
     "all_proxy",
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "ALL_PROXY",
+];
+/// Variables that overrule the proxy in a user's own settings of these programs.
+const PROGRAM_PROXY_VARIABLES: [&str; 4] = [
     "npm_config_proxy",
     "npm_config_https_proxy",
     "PIP_PROXY",
@@ -126,6 +128,7 @@ fn proxy_variables(proxy: SocketAddr, inherited: Inherited<'_>) -> Variables {
     let url = url(proxy);
     let named = PROXY_VARIABLES
         .iter()
+        .chain(&PROGRAM_PROXY_VARIABLES)
         .map(|name| (name.into(), (&url).into()));
     let switches = USE_PROXY_VARIABLES
         .iter()

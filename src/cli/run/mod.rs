@@ -6,7 +6,7 @@
 //! command uses: `environment` has variables for all of them.
 
 mod child;
-mod environment;
+pub(super) mod environment;
 mod files;
 #[cfg(target_os = "linux")]
 pub(super) mod seal;

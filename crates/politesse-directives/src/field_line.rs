@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::repair::repaired;
 use super::segment::{self, DirectiveStatement, Quotes, Scope, TextPiece, pieces, trimmed};
-use super::vocabulary::lookup;
+use super::vocabulary::{DirectiveWord, lookup, lookup_hyphenated};
 
 /// Syntax of a field line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,10 +256,17 @@ fn opened_scope(text: &str) -> Option<Scope<'_>> {
 }
 
 /// Reports whether a text is a product token, or `*`, rather than a directive or
-/// other text.
+/// other text. Damaged restrictions (`no-index`, `noindex/nofollow`) are directives:
+/// taken for a crawler, they would change the syntax of the whole line.
 fn is_agent(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"*_-./".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_token) && lookup(text).is_none()
+    let is_restriction = |part: &str| {
+        lookup(part).is_some_and(DirectiveWord::restricts) || lookup_hyphenated(part).is_some()
+    };
+    !text.is_empty()
+        && text.bytes().all(is_token)
+        && lookup(text).is_none()
+        && !text.split(['.', '/']).any(is_restriction)
 }
 
 /// Returns the scope of a member's parameters. A member that is itself a rule
@@ -338,6 +345,10 @@ mod tests {
         everyone_may_be_in_a_list_of_names: "A, robots, B: noindex" says ["noindex"];
         a_value_ends_a_list_of_names: "A, max-snippet:1, B: noindex" says ["max-snippet:1", "B noindex"];
         damage_is_repaired: "A|B: no-index" says ["A,B noindex"];
+        a_damaged_directive_is_no_list_member: "A: noai, noindex, no-index;" says
+            ["A noai", "A noindex", "A noai", "A noindex", "A noindex"];
+        directives_joined_by_a_slash_are_no_list_member: "A: noai, noindex, noai/noindex;" says
+            ["A noai", "A noindex", "A noai", "A noindex", "A noai", "A noindex"];
         a_damaged_line_is_read_as_written_too: "noai: x|noindex nofollow" says
             ["noai", "nofollow", "noai", "noindex", "nofollow"];
     }

@@ -229,7 +229,7 @@ fn begins_with_restriction(text: &[u8]) -> bool {
 }
 
 impl DirectiveWord {
-    fn restricts(self) -> bool {
+    pub(super) fn restricts(self) -> bool {
         self.kind != Kind::Permission
     }
 

@@ -57,7 +57,7 @@ use self::stats::{StatsArguments, TopArguments};
 use self::tail::TailArguments;
 use self::verification::VerifyArguments;
 use self::why::WhyArguments;
-use super::configuration::ConfigurationRequest;
+use super::configuration::{ConfigurationRequest, check_owner};
 use super::output::{Exit, OutputForm, Usage};
 use crate::audit::backup;
 use crate::audit::filter::DecisionFilter;
@@ -425,7 +425,10 @@ pub(super) fn audit(
         #[cfg(feature = "postgres")]
         AuditCommand::Ship(asked) => ship::ship(asked, settings),
         AuditCommand::Backup { file } => back_up(path, file),
-        AuditCommand::Restore { file } => restore(path, file),
+        AuditCommand::Restore { file } => {
+            check_owner(settings)?;
+            restore(path, file)
+        }
     }
 }
 

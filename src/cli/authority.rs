@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
+use super::configuration::check_owner;
 use super::output::{Exit, print};
 use super::trust::{TrustArguments, trust};
 use crate::command_line::command_here;
@@ -85,6 +86,7 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
     let (cert, key) = (settings.ca.cert.display(), settings.ca.key.display());
     match command {
         CaCommand::Init => {
+            check_owner(settings)?;
             Ca::create(&settings.ca)?;
             print(&format!("made {cert} and {key}\n"))
         }

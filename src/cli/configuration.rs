@@ -8,9 +8,14 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::output::Usage;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::output::{Usage, print_notice};
 use crate::clock;
 use crate::command_line::{Invocation, PLACES};
 use crate::config::{Config, ConfigSources, Settings, variable_of};
@@ -48,6 +53,16 @@ impl ConfigurationRequest<'_> {
     /// Has the commands in messages name this configuration.
     pub(super) fn install(self) {
         let places = ConfigPlaces::new(self.file, self.home);
+        if let Ok(location) = places.locate()
+            && let Some(folder) = self.closed_folder(&places, &location)
+        {
+            print_notice(&format!(
+                "{} is left out: its record in {} belongs to another user. For that proxy, run \
+                 this as its user, such as `runuser -u politesse -- politesse ...`",
+                places.system_file.display(),
+                folder.display()
+            ));
+        }
         let here = match self.home {
             Home::Folder(folder) => Some(folder),
             // The working folder stands in for those that the user does not have.
@@ -170,8 +185,29 @@ impl ConfigurationRequest<'_> {
         );
     }
 
+    /// Finds the configuration. That of the machine is left out for a user who may not
+    /// open its record: the user's own commands have folders of their own then.
     fn locate(self) -> Result<ConfigLocation, Usage> {
-        ConfigPlaces::new(self.file, self.home).locate()
+        let places = ConfigPlaces::new(self.file, self.home);
+        let location = places.locate()?;
+        if self.closed_folder(&places, &location).is_some() {
+            return Ok(places.without_file());
+        }
+        Ok(location)
+    }
+
+    /// Returns the folder of the machine's record if that configuration was found and
+    /// this user may not open the folder.
+    fn closed_folder(self, places: &ConfigPlaces, location: &ConfigLocation) -> Option<PathBuf> {
+        let (path, _) = location.file.as_ref()?;
+        if places.named.is_some() || *path != places.system_file {
+            return None;
+        }
+        // The command that reads the file reports its errors.
+        let config = self.read(location.clone()).ok()?;
+        let folder = nearest(&config.settings().audit.path).to_owned();
+        let is_closed = matches!(access(&folder, Access::WRITE_OK), Err(Errno::ACCESS));
+        is_closed.then_some(folder)
     }
 
     fn read(self, location: ConfigLocation) -> Result<Config, Usage> {
@@ -216,6 +252,33 @@ fn check_files(settings: &Settings) -> Result<(), Usage> {
     }
     let lines: Vec<_> = unusable.iter().map(|error| format!("{error:#}")).collect();
     Err(Usage::Arguments(lines.join("\n")))
+}
+
+/// Refuses to make files for the machine's proxy as root: its own user could not read
+/// them, and its next start would fail.
+///
+/// # Errors
+///
+/// [`Usage::Arguments`] if the record's folder belongs to a user other than root.
+pub(super) fn check_owner(settings: &Settings) -> Result<(), Usage> {
+    let is_of_system = settings.file.as_deref() == Some(Path::new(SYSTEM_FILE));
+    let folder = nearest(&settings.audit.path);
+    let owner = std::fs::metadata(folder).map_or(0, |found| found.uid());
+    if !geteuid().is_root() || !is_of_system || owner == 0 {
+        return Ok(());
+    }
+    Err(Usage::Arguments(format!(
+        "{} belongs to the user with uid {owner}, and this is root: the proxy could not read the \
+         files that this makes. Run it as that user, such as `runuser -u politesse -- politesse \
+         ...`",
+        folder.display()
+    )))
+}
+
+/// Returns `path`, or the nearest folder above it that exists.
+pub(super) fn nearest(path: &Path) -> &Path {
+    let there = path.ancestors().find(|path| path.exists());
+    there.unwrap_or(Path::new("."))
 }
 
 /// Returns a line where `proxy.auth` and the credentials of `crawler` do not go
@@ -266,7 +329,7 @@ struct ConfigPlaces {
 }
 
 /// Configuration file and folder of its data.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct ConfigLocation {
     /// Path and text of the file; absent: built-in defaults.
     file: Option<(PathBuf, String)>,
@@ -301,8 +364,8 @@ impl ConfigPlaces {
     ///
     /// [`Usage::File`] if it cannot be read, or was named and does not exist: to
     /// go on with the next place would use another configuration in silence.
-    fn locate(self) -> Result<ConfigLocation, Usage> {
-        if let Some(path) = self.named {
+    fn locate(&self) -> Result<ConfigLocation, Usage> {
+        if let Some(path) = self.named.clone() {
             let text = std::fs::read_to_string(&path).map_err(|source| Usage::File {
                 path: path.clone(),
                 source,
@@ -313,20 +376,25 @@ impl ConfigPlaces {
             && let Some(text) = read_if_there(path)?
         {
             return Ok(ConfigLocation {
-                data: self.state,
+                data: self.state.clone(),
                 ..ConfigLocation::of_file(path.clone(), text)
             });
         }
         if let Some(text) = read_if_there(&self.system_file)? {
-            return Ok(ConfigLocation::of_file(self.system_file, text));
+            return Ok(ConfigLocation::of_file(self.system_file.clone(), text));
         }
+        Ok(self.without_file())
+    }
+
+    /// Returns the built-in defaults, with the data in the user's folder.
+    fn without_file(&self) -> ConfigLocation {
         // `config show` names them, so that the user sees where a file would count.
-        let missing = self.user_file.into_iter().chain([self.system_file]);
-        Ok(ConfigLocation {
+        let missing = self.user_file.iter().chain([&self.system_file]);
+        ConfigLocation {
             file: None,
-            data: self.state,
-            missing: missing.collect(),
-        })
+            data: self.state.clone(),
+            missing: missing.cloned().collect(),
+        }
     }
 }
 
@@ -350,7 +418,7 @@ impl ConfigLocation {
             None => {
                 let missing = self.missing.iter().map(|path| path.display().to_string());
                 let list = missing.collect::<Vec<_>>().join(" and no ");
-                let file = format!("none; there is no {list}");
+                let file = format!("none; there is no {list} for this user");
                 (file, working_directory.to_owned())
             }
         };

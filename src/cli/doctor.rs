@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::authority::existing;
-use super::configuration::{ConfigurationRequest, check_conflicts};
+use super::configuration::{ConfigurationRequest, check_conflicts, nearest};
 use super::output::{Exit, print};
 use super::process::{holder_instance, reachable, runtime};
 use super::run::environment::PROXY_VARIABLES;
@@ -310,12 +310,6 @@ fn disk(folder: &Path) -> Finding {
             "{text}: on a full disk every request is refused. Free some, or set audit.retention"
         )),
     }
-}
-
-/// Returns `path`, or the nearest folder above it that is there.
-fn nearest(path: &Path) -> &Path {
-    let there = path.ancestors().find(|path| path.exists());
-    there.unwrap_or(Path::new("."))
 }
 
 /// Asks the system's resolver for `localhost`, and looks whether it knows a name server.

@@ -9,7 +9,7 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 
-use super::configuration::{ConfigurationRequest, check_conflicts};
+use super::configuration::{ConfigurationRequest, check_conflicts, check_owner};
 use super::log;
 use super::output::{Exit, unless_closed};
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
@@ -46,6 +46,7 @@ pub(super) fn serve(
 ) -> anyhow::Result<Exit> {
     let mut settings = configuration.settings()?;
     check_conflicts(&settings)?;
+    check_owner(&settings)?;
     settings.audit.new_record = arguments.new_record;
     settings.audit.accept_lost_heads = arguments.accept_lost_heads;
     let runtime = runtime()?;

@@ -225,7 +225,8 @@ fn config_show_tells_the_file_and_the_folders() {
         let nothing = user.run(&["config", "show"]).await.stdout;
         let file = shown(&user.path("home/.config/politesse/politesse.toml"));
         let told = format!(
-            "# Configuration file: none; there is no {file} and no /etc/politesse/politesse.toml\n\
+            "# Configuration file: none; there is no {file} and no /etc/politesse/politesse.toml for \
+             this user\n\
              # ca_cert, ca_key, store and token_file are relative to {}\n\
              # other paths are relative to {}\n",
             shown(&user.path("home/.local/state/politesse")),
@@ -270,5 +271,61 @@ fn an_authority_of_the_working_folder_that_is_not_used_is_told() {
         let proxy = Proxy::start(Place::with(&Config::default()), command).await;
         proxy.logged("`politesse --here` uses them").await;
         proxy.stop().await;
+    });
+}
+
+/// Runs `script` as root where `/etc/politesse/politesse.toml` names a record of user 4711.
+async fn beside_a_service(script: &str) -> Outcome {
+    let root = TempDir::new().unwrap();
+    std::fs::set_permissions(root.path(), Permissions::from_mode(0o777)).unwrap();
+    let whole = format!(
+        "mount -t tmpfs none /etc
+         mkdir -p /etc/politesse service/record
+         chmod 0755 service; chmod 0700 service/record; chown -R 4711 service
+         echo \"audit.store = 'sqlite:$HOME/service/record/audit.db'\" >/etc/politesse/politesse.toml
+         cp \"$0\" program
+         {script}"
+    );
+    let mut command = politesse(root.path());
+    let program = command.as_std().get_program().to_owned();
+    command = Command::new("unshare");
+    command.args(["--mount", "sh", "-euc", &whole]).arg(program);
+    command.current_dir(root.path()).env("HOME", root.path());
+    finish(command, b"").await
+}
+
+#[test]
+fn root_makes_no_files_for_the_user_of_a_service() {
+    run(async {
+        let script = "./program ca init || echo $?; ./program run -- true || echo $?
+                      find service -type f; ./program config show | head -n 1";
+        let outcome = beside_a_service(script).await;
+        let refused = "service/record belongs to the user with uid 4711, and this is root";
+        assert_eq!(outcome.stderr.matches(refused).count(), 2, "{outcome:?}");
+        assert_eq!(
+            outcome.stdout,
+            "2\n2\n# Configuration file: /etc/politesse/politesse.toml\n"
+        );
+    });
+}
+
+#[test]
+fn a_user_beside_a_service_has_folders_of_its_own() {
+    run(async {
+        let user = "setpriv --reuid 1234 --regid 1234 --clear-groups";
+        let script =
+            format!("{user} ./program ca init; setpriv --reuid 4711 ./program config show");
+        let outcome = beside_a_service(&script).await;
+        let left_out = "/etc/politesse/politesse.toml is left out: its record in ";
+        assert_eq!(outcome.stderr.matches(left_out).count(), 1, "{outcome:?}");
+        let lines: Vec<_> = outcome.stdout.lines().collect();
+        assert!(
+            lines[0].contains("/.local/state/politesse/certs/ca.pem"),
+            "{outcome:?}"
+        );
+        assert_eq!(
+            lines[1],
+            "# Configuration file: /etc/politesse/politesse.toml"
+        );
     });
 }

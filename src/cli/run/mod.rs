@@ -24,7 +24,7 @@ use clap::Args;
 use self::environment::Environment;
 use self::service::{Service, Serving};
 use self::summary::Bypass;
-use super::configuration::ConfigurationRequest;
+use super::configuration::{ConfigurationRequest, check_owner};
 use super::log;
 use super::output::{Exit, print_notice};
 use super::process::{Signals, runtime};
@@ -68,6 +68,7 @@ pub(super) fn run(
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
     let settings = configuration.settings()?;
+    check_owner(&settings)?;
     let runtime = runtime()?;
     let _log = log::start(&quiet(&settings))?;
     configuration.warn_without_home(&settings);

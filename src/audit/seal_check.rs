@@ -10,7 +10,8 @@
 
 use std::collections::VecDeque;
 
-use rusqlite::Connection;
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _};
 use thiserror::Error;
 
 use super::columns::{count, signed};
@@ -26,6 +27,14 @@ use super::remaining::remaining_digest;
 use super::seal_paths::SealPath;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
 use crate::decision::digest::Digest;
+
+/// Time by which a head may be earlier than the one before it: clocks are corrected in
+/// small steps.
+const CLOCK_SLACK: SignedDuration = SignedDuration::from_mins(1);
+
+/// Longest time from the newest entry to the head that covers it. A proxy that runs
+/// writes an event an hour, and a head waits a day at most (`audit.seal_interval`).
+const HEAD_LATENESS_MAX: SignedDuration = SignedDuration::from_hours(48);
 
 /// What is known of heads from outside the record.
 #[derive(Debug, Clone, Default)]
@@ -105,6 +114,10 @@ pub(super) enum HeadFault {
     Key,
     #[error("is not chained to the head before it")]
     Chain,
+    #[error("is dated {0}, earlier than the head before it")]
+    Early(Timestamp),
+    #[error("is dated {0}, more than two days after the newest of its entries")]
+    Late(Timestamp),
     #[error(
         "the first {0} entries are not those that it was made for: something was changed, removed or inserted"
     )]
@@ -130,6 +143,8 @@ pub struct SealSums {
     pub heads: u64,
     /// Number of entries that the newest head covers which holds.
     pub sealed: u64,
+    /// Number of entries that were given a number.
+    pub entries: u64,
     /// Public key for which the newest head in the table was signed.
     pub signer: Option<String>,
     /// Heads from outside that hold.
@@ -188,14 +203,14 @@ impl<'a> SealCheck<'a> {
         let end = sealed.unwrap_or(i64::MIN).saturating_add(1);
         let every = SqlConditions::default();
         let mut scan = TableScan::new(connection, SEALS, every, all_below(end));
-        let mut rows = HeadChain::new(origin);
+        let mut rows = HeadChain::new(origin, HeadTimes::new(connection)?);
         while let Some(page) = scan.next_page(StoredSeal::read)? {
             for row in page {
                 check.sums.heads += 1;
                 let tree = rows.next(&row, &evidence.keys, |fault| {
                     let size = row.size;
                     report(SealFinding::Row { size, fault });
-                });
+                })?;
                 let head = tree.map(|tree| ExpectedHead { tree, name: None });
                 check.heads.extend(head);
                 check.sums.signer = Some(row.vkey);
@@ -339,6 +354,7 @@ impl<'a> SealCheck<'a> {
         last: u64,
         mut report: impl FnMut(SealFinding),
     ) -> rusqlite::Result<SealSums> {
+        self.sums.entries = last;
         // Parts may have been taken away with all that followed.
         let cut: Vec<_> = {
             let is_beyond = |head: &ExpectedHead| last < head.tree.size;
@@ -483,17 +499,19 @@ fn push_part(parts: &mut Option<CompactRange>, root: Option<Digest>) {
 }
 
 /// Heads of the table, one after the other.
-struct HeadChain {
+struct HeadChain<'a> {
     origin: String,
     /// SHA-256 of the note before.
     previous: Option<Digest>,
+    times: HeadTimes<'a>,
 }
 
-impl HeadChain {
-    fn new(origin: String) -> Self {
+impl<'a> HeadChain<'a> {
+    fn new(origin: String, times: HeadTimes<'a>) -> Self {
         Self {
             origin,
             previous: None,
+            times,
         }
     }
 
@@ -504,7 +522,7 @@ impl HeadChain {
         row: &StoredSeal,
         keys: &[NoteKey],
         mut report: impl FnMut(HeadFault),
-    ) -> Option<TreeHead> {
+    ) -> rusqlite::Result<Option<TreeHead>> {
         let previous = self.previous.replace(Digest::of(row.note.as_bytes()));
         let note: Result<SignedNote, _> = row.note.parse();
         let parsed = note.ok().and_then(|note| {
@@ -513,11 +531,11 @@ impl HeadChain {
         });
         let Some((note, head)) = parsed else {
             report(HeadFault::Form);
-            return None;
+            return Ok(None);
         };
         if head.origin != self.origin {
             report(HeadFault::Record(head.origin));
-            return None;
+            return Ok(None);
         }
         let key: Option<NoteKey> = row.vkey.parse().ok();
         let own_key = |key: &NoteKey| key.name() == head.origin && note.verify(key).is_ok();
@@ -529,6 +547,74 @@ impl HeadChain {
         if head.previous != previous {
             report(HeadFault::Chain);
         }
-        Some(head.tree)
+        if let Some(fault) = self.times.fault(&head)? {
+            report(fault);
+        }
+        Ok(Some(head.tree))
+    }
+}
+
+/// Check of when heads were signed against when their entries were written.
+struct HeadTimes<'a> {
+    connection: &'a Connection,
+    /// Last number of the entries that were removed: their times are gone.
+    pruned: i64,
+    /// Number of entries and time of the head before.
+    previous: Option<(i64, Timestamp)>,
+}
+
+impl<'a> HeadTimes<'a> {
+    fn new(connection: &'a Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            pruned: PrunedEnd::read(connection)?.last,
+            previous: None,
+        })
+    }
+
+    /// Compares the time of `head` with that of the head before, and of the newest
+    /// entries that it covers: the process's own event, of which a proxy that runs writes
+    /// one an hour, and the decision.
+    fn fault(&mut self, head: &RecordHead) -> rusqlite::Result<Option<HeadFault>> {
+        let size = signed(head.tree.size);
+        let (since, before) = self
+            .previous
+            .replace((size, head.time))
+            .unwrap_or((0, Timestamp::MIN));
+        if size <= self.pruned {
+            return Ok(None);
+        }
+        if CLOCK_SLACK < before.duration_since(head.time) && !self.is_set_back(since)? {
+            return Ok(Some(HeadFault::Early(head.time)));
+        }
+        let counted = self.newest(
+            "SELECT time_us FROM event WHERE seq <= ? AND sent IS NOT NULL
+             ORDER BY seq DESC LIMIT 1",
+            size,
+        )?;
+        let decision = self.newest(
+            "SELECT time_us FROM decision WHERE seq <= ? ORDER BY seq DESC LIMIT 1",
+            size,
+        )?;
+        let is_late = counted.is_some_and(|counted| {
+            let newest = decision.map_or(counted, |decision| decision.max(counted));
+            HEAD_LATENESS_MAX < head.time.duration_since(newest)
+        });
+        Ok(is_late.then_some(HeadFault::Late(head.time)))
+    }
+
+    /// Returns the time that `sql` finds for the newest entry up to `size`.
+    fn newest(&self, sql: &str, size: i64) -> rusqlite::Result<Option<Timestamp>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let time_us: Option<i64> = statement.query_row([size], |row| row.get(0)).optional()?;
+        Ok(time_us.and_then(|time_us| Timestamp::from_microsecond(time_us).ok()))
+    }
+
+    /// Reports whether the clock was set back after the entry `since`. The first row of
+    /// the table is that of the first decision.
+    fn is_set_back(&self, since: i64) -> rusqlite::Result<bool> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM clock_step
+                                  WHERE ? < seq AND (SELECT min(seq) FROM clock_step) < seq)";
+        self.connection.query_row(sql, [since], |row| row.get(0))
     }
 }

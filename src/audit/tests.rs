@@ -634,10 +634,14 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
         is_outrun: false,
         unrecorded: 0,
         unknown_ends: 0,
+        lost_heads: 0,
         kept: 0,
         events: 0,
         back_offs: 0,
-        seals: SealSums::default(),
+        seals: SealSums {
+            entries: 12,
+            ..SealSums::default()
+        },
     };
     assert_eq!(verification, expected);
 }

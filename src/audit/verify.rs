@@ -91,8 +91,23 @@ pub struct Verification {
     pub events: u64,
     /// Saved back-offs that were looked at.
     pub back_offs: u64,
+    /// Heads that were lost and whose loss was accepted (`--accept-lost-heads`).
+    pub lost_heads: u64,
     /// Heads of the record, and how far it is sealed.
     pub seals: SealSums,
+}
+
+impl Verification {
+    /// Returns how many findings say that something was changed, removed or left out.
+    pub fn failures(&self) -> u64 {
+        // The proxy notes what it removes: somebody else removed a row that is missing.
+        self.mismatches + self.missing
+    }
+
+    /// Returns how many entries no head covers that holds.
+    pub fn unsealed(&self) -> u64 {
+        self.seals.entries.saturating_sub(self.seals.sealed)
+    }
 }
 
 /// Decides every row that meets `filter` again, from what is stored, and hands
@@ -135,6 +150,7 @@ pub fn verify_with(
         redacted: RedactedNumbers::default(),
         remaining: RemainingCheck::new(&reader.connection, pruned),
     };
+    let stopped = run.stopped_at()?;
     if filter.is_open() {
         run.sums.pruned = run.remaining.pruned_until();
         run.check_whole()?;
@@ -143,6 +159,9 @@ pub fn verify_with(
         run.check_dictionary(&POLICIES)?;
     }
     run.check_decisions(filter)?;
+    if let Some(stopped) = stopped.filter(|_| filter.is_open()) {
+        run.check_tail(stopped)?;
+    }
     run.sums.is_outrun = pruned.last < PrunedEnd::read(&reader.connection)?.last;
     Ok(run.sums)
 }
@@ -313,6 +332,34 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         if let Some((sent, numbers)) = whole {
             sent.end(|finding| self.add_sent(finding));
             self.sums.seals = numbers.end(|finding| self.add_number(finding))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the event with which the last process stopped in order;
+    /// `None` if it runs, or ended otherwise.
+    fn stopped_at(&self) -> rusqlite::Result<Option<i64>> {
+        let sql = "SELECT max(seq) FROM event WHERE kind = ?1
+                   AND NOT EXISTS (SELECT 1 FROM event AS later
+                                   WHERE later.kind = ?2 AND event.seq < later.seq)";
+        let kinds =
+            [ProcessEventKind::Stopped, ProcessEventKind::Started].map(|kind| kind.as_str());
+        let connection = &self.reader.connection;
+        connection.query_row(sql, kinds, |row| row.get(0))
+    }
+
+    /// Looks whether a head covers all up to `stopped`. To be called last: a proxy
+    /// that is stopping writes the event first.
+    fn check_tail(&mut self, stopped: i64) -> rusqlite::Result<()> {
+        let sql = "SELECT coalesce(max(size), 0) FROM seal";
+        let connection = &self.reader.connection;
+        let sealed: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+        if sealed < stopped {
+            let first = sealed + 1;
+            self.add_mismatch(format!(
+                "{first} to {stopped}: no head covers these entries, although the proxy seals all \
+                 entries when it stops"
+            ));
         }
         Ok(())
     }
@@ -488,6 +535,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             ..EventFilter::default()
         };
         reader.visit_events(&filter, |event| {
+            self.sums.lost_heads += 1;
             (self.report)(format!(
                 "event {}: heads were lost before, and the record was sealed without them: {}",
                 event.seq,

@@ -342,9 +342,10 @@ Without a filter the whole record is looked at, gaps, robots.txt bodies and head
 included. --head compares it with heads that were exported (`audit head`,
 `audit.seal_to`) and are kept where whoever can write to the record cannot.
 
-A bundle is verified without the record. Exit codes: 0 nothing was found, 1 something
-does not fit, 3 a bundle fits and nobody has said whose key it is (--key), or entries
-were removed by age meanwhile, which may be what was found: verify again."))]
+A bundle is verified without the record. The last line is OK, OK, but ..., or FAILED.
+Exit codes: 0 nothing was found, 1 something does not fit, 3 with --key some entries have
+no checked signature (those after the newest head); a bundle fits and no --key was given;
+or entries were removed by age meanwhile, which may be what was found: verify again."))]
     Verify(VerifyArguments),
     /// The public key by which heads of the record are signed.
     #[command(after_help = "\

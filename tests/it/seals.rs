@@ -55,7 +55,9 @@ fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
         let arguments = ["audit", "verify", "--key", &key, "--head", &head];
         let whole = place.run(&arguments).await;
         assert_eq!(whole.code, Some(0), "{whole:?}");
-        let sealed = whole.stdout.lines().last().unwrap();
+        let [.., sealed, "OK"] = whole.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{whole:?}");
+        };
         assert!(sealed.starts_with("sealed: entries 1 to "), "{sealed}");
         let proved = "; signed by a key of --key; 1 of 1 exported heads hold";
         assert!(sealed.ends_with(proved), "{sealed}");
@@ -66,6 +68,7 @@ fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
         let size: u64 = text.lines().nth(1).unwrap().parse().unwrap();
         assert_eq!((&sums["sealed"], &sums["heads"]), (&size.into(), &1.into()));
         assert_eq!(sums["signer"], vkey.trim());
+        assert_eq!(sums["result"], "OK");
         // Cut below the head, with every trace of what was cut.
         let database = place.database();
         database
@@ -77,8 +80,33 @@ fn a_record_is_proved_by_a_key_and_a_head_from_elsewhere() {
         fs::remove_file(place.path("record")).unwrap();
         let cut = place.run(&arguments).await;
         assert_eq!(cut.code, Some(1), "{cut:?}");
+        assert_eq!(cut.stdout.lines().last(), Some("FAILED"));
         let said = format!("{head} (head of {size} entries): the record ends at");
         assert!(cut.stdout.contains(&said), "{cut:?}");
+    });
+}
+
+// Ours: cases/tampering.md. A record whose heads are gone, with every other trace of them,
+// agrees with itself; the key says how much of it nothing signed covers.
+#[test]
+fn a_key_tells_how_many_entries_no_checked_signature_covers() {
+    run(async {
+        let place = crawled().await;
+        let [key, _] = exported(&place).await;
+        let forgotten = "DELETE FROM seal; DELETE FROM subtree;
+            DELETE FROM event WHERE seq = (SELECT max(seq) FROM event);
+            DELETE FROM sequence";
+        place.database().execute_batch(forgotten).unwrap();
+        fs::remove_file(place.path("record")).unwrap();
+        let proxy = place.start().await;
+        let place = proxy.kill().await;
+        let verified = place.run(&["audit", "verify", "--key", &key]).await;
+        assert_eq!(verified.code, Some(3), "{verified:?}");
+        let last = verified.stdout.lines().last().unwrap();
+        assert!(
+            last.starts_with("OK, but entries without a checked signature: "),
+            "{last}"
+        );
     });
 }
 

@@ -15,6 +15,15 @@ use crate::decision::decide::EnforcementMode;
 /// Durabilities of a record.
 const BOTH: [Durability; 2] = [Durability::Commit, Durability::Queue];
 
+/// Verifies a record that is still open: no head covers its last event yet.
+fn verify(kit: &Kit) -> (Verification, Vec<String>) {
+    let (mut sums, mut found) = super::verify(kit);
+    let all = found.len();
+    found.retain(|finding| !finding.contains("no head covers these entries"));
+    sums.mismatches -= (all - found.len()) as u64;
+    (sums, found)
+}
+
 impl Kit {
     /// Writes an event of the proxy itself, on disk when this returns.
     async fn happened(&self, kind: ProcessEventKind) {

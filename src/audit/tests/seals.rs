@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use jiff::SignedDuration;
+use serde_json::Value as Json;
 use tokio::time::advance;
 
 use super::events::entered;
@@ -10,6 +12,7 @@ use super::faults::crash;
 use super::numbers::FILES;
 use super::*;
 use crate::audit::error::WriteError;
+use crate::audit::events::ProcessEventKind;
 use crate::audit::head::RecordHead;
 use crate::audit::leaf::RecordId;
 use crate::audit::merkle::{PlacedLeaf, chosen_ranges, consistency_ranges, leaf_hash};
@@ -17,6 +20,7 @@ use crate::audit::note::{NoteKey, NoteSigner, SignedNote};
 use crate::audit::pages::{SqlConditions, TableScan};
 use crate::audit::record_id::read_id;
 use crate::audit::seal_check::{OutsideHead, SealEvidence};
+use crate::audit::seal_key::open_key;
 use crate::audit::store::AuditStore;
 use crate::audit::tree_rows::{SEALS, StoredSeal, TreeReader};
 use crate::metrics::ResultLabel;
@@ -399,6 +403,75 @@ async fn what_is_found_of_heads_names_the_head_and_the_place() {
         let is_found = found.iter().any(|finding| finding.starts_with(wanted));
         assert!(is_found, "{change}: {found:?}");
     }
+}
+
+/// Signs the head of `size` entries, the first one, again at `time`, as one who has the
+/// key can.
+fn redate(kit: &Kit, size: i64, time: Timestamp) {
+    let connection = Connection::open(kit.path()).unwrap();
+    let name = kit.reader().record_name().unwrap();
+    let signer = open_key(&kit.folder.path().join("seal.key"), &name).unwrap();
+    let seal = kit.heads().into_iter().find(|seal| seal.size == size);
+    let mut dated = head(&seal.unwrap());
+    dated.time = time;
+    let note = signer.sign(&dated.text()).to_string();
+    let sql = "UPDATE seal SET note = ? WHERE size = ?";
+    connection.execute(sql, (note, size)).unwrap();
+}
+
+// Ours: docs/record.md.
+#[tokio::test]
+async fn a_head_is_dated_after_the_one_before_and_soon_after_its_entries() {
+    let kit = three_heads().await;
+    let now = clock::now();
+    redate(&kit, 10, now - SignedDuration::from_mins(2));
+    let is_early = || {
+        let found = kit.verified(&SealEvidence::default()).1;
+        let early = |finding: &String| finding.ends_with("earlier than the head before it");
+        found.iter().any(early)
+    };
+    assert!(is_early());
+    // The clock was set back in between.
+    kit.sql("INSERT INTO clock_step VALUES (9)");
+    assert!(!is_early());
+
+    let kit = kit_with_heads(1000);
+    let started = ProcessEvent::now(ProcessEventKind::Started, Json::Null);
+    kit.log.record_process_event(started);
+    let options = sealed_every(kit.folder.path(), 1000);
+    let kit = Kit::with(kit.closed().await, &options);
+    for (hours, count) in [(47, 0), (49, 1)] {
+        redate(&kit, 1, now + SignedDuration::from_hours(hours));
+        let found = kit.verified(&SealEvidence::default()).1;
+        let late = |finding: &String| finding.contains("more than two days after the newest");
+        assert_eq!(
+            found.iter().filter(|finding| late(finding)).count(),
+            count,
+            "{found:?}"
+        );
+    }
+}
+
+// Ours: docs/record.md.
+#[tokio::test]
+async fn entries_that_a_clean_stop_left_unsealed_are_found() {
+    let kit = kit_with_heads(1000);
+    kit.record_slowly(2).await;
+    let stopped = ProcessEvent::now(ProcessEventKind::Stopped, Json::Null);
+    kit.log.record_process_event(stopped);
+    let options = sealed_every(kit.folder.path(), 1000);
+    let kit = Kit::with(kit.closed().await, &options);
+    assert_eq!(
+        kit.verified(&SealEvidence::default()).1,
+        Vec::<String>::new()
+    );
+    kit.sql("DELETE FROM seal");
+    fs::remove_file(kit.path().with_file_name("record")).unwrap();
+    let (sums, found) = kit.verified(&SealEvidence::default());
+    let tail = "1 to 5: no head covers these entries, although the proxy seals all entries when \
+                it stops";
+    assert!(found.contains(&tail.to_owned()), "{found:?}");
+    assert_eq!((sums.unsealed(), sums.seals.entries), (5, 5));
 }
 
 // Ours: what is wrong in one part spoils no finding about another.

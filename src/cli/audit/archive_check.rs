@@ -124,7 +124,10 @@ impl NodeQuestion<'_> {
             evidence: &evidence,
             form: self.form,
         };
-        Ok(exit_of(&verification.print(copied.copy.reader())?))
+        Ok(exit_of(
+            &verification.print(copied.copy.reader())?,
+            verification.evidence,
+        ))
     }
 
     /// Returns what is known from outside of the record of a node.

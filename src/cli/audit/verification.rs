@@ -14,8 +14,9 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
-use crate::cli::output::{Exit, OutputForm, Usage, print_notice, unless_closed};
+use crate::cli::output::{Exit, OutputForm, Usage, unless_closed};
 use crate::inert::{append_json, inert};
+use crate::page::words::number;
 
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]
@@ -84,7 +85,7 @@ pub(super) fn print_verification(
                 evidence: &evidence,
                 form,
             };
-            Ok(exit_of(&verification.print(&open()?)?))
+            Ok(exit_of(&verification.print(&open()?)?, &evidence))
         }
     }
 }
@@ -127,16 +128,18 @@ impl RecordVerification<'_> {
         self.known.iter().cloned().for_each(&mut report);
         let mut sums = verify_with(reader, self.filter, self.evidence, report)?;
         sums.mismatches += self.known.len() as u64;
+        let result = conclusion(&sums, self.evidence);
         let text = match form {
             OutputForm::Json => {
-                let text = sums_json(&sums).to_string();
-                format!("],{}", text.trim_start_matches('{'))
+                let object = sums_json(&sums).to_string();
+                let members = object.trim_matches(['{', '}']);
+                format!("],{members},\"result\":{}}}", Value::from(result))
             }
             OutputForm::Columns if self.filter.is_open() => {
                 let seals = seal_summary(&sums.seals, self.evidence);
-                format!("{}\n{}", summary(&sums), inert(&seals))
+                format!("{}\n{}\n{result}", summary(&sums), inert(&seals))
             }
-            OutputForm::Columns => summary(&sums),
+            OutputForm::Columns => format!("{}\n{result}", summary(&sums)),
         };
         unless_closed(writeln!(out, "{text}").and_then(|()| out.flush()))?;
         Ok(sums)
@@ -144,19 +147,58 @@ impl RecordVerification<'_> {
 }
 
 /// Returns the exit code for what was found.
-pub(super) fn exit_of(sums: &Verification) -> Exit {
-    // The proxy notes what it removes: a row that is missing was removed by somebody.
-    match sums.mismatches + sums.missing {
-        0 => Exit::Done,
-        _ if sums.is_outrun => {
-            print_notice(
-                "entries were removed by age while this ran, which may be what was found: verify \
-                 again",
-            );
-            Exit::Unknown
-        }
+pub(super) fn exit_of(sums: &Verification, evidence: &SealEvidence) -> Exit {
+    match sums.failures() {
+        0 if evidence.keys.is_empty() || sums.unsealed() == 0 => Exit::Done,
+        0 => Exit::Unknown,
+        _ if sums.is_outrun => Exit::Unknown,
         _ => Exit::Not,
     }
+}
+
+/// Returns what a verification comes to: `OK`, `OK, but …`, or `FAILED`.
+fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
+    let failures = sums.failures();
+    if 0 < failures && !sums.is_outrun {
+        return "FAILED".to_owned();
+    }
+    let unsealed = match evidence.keys.is_empty() {
+        true => 0,
+        false => sums.unsealed(),
+    };
+    let unsigned = format!(
+        "entries without a checked signature: {} of {}",
+        number(unsealed),
+        number(sums.seals.entries)
+    );
+    let limits = [
+        (0 < unsealed).then_some(unsigned),
+        some(
+            failures,
+            "findings, perhaps because entries were removed by age meanwhile (verify again)",
+        ),
+        some(sums.lost_heads, "times that lost heads were accepted"),
+        some(sums.unknown_ends, "processes that ended without a word"),
+        some(
+            sums.other_revision,
+            "rows decided otherwise by another revision",
+        ),
+        some(
+            sums.query_withheld,
+            "rows whose query string is not on record",
+        ),
+        some(sums.redacted, "redacted rows"),
+    ];
+    let told: Vec<_> = limits.into_iter().flatten().collect();
+    match told.is_empty() {
+        true => "OK".to_owned(),
+        false => format!("OK, but {}", told.join("; ")),
+    }
+}
+
+/// Returns `what` with how many there are, if there are any.
+fn some(count: u64, what: &str) -> Option<String> {
+    (0 < count).then(|| format!("{what}: {}", number(count)))
 }
 
 fn sums_json(sums: &Verification) -> Value {
@@ -177,6 +219,8 @@ fn sums_json(sums: &Verification) -> Value {
         "kept": sums.kept,
         "events": sums.events,
         "back_offs": sums.back_offs,
+        "lost_heads": sums.lost_heads,
+        "entries": sums.seals.entries,
         "heads": sums.seals.heads,
         "sealed": sums.seals.sealed,
         "signer": sums.seals.signer,

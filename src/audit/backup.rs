@@ -23,7 +23,7 @@ use super::leaf::RecordId;
 use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
 use super::record_id::{RecordMarker, read_id};
 use super::schema::{self, open_error};
-use super::sequence::{Sequence, UNKNOWN_NUMBERS};
+use super::sequence::{Sequence, UNKNOWN_NUMBERS, check_complete};
 use crate::clock;
 
 /// Backup that was made.
@@ -84,6 +84,8 @@ fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditErr
         .map_err(|error| AuditError::Backup(part.to_owned(), error))?;
     file.sync_all().map_err(create_error)?;
     let copy = schema::open_to_read(part)?;
+    // The copy has what could be read of the record.
+    check_complete(&copy, Path::new(connection.path().unwrap_or_default()))?;
     Ok(Backup {
         record: read_id(&copy)?.unwrap_or_default(),
         last: count(Sequence::read(&copy)?.unwrap_or_default().last),

@@ -34,6 +34,20 @@ pub enum AuditError {
         .0.display(), .1.display()
     )]
     OtherDatabase(PathBuf, PathBuf),
+    /// A pass over all entries found fewer, or more, than the record was given.
+    #[error(
+        "{} is damaged: {found} of {wanted} entries can be read; `politesse audit verify` says \
+         which are missing",
+        .database.display()
+    )]
+    Partial {
+        /// The database.
+        database: PathBuf,
+        /// Entries that were recorded and not removed.
+        wanted: u64,
+        /// Entries that can be read.
+        found: u64,
+    },
     /// There is no database to read.
     #[error("there is no audit log {}: is it that of another configuration (--config FILE, audit.store)?", .0.display())]
     Missing(PathBuf),

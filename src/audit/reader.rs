@@ -24,6 +24,7 @@ use super::pages::{NumberedTable, TableScan};
 use super::pruned::PrunedEnd;
 use super::record_id::{RecordMarker, read_id};
 use super::schema;
+use super::sequence::check_complete;
 use super::tasks::PrunedNumbers;
 use super::tree_rows::TreeReader;
 use crate::clock;
@@ -119,6 +120,16 @@ impl AuditReader {
             record_id: id.as_deref().map(RecordId::parse).unwrap_or_default(),
             marker,
         })
+    }
+
+    /// Checks that all entries can be read. To be called after a pass over all of them.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Partial`], and [`AuditError::Read`].
+    pub fn check_complete(&self) -> Result<(), AuditError> {
+        let database = self.connection.path().unwrap_or_default();
+        check_complete(&self.connection, Path::new(database))
     }
 
     /// Makes a reader of a database in memory, as of the record `record`.

@@ -318,6 +318,10 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, AuditError> {
     let connection = Connection::open_with_flags(path, flags)
         .and_then(|connection| connection.busy_timeout(BUSY_TIMEOUT).map(|()| connection))
         .map_err(open_error(path))?;
+    // A page whose cells overlap or lie outside it is an error, not fewer rows.
+    connection
+        .pragma_update(None, "cell_size_check", true)
+        .map_err(open_error(path))?;
     // By default 16 are kept, and each of the others would be parsed anew
     // whenever it is used.
     connection.set_prepared_statement_cache_capacity(STATEMENTS);

@@ -9,10 +9,13 @@
 //!
 //! Does not know what has a number.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::{blob, is_digest};
+use super::columns::{blob, count, is_digest};
+use super::error::AuditError;
 use super::leaf::{LostRange, RecordId, numbers_digest};
 use super::pages::NumberedTable;
 
@@ -152,6 +155,35 @@ impl Sequence {
             last,
             reserved: last,
         })
+    }
+}
+
+/// Checks that every number that was given has an entry which can be read, or is noted
+/// as lost or removed. SQLite reads some damaged pages as if they had fewer rows, so what
+/// was read may be a part. `database` is the file that an error names.
+///
+/// # Errors
+///
+/// [`AuditError::Partial`], and [`AuditError::Read`].
+pub(super) fn check_complete(connection: &Connection, database: &Path) -> Result<(), AuditError> {
+    // By one statement: a proxy may be writing.
+    let sql = "WITH gone (last) AS (SELECT coalesce((SELECT last FROM pruned), 0))
+        SELECT (SELECT last FROM sequence) - gone.last,
+               (SELECT count(*) FROM decision WHERE gone.last < seq)
+             + (SELECT count(*) FROM ending WHERE gone.last < seq)
+             + (SELECT count(*) FROM event WHERE gone.last < seq)
+             + (SELECT coalesce(sum(lost_range.last - max(first, gone.last + 1) + 1), 0)
+                FROM lost_range WHERE gone.last < lost_range.last)
+        FROM gone";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let (wanted, found): (Option<i64>, i64) = connection.query_row(sql, [], read)?;
+    match wanted.is_none_or(|wanted| wanted == found) {
+        true => Ok(()),
+        false => Err(AuditError::Partial {
+            database: database.to_owned(),
+            wanted: count(wanted.unwrap_or_default()),
+            found: count(found),
+        }),
     }
 }
 

@@ -59,10 +59,12 @@ use self::verification::VerifyArguments;
 use self::why::WhyArguments;
 use super::configuration::{ConfigurationRequest, check_owner};
 use super::output::{Exit, OutputForm, Usage};
+use crate::audit::AuditError;
 use crate::audit::backup;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, row_json};
+use crate::config::Settings;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -369,11 +371,24 @@ pub(super) fn audit(
     arguments: &AuditArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    let AuditArguments { archive, command } = arguments;
-    let settings = &configuration.settings()?;
-    if archive.is_asked() {
-        require_answer(command)?;
+    let settings = configuration.settings()?;
+    if arguments.archive.is_asked() {
+        require_answer(&arguments.command)?;
     }
+    let is_reading =
+        |error: &anyhow::Error| matches!(error.downcast_ref(), Some(AuditError::Read(_)));
+    answer(arguments, &settings, configuration).map_err(|error| match is_reading(&error) {
+        true => error.context(format!("in {}", settings.audit.path.display())),
+        false => error,
+    })
+}
+
+fn answer(
+    arguments: &AuditArguments,
+    settings: &Settings,
+    configuration: ConfigurationRequest<'_>,
+) -> anyhow::Result<Exit> {
+    let AuditArguments { archive, command } = arguments;
     let source = || archive.source(settings);
     let path = &settings.audit.path;
     // Not before it is needed: `restore` is for a record that cannot be read.

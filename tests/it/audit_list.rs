@@ -194,7 +194,8 @@ fn multiply(place: &Place, count: u32) {
            wait_ms, policy, snapshot, salt, leaf
          FROM n JOIN one;
          INSERT INTO ending SELECT d.seq, 0, 200, sent, directives, bytes, error, e.leaf
-         FROM decision AS d JOIN its_end AS e;"
+         FROM decision AS d JOIN its_end AS e;
+         UPDATE sequence SET last = 2 * {count} + (SELECT count(*) FROM event);"
     );
     place.database().execute_batch(&sql).unwrap();
 }

@@ -359,6 +359,65 @@ fn damage(data: &Path, table: &str) {
     file.write_all_at(&junk, start).unwrap();
 }
 
+/// Makes the first leaf of the table `decision` say that it has half of its rows.
+fn halve_leaf(data: &Path) {
+    let path = data.join("audit.db");
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let integer = |sql: &str| {
+        database.query_row(sql, [], |row| {
+            row.get::<_, i64>(0)
+                .map(|found| u64::try_from(found).unwrap())
+        })
+    };
+    let bytes = integer("PRAGMA page_size").unwrap();
+    let root = integer("SELECT rootpage FROM sqlite_schema WHERE name = 'decision'").unwrap();
+    drop(database);
+    let options = fs::OpenOptions::new().read(true).write(true).open(path);
+    let file = options.unwrap();
+    let number = |at: u64, length: usize| {
+        let mut found = [0; 4];
+        file.read_exact_at(&mut found[4 - length..], at).unwrap();
+        u64::from(u32::from_be_bytes(found))
+    };
+    // SQLite's file format, section 1.6: an interior page has a header of 12 bytes, the
+    // places of its cells, and in each cell first the number of a child.
+    let start = (root - 1) * bytes;
+    let child = number(start + number(start + 12, 2), 4);
+    let leaf = (child - 1) * bytes;
+    let half = u16::try_from(number(leaf + 3, 2) / 2).unwrap();
+    assert!(1 < half);
+    file.write_all_at(&half.to_be_bytes(), leaf + 3).unwrap();
+}
+
+// Ours: cases/tampering.md. A part of a record does not pass for the whole.
+#[test]
+fn a_page_that_hides_rows_is_noticed_by_whatever_reads_all() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let proxy = config(&origin).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        for page in 0..200 {
+            crawler
+                .get(&format!("http://o.test/{page}"), "o.test")
+                .await;
+        }
+        let place = proxy.stop().await;
+        halve_leaf(&data(&place));
+        for arguments in [
+            &["audit", "list", "--limit", "0"][..],
+            &["audit", "export", "--as", "jsonl"],
+            &["audit", "stats", "--by", "host"],
+            &["audit", "top", "rules"],
+            &["audit", "backup", "copy.db"],
+        ] {
+            let outcome = place.run(arguments).await;
+            assert_eq!(outcome.code, Some(1), "{arguments:?}: {outcome:?}");
+            assert!(outcome.stderr.contains("audit.db"), "{outcome:?}");
+        }
+        assert!(!place.path("copy.db").exists());
+    });
+}
+
 // Ours: whichever page it is, nothing goes out unrecorded, and nothing more is
 // written to a database that is damaged.
 #[test]

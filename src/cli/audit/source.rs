@@ -112,15 +112,27 @@ impl DecisionSource {
         }
     }
 
-    /// Hands the decisions that meet `filter` to `visit` until it breaks.
+    /// Hands the decisions that meet `filter` to `visit` until it breaks. A pass over the
+    /// whole record fails if not all entries could be read.
     pub(super) fn visit(
         &self,
         filter: &DecisionFilter,
         direction: Direction,
-        visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> anyhow::Result<()> {
         match self {
-            Self::Record { reader, .. } => Ok(reader.visit_decisions(filter, direction, visit)?),
+            Self::Record { reader, .. } => {
+                let mut is_whole = filter.is_open();
+                reader.visit_decisions(filter, direction, |record| {
+                    let flow = visit(record);
+                    is_whole &= flow.is_continue();
+                    flow
+                })?;
+                if is_whole {
+                    reader.check_complete()?;
+                }
+                Ok(())
+            }
             #[cfg(feature = "postgres")]
             Self::Archive(archive) => archive.visit(filter, direction, visit),
         }
@@ -215,7 +227,11 @@ impl DecisionSource {
                     keys,
                     order,
                 } = *question;
-                Ok(stats(reader, filter, keys, order)?)
+                let groups = stats(reader, filter, keys, order)?;
+                if filter.is_open() {
+                    reader.check_complete()?;
+                }
+                Ok(groups)
             }
             #[cfg(feature = "postgres")]
             Self::Archive(archive) => archive.stats(question),

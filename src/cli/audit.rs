@@ -9,7 +9,6 @@ mod archive_prune;
 mod archive_source;
 mod arguments;
 mod bundle;
-mod ecs;
 pub(super) mod export;
 mod heads;
 mod listing;
@@ -231,17 +230,17 @@ end of its exchange.
 
 {FILTERS_HELP}"))]
     Tail(TailArguments),
-    /// Decisions for other programs, the oldest first: JSON Lines, CSV, ECS, WARC.
+    /// Decisions for other programs, the oldest first: JSON Lines, CSV, WARC.
     #[command(after_help = format!("\
 Examples:
   politesse audit export --as csv --from 2026-11-01 --until 2026-12-01 -o november.csv
-  politesse audit export --as ecs --from 1h | your-collector
+  politesse audit export --as jsonl --from 1h | your-collector
   politesse audit export --as warc --host site.example -o site.warc.gz
 
-jsonl is `list --json` with a version and more of what a decision rests on. ecs has
-the names of the Elastic Common Schema. warc has each robots.txt as a response and each
-decision as a metadata record that refers to it; with .gz at the end of FILE, each
-record is compressed alone. FILE must not be there yet.
+jsonl is `list --json` with a version and more of what a decision rests on. warc has
+each robots.txt as a response and each decision as a metadata record that refers to it;
+with .gz at the end of FILE, each record is compressed alone. FILE must not be there
+yet.
 
 {FILTERS_HELP}"))]
     Export(ExportArguments),

@@ -162,7 +162,6 @@ fn what_is_redacted_is_in_no_answer_and_no_file() {
             &["audit", "report", "--for-site", "o.test"],
             &["audit", "export", "--as", "jsonl"],
             &["audit", "export", "--as", "csv"],
-            &["audit", "export", "--as", "ecs"],
             &["audit", "export", "--as", "warc"],
             &["check", "--decision", first],
         ] {

@@ -14,7 +14,6 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use super::arguments::DecisionArguments;
-use super::ecs::ecs_json;
 use super::rows::write_json;
 use super::source::DecisionSource;
 use super::warc::{WarcCompression, WarcExport};
@@ -45,8 +44,6 @@ enum ExportForm {
     Jsonl,
     /// CSV (RFC 4180), which no spreadsheet takes for formulas.
     Csv,
-    /// JSON Lines with the names of the Elastic Common Schema.
-    Ecs,
     /// WARC 1.1: each robots.txt, and a metadata record for each decision.
     Warc,
 }
@@ -96,10 +93,6 @@ impl ExportRun<'_> {
         let count = match form {
             ExportForm::Jsonl => self.visit(|record| {
                 let line = decision_json(&record, &self.source.record_id(&record));
-                Ok(write_json(&mut out, &line)?)
-            }),
-            ExportForm::Ecs => self.visit(|record| {
-                let line = ecs_json(&record, &self.source.record_id(&record));
                 Ok(write_json(&mut out, &line)?)
             }),
             ExportForm::Csv => {

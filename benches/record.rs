@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use politesse::audit::bundle::{BundleReport, verify_bundle, write_bundle};
+use politesse::audit::bundle::{verify_bundle, write_bundle};
 use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
 use politesse::audit::stats::{StatKey, StatOrder, stats};
@@ -245,7 +245,7 @@ fn read(path: &Path) {
     let decided = sums.expect("it can be read").decided as f64;
     let rate = decided / clock::instant().duration_since(start).as_secs_f64();
     println!("\nverify: {rate:.0} decisions a second");
-    bundle(&reader, &path.with_file_name("bundle.zip"));
+    bundle(&reader, &path.with_file_name("bundle.jsonl.gz"));
     count(&reader);
     let middle = middle(&reader);
     let host = |host: &str| DecisionFilter {
@@ -296,10 +296,9 @@ fn bundle(reader: &AuditReader, path: &Path) {
         from: Some(time_of(reader, last.saturating_sub(BUNDLED).max(1))),
         ..DecisionFilter::default()
     };
-    let report = |facts: &BundleReport| format!("{facts:?}");
     let start = clock::instant();
     let file = File::create(path).expect("a file");
-    let made = write_bundle(reader, &newest, &report, BufWriter::new(&file));
+    let made = write_bundle(reader, &newest, BufWriter::new(&file));
     println!(
         "bundle: {} decisions in {:.2?}, {} bytes",
         made.expect("a head").decisions,
@@ -308,10 +307,10 @@ fn bundle(reader: &AuditReader, path: &Path) {
     );
     let start_again = clock::instant();
     let file = File::open(path).expect("a file");
-    let sums = verify_bundle(file, &[], &report, |finding| panic!("{finding}"));
+    let sums = verify_bundle(file, &[], |finding| panic!("{finding}"));
     println!(
         "bundle verified: {} decisions in {:.2?}",
-        sums.expect("a bundle").decided,
+        sums.expect("a bundle").sums.decided,
         clock::instant().duration_since(start_again)
     );
 }

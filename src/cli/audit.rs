@@ -247,13 +247,13 @@ yet.
     /// Decisions with the proof that they are on record, in one file to hand over.
     #[command(after_help = "\
 Examples:
-  politesse audit bundle --from 2026-11-22 --until 2026-11-23 -o day.zip
-  politesse audit bundle --host site.example -o site.zip
+  politesse audit bundle --from 2026-11-22 --until 2026-11-23 -o day.jsonl.gz
+  politesse audit bundle --host site.example -o site.jsonl.gz
 
-The zip archive has the rows, each robots.txt, the newest head, one proof for all rows,
-a report and instructions. `politesse audit verify FILE.zip --key KEY` checks it on
-another machine. Decisions that no head covers yet are left out. FILE.zip must not be
-there yet.")]
+The file is gzipped JSON Lines: the rows with the values that they share, each robots.txt,
+one proof for all rows, the newest head, the public key. `politesse audit verify FILE --key
+KEY` checks it on another machine. Decisions that no head covers yet are left out. FILE
+must not be there yet.")]
     Bundle(BundleArguments),
     /// Removes entries that are old; of the archive, months.
     #[command(after_help = "\
@@ -335,7 +335,7 @@ What was shipped already is not shipped again. Exit codes: 0 all has arrived, 1 
 Examples:
   politesse audit verify --from 2026-11-01
   politesse audit verify --key politesse.key --head heads.txt
-  politesse audit verify site.zip --key politesse.key
+  politesse audit verify site.jsonl.gz --key politesse.key
 
 {FILTERS_HELP}
 

@@ -7,10 +7,12 @@ use std::str::FromStr;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A SHA-256 value; written and read as 64 lower-case hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
 impl Digest {
@@ -157,6 +159,20 @@ impl Default for CanonicalBytes {
 #[derive(Debug, Error)]
 #[error("a SHA-256 value has 64 hexadecimal digits")]
 pub struct InvalidDigest;
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = InvalidDigest;
+
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
+        text.parse()
+    }
+}
 
 impl FromStr for Digest {
     type Err = InvalidDigest;

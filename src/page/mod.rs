@@ -3,7 +3,6 @@
 //!
 //! Does not know which command or request a page is for.
 
-pub(crate) mod bundle_page;
 pub(crate) mod charts;
 pub(crate) mod line_diff;
 pub(crate) mod over_time;
@@ -13,7 +12,7 @@ pub(crate) mod words;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use self::words::{foreign, minute, number};
+use self::words::{minute, number};
 
 /// Style of the page. It holds no text from outside, and no character that is
 /// markup in HTML.
@@ -30,8 +29,6 @@ pub(crate) struct PageFrame<'a> {
     pub(crate) title: &'a str,
     /// Time that the page is about.
     pub(crate) when: &'a str,
-    /// Version of the program that made it.
-    pub(crate) program: &'a str,
     /// Time at which it was made.
     pub(crate) made_at: Timestamp,
     /// What it was made from.
@@ -58,7 +55,7 @@ pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
                 p class="when" { (frame.when) }
                 (body)
                 p class="small" {
-                    "Made by politesse " (foreign(frame.program)) " on "
+                    "Made by politesse " (env!("CARGO_PKG_VERSION")) " on "
                     (minute(frame.made_at)) " UTC from " (frame.source) "."
                 }
             }

@@ -323,7 +323,7 @@ fn what_an_archive_cannot_answer_is_said_with_what_to_do_instead() {
         for command in [
             &["speed"][..],
             &["replay"],
-            &["bundle", "-o", "x.zip"],
+            &["bundle", "-o", "x.jsonl.gz"],
             &["report", "-o", "x.html"],
         ] {
             let told = fleet.archive(command).await;

@@ -230,7 +230,7 @@ fn a_record_that_is_fetched_is_that_of_its_node() {
         let verify = ["--set", store, "audit", "verify", "--json"];
         let verified = lines(&place.run(&verify).await).remove(0);
         assert_eq!(verified["mismatches"], 0, "{verified}");
-        let bundle = ["--set", store, "audit", "bundle", "-o", "again.zip"];
+        let bundle = ["--set", store, "audit", "bundle", "-o", "again.jsonl.gz"];
         let bundle = place.run(&bundle).await;
         assert_eq!(bundle.code, Some(0), "{bundle:?}");
     });

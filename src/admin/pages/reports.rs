@@ -5,7 +5,7 @@
 //! Nothing of them is kept here: whoever asks again gets the same from the record. Does
 //! not know what is in a report.
 
-use std::io::{self, Cursor, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,6 @@ use crate::audit::bundle::{BundleError, write_bundle};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::command_line::command;
-use crate::page::bundle_page::bundle_page;
 use crate::page::report::{Report, ReportKind, make_report};
 use crate::page::words::shown;
 
@@ -77,9 +76,9 @@ impl ReportFailure {
             Self::Filter(_) | Self::Condition | Self::NoHost => StatusCode::BAD_REQUEST,
             Self::TooLarge
             | Self::Record(AuditError::TooManySums(_))
-            | Self::Bundle(BundleError::Unsealed | BundleError::Empty(_) | BundleError::TooMany) => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            | Self::Bundle(
+                BundleError::Unsealed | BundleError::Empty(_) | BundleError::TooLarge(_),
+            ) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Busy
             | Self::Record(AuditError::QueryTimeout | AuditError::QueryBusy | AuditError::Closed) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -285,8 +284,8 @@ async fn bundle_file(
     let made = in_turn(dashboard, move |reader| {
         // Not on the disk of the record, which exchanges need more.
         let mut file = BoundedFile::default();
-        match write_bundle(reader, &filter, &bundle_page, &mut file) {
-            Ok(_) => Ok(Ok(file.0.into_inner())),
+        match write_bundle(reader, &filter, &mut file) {
+            Ok(_) => Ok(Ok(file.0)),
             // The end of its time is one of these.
             Err(BundleError::Record(error)) => Err(error),
             Err(_) if file.is_full() => Ok(Err(ReportFailure::TooLarge)),
@@ -294,8 +293,8 @@ async fn bundle_file(
         }
     });
     Ok(MadeFile {
-        name: query.file("bundle", "zip"),
-        kind: "application/zip",
+        name: query.file("bundle", "jsonl.gz"),
+        kind: "application/gzip",
         bytes: made.await??,
     })
 }
@@ -321,20 +320,21 @@ async fn in_turn<T: Send + 'static>(
 
 /// File in memory that ends with an error before it has too many bytes.
 #[derive(Default)]
-struct BoundedFile(Cursor<Vec<u8>>);
+struct BoundedFile(Vec<u8>);
 
 impl BoundedFile {
     /// Reports whether a write was refused, or the next one is.
     fn is_full(&self) -> bool {
-        BUNDLE_BYTES_MAX <= self.0.get_ref().len()
+        BUNDLE_BYTES_MAX <= self.0.len()
     }
 }
 
 impl Write for BoundedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // What fits is written, so that a file that was refused is full.
-        let begin = usize::try_from(self.0.position()).unwrap_or(usize::MAX);
-        let room = BUNDLE_BYTES_MAX.saturating_sub(begin).min(bytes.len());
+        let room = BUNDLE_BYTES_MAX
+            .saturating_sub(self.0.len())
+            .min(bytes.len());
         if room == 0 && !bytes.is_empty() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -343,12 +343,6 @@ impl Write for BoundedFile {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Seek for BoundedFile {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.0.seek(to)
     }
 }
 
@@ -423,7 +417,7 @@ fn explanation(visit: &Visit) -> Markup {
             dd {
                 "The decisions in one file, each with its evidence and the proof that it is on \
                  record since a signed time. Whoever gets it needs neither the record nor this \
-                 machine: " code { "politesse audit verify bundle.zip --key KEY" }
+                 machine: " code { "politesse audit verify bundle.jsonl.gz --key KEY" }
                 ". Send the key on another way; " code { (command("audit key")) } " prints it. \
                  What is not sealed yet is left out."
             }

@@ -1,17 +1,18 @@
-//! Format of a bundle: the names of its files, and the lines of `rows.jsonl`.
+//! Lines of a bundle.
 //!
-//! A line has the columns of the record's tables (docs/decisions/020-thin-record.md), so
-//! that it is read as a row of the record. A value that several decisions share has a
-//! line of its own, before the first decision that refers to it by its number. All lines
-//! are ASCII: text of a crawler must not control a terminal or an editor.
+//! Each line is an object whose only name says what the line holds. Values and decisions
+//! have the columns of the record's tables (docs/decisions/020-thin-record.md). A value
+//! that several decisions share has a line of its own, before the first decision that
+//! refers to it by its number. All lines are ASCII: text of a crawler must not control a
+//! terminal or an editor.
 //!
 //! Does not know which decisions are chosen.
 
 use std::io;
 
+use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::{Value, ValueRef};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::ser::{Formatter, Serializer};
@@ -20,51 +21,69 @@ use crate::audit::columns::count;
 use crate::audit::dictionary::{ColumnKind, DICTIONARIES, DictionaryTable};
 use crate::audit::leaf::LeafRun;
 use crate::audit::merkle::{PlacedLeaf, leaf_hash};
-
-/// Names of the files of a bundle.
-pub(super) const README: &str = "README.txt";
-pub(super) const REPORT: &str = "report.html";
-pub(super) const ROWS: &str = "rows.jsonl";
-pub(super) const PROOF: &str = "proof.txt";
-pub(super) const HEAD: &str = "head.txt";
-pub(super) const KEY: &str = "key.txt";
-
-/// Folder of the robots.txt files, each under its SHA-256.
-pub(super) const ROBOTS: &str = "robots/";
+use crate::decision::digest::Digest;
 
 /// Version of the format.
 pub(super) const VERSION: u32 = 1;
 
-/// First line: version, record, and the conditions by which decisions were chosen.
+/// Line of a bundle. The kinds come in this order, but for values, robots.txt files and
+/// decisions, which alternate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum BundleLine {
+    /// First line.
+    Bundle(BundleHeader),
+    Value(ValueLine),
+    Robots(BodyLine),
+    Decision(Box<DecisionLine>),
+    /// Hash of the proof that leads from the decisions to the head.
+    Hash(Digest),
+    /// Signed head.
+    Head(String),
+    /// Public key.
+    Key(String),
+    /// Last line: the SHA-256 of all bytes before it.
+    Sha256(Digest),
+}
+
+/// Format, record, and the conditions by which the decisions were chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BundleHeader {
-    /// Version of the format.
-    pub(super) bundle: u32,
-    /// Version of the program that made it.
-    pub(super) program: String,
+    pub(super) version: u32,
+    pub(super) made_at: Timestamp,
     /// Id of the record.
     pub(super) record: String,
-    /// Earliest time of a decision, as RFC 3339.
-    pub(super) from: Option<String>,
-    /// Time before which decisions were made, as RFC 3339.
-    pub(super) until: Option<String>,
+    /// Earliest time of a decision.
+    pub(super) from: Option<Timestamp>,
+    /// Time before which all decisions were made.
+    pub(super) until: Option<Timestamp>,
     /// Host of the URLs.
     pub(super) host: Option<String>,
 }
 
-/// Line of a value that decisions share.
+/// Value that decisions share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ValueLine {
     /// Number of the value: 1, 2, 3 and so on.
-    pub(super) value: i64,
+    pub(super) number: i64,
     /// Name of the dictionary.
     pub(super) kind: String,
     pub(super) columns: Vec<Json>,
 }
 
-/// Line of a decision. References to dictionaries are numbers of values.
+/// A robots.txt that decisions rest on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BodyLine {
+    /// SHA-256 of the body.
+    pub(super) sha256: Digest,
+    /// Body in Base64: it may be any bytes.
+    pub(super) body: String,
+}
+
+/// Decision. References to dictionaries are numbers of values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DecisionLine {
@@ -97,41 +116,62 @@ pub(super) struct EndingLine {
     pub(super) error: Option<i64>,
 }
 
-/// Line of `rows.jsonl` after the first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum BundleLine {
-    Value(ValueLine),
-    Decision(Box<DecisionLine>),
-}
-
 impl BundleLine {
-    /// Reads a line; `None` if it is malformed, or differs from what [`append_line`]
-    /// writes for the same values.
+    /// Reads a line without its end; `None` if it is malformed, or differs from what
+    /// [`BundleLine::append`] writes for the same content.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        // The first name tells the kind: trying both takes twice as long.
-        if line.starts_with(b"{\"value\":") {
-            return parse_line(line).map(Self::Value);
+        let parsed: Self = serde_json::from_slice(line).ok()?;
+        // Equal content has equal lines: nothing can be hidden in blanks or in names that
+        // occur twice.
+        let mut again = Vec::with_capacity(line.len() + 1);
+        parsed.append(&mut again).ok()?;
+        (again.strip_suffix(b"\n") == Some(line)).then_some(parsed)
+    }
+
+    /// Appends the line with its end to `bytes`.
+    pub(super) fn append(&self, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
+        self.serialize(&mut Serializer::with_formatter(&mut *bytes, AsciiFormatter))?;
+        bytes.push(b'\n');
+        Ok(())
+    }
+
+    /// Returns the part of a bundle that the line belongs to.
+    pub(super) fn part(&self) -> BundlePart {
+        match self {
+            Self::Bundle(_) => BundlePart::Header,
+            Self::Value(_) | Self::Robots(_) | Self::Decision(_) => BundlePart::Content,
+            Self::Hash(_) => BundlePart::Proof,
+            Self::Head(_) => BundlePart::Head,
+            Self::Key(_) => BundlePart::Key,
+            Self::Sha256(_) => BundlePart::End,
         }
-        let decision = parse_line(line)?;
-        Some(Self::Decision(Box::new(decision)))
     }
 }
 
-/// Reads a line of one kind, as [`BundleLine::parse`] does.
-pub(super) fn parse_line<T: DeserializeOwned + Serialize>(line: &[u8]) -> Option<T> {
-    let parsed = serde_json::from_slice(line).ok()?;
-    // Equal values have equal lines: nothing can be hidden in blanks or in names that
-    // occur twice.
-    let mut again = Vec::with_capacity(line.len());
-    append_line(&mut again, &parsed).ok()?;
-    (again.strip_suffix(b"\n") == Some(line)).then_some(parsed)
+/// Part of a bundle. Content and proof may have several lines, the others have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BundlePart {
+    Header,
+    Content,
+    Proof,
+    Head,
+    Key,
+    End,
 }
 
-/// Appends `value` as a line of JSON in ASCII.
-pub(super) fn append_line(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
-    value.serialize(&mut Serializer::with_formatter(&mut *line, AsciiFormatter))?;
-    line.push(b'\n');
-    Ok(())
+impl BundlePart {
+    /// Reports whether a line of this part may come after one of `before`, or first.
+    pub(super) fn may_follow(self, before: Option<Self>) -> bool {
+        use BundlePart::{Content, End, Head, Header, Key, Proof};
+        matches!(
+            (before, self),
+            (None, Header)
+                | (Some(Header | Content), Content)
+                | (Some(Content | Proof), Proof | Head)
+                | (Some(Head), Key)
+                | (Some(Key), End)
+        )
+    }
 }
 
 /// Compact JSON in which every character beyond printable ASCII is escaped.
@@ -250,23 +290,24 @@ mod tests {
     // Ours.
     #[test]
     fn a_line_is_ascii_and_has_one_form() {
-        let value = ValueLine {
-            value: 1,
+        let value = BundleLine::Value(ValueLine {
+            number: 1,
             kind: "crawler".to_owned(),
             columns: vec!["[\"a\"]\u{1b}\u{202e}\u{1f577}\u{7f}\n".into(), Json::Null],
-        };
+        });
         let mut line = Vec::new();
-        append_line(&mut line, &value).unwrap();
-        let expected = br#"{"value":1,"kind":"crawler","columns":["[\"a\"]\u001b\u202e\ud83d\udd77\u007f\n",null]}"#;
+        value.append(&mut line).unwrap();
+        let expected = br#"{"value":{"number":1,"kind":"crawler","columns":["[\"a\"]\u001b\u202e\ud83d\udd77\u007f\n",null]}}"#;
         assert_eq!(line.strip_suffix(b"\n"), Some(&expected[..]));
-        assert_eq!(BundleLine::parse(expected), Some(BundleLine::Value(value)));
+        assert_eq!(BundleLine::parse(expected), Some(value));
         let text = str::from_utf8(expected).unwrap();
         for other in [
             text.replace(",\"kind\"", ", \"kind\""),
             text.replace("\\u001b", "\\u001B"),
             text.replace("\\u202e", "\u{202e}"),
             text.replace("null]}", "null],\"more\":1}"),
-            text.replace("{\"value\":1,", "{\"value\":1,\"value\":1,"),
+            text.replace("{\"number\":1,", "{\"number\":1,\"number\":1,"),
+            text.replace("null]}}", "null]},\"key\":\"\"}"),
         ] {
             assert_ne!(other, text);
             assert_eq!(BundleLine::parse(other.as_bytes()), None, "{other}");

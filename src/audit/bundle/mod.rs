@@ -1,22 +1,66 @@
-//! Bundles: decisions of a record in one file, with the proof that they are on it,
-//! to be verified by somebody who has neither the record nor its machine.
+//! Bundles: decisions of a record in one file, with the proof that they are on it.
 //!
-//! A bundle is a zip archive of text: the rows with the values that they share, each
-//! robots.txt, one proof for all of them up to the newest signed head, that head,
-//! the public key, and what people read (docs/handing-over.md). Whoever verifies it
-//! gets the key on another way.
+//! A bundle is a gzipped file of JSON Lines (docs/handing-over.md). A recipient without
+//! the record or its machine verifies it with the public key of the record, which has to
+//! come from elsewhere.
 
 mod checking;
-mod error;
 mod form;
-mod summary;
+mod lines;
 mod writing;
-pub(super) mod zip;
 
-pub use self::checking::{BundleVerification, verify_bundle};
-pub use self::error::BundleError;
-pub use self::summary::{
-    BundleCounts, BundleName, BundleReport, BundleRule, BundleTable, ReportMaker,
-};
+use std::io;
+
+use rusqlite::Error as SqliteError;
+use thiserror::Error;
+
+use super::error::AuditError;
+
+pub use self::checking::{BundleSums, BundleVerification, verify_bundle};
 pub use self::writing::{Bundle, write_bundle};
-pub use self::zip::ZipError;
+
+/// Error of a bundle.
+#[derive(Debug, Error)]
+pub enum BundleError {
+    /// The record cannot be read.
+    #[error(transparent)]
+    Record(#[from] AuditError),
+    /// The file cannot be read or written, or is not gzipped.
+    #[error(transparent)]
+    File(#[from] io::Error),
+    /// The record has no head, so nothing can be proved.
+    #[error(
+        "the record has no head yet, so nothing of it can be proved: one is made after \
+         audit.seal_entries or audit.seal_interval, and when the proxy stops"
+    )]
+    Unsealed,
+    /// The newest head covers none of the chosen decisions.
+    #[error("no such decision is sealed yet: the newest head covers the entries up to {0}")]
+    Empty(u64),
+    /// The bundle exceeds a limit.
+    #[error("a bundle has at most {0}: choose fewer decisions")]
+    TooLarge(&'static str),
+    /// An entry was changed after it was written.
+    #[error("{0}: the row is not as it was written; politesse audit verify tells more")]
+    Altered(u64),
+    /// A robots.txt is missing from the record.
+    #[error("the robots.txt {0} is not on record any more; politesse audit verify tells more")]
+    NoRobots(String),
+    /// The entries do not lead to the newest head.
+    #[error("the entries are not those of the newest head; politesse audit verify tells more")]
+    Unproved,
+    /// A line is malformed.
+    #[error("line {number}: {cause}")]
+    Line {
+        /// Number of the line, from 1.
+        number: u64,
+        /// Fault of the line, as a clause.
+        cause: &'static str,
+    },
+}
+
+impl From<SqliteError> for BundleError {
+    fn from(error: SqliteError) -> Self {
+        Self::Record(error.into())
+    }
+}

@@ -5,32 +5,33 @@
 //! error, as is a proof that does not lead to the signed head: a bundle that was written
 //! can be verified.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io::{Seek, Write};
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rusqlite::{OptionalExtension, Row};
 
-use super::error::{BundleError, DECISIONS_MAX};
+use super::BundleError;
 use super::form::{
-    BundleHeader, DecisionLine, EndingLine, HEAD, KEY, PROOF, README, REPORT, ROBOTS, ROWS,
-    VERSION, ValueLine, append_line, columns_of, hex, placed,
+    BodyLine, BundleHeader, BundleLine, DecisionLine, EndingLine, VERSION, ValueLine, columns_of,
+    hex, placed,
 };
-use super::summary::{BundleSummary, INSTRUCTIONS, ReportMaker};
-use super::zip::ZipWriter;
+use super::lines::LineWriter;
 use crate::audit::columns::{count, signed, text_bytes};
 use crate::audit::decision_row::{CheckedRecord, DECISIONS};
 use crate::audit::dictionary::{
     CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS, SNAPSHOTS, TERMS,
 };
-use crate::audit::filter::DecisionFilter;
+use crate::audit::filter::{DecisionFilter, normal_host};
 use crate::audit::head::RecordHead;
 use crate::audit::leaf::LeafRun;
 use crate::audit::merkle::{PlacedLeaf, chosen_ranges};
 use crate::audit::note::SignedNote;
 use crate::audit::reader::AuditReader;
 use crate::audit::tree_rows::StoredSeal;
+use crate::clock;
 use crate::decision::digest::Digest;
-use crate::decision::record::StoredRecord;
 
 /// Counts of a bundle that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +48,7 @@ pub struct Bundle {
     pub robots: usize,
 }
 
-/// Writes a bundle to `out`: the decisions that meet `filter`, their proof, and the
-/// report that `make_report` makes of them.
+/// Writes a bundle to `out`: the decisions that meet `filter`, and their proof.
 ///
 /// # Errors
 ///
@@ -56,54 +56,40 @@ pub struct Bundle {
 pub fn write_bundle(
     reader: &AuditReader,
     filter: &DecisionFilter,
-    make_report: ReportMaker<'_>,
-    out: impl Write + Seek,
+    out: impl Write,
 ) -> Result<Bundle, BundleError> {
     let seal = reader.tree().newest_seal()?.ok_or(BundleError::Unsealed)?;
     let head = head_of(&seal).ok_or(BundleError::Unproved)?;
-    let header = BundleHeader {
-        bundle: VERSION,
-        program: env!("CARGO_PKG_VERSION").to_owned(),
-        record: reader.record_id()?,
-        from: filter.from.map(|at| at.to_string()),
-        until: filter.until.map(|at| at.to_string()),
-        host: filter.host.clone(),
+    let mut writer = BundleWriter {
+        reader,
+        size: head.tree.size,
+        pruned: reader.pruned_until()?,
+        lines: LineWriter::new(out),
+        values: HashMap::new(),
+        robots: HashSet::new(),
+        leaves: Vec::new(),
+        decisions: 0,
+        unsealed: 0,
     };
-    let mut zip = ZipWriter::new(out);
-    // The first file, so that people open it first.
-    zip.add(README, INSTRUCTIONS.as_bytes())?;
-    let rows = {
-        let mut file = zip.begin(ROWS)?;
-        let mut rows = RowsWriter::new(reader, head.tree.size, &mut file)?;
-        rows.write_all(&header, filter)?;
-        let gathered = rows.gathered;
-        file.end()?;
-        gathered
-    };
-    if rows.leaves.is_empty() {
+    writer.write_header(filter)?;
+    writer.write_decisions(filter)?;
+    if writer.leaves.is_empty() {
         return Err(BundleError::Empty(head.tree.size));
     }
-    let report = make_report(&rows.summary.report(&header, &head));
-    zip.add(REPORT, report.as_bytes())?;
-    // Each body is read when it is written: all of them may not fit in memory.
-    for sha256 in &rows.robots {
-        let body = reader
-            .body(*sha256)?
-            .ok_or_else(|| BundleError::NoRobots(sha256.to_string()))?;
-        zip.add(&format!("{ROBOTS}{sha256}"), &body)?;
+    let proof = writer.prove(&head)?;
+    let mut lines = writer.lines;
+    for hash in &proof {
+        lines.write(&BundleLine::Hash(*hash))?;
     }
-    let proof = rows.prove(reader, &head)?;
-    let lines: Vec<_> = proof.iter().map(|hash| format!("{hash}\n")).collect();
-    zip.add(PROOF, lines.concat().as_bytes())?;
-    zip.add(HEAD, seal.note.as_bytes())?;
-    zip.add(KEY, format!("{}\n", seal.vkey).as_bytes())?;
-    zip.end()?;
+    lines.write(&BundleLine::Head(seal.note))?;
+    lines.write(&BundleLine::Key(seal.vkey))?;
+    lines.end()?;
     Ok(Bundle {
-        decisions: rows.summary.decisions,
-        unsealed: rows.unsealed,
+        decisions: writer.decisions,
+        unsealed: writer.unsealed,
         size: head.tree.size,
         hashes: proof.len(),
-        robots: rows.robots.len(),
+        robots: writer.robots.len(),
     })
 }
 
@@ -113,82 +99,49 @@ fn head_of(seal: &StoredSeal) -> Option<RecordHead> {
     note.text().parse().ok()
 }
 
-/// Data of the written rows that the other files of the bundle are made from.
-#[derive(Debug, Default)]
-struct GatheredRows {
-    /// Leaf of each decision and of each ending.
-    leaves: Vec<PlacedLeaf>,
-    /// Robots.txt files that the decisions rest on.
-    robots: BTreeSet<Digest>,
-    summary: BundleSummary,
-    /// Number of decisions that the head does not cover.
-    unsealed: u64,
-}
-
-impl GatheredRows {
-    /// Makes the proof that all leaves are entries that `head` covers.
-    fn prove(&self, reader: &AuditReader, head: &RecordHead) -> Result<Vec<Digest>, BundleError> {
-        let mut leaves = self.leaves.clone();
-        // The ending of a decision has a later number, after the numbers of other
-        // decisions that began meanwhile.
-        leaves.sort_unstable_by_key(|leaf| leaf.index);
-        let chosen: Vec<_> = leaves.iter().map(|leaf| leaf.index).collect();
-        let ranges = chosen_ranges(&chosen, head.tree.size);
-        let roots = reader.tree().roots(&ranges)?;
-        let proof = roots.ok_or(BundleError::Unproved)?;
-        // Verified as the receiver of the bundle will.
-        match head.tree.includes_all(&leaves, &proof) {
-            true => Ok(proof),
-            false => Err(BundleError::Unproved),
-        }
-    }
-}
-
 /// Row of a dictionary: the name of the table, and the number in it.
 type ValueKey = (&'static str, i64);
 
-/// Writer of decisions, and of the dictionary values that they refer to.
-struct RowsWriter<'a, W> {
+/// Writer of decisions, and of the values and robots.txt files that they refer to.
+struct BundleWriter<'a, W: Write> {
     reader: &'a AuditReader,
     /// Number of entries that the head covers.
     size: u64,
     /// Highest number whose entry was removed because it was old; 0 if none was.
     pruned: u64,
-    out: &'a mut W,
+    lines: LineWriter<W>,
     /// Numbers of the values that were written.
     values: HashMap<ValueKey, i64>,
-    line: Vec<u8>,
-    gathered: GatheredRows,
+    /// Robots.txt files that were written.
+    robots: HashSet<Digest>,
+    /// Leaf of each decision and of each ending.
+    leaves: Vec<PlacedLeaf>,
+    /// Number of decisions that were written.
+    decisions: u64,
+    /// Number of decisions that the head does not cover.
+    unsealed: u64,
 }
 
-impl<'a, W: Write> RowsWriter<'a, W> {
-    fn new(reader: &'a AuditReader, size: u64, out: &'a mut W) -> Result<Self, BundleError> {
-        let pruned = reader.pruned_until()?;
-        Ok(Self {
-            reader,
-            size,
-            pruned,
-            out,
-            values: HashMap::new(),
-            line: Vec::new(),
-            gathered: GatheredRows::default(),
-        })
+impl<W: Write> BundleWriter<'_, W> {
+    fn write_header(&mut self, filter: &DecisionFilter) -> Result<(), BundleError> {
+        self.lines.write(&BundleLine::Bundle(BundleHeader {
+            version: VERSION,
+            made_at: clock::now(),
+            record: self.reader.record_id()?,
+            from: filter.from,
+            until: filter.until,
+            host: filter.host.as_deref().map(normal_host),
+        }))
     }
 
-    fn write_all(
-        &mut self,
-        header: &BundleHeader,
-        filter: &DecisionFilter,
-    ) -> Result<(), BundleError> {
-        append_line(&mut self.line, header).map_err(std::io::Error::from)?;
-        self.write_line()?;
+    fn write_decisions(&mut self, filter: &DecisionFilter) -> Result<(), BundleError> {
         let reader = self.reader;
         let mut rows = reader.decision_reader();
         let mut scan = reader.narrow_scan(DECISIONS, filter)?;
         while let Some(page) = scan.next_page(|row| Ok((rows.checked(row)?, read_line(row)?)))? {
             for (checked, line) in page {
                 if self.size < checked.record.seq {
-                    self.gathered.unsealed += 1;
+                    self.unsealed += 1;
                 } else if self.remains(checked.record.seq)? {
                     self.write_decision(&checked, line)?;
                 }
@@ -213,35 +166,51 @@ impl<'a, W: Write> RowsWriter<'a, W> {
         if !checked.is_as_written {
             return Err(BundleError::Altered(record.seq));
         }
-        // The verifier takes no more: it holds them in memory.
-        if self.gathered.summary.decisions as usize == DECISIONS_MAX {
-            return Err(BundleError::TooMany);
-        }
-        self.gathered.leaves.push(placed(checked.leaf));
+        self.leaves.push(placed(checked.leaf));
         // An ending that the head does not cover cannot be proved: its decision is
         // written without it.
         let is_sealed = |ending: &LeafRun| count(ending.last) <= self.size;
         match checked.ending.filter(is_sealed) {
-            Some(ending) => {
-                self.gathered.leaves.push(placed(ending));
-                self.gathered.summary.add(record);
-            }
-            None => {
-                line.ending = None;
-                self.gathered.summary.add(&StoredRecord {
-                    error: None,
-                    ..record.clone()
-                });
-            }
+            Some(ending) => self.leaves.push(placed(ending)),
+            None => line.ending = None,
         }
-        let sha256 = record
-            .snapshot
-            .as_ref()
-            .and_then(|snapshot| snapshot.sha256);
-        self.gathered.robots.extend(sha256);
+        let snapshot = record.snapshot.as_ref();
+        if let Some(sha256) = snapshot.and_then(|snapshot| snapshot.sha256) {
+            self.write_robots(sha256)?;
+        }
         self.number_values(&mut line)?;
-        append_line(&mut self.line, &line).map_err(std::io::Error::from)?;
-        self.write_line()
+        self.decisions += 1;
+        self.lines.write(&BundleLine::Decision(Box::new(line)))
+    }
+
+    /// Writes a robots.txt, unless it was written before.
+    fn write_robots(&mut self, sha256: Digest) -> Result<(), BundleError> {
+        if !self.robots.insert(sha256) {
+            return Ok(());
+        }
+        let Some(bytes) = self.reader.body(sha256)? else {
+            return Err(BundleError::NoRobots(sha256.to_string()));
+        };
+        self.lines.write(&BundleLine::Robots(BodyLine {
+            sha256,
+            body: STANDARD.encode(bytes),
+        }))
+    }
+
+    /// Makes the proof that all leaves are entries that `head` covers.
+    fn prove(&mut self, head: &RecordHead) -> Result<Vec<Digest>, BundleError> {
+        // The ending of a decision has a later number, after the numbers of other
+        // decisions that began meanwhile.
+        self.leaves.sort_unstable_by_key(|leaf| leaf.index);
+        let chosen: Vec<_> = self.leaves.iter().map(|leaf| leaf.index).collect();
+        let ranges = chosen_ranges(&chosen, head.tree.size);
+        let roots = self.reader.tree().roots(&ranges)?;
+        let proof = roots.ok_or(BundleError::Unproved)?;
+        // Verified as the recipient of the bundle will.
+        match head.tree.includes_all(&self.leaves, &proof) {
+            true => Ok(proof),
+            false => Err(BundleError::Unproved),
+        }
     }
 
     /// Puts the numbers of values in the place of rows of dictionaries, and writes
@@ -289,22 +258,14 @@ impl<'a, W: Write> RowsWriter<'a, W> {
         let mut statement = connection.prepare_cached(&sql)?;
         let columns = statement.query_row([id], |row| columns_of(table, row));
         let number = self.values.len() as i64 + 1;
-        let line = ValueLine {
-            value: number,
+        self.lines.write(&BundleLine::Value(ValueLine {
+            number,
             kind: table.name.to_owned(),
             // Always there: the check of the decision has read this row.
             columns: columns.optional()?.flatten().ok_or(BundleError::Unproved)?,
-        };
-        append_line(&mut self.line, &line).map_err(std::io::Error::from)?;
-        self.write_line()?;
+        }))?;
         self.values.insert(key, number);
         Ok(number)
-    }
-
-    fn write_line(&mut self) -> Result<(), BundleError> {
-        self.out.write_all(&self.line)?;
-        self.line.clear();
-        Ok(())
     }
 }
 

@@ -1,17 +1,16 @@
 //! Bundles: what is proved by one, and what is found in one that was changed.
 
-use std::fs::File;
-use std::io::{Cursor, Write as _};
+use std::io::{Read as _, Write as _};
+
+use flate2::Compression;
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
 
 use super::*;
-use crate::audit::bundle::zip::{ZipReader, ZipWriter};
 use crate::audit::bundle::{
-    BundleError, BundleReport, BundleVerification, verify_bundle, write_bundle,
+    BundleError, BundleSums, BundleVerification, verify_bundle, write_bundle,
 };
-use crate::audit::note::{NoteKey, NoteSigner};
-
-/// Bytes that a file of a bundle may have here.
-const LONG: u64 = 1 << 20;
+use crate::audit::note::{NoteKey, NoteSigner, SignedNote};
 
 /// Returns a sealed record of decisions of each kind, one of them without an end.
 async fn sealed() -> Kit {
@@ -25,54 +24,56 @@ async fn sealed() -> Kit {
     Kit::reopened(folder, Durability::Commit, 16)
 }
 
-/// Makes a report of all facts.
-fn report(facts: &BundleReport) -> String {
-    format!("{facts:?}\n")
-}
-
-fn bundle_of(kit: &Kit, filter: &DecisionFilter) -> Result<Vec<u8>, BundleError> {
+pub(super) fn bundle_of(kit: &Kit, filter: &DecisionFilter) -> Result<Vec<u8>, BundleError> {
     let mut bytes = Vec::new();
-    write_bundle(&kit.reader(), filter, &report, Cursor::new(&mut bytes))?;
+    write_bundle(&kit.reader(), filter, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Files of a bundle, in their order.
-type Files = Vec<(String, Vec<u8>)>;
-
-fn file_of(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(bytes).unwrap();
-    file
-}
-
-fn unpack(bytes: &[u8]) -> Files {
-    let zip = ZipReader::open(file_of(bytes)).unwrap();
-    let read = |name: &str| (name.to_owned(), zip.read(name, LONG).unwrap());
-    zip.names().map(read).collect()
-}
-
-fn pack(files: &Files) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut zip = ZipWriter::new(Cursor::new(&mut bytes));
-    for (name, content) in files {
-        zip.add(name, content).unwrap();
-    }
-    zip.end().unwrap();
-    bytes
-}
-
-fn verified(bytes: &[u8], keys: &[NoteKey]) -> Result<(BundleVerification, String), BundleError> {
+pub(super) fn verified_bundle(
+    bytes: &[u8],
+    keys: &[NoteKey],
+) -> Result<(BundleVerification, String), BundleError> {
     let mut found = String::new();
-    let sums = verify_bundle(file_of(bytes), keys, &report, |finding| {
+    let sums = verify_bundle(bytes, keys, |finding| {
         found.push_str(&finding);
         found.push('\n');
     })?;
     Ok((sums, found))
 }
 
-/// Returns what is found in a bundle of these files; the error, if it cannot be read.
-fn found_in(files: &Files) -> String {
-    match verified(&pack(files), &[]) {
+fn unpack(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    MultiGzDecoder::new(bytes)
+        .read_to_string(&mut text)
+        .unwrap();
+    text
+}
+
+fn pack(text: &[u8]) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(text).unwrap();
+    packer.finish().unwrap()
+}
+
+/// Returns the lines of a bundle of all decisions, without the last.
+fn lines_of(kit: &Kit) -> Vec<String> {
+    let text = unpack(&bundle_of(kit, &DecisionFilter::default()).unwrap());
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    assert!(lines.pop().unwrap().starts_with("{\"sha256\":"));
+    lines
+}
+
+/// Packs lines, with a last one that fits.
+fn pack_lines(lines: &[String]) -> Vec<u8> {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let sha256 = Digest::of(text.as_bytes());
+    pack(format!("{text}{{\"sha256\":\"{sha256}\"}}\n").as_bytes())
+}
+
+/// Returns what is found in a packed bundle; the error, if it cannot be read.
+fn found_in(bytes: &[u8]) -> String {
+    match verified_bundle(bytes, &[]) {
         Ok((sums, found)) => {
             assert_eq!(found.lines().count() as u64, sums.mismatches);
             found
@@ -81,9 +82,10 @@ fn found_in(files: &Files) -> String {
     }
 }
 
-fn place_of(files: &Files, name: &str) -> usize {
-    let is_own = |file: &(String, Vec<u8>)| file.0.starts_with(name);
-    files.iter().position(is_own).unwrap()
+fn place_of(lines: &[String], kind: &str) -> usize {
+    let begin = format!("{{\"{kind}\":");
+    let is_own = |line: &String| line.starts_with(&begin);
+    lines.iter().position(is_own).unwrap()
 }
 
 // Ours; docs/handing-over.md.
@@ -92,17 +94,23 @@ async fn a_bundle_is_proved_by_the_key_and_consistent_without() {
     let kit = sealed().await;
     let all = kit.rows();
     let bytes = bundle_of(&kit, &DecisionFilter::default()).unwrap();
-    let (sums, found) = verified(&bytes, &[]).unwrap();
+    let (sums, found) = verified_bundle(&bytes, &[]).unwrap();
     assert_eq!(found, "");
-    assert_eq!(sums.decisions, all.len() as u64);
-    assert_eq!(sums.decided + sums.form_only, sums.decisions);
-    assert!(0 < sums.form_only && 0 < sums.robots && !sums.is_signer_known);
+    assert_eq!(sums.sums.decisions, all.len() as u64);
+    let BundleSums {
+        decided,
+        form_only,
+        decisions,
+        ..
+    } = sums.sums;
+    assert_eq!(decided + form_only, decisions);
+    assert!(0 < form_only && 0 < sums.robots && !sums.is_signer_known);
     let key: NoteKey = sums.signer.parse().unwrap();
-    let (sums, found) = verified(&bytes, &[key]).unwrap();
+    let (sums, found) = verified_bundle(&bytes, &[key]).unwrap();
     assert_eq!((found.as_str(), sums.is_signer_known), ("", true));
     let pkcs8 = NoteSigner::generate().unwrap();
     let other = NoteSigner::from_pkcs8(&sums.head.origin, &pkcs8).unwrap();
-    let (sums, found) = verified(&bytes, &[other.key().clone()]).unwrap();
+    let (sums, found) = verified_bundle(&bytes, &[other.key().clone()]).unwrap();
     assert!(found.contains("not signed by a key of --key"), "{found}");
     assert!(!sums.is_signer_known);
 }
@@ -119,9 +127,9 @@ async fn a_bundle_of_some_decisions_is_proved_as_well() {
             ..DecisionFilter::default()
         };
         let bytes = bundle_of(&kit, &filter).unwrap();
-        let (sums, found) = verified(&bytes, &[]).unwrap();
+        let (sums, found) = verified_bundle(&bytes, &[]).unwrap();
         assert_eq!(found, "");
-        assert!(sums.decisions < all.len() as u64);
+        assert!(sums.sums.decisions < all.len() as u64);
     }
     let none = DecisionFilter {
         host: Some("q.test".to_owned()),
@@ -147,9 +155,9 @@ async fn decisions_behind_the_newest_head_are_left_out() {
         .complete(done(200));
     kit.log.probe().await.unwrap();
     let mut bytes = Vec::new();
-    let made = write_bundle(&kit.reader(), &open, &report, Cursor::new(&mut bytes)).unwrap();
+    let made = write_bundle(&kit.reader(), &open, &mut bytes).unwrap();
     assert_eq!((made.decisions, made.unsealed), (1, 1));
-    assert_eq!(verified(&bytes, &[]).unwrap().1, "");
+    assert_eq!(verified_bundle(&bytes, &[]).unwrap().1, "");
 }
 
 // Ours: a bundle that is handed over holds.
@@ -171,113 +179,206 @@ async fn no_bundle_is_made_of_a_record_that_was_changed() {
     }
 }
 
-// Ours: each byte of each file, with the checksums of the archive made right.
+// Ours: each byte of each line.
 #[tokio::test]
-async fn no_changed_byte_of_any_file_stays_unfound() {
+async fn no_changed_byte_stays_unfound() {
     let kit = sealed().await;
-    let whole = unpack(&bundle_of(&kit, &DecisionFilter::default()).unwrap());
-    assert_eq!(found_in(&whole), "");
-    for (place, (name, content)) in whole.iter().enumerate() {
-        // Each verification takes some milliseconds.
-        let step = if content.len() < 500 { 3 } else { 29 };
-        for at in (0..content.len()).step_by(step) {
-            let mut files = whole.clone();
-            files[place].1[at] ^= 1 << (at % 7);
-            assert_ne!(found_in(&files), "", "{name}, byte {at}");
+    let bytes = bundle_of(&kit, &DecisionFilter::default()).unwrap();
+    assert_eq!(found_in(&bytes), "");
+    let whole = unpack(&bytes);
+    for at in (0..whole.len()).step_by(17) {
+        let mut text = whole.clone().into_bytes();
+        text[at] ^= 1 << (at % 7);
+        assert_ne!(found_in(&pack(&text)), "", "byte {at}");
+    }
+}
+
+// Ours: the last line is no proof, since anyone can make it again.
+#[tokio::test]
+async fn no_changed_byte_stays_unfound_under_a_last_line_that_fits() {
+    let kit = sealed().await;
+    let whole = lines_of(&kit);
+    assert_eq!(found_in(&pack_lines(&whole)), "");
+    // Nothing proves when the bundle was made, nor what else was left out.
+    for (place, line) in whole.iter().enumerate().skip(1) {
+        for at in (0..line.len()).step_by(29) {
+            let mut bytes = line.clone().into_bytes();
+            bytes[at] ^= 1 << (at % 7);
+            let Ok(text) = String::from_utf8(bytes) else {
+                continue;
+            };
+            let mut lines = whole.clone();
+            lines[place] = text;
+            assert_ne!(found_in(&pack_lines(&lines)), "", "{line}, byte {at}");
         }
     }
 }
 
-/// Defines a test: a change to the files of a bundle is found.
+// Ours.
+#[tokio::test]
+async fn a_line_that_is_gone_twice_or_of_another_bundle_is_found() {
+    let (kit, other) = (sealed().await, sealed().await);
+    let (whole, strange) = (lines_of(&kit), lines_of(&other));
+    for place in 0..whole.len() {
+        let line = &whole[place];
+        let mut lines = whole.clone();
+        lines.remove(place);
+        assert_ne!(found_in(&pack_lines(&lines)), "", "{line} is gone");
+        lines = whole.clone();
+        lines.insert(place, line.clone());
+        assert_ne!(found_in(&pack_lines(&lines)), "", "{line} is there twice");
+        let is_strange = |other: &&String| !whole.contains(other);
+        let Some(other) = strange.get(place).filter(is_strange) else {
+            continue;
+        };
+        lines = whole.clone();
+        lines[place].clone_from(other);
+        assert_ne!(found_in(&pack_lines(&lines)), "", "{other} is there");
+    }
+}
+
+// Ours: only a key from elsewhere tells the record from a forgery.
+#[tokio::test]
+async fn a_bundle_that_is_signed_anew_is_found_by_the_key() {
+    let kit = sealed().await;
+    let whole = lines_of(&kit);
+    let (head, key) = (place_of(&whole, "head"), place_of(&whole, "key"));
+    let own: serde_json::Value = serde_json::from_str(&whole[head]).unwrap();
+    let note: SignedNote = own["head"].as_str().unwrap().parse().unwrap();
+    let name = note.text().lines().next().unwrap();
+    let forger = NoteSigner::from_pkcs8(name, &NoteSigner::generate().unwrap()).unwrap();
+    let forged = forger.sign(note.text()).to_string();
+    let mut lines = whole.clone();
+    lines[head] = serde_json::json!({ "head": forged }).to_string();
+    lines[head] = lines[head].replace('\u{2014}', "\\u2014");
+    assert!(found_in(&pack_lines(&lines)).contains("not signed by the key in the bundle"));
+    lines[key] = serde_json::json!({ "key": forger.key().to_string() }).to_string();
+    let bytes = pack_lines(&lines);
+    assert_eq!(found_in(&bytes), "");
+    let real: serde_json::Value = serde_json::from_str(&whole[key]).unwrap();
+    let real: NoteKey = real["key"].as_str().unwrap().parse().unwrap();
+    let (sums, found) = verified_bundle(&bytes, &[real]).unwrap();
+    assert!(found.contains("not signed by a key of --key"), "{found}");
+    assert!(!sums.is_signer_known);
+}
+
+// Ours: a file from a stranger costs little before it is refused.
+#[tokio::test]
+async fn a_decompression_bomb_is_refused() {
+    let kit = sealed().await;
+    let mut text = lines_of(&kit)[0].clone().into_bytes();
+    text.push(b'\n');
+    text.resize(40 << 20, b' ');
+    let packed = pack(&text);
+    assert!(packed.len() < 1 << 20);
+    assert!(found_in(&packed).contains("at most 32 MiB in a line"));
+}
+
+// RFC 1952, section 2.2: a file may have several members.
+#[tokio::test]
+async fn a_bundle_in_several_gzip_members_is_read_whole() {
+    let kit = sealed().await;
+    let text = unpack(&bundle_of(&kit, &DecisionFilter::default()).unwrap());
+    let (first, second) = text.split_at(text.len() / 2);
+    let members = [pack(first.as_bytes()), pack(second.as_bytes())].concat();
+    assert_eq!(found_in(&members), "");
+    let more = [pack(text.as_bytes()), pack(b"more\n")].concat();
+    assert!(found_in(&more).contains("it is not as a bundle has it"));
+    let garbage = [&pack(text.as_bytes())[..], b"PK"].concat();
+    assert_ne!(found_in(&garbage), "");
+    let cut = pack(text.as_bytes());
+    assert_ne!(found_in(&cut[..cut.len() - 9]), "");
+    assert_ne!(found_in(b""), "");
+}
+
+/// Defines a test: a change to the lines of a bundle is found.
 macro_rules! changes {
     ($($(#[$doc:meta])* $name:ident: $change:expr => $told:literal;)+) => {$(
         $(#[$doc])*
         #[tokio::test]
         async fn $name() {
             let kit = sealed().await;
-            let mut files = unpack(&bundle_of(&kit, &DecisionFilter::default()).unwrap());
-            let change: fn(&mut Files) = $change;
-            change(&mut files);
-            let found = found_in(&files);
+            let mut lines = lines_of(&kit);
+            let change: fn(&mut Vec<String>) = $change;
+            change(&mut lines);
+            let found = found_in(&pack_lines(&lines));
             assert!(found.contains($told), "{found}");
         }
     )+};
 }
 
-/// Changes the lines of the rows.
-fn with_rows(files: &mut Files, change: impl FnOnce(&mut Vec<String>)) {
-    let place = place_of(files, "rows.jsonl");
-    let text = String::from_utf8(files[place].1.clone()).unwrap();
-    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-    change(&mut lines);
-    files[place].1 = format!("{}\n", lines.join("\n")).into_bytes();
+fn replace(lines: &mut [String], old: &str, new: &str) {
+    let line = lines.iter_mut().find(|line| line.contains(old)).unwrap();
+    *line = line.replace(old, new);
 }
 
-fn replace_in_rows(files: &mut Files, old: &str, new: &str) {
-    with_rows(files, |lines| {
-        let line = lines.iter_mut().find(|line| line.contains(old)).unwrap();
-        *line = line.replace(old, new);
-    });
+/// Place of the last decision.
+fn last_decision(lines: &[String]) -> usize {
+    let is_decision = |line: &String| line.starts_with("{\"decision\":");
+    lines.iter().rposition(is_decision).unwrap()
 }
 
 changes! {
     // The hashes do not fit either; the finding names the row.
-    a_verdict_that_does_not_follow_is_found: |files| {
-        replace_in_rows(files, "\"ruling\",\"columns\":[\"disallow\",\"rule\"", "\"ruling\",\"columns\":[\"allow\",\"rule\"");
+    a_verdict_that_does_not_follow_is_found: |lines| {
+        replace(lines, "\"ruling\",\"columns\":[\"disallow\",\"rule\"", "\"ruling\",\"columns\":[\"allow\",\"rule\"");
     } => "the row says allow rule";
-    another_path_is_found: |files| replace_in_rows(files, "\"path\":\"/a\"", "\"path\":\"/b\"") => "do not lead to the root";
-    another_client_is_found: |files| replace_in_rows(files, "127.0.0.1", "127.0.0.2") => "do not lead to the root";
-    another_status_is_found: |files| replace_in_rows(files, "\"status\":200", "\"status\":201") => "do not lead to the root";
-    a_row_that_is_gone_is_found: |files| with_rows(files, |lines| drop(lines.pop())) => "do not lead to the root";
-    a_row_that_occurs_twice_is_found: |files| with_rows(files, |lines| {
-        lines.push(lines.last().unwrap().clone());
-    }) => "not behind the row before it";
-    rows_that_were_swapped_are_found: |files| with_rows(files, |lines| {
-        let last = lines.len() - 1;
-        lines.swap(last, last - 1);
-    }) => "line";
-    an_ending_that_is_gone_is_found: |files| with_rows(files, |lines| {
-        let line = lines.last_mut().unwrap();
-        let end = line.find("\"ending\":").unwrap();
-        line.replace_range(end.., "\"ending\":null}");
-    }) => "do not lead to the root";
-    a_value_that_nothing_refers_to_is_found: |files| with_rows(files, |lines| {
+    another_path_is_found: |lines| replace(lines, "\"path\":\"/a\"", "\"path\":\"/b\"") => "do not lead to the root";
+    another_client_is_found: |lines| replace(lines, "127.0.0.1", "127.0.0.2") => "do not lead to the root";
+    another_status_is_found: |lines| replace(lines, "\"status\":200", "\"status\":201") => "do not lead to the root";
+    a_row_that_is_gone_is_found: |lines| drop(lines.remove(last_decision(lines))) => "do not lead to the root";
+    a_row_that_occurs_twice_is_found: |lines| {
+        let place = last_decision(lines);
+        lines.insert(place, lines[place].clone());
+    } => "not after the decision before it";
+    rows_that_were_swapped_are_found: |lines| {
+        let place = last_decision(lines);
+        lines.swap(place, place - 1);
+    } => "line";
+    an_ending_that_is_gone_is_found: |lines| {
+        let place = last_decision(lines);
+        let end = lines[place].find("\"ending\":").unwrap();
+        lines[place].replace_range(end.., "\"ending\":null}}");
+    } => "do not lead to the root";
+    a_value_that_nothing_refers_to_is_found: |lines| {
         let values = lines.iter().filter(|line| line.starts_with("{\"value\"")).count();
-        let line = format!("{{\"value\":{},\"kind\":\"term\",\"columns\":[\"x\"]}}", values + 1);
-        lines.push(line);
-    }) => "no decision refers to 1 of the values";
-    a_value_of_another_type_is_refused: |files| replace_in_rows(files, "\"kind\":\"term\",\"columns\":[\"GET\"]", "\"kind\":\"term\",\"columns\":[7]") => "the value is none that is written";
-    a_robots_txt_of_other_bytes_is_found: |files| {
-        let place = place_of(files, "robots/");
-        files[place].1.push(b'#');
-    } => "the file has another SHA-256";
-    a_robots_txt_that_is_gone_is_found: |files| {
-        let place = place_of(files, "robots/");
-        files.remove(place);
+        let line = format!("{{\"value\":{{\"number\":{},\"kind\":\"term\",\"columns\":[\"x\"]}}}}", values + 1);
+        lines.insert(last_decision(lines), line);
+    } => "no decision refers to 1 of the values";
+    a_value_of_another_type_is_refused: |lines| replace(lines, "\"kind\":\"term\",\"columns\":[\"GET\"]", "\"kind\":\"term\",\"columns\":[7]") => "the value is none that is written";
+    a_robots_txt_of_other_bytes_is_found: |lines| {
+        let place = place_of(lines, "robots");
+        replace(&mut lines[place..], "\"body\":\"VXNl", "\"body\":\"dXNl");
+    } => "the body has another SHA-256";
+    a_robots_txt_that_is_gone_is_found: |lines| {
+        lines.remove(place_of(lines, "robots"));
     } => "cannot be decided again";
-    a_file_more_is_found: |files| files.push(("more.txt".to_owned(), Vec::new())) => "more.txt: no decision rests on this file";
-    a_report_of_other_numbers_is_found: |files| {
-        let place = place_of(files, "report.html");
-        files[place].1.push(b'\n');
-    } => "report.html: the text is another";
-    a_hash_more_is_found: |files| {
-        let place = place_of(files, "proof.txt");
-        let line = format!("{}\n", Digest::of(b""));
-        files[place].1.extend(line.as_bytes());
+    a_robots_txt_more_is_found: |lines| {
+        let line = format!("{{\"robots\":{{\"sha256\":\"{}\",\"body\":\"\"}}}}", Digest::of(b""));
+        lines.insert(last_decision(lines), line);
+    } => "no decision rests on it";
+    a_hash_more_is_found: |lines| {
+        let line = format!("{{\"hash\":\"{}\"}}", Digest::of(b""));
+        lines.insert(place_of(lines, "head"), line);
     } => "do not lead to the root";
-    a_head_that_is_gone_is_told: |files| {
-        let place = place_of(files, "head.txt");
-        files.remove(place);
-    } => "head.txt is not in it";
-    rows_without_an_end_are_refused: |files| {
-        let place = place_of(files, "rows.jsonl");
-        files[place].1.pop();
-    } => "it is too long, or has no end";
-    a_reference_to_nothing_is_found: |files| {
-        replace_in_rows(files, "\"client\":1,", "\"client\":-9223372036854775808,");
+    a_head_that_is_gone_is_told: |lines| drop(lines.remove(place_of(lines, "head"))) => "it is not at its place";
+    lines_that_end_early_are_refused: |lines| lines.truncate(3) => "it is not at its place";
+    a_reference_to_nothing_is_found: |lines| {
+        replace(lines, "\"client\":1,", "\"client\":-9223372036854775808,");
     } => "the row refers to what is not there";
-    a_number_of_no_entry_is_found: |files| {
-        replace_in_rows(files, "\"ending\":{\"seq\":", "\"ending\":{\"seq\":-");
+    a_number_of_no_entry_is_found: |lines| {
+        replace(lines, "\"ending\":{\"seq\":", "\"ending\":{\"seq\":-");
     } => "do not lead to the root";
-    a_later_form_is_refused: |files| replace_in_rows(files, "{\"bundle\":1", "{\"bundle\":2") => "newer";
+    another_record_is_found: |lines| {
+        let (line, _) = lines.split_first_mut().unwrap();
+        let at = line.find("\"record\":\"").unwrap() + 10;
+        line.replace_range(at..at + 32, &"0".repeat(32));
+    } => "the head is that of another record";
+    a_host_that_was_not_asked_for_is_found: |lines| {
+        replace(lines, "\"host\":null", "\"host\":\"q.test\"");
+    } => "does not meet the conditions of the first line";
+    a_time_that_was_not_asked_for_is_found: |lines| {
+        replace(lines, "\"until\":null", "\"until\":\"2001-01-01T00:00:00Z\"");
+    } => "does not meet the conditions of the first line";
+    a_later_form_is_refused: |lines| replace(lines, "{\"version\":1", "{\"version\":2") => "newer";
 }

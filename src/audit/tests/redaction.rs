@@ -1,14 +1,13 @@
 //! Redaction: what is left of a decision, what still holds, and what is found.
 
 use std::fs;
-use std::io::{Cursor, Write as _};
 
 use super::super::parts::PART_NUMBERS;
 use super::super::redaction::RedactionRequest;
+use super::bundles::{bundle_of, verified_bundle};
 use super::retention::{count, fill_up_to, long_record, prune, verified};
 use super::seals::{heads_of, outside, sealed_every};
 use super::*;
-use crate::audit::bundle::{verify_bundle, write_bundle};
 use crate::audit::seal_check::SealEvidence;
 use crate::audit::verify::verify_with;
 
@@ -293,19 +292,10 @@ async fn a_removed_part_is_not_rolled_up_again() {
 async fn a_bundle_proves_redacted_rows() {
     let (kit, _) = sealed().await;
     redact(&kit, secrets()).await;
-    let mut bytes = Vec::new();
-    write_bundle(
-        &kit.reader(),
-        &DecisionFilter::default(),
-        &|_| String::new(),
-        Cursor::new(&mut bytes),
-    )
-    .unwrap();
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(&bytes).unwrap();
-    let mut found = Vec::new();
-    let sums = verify_bundle(file, &[], &|_| String::new(), |finding| found.push(finding)).unwrap();
-    assert_eq!(found, Vec::<String>::new());
+    let bytes = bundle_of(&kit, &DecisionFilter::default()).unwrap();
+    let (verification, found) = verified_bundle(&bytes, &[]).unwrap();
+    assert_eq!(found, "");
+    let sums = verification.sums;
     assert_eq!((sums.redacted, sums.decided), (SECRETS, 6));
 }
 

@@ -17,15 +17,14 @@ use crate::cli::audit::write_json;
 use crate::cli::output::{Exit, OutputForm, Usage};
 use crate::command_line::command;
 use crate::inert::{inert, shell_quoted};
-use crate::page::bundle_page::bundle_page;
 
 /// Arguments of `audit bundle`.
 #[derive(Debug, Args)]
 pub(crate) struct BundleArguments {
     #[command(flatten)]
     which: CommonArguments,
-    /// The archive to be made.
-    #[arg(long, short, value_name = "FILE.zip")]
+    /// The file to be made.
+    #[arg(long, short, value_name = "FILE.jsonl.gz")]
     output: PathBuf,
 }
 
@@ -35,7 +34,7 @@ pub(super) fn bundle(reader: &AuditReader, asked: &BundleArguments) -> anyhow::R
     let path = &asked.output;
     let made = write_new_file(path, |file| {
         let out = BufWriter::new(file);
-        Ok(write_bundle(reader, &filter, &bundle_page, out)?)
+        Ok(write_bundle(reader, &filter, out)?)
     })?;
     let mut out = io::stdout().lock();
     let name = path.display().to_string();
@@ -57,7 +56,7 @@ pub(super) fn bundle(reader: &AuditReader, asked: &BundleArguments) -> anyhow::R
     }
     writeln!(
         out,
-        "  whoever gets it: politesse audit verify {} --key KEY\n  the key, on another way: {}",
+        "  the recipient runs: politesse audit verify {} --key KEY\n  the key, sent separately: {}",
         shell_quoted(&name),
         command("audit key")
     )?;
@@ -76,7 +75,7 @@ pub(super) fn print_bundle(
     })?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut findings = Vec::new();
-    let bundle = verify_bundle(file, keys, &bundle_page, |finding| match form {
+    let bundle = verify_bundle(file, keys, |finding| match form {
         // A closed stdout is found out by the last line.
         OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
         OutputForm::Json => findings.push(finding),
@@ -90,22 +89,19 @@ pub(super) fn print_bundle(
         }
     }
     out.flush()?;
-    Ok(match (bundle.mismatches, bundle.is_signer_known) {
-        (0, true) => Exit::Done,
-        (0, false) => Exit::Unknown,
-        _ => Exit::Not,
-    })
+    Ok(outcome(&bundle).1)
 }
 
 fn bundle_json(bundle: &BundleVerification, findings: &[String]) -> Value {
+    let sums = &bundle.sums;
     json!({
         "findings": findings,
-        "decisions": bundle.decisions,
-        "decided": bundle.decided,
-        "form_only": bundle.form_only,
-        "query_withheld": bundle.query_withheld,
-        "redacted": bundle.redacted,
-        "other_revision": bundle.other_revision,
+        "decisions": sums.decisions,
+        "decided": sums.decided,
+        "form_only": sums.form_only,
+        "query_withheld": sums.query_withheld,
+        "redacted": sums.redacted,
+        "other_revision": sums.other_revision,
         "mismatches": bundle.mismatches,
         "robots": bundle.robots,
         "record": bundle.head.origin,
@@ -113,47 +109,62 @@ fn bundle_json(bundle: &BundleVerification, findings: &[String]) -> Value {
         "sealed_at": bundle.head.time.to_string(),
         "signer": bundle.signer,
         "signer_known": bundle.is_signer_known,
+        "result": outcome(bundle).0,
     })
 }
 
 fn summary(bundle: &BundleVerification) -> Vec<String> {
-    let head = &bundle.head;
+    let BundleVerification { head, sums, .. } = bundle;
     let mut lines = vec![
         format!(
             "{} decisions, {} decided again, {} checked for form, {} mismatches, {} robots.txt files",
-            bundle.decisions, bundle.decided, bundle.form_only, bundle.mismatches, bundle.robots
+            sums.decisions, sums.decided, sums.form_only, bundle.mismatches, bundle.robots
         ),
         format!(
             "head of {}: {} entries, {}",
             head.origin, head.tree.size, head.time
         ),
     ];
-    if 0 < bundle.query_withheld {
+    if 0 < sums.query_withheld {
         lines.push(format!(
             "{} not decided again: their query is not kept (audit.query_strings)",
-            bundle.query_withheld
+            sums.query_withheld
         ));
     }
-    if 0 < bundle.redacted {
+    if 0 < sums.redacted {
         lines.push(format!(
             "{} not decided again: client and URL were redacted",
-            bundle.redacted
+            sums.redacted
         ));
     }
-    if 0 < bundle.other_revision {
+    if 0 < sums.other_revision {
         lines.push(format!(
             "{} decided otherwise by another revision",
-            bundle.other_revision
+            sums.other_revision
         ));
     }
-    lines.push(match (bundle.mismatches, bundle.is_signer_known) {
-        (0, true) => "proved: signed by a key of --key".to_owned(),
-        (0, false) => format!(
-            "consistent, signer unknown: whoever changes a bundle can sign it anew; compare this \
-             key with one from somebody you trust (--key): {}",
+    if bundle.is_signer_known {
+        lines.push("signed by a key of --key".to_owned());
+    }
+    lines.push(match outcome(bundle).0 {
+        SIGNER_UNKNOWN => format!(
+            "{SIGNER_UNKNOWN}: anyone who changes a bundle can sign it anew; compare this key \
+             with one from someone you trust (--key): {}",
             bundle.signer
         ),
-        _ => "not proved".to_owned(),
+        word => word.to_owned(),
     });
     lines
+}
+
+/// Outcome of a bundle that fits, while no key says who signed it.
+const SIGNER_UNKNOWN: &str = "OK, but the signer is unknown";
+
+/// Returns the outcome in words, and the exit code.
+fn outcome(bundle: &BundleVerification) -> (&'static str, Exit) {
+    match (bundle.mismatches, bundle.is_signer_known) {
+        (0, true) => ("OK", Exit::Done),
+        (0, false) => (SIGNER_UNKNOWN, Exit::Unknown),
+        _ => ("FAILED", Exit::Not),
+    }
 }

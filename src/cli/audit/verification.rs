@@ -23,7 +23,7 @@ use crate::page::words::number;
 pub(crate) struct VerifyArguments {
     /// A bundle in place of the record (`politesse audit bundle`).
     #[arg(
-        value_name = "BUNDLE.zip",
+        value_name = "BUNDLE.jsonl.gz",
         conflicts_with_all = ["from", "until", "host", "url", "rule", "crawler", "verdict",
                               "reason", "effect", "head"]
     )]

@@ -131,7 +131,6 @@ fn document(data: &JudgePage<'_>) -> Markup {
     let frame = PageFrame {
         title: "What a past crawl asked for",
         when: &when,
-        program: env!("CARGO_PKG_VERSION"),
         made_at: clock::now(),
         source: html! { (counted(data.files.len() as u64, "file")) },
     };

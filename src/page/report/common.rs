@@ -35,7 +35,6 @@ pub(super) fn report_page(data: &ReportData, title: &str, body: &Markup) -> Mark
     let frame = PageFrame {
         title,
         when: &when(data),
-        program: env!("CARGO_PKG_VERSION"),
         made_at: data.scope.made_at,
         source: html! { "the record " (code(&data.record)) },
     };

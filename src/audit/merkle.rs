@@ -2,10 +2,9 @@
 //!
 //! RFC 9162, section 2.1, which hashes as RFC 6962 does. The tree over a list of
 //! leaves has a root of 32 bytes. An inclusion proof shows that a leaf is in the
-//! list, a consistency proof that a longer list begins with a shorter one. A proof
-//! over chosen leaves, which the RFC does not have, shows for many leaves at once
-//! that they are in the list: each subtree without a chosen leaf is one hash, and
-//! what can be computed is left out.
+//! list. A proof over chosen leaves, which the RFC does not have, shows for many leaves
+//! at once that they are in the list: each subtree without a chosen leaf is one hash,
+//! and what can be computed is left out.
 //!
 //! Pure functions. What a proof needs is told as ranges of leaves; whoever has the
 //! leaves computes their roots. Does not know what the leaves are.
@@ -192,38 +191,6 @@ impl TreeHead {
         root == self.root
     }
 
-    /// Reports whether `proof` shows that this tree begins with the leaves of
-    /// `old`. The proof has the roots of [`consistency_ranges`].
-    pub fn extends(&self, old: &Self, proof: &[Digest]) -> bool {
-        if self.size < old.size {
-            return false;
-        }
-        let ranges = consistency_ranges(old.size..self.size);
-        if ranges.len() != proof.len() {
-            return false;
-        }
-        if old.size == 0 || old.size == self.size {
-            let begins = old.size == 0 && old.root == CompactRange::default().root();
-            return begins || old == self;
-        }
-        let mut steps = ranges.iter().zip(proof).peekable();
-        // The first is the last subtree of the old tree, unless that is all of it.
-        let seed = match steps.next_if(|(range, _)| range.end == old.size && range.start != 0) {
-            Some((_, root)) => *root,
-            None => old.root,
-        };
-        let (mut old_root, mut new_root) = (seed, seed);
-        for (range, other) in steps {
-            if old.size <= range.start {
-                new_root = node_hash([new_root, *other]);
-            } else {
-                old_root = node_hash([*other, old_root]);
-                new_root = node_hash([*other, new_root]);
-            }
-        }
-        old_root == old.root && new_root == self.root
-    }
-
     /// Reports whether `proof` shows that this tree has all of `leaves`, which are
     /// in ascending order. The proof has the roots of [`chosen_ranges`].
     pub fn includes_all(&self, leaves: &[PlacedLeaf], proof: &[Digest]) -> bool {
@@ -279,33 +246,6 @@ pub fn inclusion_ranges(index: u64, head: &TreeHead) -> Vec<Range<u64>> {
             ranges.push(range.start..middle);
             range.start = middle;
         }
-    }
-    ranges.reverse();
-    ranges
-}
-
-/// Returns the ranges of leaves whose roots prove that a tree of `sizes.end` leaves
-/// begins with one of `sizes.start`, in the order of RFC 9162, section 2.1.4.1.
-pub fn consistency_ranges(sizes: Range<u64>) -> Vec<Range<u64>> {
-    if sizes.start == 0 || sizes.end <= sizes.start {
-        return Vec::new();
-    }
-    let mut range = 0..sizes.end;
-    let mut ranges = Vec::new();
-    while range.end != sizes.start
-        && let Some(middle) = split(&range)
-    {
-        if sizes.start <= middle {
-            ranges.push(middle..range.end);
-            range.end = middle;
-        } else {
-            ranges.push(range.start..middle);
-            range.start = middle;
-        }
-    }
-    // The old root itself is known to whoever verifies.
-    if range.start != 0 {
-        ranges.push(range);
     }
     ranges.reverse();
     ranges
@@ -434,25 +374,6 @@ mod tests {
         assert_eq!(texts(&short), [ROOTS[2]]);
     }
 
-    // RFC 9162, section 2.1.4.1; the vectors of Certificate Transparency.
-    #[test]
-    fn consistency_proofs_are_those_of_rfc_9162() {
-        let leaves = hashes();
-        let proof = roots_of(&leaves, consistency_ranges(6..8));
-        let expected = [
-            "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
-            "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
-            "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
-        ];
-        assert_eq!(texts(&proof), expected);
-        let proof = roots_of(&leaves, consistency_ranges(2..5));
-        let expected = [
-            "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
-            "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
-        ];
-        assert_eq!(texts(&proof), expected);
-    }
-
     /// Leaves of a list, all different.
     fn leaves(count: usize) -> Vec<Digest> {
         let number = |number: usize| leaf_hash(&number.to_be_bytes());
@@ -487,18 +408,9 @@ mod tests {
         fn proofs_hold_for_what_is_there_and_for_nothing_else(
             count in 1_usize..70,
             picks in proptest::collection::btree_set(0_usize..70, 0..9),
-            cut in 0_usize..71,
         ) {
             let all = leaves(count);
             let whole = head(&all);
-            let old = head(&all[..cut.min(count)]);
-            let proof = roots_of(&all, consistency_ranges(old.size..whole.size));
-            prop_assert!(whole.extends(&old, &proof));
-            for wrong in damaged(&proof) {
-                prop_assert!(!whole.extends(&old, &wrong));
-            }
-            let other = TreeHead { root: leaf_hash(b"other"), ..old };
-            prop_assert!(!whole.extends(&other, &proof));
             let chosen: Vec<u64> = picks.iter().map(|pick| *pick as u64)
                 .filter(|pick| *pick < whole.size).collect();
             let placed: Vec<_> = chosen.iter()

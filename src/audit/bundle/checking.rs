@@ -192,7 +192,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         match line {
             BundleLine::Value(value) => self.add_value(&value)?,
             BundleLine::Robots(robots) => self.add_robots(&robots)?,
-            BundleLine::Decision(decision) => self.add_decision(&decision)?,
+            BundleLine::Decision(mut decision) => self.add_decision(&mut decision)?,
             BundleLine::Hash(hash) => self.proof.push(hash),
             BundleLine::Head(text) => {
                 let head = signed_head(&text);
@@ -248,7 +248,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    fn add_decision(&mut self, line: &DecisionLine) -> Result<(), BundleError> {
+    fn add_decision(&mut self, line: &mut DecisionLine) -> Result<(), BundleError> {
         // In one order, so that rows have one form, and no number comes twice.
         if line.seq <= self.last {
             return Err(self.fault("it is not after the decision before it"));
@@ -299,22 +299,9 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         Ok(())
     }
 
-    fn mark_used(&mut self, line: &DecisionLine) {
-        let ending = line.ending.as_ref();
-        let optional = [
-            line.snapshot,
-            ending.and_then(|ending| ending.directives),
-            ending.and_then(|ending| ending.error),
-        ];
-        let always = [
-            line.client,
-            line.origin,
-            line.crawler,
-            line.method,
-            line.ruling,
-            line.policy,
-        ];
-        for number in always.into_iter().chain(optional.into_iter().flatten()) {
+    /// Notes which values a decision refers to.
+    fn mark_used(&mut self, line: &mut DecisionLine) {
+        for (number, _) in line.references() {
             let place = number.checked_sub(1).map(usize::try_from);
             if let Some(Ok(place)) = place
                 && let Some(used) = self.used.get_mut(place)

@@ -18,7 +18,10 @@ use serde_json::Value as Json;
 use serde_json::ser::{Formatter, Serializer};
 
 use crate::audit::columns::count;
-use crate::audit::dictionary::{ColumnKind, DICTIONARIES, DictionaryTable};
+use crate::audit::dictionary::{
+    CLIENTS, CRAWLERS, ColumnKind, DICTIONARIES, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES,
+    RULINGS, SNAPSHOTS, TERMS,
+};
 use crate::audit::leaf::LeafRun;
 use crate::audit::merkle::{PlacedLeaf, leaf_hash};
 use crate::decision::digest::Digest;
@@ -102,6 +105,31 @@ pub(super) struct DecisionLine {
     pub(super) policy: i64,
     pub(super) snapshot: Option<i64>,
     pub(super) ending: Option<EndingLine>,
+}
+
+impl DecisionLine {
+    /// Returns the references to values, each with the dictionary that it refers to.
+    pub(super) fn references(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut i64, &'static DictionaryTable)> {
+        let (directives, error) = match &mut self.ending {
+            Some(ending) => (ending.directives.as_mut(), ending.error.as_mut()),
+            None => (None, None),
+        };
+        let references = [
+            (Some(&mut self.client), &CLIENTS),
+            (Some(&mut self.origin), &ORIGINS),
+            (Some(&mut self.crawler), &CRAWLERS),
+            (Some(&mut self.method), &TERMS),
+            (Some(&mut self.ruling), &RULINGS),
+            (Some(&mut self.policy), &POLICIES),
+            (self.snapshot.as_mut(), &SNAPSHOTS),
+            (directives, &DIRECTIVES),
+            (error, &TERMS),
+        ];
+        let present = references.into_iter();
+        present.filter_map(|(number, table)| Some((number?, table)))
+    }
 }
 
 /// End of the exchange of a decision.

@@ -20,9 +20,7 @@ use super::form::{
 use super::lines::LineWriter;
 use crate::audit::columns::{count, signed, text_bytes};
 use crate::audit::decision_row::{CheckedRecord, DECISIONS};
-use crate::audit::dictionary::{
-    CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS, SNAPSHOTS, TERMS,
-};
+use crate::audit::dictionary::DictionaryTable;
 use crate::audit::filter::{DecisionFilter, normal_host};
 use crate::audit::head::RecordHead;
 use crate::audit::leaf::LeafRun;
@@ -178,7 +176,10 @@ impl<W: Write> BundleWriter<'_, W> {
         if let Some(sha256) = snapshot.and_then(|snapshot| snapshot.sha256) {
             self.write_robots(sha256)?;
         }
-        self.number_values(&mut line)?;
+        // A line has numbers of values in the place of rows.
+        for (number, table) in line.references() {
+            *number = self.number(table, *number)?;
+        }
         self.decisions += 1;
         self.lines.write(&BundleLine::Decision(Box::new(line)))
     }
@@ -211,36 +212,6 @@ impl<W: Write> BundleWriter<'_, W> {
             true => Ok(proof),
             false => Err(BundleError::Unproved),
         }
-    }
-
-    /// Puts the numbers of values in the place of rows of dictionaries, and writes
-    /// those that were not written yet.
-    fn number_values(&mut self, line: &mut DecisionLine) -> Result<(), BundleError> {
-        for (id, table) in [
-            (&mut line.client, &CLIENTS),
-            (&mut line.origin, &ORIGINS),
-            (&mut line.crawler, &CRAWLERS),
-            (&mut line.method, &TERMS),
-            (&mut line.ruling, &RULINGS),
-            (&mut line.policy, &POLICIES),
-        ] {
-            *id = self.number(table, *id)?;
-        }
-        let ending = line.ending.as_mut();
-        let (directives, error) = match ending {
-            Some(ending) => (ending.directives.as_mut(), ending.error.as_mut()),
-            None => (None, None),
-        };
-        for (id, table) in [
-            (line.snapshot.as_mut(), &SNAPSHOTS),
-            (directives, &DIRECTIVES),
-            (error, &TERMS),
-        ] {
-            if let Some(id) = id {
-                *id = self.number(table, *id)?;
-            }
-        }
-        Ok(())
     }
 
     /// Returns the number of a value, which is written if it was not.

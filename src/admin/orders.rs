@@ -1,7 +1,7 @@
 //! Orders of an operator: requests to the admin listener that change something.
 //!
 //! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host.
-//! `POST /api/v1/audit/prune?before=TIME` removes old entries of the record, and
+//! `POST /api/v1/audit/prune?request=JSON` removes old entries of the record, and
 //! `POST /api/v1/audit/redact?request=JSON` removes client and URL from some. Each order
 //! is recorded with the operator's address.
 //!
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error;
 
 use super::api;
 use super::arrival::AdminArrival;
-use crate::audit::{AuditLog, RedactionRequest};
+use crate::audit::{AuditError, AuditLog, PruneRequest, RedactionRequest};
 use crate::clock;
 use crate::pace::back_off::ReleaseOrder;
 use politesse_robots::origin::Host;
@@ -103,29 +103,30 @@ pub(super) async fn release(
 
 /// Begins to remove the entries from before the time in the query.
 pub(super) async fn prune(State(audit): State<Arc<AuditLog>>, request: Request) -> Response {
-    let query = request.uri().query().unwrap_or_default();
-    let Some(before) = before(query) else {
-        let text = "a time in the past is wanted: ?before=2026-11-22T10:00:00Z\n";
+    // A time in the future would remove every entry.
+    let is_whole =
+        |asked: &PruneRequest| asked.before <= clock::now() && is_reason(&asked.reason.why);
+    let Some(asked) = asked::<PruneRequest>(&request).filter(is_whole) else {
+        let text = format!(
+            "a time in the past and a reason are wanted: ?request=JSON with \"before\" and \
+             {REASON_BYTES_MAX} bytes of \"why\" at most\n"
+        );
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
     // Only begun: it may go on for longer than a client waits for an answer.
-    match audit.prune(before, giver(&request)).await {
+    match audit.prune(asked, giver(&request)).await {
         Ok(numbers) => api::json(&numbers),
+        Err(error @ AuditError::TooYoung { .. }) => {
+            (StatusCode::CONFLICT, format!("{error}\n")).into_response()
+        }
         Err(error) => api::unavailable(&error),
     }
 }
 
-fn before(query: &str) -> Option<Timestamp> {
-    let before: Option<Timestamp> = api::unescape(query.strip_prefix("before=")?)?.parse().ok();
-    // A time in the future would remove every entry.
-    before.filter(|before| *before <= clock::now())
-}
-
 /// Takes the next step of the redaction in the query.
 pub(super) async fn redact(State(audit): State<Arc<AuditLog>>, request: Request) -> Response {
-    let query = request.uri().query().unwrap_or_default();
-    let asked = redaction(query).filter(|asked| asked.has_condition() && is_reason(&asked.why));
-    let Some(asked) = asked else {
+    let is_whole = |asked: &RedactionRequest| asked.has_condition() && is_reason(&asked.reason.why);
+    let Some(asked) = asked(&request).filter(is_whole) else {
         let text = format!(
             "a condition and a reason are wanted: ?request=JSON, {REASON_BYTES_MAX} bytes of \"why\" at most\n"
         );
@@ -137,7 +138,9 @@ pub(super) async fn redact(State(audit): State<Arc<AuditLog>>, request: Request)
     }
 }
 
-fn redaction(query: &str) -> Option<RedactionRequest> {
+/// Reads what `request` asks for, from the JSON in its query.
+fn asked<T: DeserializeOwned>(request: &Request) -> Option<T> {
+    let query = request.uri().query()?;
     let json = api::unescape(query.strip_prefix("request=")?)?;
     serde_json::from_str(&json).ok()
 }

@@ -111,6 +111,17 @@ pub enum AuditError {
         /// The oldest schema that is read.
         oldest: i64,
     },
+    /// A removal would take entries that are younger than `audit.retention`.
+    #[error(
+        "the youngest of these entries is {age} old, and audit.retention is {retention}: \
+         --even-younger removes them nevertheless, and stays on record"
+    )]
+    TooYoung {
+        /// Age of the youngest entry.
+        age: String,
+        /// Value of `audit.retention`.
+        retention: String,
+    },
     /// A backup could not be written.
     #[error("cannot write the backup {}", .0.display())]
     Backup(PathBuf, #[source] rusqlite::Error),

@@ -62,6 +62,7 @@ mod sealing;
 mod folder;
 mod gathering;
 mod remaining;
+mod removal_order;
 pub mod removal_proof;
 mod saved_state;
 mod tasks;
@@ -112,7 +113,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rusqlite::Connection;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -131,6 +131,7 @@ pub use self::leaf::PersonalValues;
 pub use self::opening::{Durability, Options, check_files, check_in_use};
 pub use self::order::Direction;
 use self::pages::KeyScan;
+use self::pruned::PrunedEnd;
 use self::query_pool::QueryPool;
 pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
@@ -139,7 +140,9 @@ use self::reader_pool::ReaderPool;
 use self::record_id::LostHeads;
 use self::redaction::{RedactionOrder, count_unredacted};
 pub use self::redaction::{RedactionRequest, RedactionStep, redacted_numbers};
-use self::retention::{ArrivedNumber, RemovalState, RetentionOrder};
+use self::removal_order::RetentionOrder;
+pub use self::removal_order::{OrderReason, PruneRequest, SystemUser};
+use self::retention::{ArrivedNumber, RemovalState};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 use self::sealing::SealFault;
 pub use self::sealing::{SealOptions, SealTarget};
@@ -174,6 +177,8 @@ pub struct AuditLog {
     /// Places in the queue for events.
     event_slots: Arc<Semaphore>,
     durability: Durability,
+    /// Age from which on entries may be removed, if it is set.
+    retention: Option<Duration>,
     /// Whether the writer's last attempt failed.
     failing: Arc<AtomicBool>,
     /// State of the removal of old entries, and of values that nothing refers to.
@@ -251,6 +256,7 @@ impl AuditLog {
             slots: Arc::new(Semaphore::new(places)),
             event_slots,
             durability: options.durability,
+            retention: options.retention,
             failing,
             removal,
             pending: Arc::default(),
@@ -279,11 +285,15 @@ impl AuditLog {
         if !options.path.exists() {
             return Err(AuditError::Missing(options.path.clone()));
         }
-        let options = Options {
+        let unlimited = Options {
             retention: None,
             ..options.clone()
         };
-        Self::open(&options, Arc::default(), tracker)
+        let log = Self::open(&unlimited, Arc::default(), tracker)?;
+        Ok(Self {
+            retention: options.retention,
+            ..log
+        })
     }
 
     /// Returns the folder of the record, where its lock is, without symbolic
@@ -376,19 +386,34 @@ impl AuditLog {
             .map_err(|_| AuditError::Stalled)?
     }
 
-    /// Begins to remove the entries of all parts that are from before `before`, by
-    /// order of `by`, and returns their numbers.
+    /// Begins to remove the entries of all parts that are older than the moment of
+    /// `request`, by order of `by`, and returns their numbers.
     ///
     /// # Errors
     ///
-    /// Those of [`AuditLog::record`], and [`AuditError::Stalled`] after five
-    /// seconds.
-    pub async fn prune(&self, before: Timestamp, by: String) -> Result<PrunedNumbers, AuditError> {
+    /// Those of [`AuditLog::record`], [`AuditError::TooYoung`], and
+    /// [`AuditError::Stalled`] after five seconds.
+    pub async fn prune(
+        &self,
+        request: PruneRequest,
+        by: String,
+    ) -> Result<PrunedNumbers, AuditError> {
+        let before = request.before;
+        let youngest = self
+            .readers
+            .read(move |connection| PrunedEnd::read(connection)?.youngest_due(connection, before))
+            .await?;
+        request.check_age(youngest, self.retention)?;
         let prune = async {
             let slot = self.slots(1).await?;
             let (ack, pruned) = oneshot::channel();
             let order = PruneOrder {
-                order: RetentionOrder { before, by },
+                order: RetentionOrder {
+                    before,
+                    by,
+                    reason: Some(request.reason),
+                    retention: self.retention,
+                },
                 ack,
             };
             self.queue.send(WriterTask::Prune(order), slot)?;
@@ -428,21 +453,25 @@ impl AuditLog {
         request: RedactionRequest,
         by: String,
     ) -> Result<RedactionStep, AuditError> {
-        let (why, is_trial) = (request.why.clone(), request.is_trial);
+        let asked = request.clone();
         let chosen = self
             .readers
-            .read(move |connection| request.find(connection))
+            .read(move |connection| asked.find(connection))
             .await?;
         let step = RedactionStep {
             count: chosen.numbers.len() as u64,
             damaged: 0,
             after: chosen.after,
         };
-        if is_trial || chosen.numbers.is_empty() {
+        if request.is_trial || chosen.numbers.is_empty() {
             return Ok(step);
         }
         let numbers = chosen.numbers.clone();
-        let order = RedactionOrder { numbers, by, why };
+        let order = RedactionOrder {
+            numbers,
+            by,
+            request,
+        };
         let slot = self.slots(1).await?;
         let (ack, committed) = oneshot::channel();
         self.queue.send(WriterTask::Redact { order, ack }, slot)?;

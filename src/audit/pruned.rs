@@ -13,6 +13,7 @@
 //!
 //! Does not know when entries go.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -39,6 +40,13 @@ SELECT min(seq) FROM (
   SELECT min(seq) AS seq FROM decision WHERE ? < seq
   UNION ALL
   SELECT min(e.seq) FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision)";
+
+/// Finds the time of the youngest decision in some parts, and of the youngest event with
+/// one of their numbers.
+const YOUNGEST: &str = "
+SELECT max(time_us) FROM (
+  SELECT max(last_us) AS time_us FROM rollup WHERE ?1 <= part AND part <= ?2
+  UNION ALL SELECT max(time_us) FROM event WHERE ?3 <= seq AND seq <= ?4)";
 
 /// Parts that go at a time: their heads are prepared in one transaction.
 const PARTS_MAX: i64 = 16;
@@ -125,11 +133,36 @@ impl PrunedEnd {
         Ok(self.last.max(numbers_of(kept).start - 1))
     }
 
+    /// Finds the time of the youngest entry among those that [`PrunedEnd::due`] finds.
+    pub(super) fn youngest_due(
+        self,
+        connection: &Connection,
+        before: Timestamp,
+    ) -> rusqlite::Result<Option<Timestamp>> {
+        let numbers = self.next()..=self.due(connection, before)?;
+        match numbers.is_empty() {
+            true => Ok(None),
+            false => youngest(connection, numbers),
+        }
+    }
+
     /// Returns how far the next step goes, if all up to `due` is to be removed.
     pub(super) fn next_end(self, due: i64) -> i64 {
         let step = numbers_of(self.part() + 1 + PARTS_MAX).start - 1;
         due.min(step)
     }
+}
+
+/// Finds the time of the youngest among the entries `numbers`, which are those of whole
+/// parts.
+pub(super) fn youngest(
+    connection: &Connection,
+    numbers: RangeInclusive<i64>,
+) -> rusqlite::Result<Option<Timestamp>> {
+    let (first, last) = numbers.into_inner();
+    let bounds = params![part_of(first), part_of(last), first, last];
+    let time_us: Option<i64> = connection.query_row(YOUNGEST, bounds, |row| row.get(0))?;
+    Ok(time_us.and_then(|time_us| Timestamp::from_microsecond(time_us).ok()))
 }
 
 /// Signed note about the end of what was removed.

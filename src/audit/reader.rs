@@ -7,8 +7,8 @@
 use std::iter;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
-use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use super::order::{self, Direction, TimeRange};
 use super::pages::{NumberedTable, TableScan};
 use super::pruned::PrunedEnd;
 use super::record_id::{RecordMarker, read_id};
+use super::removal_order::PruneRequest;
 use super::schema;
 use super::sequence::check_complete;
 use super::tasks::PrunedNumbers;
@@ -383,14 +384,21 @@ impl AuditReader {
         Ok(count(PrunedEnd::read(&self.connection)?.last))
     }
 
-    /// Finds the entries that [`AuditLog::prune`](super::AuditLog::prune) would remove:
-    /// those of parts in which everything is from before `before`.
+    /// Finds the entries that [`AuditLog::prune`](super::AuditLog::prune) would remove,
+    /// where `audit.retention` is `retention`: those of parts in which everything is from
+    /// before the moment of the request.
     ///
     /// # Errors
     ///
-    /// [`AuditError::Read`].
-    pub fn prunable(&self, before: Timestamp) -> Result<PrunedNumbers, AuditError> {
-        let pruned = PrunedEnd::read(&self.connection)?;
+    /// [`AuditError::Read`], [`AuditError::TooYoung`].
+    pub fn prunable(
+        &self,
+        request: &PruneRequest,
+        retention: Option<Duration>,
+    ) -> Result<PrunedNumbers, AuditError> {
+        let (pruned, before) = (PrunedEnd::read(&self.connection)?, request.before);
+        let youngest = pruned.youngest_due(&self.connection, before)?;
+        request.check_age(youngest, retention)?;
         Ok(PrunedNumbers {
             first: count(pruned.next()),
             last: count(pruned.due(&self.connection, before)?),

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use super::events::{ProcessEvent, ProcessEventKind};
 use super::filter::UrlPattern;
 use super::leaf::RecordId;
 use super::parts::{PART_NUMBERS, part_of, remake_part};
+use super::removal_order::OrderReason;
 use super::rollup::remake_rollup;
 
 /// Decisions that are redacted in one transaction: requests wait meanwhile.
@@ -61,7 +63,8 @@ pub struct RedactionRequest {
     /// End of the times.
     pub until_us: Option<i64>,
     /// Reason, for the record.
-    pub why: String,
+    #[serde(flatten)]
+    pub reason: OrderReason,
     /// Number behind which the step begins.
     pub after: u64,
     /// Whether decisions are only counted.
@@ -102,7 +105,18 @@ impl RedactionRequest {
     /// Reports whether any condition is given: all of a record is never redacted by
     /// an option that was forgotten.
     pub fn has_condition(&self) -> bool {
-        self.url.is_some() || self.client.is_some() || !self.numbers.is_empty()
+        !self.conditions().is_empty()
+    }
+
+    /// Names the conditions that are given. Their values are what is to be redacted.
+    fn conditions(&self) -> Vec<&'static str> {
+        let conditions = [
+            ("url", self.url.is_some()),
+            ("client", self.client.is_some()),
+            ("seq", !self.numbers.is_empty()),
+        ];
+        let given = conditions.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(name, _)| name).collect()
     }
 
     /// Finds the decisions of the next step.
@@ -167,15 +181,26 @@ impl RedactionRequest {
 pub(super) struct RedactionOrder {
     /// Their numbers, in ascending order.
     pub(super) numbers: Vec<i64>,
-    /// Name of whoever has given the order.
+    /// Name of the channel that the order came from.
     pub(super) by: String,
-    /// Reason, for the record.
-    pub(super) why: String,
+    /// Request that the order is a step of.
+    pub(super) request: RedactionRequest,
 }
 
 impl RedactionOrder {
-    /// Makes the event that names the decisions which were redacted.
-    pub(super) fn event(&self, redacted: &[i64]) -> ProcessEvent {
+    /// Makes the event that names the decisions which were redacted. `connection` has
+    /// them.
+    pub(super) fn event(
+        &self,
+        connection: &Connection,
+        redacted: &[i64],
+    ) -> rusqlite::Result<ProcessEvent> {
+        let sql = "SELECT min(time_us), max(time_us) FROM decision
+                   WHERE seq IN (SELECT value FROM json_each(?))";
+        let span = connection.query_row(sql, [json!(redacted).to_string()], |row| {
+            Ok([row.get(0)?, row.get(1)?].map(time_text))
+        });
+        let [oldest, youngest] = span?;
         let runs = redacted.chunk_by(|one, next| *one + 1 == *next);
         let ranges: Vec<_> = runs
             .filter_map(|run| Some([run.first()?, run.last()?]))
@@ -183,11 +208,22 @@ impl RedactionOrder {
         let detail = json!({
             "decisions": redacted.len(),
             "numbers": ranges,
+            "oldest": oldest,
+            "youngest": youngest,
+            "chosen_by": self.request.conditions(),
+            "from": time_text(self.request.from_us),
+            "until": time_text(self.request.until_us),
             "by": self.by,
-            "why": self.why,
+            "user": self.request.reason.user,
+            "why": self.request.reason.why,
         });
-        ProcessEvent::now(ProcessEventKind::Redacted, detail)
+        Ok(ProcessEvent::now(ProcessEventKind::Redacted, detail))
     }
+}
+
+fn time_text(time_us: Option<i64>) -> Option<String> {
+    let time = Timestamp::from_microsecond(time_us?).ok()?;
+    Some(time.to_string())
 }
 
 /// Redacts those of `numbers` that are as they were written. Returns them.

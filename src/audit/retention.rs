@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::error::WriteError;
 use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
+use super::removal_order::RetentionOrder;
 use super::used_values::{UsedBodies, UsedValues};
 use crate::clock;
 
@@ -95,15 +96,6 @@ enum RemovalStage {
     Bodies(UsedBodies),
     /// Pages that are not used.
     Space,
-}
-
-/// Order to remove entries, of which some are removed at a time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RetentionOrder {
-    /// Moment before which they are.
-    pub(super) before: Timestamp,
-    /// Name of whoever has given the order.
-    pub(super) by: String,
 }
 
 /// Number up to which all entries have arrived in the archive: no later one is removed.
@@ -274,6 +266,8 @@ impl Retention {
         Some(RetentionOrder {
             before: self.clock.now().checked_sub(age).unwrap_or(Timestamp::MIN),
             by: "audit.retention".to_owned(),
+            reason: None,
+            retention: age.try_into().ok(),
         })
     }
 

@@ -7,6 +7,7 @@
 //! know what is written, nor when.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,7 +27,7 @@ use super::leaf::RecordId;
 use super::merkle::TreeHead;
 use super::opening::{self, Durability, OpenRecord, Options};
 use super::privacy::PrivacyForms;
-use super::pruned::PrunedEnd;
+use super::pruned::{PrunedEnd, youngest};
 use super::record_id::{LostHeads, RecordMarker};
 use super::redaction::{has_removals, may_have_unused_values};
 use super::remaining::RemainingEntries;
@@ -616,6 +617,14 @@ impl AuditStore {
     /// Returns the end of the entries that were removed.
     pub(super) fn pruned_end(&self) -> rusqlite::Result<PrunedEnd> {
         PrunedEnd::read(&self.connection)
+    }
+
+    /// Finds the time of the youngest of some entries of parts that are over.
+    pub(super) fn youngest(
+        &self,
+        numbers: RangeInclusive<i64>,
+    ) -> rusqlite::Result<Option<Timestamp>> {
+        youngest(&self.connection, numbers)
     }
 
     /// Takes a step of `retention`.

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::error::WriteError;
 use super::events::ProcessEvent;
 use super::redaction::RedactionOrder;
-use super::retention::RetentionOrder;
+use super::removal_order::RetentionOrder;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::metrics::{Metrics, ResultLabel};

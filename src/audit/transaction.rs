@@ -404,7 +404,8 @@ impl<'a> AuditTransaction<'a> {
         let redacted = redact_rows(&self.transaction, self.plan.record, &order.numbers)?;
         // The sums of the open part have the origins of rows that have none now.
         *self.memory = WriterMemory::default();
-        self.insert_event(EventRow::of_process(seq, &order.event(&redacted), None))
+        let event = order.event(&self.transaction, &redacted)?;
+        self.insert_event(EventRow::of_process(seq, &event, None))
     }
 
     /// Writes the head of the tree, and the roots of parts.

@@ -17,13 +17,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::columns::count;
+use super::columns::{count, signed};
 use super::error::{WriteError, is_full_disk};
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::gathering::CommitAnswers;
 use super::leaf::LostRange;
 use super::queue::{EntryReceiver, WriterEntry, count_awaited};
-use super::retention::{RemovalState, Retention, RetentionOrder};
+use super::removal_order::RetentionOrder;
+use super::retention::{RemovalState, Retention};
 use super::store::AuditStore;
 use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers, WriterTask};
 use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
@@ -255,12 +256,9 @@ impl AuditWriter {
         }
         let end = self.store.pruned_end()?;
         if pruned.first <= pruned.last {
-            self.record_pruned(json!({
-                "entries_until": end.last,
-                "before": before.to_string(),
-                "by": order.by,
-            }));
             let (first, last) = (pruned.first, end.last);
+            let youngest = self.store.youngest(signed(first)..=last)?;
+            self.record_pruned(order.event_detail(last, youngest));
             tracing::info!(first, last, %before, "old entries of the record are removed");
             self.retention.begin(end);
             self.retention.keep_order(order);

@@ -12,6 +12,7 @@ mod bundle;
 pub(super) mod export;
 mod heads;
 mod listing;
+mod order;
 mod prune;
 mod redact;
 mod replay;
@@ -258,8 +259,8 @@ must not be there yet.")]
     /// Removes entries that are old; of the archive, months.
     #[command(after_help = "\
 Examples:
-  politesse audit prune --before 400d
-  politesse audit prune --before 400d --yes
+  politesse audit prune --before 400d --why 'kept for 400 days'
+  politesse audit prune --before 400d --why 'kept for 400 days' --yes
   politesse audit --archive prune --before 2026-01-01
 
 Without --yes the command says which entries would go. They go by parts of 8,192

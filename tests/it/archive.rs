@@ -309,7 +309,9 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
         fill_part(&proxy).await;
         let first = first_decision(proxy.place());
         let admin = format!("admin.listen=\"{}\"", proxy.admin());
-        let prune = ["audit", "prune", "--before", "1s", "--yes", "--set", &admin];
+        let prune = [
+            "audit", "prune", "--before", "1s", "--why", "test", "--yes", "--set", &admin,
+        ];
         let said = done(proxy.place(), &prune).await.stdout;
         assert!(said.contains("audit.archive"), "{said}");
         let place = proxy.stop().await;
@@ -352,7 +354,7 @@ fn a_command_ships_before_it_removes_entries() {
         let postgres = Postgres::start().await;
         place.configure(&shipping(config, &postgres.url()));
         let mut prune = politesse(place.folder());
-        prune.args(["audit", "prune", "--before", "1s", "--yes"]);
+        prune.args(["audit", "prune", "--before", "1s", "--why", "test", "--yes"]);
         // It ships three windows, and removes a part, at its leisure.
         let outcome = ended(prune, b"").await;
         assert_eq!(

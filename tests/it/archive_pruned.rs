@@ -244,7 +244,7 @@ fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
         let archive = Archive::empty().await;
         record(&archive.north).await;
         let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
-        let prune = [&alone[..], &["--before", "30d", "--yes"]].concat();
+        let prune = [&alone[..], &["--before", "30d", "--why", "test", "--yes"]].concat();
         done(&archive.north.run(&prune).await);
         ship(&archive.north).await;
         let found = verified(&archive).await;

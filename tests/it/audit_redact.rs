@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kit::client::get;
 use crate::kit::origin::Script;
@@ -113,6 +113,9 @@ fn a_command_has_the_running_proxy_redact_a_url() {
         assert_eq!(detail["decisions"], 1);
         assert_eq!(detail["why"], "asked for");
         assert_eq!(detail["by"], "admin token from 127.0.0.1");
+        assert!(detail["user"]["uid"].is_u64(), "{detail}");
+        assert_eq!(detail["chosen_by"], json!(["url"]));
+        assert_eq!(detail["youngest"], detail["oldest"]);
         let text = done(&place, &["audit", "verify"]).await.stdout;
         assert!(text.contains("1 redacted"), "{text}");
     });
@@ -209,7 +212,7 @@ fn another_file_in_the_folder_of_a_record_in_use_is_left_alone_and_so_is_the_rec
         let other = "audit.store=\"sqlite:data/copy.db\"";
         let gone = "audit.store=\"sqlite:elsewhere/none.db\"";
         let redact = ["audit", "redact", "--seq", "2", "--why", "x", "--yes"];
-        let prune = ["audit", "prune", "--before", "1s", "--yes"];
+        let prune = ["audit", "prune", "--before", "1s", "--why", "x", "--yes"];
         for order in [&redact[..], &prune] {
             for (store, told) in [
                 (other, "lies in the folder of a record in use"),

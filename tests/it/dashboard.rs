@@ -257,7 +257,8 @@ fn a_form_of_another_site_is_refused() {
         // A browser also sends a password that it has stored for Basic.
         let bearer = format!("Authorization: Bearer {}", token(&browser.proxy));
         let fields = [bearer.as_str(), "Origin: http://evil.test"];
-        let prune = "/api/v1/audit/prune?before=2000-01-01T00:00:00Z";
+        let prune = "/api/v1/audit/prune?request=\
+                     %7B%22before%22:%222000-01-01T00:00:00Z%22,%22why%22:%22test%22%7D";
         assert_eq!(post(admin, prune, &fields, "").await.status(), 403);
         assert_eq!(post(admin, prune, &[&bearer], "").await.status(), 200);
         // Signing in is not to be forced on anyone, either.

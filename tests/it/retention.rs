@@ -47,7 +47,9 @@ async fn origin() -> Origin {
 /// Has the proxy that runs remove what is older than `age`.
 async fn prune(proxy: &Proxy, age: &str) -> String {
     let admin = format!("admin.listen=\"{}\"", proxy.admin());
-    let arguments = ["audit", "prune", "--before", age, "--yes", "--set", &admin];
+    let arguments = [
+        "audit", "prune", "--before", age, "--why", "test", "--yes", "--set", &admin,
+    ];
     done(proxy.place(), &arguments).await.stdout
 }
 
@@ -108,17 +110,35 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         let proxy = config(&origin).start().await;
         fill_part(&proxy).await;
         let place = proxy.stop().await;
-        let asked = ["audit", "prune", "--before", "1s"];
+        let asked = ["audit", "prune", "--before", "1s", "--why", "a test"];
         let said = done(&place, &asked).await.stdout;
         let text = "entries 1 to 8192 would be removed; --yes removes them\n";
         assert_eq!(said, text);
-        let outcome = place.run(&["audit", "prune", "--before", "2999-01-01", "--yes"]);
+        let outcome = place.run(&["audit", "prune", "--before", "2999-01-01", "--why", "x"]);
         let outcome = outcome.await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
+        let outcome = place.run(&asked[..4]).await;
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("--why TEXT"), "{outcome:?}");
         done(&place, &["audit", "show", "3"]).await;
-        let said = done(&place, &[&asked[..], &["--yes"]].concat()).await;
+        let kept = [&asked[..], &["--yes", "--set", "audit.retention=400d"]].concat();
+        let outcome = place.run(&kept).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let text = "old, and audit.retention is 400d: --even-younger";
+        assert!(outcome.stderr.contains(text), "{outcome:?}");
+        let said = done(&place, &[&kept[..], &["--even-younger"]].concat()).await;
         assert_eq!(said.stdout, "entries 1 to 8192 are removed\n");
+        let events = done(&place, &["audit", "events", "--kind", "pruned", "--json"]).await;
+        let detail = &events.json_lines()[0]["detail"];
+        assert_eq!(detail["why"], "a test");
+        assert_eq!(detail["by"], "command");
+        assert!(detail["user"]["uid"].is_u64(), "{detail}");
+        assert_eq!(detail["retention_s"], 400 * 86_400);
+        assert!(
+            detail["youngest"].as_str() < detail["before"].as_str(),
+            "{detail}"
+        );
         let url = "http://o.test/no/0";
         let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
         assert_eq!(listed.stdout, "");
@@ -150,7 +170,8 @@ async fn prune_for(place: &Place, time: Duration) -> bool {
     // Else each process that is killed leaves 65,536 reserved numbers behind, which are
     // removed, too.
     let commit = "audit.durability=\"commit\"";
-    command.args(["audit", "prune", "--before", "1s", "--yes", "--set", commit]);
+    command.args(["audit", "prune", "--before", "1s", "--why", "test"]);
+    command.args(["--yes", "--set", commit]);
     let mut program = command.stdout(Stdio::null()).spawn().unwrap();
     let ended = timeout(time, program.wait()).await;
     if ended.is_err() {
@@ -219,7 +240,7 @@ fn a_command_says_why_it_cannot_remove_entries() {
         let proxy = place.start().await;
         fill_part(&proxy).await;
         let place = proxy.stop().await;
-        let prune = ["audit", "prune", "--before", "1s", "--yes"];
+        let prune = ["audit", "prune", "--before", "1s", "--why", "test", "--yes"];
         let ballast = place.path("data/ballast");
         std::fs::remove_file(&ballast).unwrap();
         disk.set_access("ro");

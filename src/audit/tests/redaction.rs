@@ -4,6 +4,7 @@ use std::fs;
 
 use super::super::parts::PART_NUMBERS;
 use super::super::redaction::RedactionRequest;
+use super::super::removal_order::OrderReason;
 use super::bundles::{bundle_of, verified_bundle};
 use super::retention::{count, fill_up_to, long_record, prune, verified};
 use super::seals::{heads_of, outside, sealed_every};
@@ -17,10 +18,17 @@ const SECRET: &str = "secret-of-somebody";
 /// Decisions with [`SECRET`] in their URL.
 const SECRETS: u64 = 4;
 
+fn why(why: &str) -> OrderReason {
+    OrderReason {
+        why: why.to_owned(),
+        user: None,
+    }
+}
+
 fn request(url: &str) -> RedactionRequest {
     RedactionRequest {
         url: Some(url.to_owned()),
-        why: "a test".to_owned(),
+        reason: why("a test"),
         ..RedactionRequest::default()
     }
 }
@@ -130,7 +138,7 @@ async fn a_client_without_decisions_is_removed() {
     let (kit, evidence) = sealed().await;
     let client = RedactionRequest {
         client: Some("127.0.0.1".to_owned()),
-        why: "a test".to_owned(),
+        reason: why("a test"),
         ..RedactionRequest::default()
     };
     assert_eq!(redact(&kit, client).await, 10);
@@ -244,7 +252,7 @@ async fn parts_that_are_over_are_summed_up_again() {
 fn numbers(numbers: &[u64]) -> RedactionRequest {
     RedactionRequest {
         numbers: numbers.to_vec(),
-        why: "a test".to_owned(),
+        reason: why("a test"),
         ..RedactionRequest::default()
     }
 }

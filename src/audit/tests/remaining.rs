@@ -38,7 +38,10 @@ struct Remaining {
 async fn redact(kit: &Kit, number: i64) {
     let request = RedactionRequest {
         numbers: vec![number as u64],
-        why: "a test".to_owned(),
+        reason: OrderReason {
+            why: "a test".to_owned(),
+            user: None,
+        },
         ..RedactionRequest::default()
     };
     let step = kit.log.redact(request, "test".to_owned()).await.unwrap();

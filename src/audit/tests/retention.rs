@@ -7,7 +7,8 @@ use rusqlite::OptionalExtension;
 use tokio::time::advance;
 
 use super::super::parts::{PART_NUMBERS, part_of};
-use super::super::retention::{Retention, RetentionOrder};
+use super::super::removal_order::RetentionOrder;
+use super::super::retention::Retention;
 use super::super::schema::open_in_memory;
 use super::super::seal_check::{OutsideHead, SealEvidence};
 use super::super::sequence::Sequence;
@@ -74,9 +75,21 @@ pub(super) async fn fill_up_to(kit: &Kit, last: u64) -> Option<RecordEnding> {
     held
 }
 
+/// Returns a request to remove what is from before `before`.
+fn older_than(before: Timestamp) -> PruneRequest {
+    PruneRequest {
+        before,
+        ..PruneRequest::default()
+    }
+}
+
 /// Removes what is from before decision `number`, and waits until it is gone.
 pub(super) async fn prune(kit: &Kit, number: i64) -> PrunedNumbers {
-    let pruned = kit.log.prune(at(number), "test".to_owned()).await.unwrap();
+    let pruned = kit
+        .log
+        .prune(older_than(at(number)), "test".to_owned())
+        .await
+        .unwrap();
     timeout(Duration::from_secs(60), kit.log.settled())
         .await
         .unwrap()
@@ -237,7 +250,10 @@ async fn a_removal_that_fails_says_so_and_goes_on_later() {
         "CREATE TRIGGER held BEFORE DELETE ON decision WHEN old.seq = 2001
          BEGIN SELECT RAISE(ABORT, 'disk'); END",
     );
-    kit.log.prune(at(5000), "test".to_owned()).await.unwrap();
+    kit.log
+        .prune(older_than(at(5000)), "test".to_owned())
+        .await
+        .unwrap();
     let failed = timeout(Duration::from_secs(60), kit.log.settled()).await;
     let error = failed.unwrap().unwrap_err();
     assert!(matches!(error, AuditError::Write(_)), "{error:?}");
@@ -344,7 +360,11 @@ async fn a_changed_end_of_what_was_removed_is_found() {
 #[tokio::test]
 async fn entries_are_written_while_others_are_removed() {
     let kit = long_record().await;
-    let pruned = kit.log.prune(at(5000), "test".to_owned()).await.unwrap();
+    let pruned = kit
+        .log
+        .prune(older_than(at(5000)), "test".to_owned())
+        .await
+        .unwrap();
     assert!(pruned.first < pruned.last);
     let mut writers = JoinSet::new();
     for writer in 0..4 {
@@ -487,6 +507,8 @@ fn of_two_orders_the_one_that_goes_further_is_kept() {
     let order = |second| RetentionOrder {
         before: Timestamp::from_second(second).unwrap(),
         by: second.to_string(),
+        reason: None,
+        retention: None,
     };
     let mut retention = Retention::new(None, clock::now());
     for second in [30, 40, 20] {

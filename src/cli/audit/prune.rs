@@ -1,24 +1,24 @@
 //! `audit prune`: removes old entries, by the proxy that runs or in its place.
 
+#[cfg(feature = "postgres")]
 use std::sync::Arc;
 
 use clap::Args;
-use http::Method;
 use jiff::Timestamp;
-use tokio_util::task::TaskTracker;
 
 use super::arguments::time;
+use super::order::{BY_COMMAND, ask_running, carry_out, reason, reason_of_user};
 #[cfg(feature = "postgres")]
 use crate::archive::ArrivalListener;
 #[cfg(feature = "postgres")]
 use crate::archive::connection::ArchiveAccess;
 #[cfg(feature = "postgres")]
 use crate::archive::shipper::Shipper;
+#[cfg(feature = "postgres")]
+use crate::audit::AuditLog;
 use crate::audit::reader::AuditReader;
-use crate::audit::{AuditError, AuditLog, PrunedNumbers, check_in_use};
-use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
-use crate::cli::output::{Exit, print};
-use crate::cli::process::runtime;
+use crate::audit::{PruneRequest, PrunedNumbers};
+use crate::cli::output::{Exit, Usage, print};
 use crate::clock;
 use crate::config::Settings;
 #[cfg(feature = "postgres")]
@@ -32,6 +32,12 @@ pub(crate) struct PruneArguments {
     /// What is from before goes: a time, a day, or how long ago (400d).
     #[arg(long, value_name = "TIME", value_parser = past_time)]
     pub(super) before: Timestamp,
+    /// Reason, which stays on record with your user; wanted without --archive.
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    why: Option<String>,
+    /// Removes entries that are younger than audit.retention, too.
+    #[arg(long)]
+    even_younger: bool,
     /// Removes; without it the entries are only told.
     #[arg(long)]
     pub(super) yes: bool,
@@ -47,9 +53,20 @@ fn past_time(text: &str) -> Result<Timestamp, String> {
 
 /// Removes the entries from before a time, or tells which would be removed.
 pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Result<Exit> {
+    let Some(why) = &asked.why else {
+        let text = "a reason is wanted: --why TEXT, which stays on record";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    };
+    let request = PruneRequest {
+        before: asked.before,
+        is_even_younger: asked.even_younger,
+        reason: reason_of_user(why),
+    };
     let numbers = match asked.yes {
-        true => removed(asked.before, settings)?,
-        false => AuditReader::open(&settings.audit.path)?.prunable(asked.before)?,
+        true => removed(&request, settings)?,
+        false => {
+            AuditReader::open(&settings.audit.path)?.prunable(&request, settings.audit.retention)?
+        }
     };
     let PrunedNumbers { first, last } = numbers;
     if last < first {
@@ -67,36 +84,18 @@ pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Resu
     })
 }
 
-/// Removes the entries, by the proxy that runs or in its place.
-fn removed(before: Timestamp, settings: &Settings) -> anyhow::Result<PrunedNumbers> {
-    let stopped = runtime()?.block_on(prune_stopped(settings, before));
-    match stopped {
-        Err(error) if matches!(error.downcast_ref(), Some(AuditError::Locked(_))) => {
-            check_in_use(&settings.audit.path)?;
-            prune_running(settings, before)
-        }
-        stopped => stopped,
-    }
-}
-
-/// Removes entries of a record to which no proxy writes, all of them before it
-/// returns.
-async fn prune_stopped(settings: &Settings, before: Timestamp) -> anyhow::Result<PrunedNumbers> {
-    let tracker = TaskTracker::new();
-    let log = Arc::new(AuditLog::open_for_command(&settings.audit, &tracker)?);
-    // Closed in any case: else the lock would last as long as this process.
-    let removal = async {
-        #[cfg(feature = "postgres")]
-        ship_first(settings, &log).await?;
-        let numbers = log.prune(before, "command".to_owned()).await?;
-        log.settled().await?;
-        Ok(numbers)
-    };
-    let pruned = removal.await;
-    log.close();
-    tracker.close();
-    tracker.wait().await;
-    pruned
+/// Removes the entries, by the proxy that runs, which goes on after this returns, or in
+/// its place.
+fn removed(request: &PruneRequest, settings: &Settings) -> anyhow::Result<PrunedNumbers> {
+    carry_out(
+        settings,
+        async |log| {
+            #[cfg(feature = "postgres")]
+            ship_first(settings, log).await?;
+            Ok(log.prune(request.clone(), BY_COMMAND.to_owned()).await?)
+        },
+        || ask_running(settings, "prune", request),
+    )
 }
 
 /// Ships what has not arrived in the archive, without which it could not be removed.
@@ -112,15 +111,4 @@ async fn ship_first(settings: &Settings, log: &Arc<AuditLog>) -> anyhow::Result<
     let mut shipper = Shipper::new(access, record, arrival, Arc::new(Metrics::default()));
     shipper.ship_pending().await?;
     Ok(())
-}
-
-/// Has the proxy that runs remove entries, which goes on after this returns.
-fn prune_running(settings: &Settings, before: Timestamp) -> anyhow::Result<PrunedNumbers> {
-    let request = ApiRequest {
-        method: Method::POST,
-        target: format!("/api/v1/audit/prune?before={}", escape(&before.to_string())),
-    };
-    let answer = ask(settings, &request)?;
-    let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
-    Ok(serde_json::from_slice(&answer).map_err(foreign)?)
 }

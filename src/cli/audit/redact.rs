@@ -5,17 +5,13 @@
 //! request to the proxy nor its record is held for long.
 
 use clap::Args;
-use http::Method;
 use jiff::Timestamp;
-use tokio_util::task::TaskTracker;
 
 use super::arguments::time;
-use crate::admin::{REASON_BYTES_MAX, is_reason};
+use super::order::{BY_COMMAND, ask_running, carry_out, reason, reason_of_user};
 use crate::audit::filter::{InvalidUrlPattern, UrlPattern};
-use crate::audit::{AuditError, AuditLog, Options, RedactionRequest, RedactionStep, check_in_use};
-use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
+use crate::audit::{AuditLog, RedactionRequest, RedactionStep};
 use crate::cli::output::{Exit, Usage, print};
-use crate::cli::process::runtime;
 use crate::config::Settings;
 
 /// Arguments of `audit redact`.
@@ -36,7 +32,7 @@ pub(crate) struct RedactArguments {
     /// Decisions before this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<Timestamp>,
-    /// Reason, which stays on record.
+    /// Reason, which stays on record with your user.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     why: String,
     /// Redacts; without it the decisions are only counted.
@@ -53,7 +49,7 @@ impl RedactArguments {
             numbers: self.seq.clone(),
             from_us: micros(self.from),
             until_us: micros(self.until),
-            why: self.why.clone(),
+            reason: reason_of_user(&self.why),
             after: 0,
             is_trial: !self.yes,
         }
@@ -65,15 +61,6 @@ fn url(text: &str) -> Result<String, InvalidUrlPattern> {
     text.parse::<UrlPattern>().map(|_| text.to_owned())
 }
 
-fn reason(text: &str) -> Result<String, String> {
-    match is_reason(text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!(
-            "one line of 1 to {REASON_BYTES_MAX} bytes is wanted"
-        )),
-    }
-}
-
 /// Redacts the decisions that are asked for, or counts them.
 pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Result<Exit> {
     let request = asked.request();
@@ -81,15 +68,11 @@ pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Re
         let text = "which decisions: --url, --client or --seq is wanted";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
-    let stopped = runtime()?.block_on(redact_stopped(&settings.audit, &request));
-    let done = match stopped {
-        Err(AuditError::Locked(_)) => {
-            check_in_use(&settings.audit.path)?;
-            redact_running(settings, &request)?
-        }
-        stopped => stopped?,
-    };
-    let RedactionStep { count, damaged, .. } = done;
+    let RedactionStep { count, damaged, .. } = carry_out(
+        settings,
+        async |log| redact_stopped(log, &request).await,
+        || redact_running(settings, &request),
+    )?;
     if !asked.yes {
         return print(&format!(
             "decisions that would be redacted: {count}; --yes redacts them\n"
@@ -105,34 +88,21 @@ pub(super) fn redact(asked: &RedactArguments, settings: &Settings) -> anyhow::Re
     Ok(printed)
 }
 
-/// Redacts in a record to which no proxy writes, and waits until nothing is left of
-/// the values.
+/// Takes one step of a redaction after the other, and adds up what they have done.
 async fn redact_stopped(
-    options: &Options,
+    log: &AuditLog,
     request: &RedactionRequest,
-) -> Result<RedactionStep, AuditError> {
-    let tracker = TaskTracker::new();
-    let log = AuditLog::open_for_command(options, &tracker)?;
-    // Closed in any case: else the lock would last as long as this process.
-    let redaction = async {
-        let mut next = request.clone();
-        let mut sum = RedactionStep::default();
-        loop {
-            let step = log.redact(next.clone(), "command".to_owned()).await?;
-            sum.add(step);
-            match step.after {
-                Some(after) => next.after = after,
-                None => break,
-            }
+) -> anyhow::Result<RedactionStep> {
+    let mut next = request.clone();
+    let mut sum = RedactionStep::default();
+    loop {
+        let step = log.redact(next.clone(), BY_COMMAND.to_owned()).await?;
+        sum.add(step);
+        match step.after {
+            Some(after) => next.after = after,
+            None => return Ok(sum),
         }
-        log.settled().await?;
-        Ok(sum)
-    };
-    let sum = redaction.await;
-    log.close();
-    tracker.close();
-    tracker.wait().await;
-    sum
+    }
 }
 
 /// Has the proxy that runs redact.
@@ -143,16 +113,7 @@ fn redact_running(
     let mut next = request.clone();
     let mut sum = RedactionStep::default();
     loop {
-        let json = serde_json::to_string(&next)?;
-        let answer = ask(
-            settings,
-            &ApiRequest {
-                method: Method::POST,
-                target: format!("/api/v1/audit/redact?request={}", escape(&json)),
-            },
-        )?;
-        let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
-        let step: RedactionStep = serde_json::from_slice(&answer).map_err(foreign)?;
+        let step: RedactionStep = ask_running(settings, "redact", &next)?;
         sum.add(step);
         match step.after {
             Some(after) => next.after = after,

@@ -17,7 +17,7 @@ use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::report::report_facts;
-use crate::audit::{AuditLog, Options, RecordEnding, RedactionRequest};
+use crate::audit::{AuditLog, Options, OrderReason, RecordEnding, RedactionRequest};
 use crate::decision::access::Cause;
 use crate::decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, decide};
 use crate::decision::overrides::Override;
@@ -129,7 +129,10 @@ impl MadeRecord {
     async fn redact(&self, seq: u64, why: &str) {
         let request = RedactionRequest {
             numbers: vec![seq],
-            why: why.to_owned(),
+            reason: OrderReason {
+                why: why.to_owned(),
+                user: None,
+            },
             ..RedactionRequest::default()
         };
         let step = self.log.redact(request, "operator 127.0.0.9".to_owned());

@@ -116,6 +116,19 @@ impl ProcessEvent {
     }
 }
 
+/// Configuration as an event has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedConfiguration {
+    /// Time from which on it was in force.
+    pub at: Timestamp,
+    /// Person or organisation that ran the proxy, if it was named.
+    pub operator: Option<String>,
+    /// Every key with its value as TOML, without secrets.
+    pub text: String,
+    /// Everything else that the event has, as a JSON object.
+    pub digests: Json,
+}
+
 /// An event of the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRow {
@@ -294,6 +307,28 @@ impl EventRow {
             }
         }
         event
+    }
+
+    /// Returns the configuration that came in force by the event, if it is such an event.
+    pub fn configuration(&self) -> Option<RecordedConfiguration> {
+        let is_one = self.host.is_empty() && self.kind == ProcessEventKind::Configuration.as_str();
+        let mut detail: Json = serde_json::from_str(self.detail.as_deref()?).ok()?;
+        is_one.then(|| RecordedConfiguration {
+            at: self.at,
+            operator: detail["operator"].as_str().map(str::to_owned),
+            text: match detail["text"].take() {
+                Json::String(text) => text,
+                _ => String::new(),
+            },
+            // Without the text, which does not fit into a line.
+            digests: match &mut detail {
+                Json::Object(members) => {
+                    members.remove("text");
+                    detail
+                }
+                _ => Json::Null,
+            },
+        })
     }
 
     fn process_json(&self) -> Json {

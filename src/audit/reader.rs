@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::columns::{blob, count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
 use super::error::AuditError;
-use super::events::{EVENTS, EventRow};
+use super::events::{EVENTS, EventRow, ProcessEventKind, RecordedConfiguration};
 use super::filter::{DecisionFilter, EventFilter};
 use super::head::key_name;
 use super::leaf::RecordId;
@@ -403,6 +403,37 @@ impl AuditReader {
             first: count(pruned.next()),
             last: count(pruned.due(&self.connection, before)?),
         })
+    }
+
+    /// Finds the event with the number `seq`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn event(&self, seq: u64) -> Result<Option<EventRow>, AuditError> {
+        let sql = format!("{} WHERE seq = ?", EVENTS.select);
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        Ok(statement
+            .query_row([signed(seq)], EventRow::read)
+            .optional()?)
+    }
+
+    /// Finds the configuration that came in force last, if one is on record.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn configuration(&self) -> Result<Option<RecordedConfiguration>, AuditError> {
+        let filter = EventFilter {
+            kind: Some(ProcessEventKind::Configuration.as_str().to_owned()),
+            ..EventFilter::default()
+        };
+        let mut newest = None;
+        self.visit_events(&filter, |event| {
+            newest = event.configuration();
+            ControlFlow::Break(())
+        })?;
+        Ok(newest)
     }
 
     /// Finds the lowest and the highest number of a decision, if there are any.

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::columns::signed;
 use super::error::AuditError;
-use super::events::{EventRow, ProcessEventKind};
+use super::events::{EventRow, ProcessEventKind, RecordedConfiguration};
 use super::filter::{DecisionFilter, EventFilter};
 use super::order::Direction;
 use super::reader::AuditReader;
@@ -41,6 +41,8 @@ pub struct ReportHistory {
     pub removals: Vec<Removal>,
     /// Redactions of decisions of the report, the earliest first.
     pub redactions: Vec<RedactionNote>,
+    /// Configurations that were in force in the time, the earliest first.
+    pub configurations: Vec<RecordedConfiguration>,
     /// Backups that were put in the place of the record in the time.
     pub restores: Vec<Timestamp>,
     /// Numbers that were noted as lost in the time: no entry is known to have had them.
@@ -157,6 +159,7 @@ struct EventHistory<'a> {
 
 impl EventHistory<'_> {
     fn add(&mut self, reader: &AuditReader, event: &EventRow) -> Result<(), AuditError> {
+        self.add_configuration(event);
         let is = |kind: ProcessEventKind| event.kind == kind.as_str();
         if is(ProcessEventKind::Started) {
             self.add_start(reader, event)?;
@@ -229,6 +232,19 @@ impl EventHistory<'_> {
         if !is_after && !is_before {
             self.history.absences.push(absence);
         }
+    }
+
+    fn add_configuration(&mut self, event: &EventRow) {
+        let is_later = self.filter.until.is_some_and(|until| until <= event.at);
+        let Some(configuration) = event.configuration().filter(|_| !is_later) else {
+            return;
+        };
+        let configurations = &mut self.history.configurations;
+        // Of those before the time, the last was still in force.
+        if self.filter.from.is_some_and(|from| event.at <= from) {
+            configurations.clear();
+        }
+        configurations.push(configuration);
     }
 
     fn add_removal(&mut self, event: &EventRow) {

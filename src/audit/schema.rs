@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 14 are older than the first release and are not read.
+//! read. Versions 1 to 15 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -14,7 +14,7 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 15;
+const SCHEMA_VERSION: i64 = 16;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;

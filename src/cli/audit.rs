@@ -61,10 +61,12 @@ use super::configuration::{ConfigurationRequest, check_owner};
 use super::output::{Exit, OutputForm, Usage};
 use crate::audit::AuditError;
 use crate::audit::backup;
+use crate::audit::events::EventRow;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, row_json};
 use crate::config::Settings;
+use crate::inert::inert;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -562,6 +564,9 @@ fn show(
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     let Some(details) = source.explain(subject)? else {
+        if let Some(event) = source.event(subject)? {
+            return print_event(&event, form);
+        }
         report_missing(source, subject)?;
         return Ok(Exit::Not);
     };
@@ -569,6 +574,24 @@ fn show(
     match form {
         OutputForm::Json => write_json(&mut out, &details.json())?,
         OutputForm::Columns => sections::write(&details, Screen::of_stdout(), &mut out)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints everything that the record has on an event.
+fn print_event(event: &EventRow, form: OutputForm) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    match form {
+        OutputForm::Json => write_json(&mut out, &event.json())?,
+        OutputForm::Columns => {
+            writeln!(out, "{}\n{}", event_layout().header, event_line(event))?;
+            if let Some(configuration) = event.configuration() {
+                // Line by line: `inert` makes the end of a line visible, too.
+                for line in configuration.text.lines() {
+                    writeln!(out, "{}", inert(line))?;
+                }
+            }
+        }
     }
     Ok(Exit::Done)
 }

@@ -21,8 +21,8 @@ use super::kinds::{
 use super::layers::{Key, Layers, Section};
 use super::network::{
     ADMIN_HOST, ALLOW, ArchiveOrNone, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME,
-    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENERS, NAME_SERVER, PARENT, PATH, PATH_OR_NONE,
-    PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
+    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENERS, NAME_SERVER, OPERATOR, PARENT, PATH,
+    PATH_OR_NONE, PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -639,6 +639,9 @@ keys! {
         /// How old entries become before they are removed, with what they alone refer to:
         /// 8,192 at a time, when the youngest of them is older. "none": they stay.
         retention: Option<Duration> = r#""none""#, SpanOrNone(Span(Duration::from_secs(1)..=CENTURY));
+        /// The person or organisation that runs this proxy. It is written to the record
+        /// with each configuration that comes in force, and stands in reports.
+        operator: Option<String> = r#""none""#, OPERATOR;
         /// What is written of the query string of a URL: all of it ("full"), an HMAC by a
         /// key of the record, data/privacy.key, by which equal ones are told ("keyed"), or
         /// that there was one ("omitted"). Without it, a decision that may rest on a rule

@@ -52,6 +52,7 @@ impl Config {
         let shown = print::effective(&layers);
         let values = Values::of(&layers);
         let keys = print::shown_keys(&layers).into();
+        let text = print::without_secrets(&layers).into();
         match effective {
             // The strongest values can all be right where a weaker one is
             // wrong.
@@ -60,6 +61,7 @@ impl Config {
                     file: sources.path(),
                     values,
                     keys,
+                    text,
                     ..Settings::new(effective, &sources.folders())
                 },
                 shown,

@@ -78,6 +78,12 @@ pub(super) const CONTACT: Text<Option<String>> = Text {
     },
 };
 
+/// Person or organisation that runs the proxy.
+pub(super) const OPERATOR: Text<Option<String>> = Text {
+    wanted: "\"none\", or a line of 1 to 200 characters, such as \"Example Library, Berlin\"",
+    parse: CONTACT.parse,
+};
+
 /// Name under which the proxy serves its own pages; empty for none.
 pub(super) const INTERNAL_NAME: Text<Option<Host>> = Text {
     wanted: "\"\", or a host name such as \"politesse.internal\"",

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::keys::SECTIONS;
-use super::layers::Layers;
+use super::layers::{Key, Layers};
 use crate::admin::ShownKey;
 use crate::decision::digest::Digest;
 
@@ -16,6 +16,9 @@ const COLUMNS: usize = 80;
 
 /// Characters of a value that a page shows.
 const SHOWN_VALUE_MAX: usize = 4000;
+
+/// Bytes of a configuration that are recorded. A table of names may be longer.
+const TEXT_BYTES_MAX: usize = 256 << 10;
 
 /// Text above the first section of the default file.
 const HEAD: &str = "\
@@ -113,6 +116,25 @@ fn paragraph(lines: &[&str]) -> String {
 
 /// Writes every key with the value in force and, as a comment, its source.
 pub(super) fn effective(layers: &Layers<'_>) -> String {
+    in_sections(|key| {
+        let (value, place) = layers.shown(&key.path())?;
+        Some(format!("{value}  # {place}"))
+    })
+}
+
+/// Writes every key with the value in force, and `…` in place of each secret. A text
+/// longer than [`TEXT_BYTES_MAX`] is cut, and says so at its end.
+pub(super) fn without_secrets(layers: &Layers<'_>) -> String {
+    let mut text = in_sections(|key| layers.shown_without_secrets(&key.path()));
+    if TEXT_BYTES_MAX < text.len() {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push_str("\n# cut: the configuration is longer than is recorded\n");
+    }
+    text
+}
+
+/// Writes every key with what `shown` makes of it, below the name of its section.
+fn in_sections(shown: impl Fn(&Key) -> Option<String>) -> String {
     let mut text = String::new();
     for (index, section) in SECTIONS.iter().enumerate() {
         if 0 < index {
@@ -122,8 +144,8 @@ pub(super) fn effective(layers: &Layers<'_>) -> String {
             text.push_str(&format!("[{}]\n", section.name));
         }
         for key in section.keys {
-            if let Some((value, place)) = layers.shown(&key.path()) {
-                text.push_str(&format!("{} = {value}  # {place}\n", key.name));
+            if let Some(value) = shown(key) {
+                text.push_str(&format!("{} = {value}\n", key.name));
             }
         }
     }

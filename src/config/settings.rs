@@ -75,6 +75,10 @@ pub struct Settings {
     pub admin: admin::Options,
     /// The log.
     pub log: LogOptions,
+    /// Person or organisation that runs the proxy (`audit.operator`).
+    pub operator: Option<String>,
+    /// Every key with its value as TOML, without secrets, for the record.
+    pub text: Arc<str>,
     /// All values as they were written, to find out what a reload changes.
     pub values: Values,
     /// All keys as a page shows them, without secrets.
@@ -187,9 +191,11 @@ impl Settings {
             fleet: fleet_options(effective.fleet, base),
             upstream: upstream_options(&upstream, roots, base),
             egress: egress_options(effective.egress, upstream, own_name),
+            operator: effective.audit.operator.clone(),
             audit: audit_options(effective.audit, data),
             admin: admin_options(effective.admin, base, data),
             log: log_options(&effective.log),
+            text: Arc::default(),
             values: Values::default(),
             keys: Arc::default(),
         }

@@ -522,6 +522,7 @@ bounds! {
     proxy_auth: "proxy.auth" refuses ["on" "true" "''"] takes ["off" "optional" "required"];
     proxy_via: "proxy.via" refuses ["yes" "1" "'true'"] takes ["true" "false"];
     proxy_contact: "proxy.contact" refuses ["''" "3" "\"a\\nb\""] takes ["none" "crawl@site.example" "'Ada, room 7'"];
+    audit_operator: "audit.operator" refuses ["''" "3" "\"a\\nb\""] takes ["none" "'Example Library, Berlin'"];
     proxy_internal_name: "proxy.internal_name" refuses ["3" "localhost" "127.0.0.1" "a b" "a/b" "a:80"] takes ["''" "politesse.internal" "proxy.site.example"];
     proxy_clients: "proxy.clients"
         refuses ["[]" "['public']" "['10.1.2.3/8']" "['::1/129']" "['a.example']" "[5]"]

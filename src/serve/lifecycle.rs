@@ -1,9 +1,9 @@
 //! Events of the proxy itself in the record: its start and stop, each
 //! configuration that comes in force, reloads, and a heartbeat.
 //!
-//! A configuration is named by digests: the record says which one was in force,
-//! and no values that may be secret. What decisions rest on of it is on record with
-//! them (`policy`). Does not know how the record states the count of requests.
+//! A configuration is recorded by digests, and as text without secrets, so that pace
+//! and egress of a past time are known. Does not know how the record states the count
+//! of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,12 +85,14 @@ fn write(audit: &AuditLog, kind: ProcessEventKind, detail: Json) {
     audit.record_process_event(ProcessEvent::now(kind, detail));
 }
 
-/// Returns the digests by which a configuration is named: of all its values, of
-/// the policy in it, and of each override.
+/// Returns the operator, the text of a configuration without secrets, and digests of
+/// all its values, of the policy in it, and of each override.
 fn configuration(settings: &Settings) -> Json {
     let mut facts = json!({
         "sha256": settings.values.digest().to_string(),
         "policy": settings.policy.digest().to_string(),
+        "operator": settings.operator,
+        "text": &*settings.text,
     });
     let overrides = &settings.policy.terms().overrides;
     if !overrides.is_empty() {

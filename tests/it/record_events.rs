@@ -54,12 +54,17 @@ async fn verified(place: &Place) -> (Vec<Value>, Value) {
 fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
     run(async {
         let origin = Script::robots(ROBOTS).start().await;
-        let proxy = to(&origin).start().await;
+        let named = || {
+            to(&origin)
+                .set("audit.operator = \"Example Library\"")
+                .set("proxy.contact = \"https://u:p@a.test/\"")
+        };
+        let proxy = named().start().await;
         for path in ["/a", "/private", "/b"] {
             get(&proxy, &format!("http://o.test{path}")).await;
         }
         // With another value, as it was, and with one that only a start changes.
-        let changed = to(&origin).set(OVERRIDE);
+        let changed = named().set(OVERRIDE);
         proxy.place().configure(&changed);
         reload(&proxy, 4).await;
         reload(&proxy, 5).await;
@@ -87,6 +92,20 @@ fn a_start_reloads_and_a_stop_are_on_record_among_the_decisions() {
         assert_eq!(events[0]["detail"], version);
         let (before, after) = (&events[1]["detail"], &events[3]["detail"]);
         assert_ne!(before["sha256"], after["sha256"]);
+        assert_eq!(before["operator"], "Example Library");
+        let text = before["text"].as_str().unwrap();
+        assert!(
+            text.contains("[pace]\n") && text.contains("[egress]\n"),
+            "{text}"
+        );
+        assert!(text.contains("contact = \"https://…@a.test/\"\n"), "{text}");
+        let shown = place.run(&["audit", "show", "2"]).await.stdout;
+        assert!(
+            shown.contains("\noperator = \"Example Library\"\n"),
+            "{shown}"
+        );
+        let listed = place.run(&["audit", "events"]).await.stdout;
+        assert!(!listed.contains("[egress]"), "{listed}");
         assert_eq!(before["overrides"], Value::Null);
         assert_eq!(after["overrides"]["count"], 1);
         assert_eq!(after["overrides"]["sha256"].as_array().unwrap().len(), 1);

@@ -146,7 +146,11 @@ pub(super) fn event_line(event: &EventRow) -> String {
     }
     if event.host.is_empty() {
         let sent = event.sent.map(|sent| format!("{sent} requests sent"));
-        let facts = [sent, event.detail.clone()].into_iter().flatten();
+        let detail = match event.configuration() {
+            Some(configuration) => Some(configuration.digests.to_string()),
+            None => event.detail.clone(),
+        };
+        let facts = [sent, detail].into_iter().flatten();
         return inert(&format!(
             "{:>6} {time:<20} {:<16} {}",
             event.seq,

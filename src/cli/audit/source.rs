@@ -15,6 +15,7 @@ use super::arguments::DecisionSubject;
 use super::listing::{node_layout, record_layout};
 use super::rows::RowLayout;
 use crate::audit::Direction;
+use crate::audit::events::EventRow;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::filter::UrlPattern;
 use crate::audit::reader::AuditReader;
@@ -135,6 +136,14 @@ impl DecisionSource {
             }
             #[cfg(feature = "postgres")]
             Self::Archive(archive) => archive.visit(filter, direction, visit),
+        }
+    }
+
+    /// Finds the event that `subject` names by its number.
+    pub(super) fn event(&self, subject: &DecisionSubject) -> anyhow::Result<Option<EventRow>> {
+        match (self.record(), subject) {
+            (Some((reader, _)), DecisionSubject::Number(name)) => Ok(reader.event(name.seq)?),
+            _ => Ok(None),
         }
     }
 

@@ -9,8 +9,14 @@ use super::gathered::ReportData;
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
 };
-use crate::page::words::{bytes, code, counted, duration, number, percent, shown};
+use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, percent, shown};
 use crate::page::{Figure, figures, robots_box};
+
+/// Configurations that are shown, the latest.
+const CONFIGURATIONS_MAX: usize = 3;
+
+/// Sections of a configuration that are shown.
+const SHOWN_SECTIONS: [&str; 2] = ["[pace]", "[egress]"];
 
 /// Makes the whole document.
 pub(super) fn document(data: &ReportData) -> Markup {
@@ -33,12 +39,48 @@ fn sections(data: &ReportData) -> Markup {
         (overrides(data))
         (pace(data))
         (left_alone(data))
+        (configurations(data))
         h2 { "What could not be known" }
         (unknown(data))
         (completeness(data))
         (how_to_check(data))
         (glossary())
     }
+}
+
+/// Shows pace and egress as they were configured in the time.
+fn configurations(data: &ReportData) -> Markup {
+    let configurations = &data.history.configurations;
+    let earlier = configurations.len().saturating_sub(CONFIGURATIONS_MAX);
+    html! {
+        @if !configurations.is_empty() {
+            h2 { "How the program was set up" }
+            p {
+                "When and where requests were sent follows from these settings. "
+                code { "politesse audit events --kind configuration --json" }
+                " prints all settings but for secrets."
+            }
+            @for configuration in configurations.iter().rev().take(CONFIGURATIONS_MAX) {
+                p {
+                    "In force from " (minute(configuration.at)) " on"
+                    @if let Some(operator) = &configuration.operator {
+                        ", run by " (foreign(operator))
+                    }
+                    ":"
+                }
+                pre { @for line in shown_lines(&configuration.text) { (foreign(line)) "\n" } }
+            }
+            @if 0 < earlier {
+                p { "Before that there were " (counted(earlier as u64, "other configuration")) " in this time." }
+            }
+        }
+    }
+}
+
+/// Returns the lines of a configuration that say how origins are asked.
+fn shown_lines(text: &str) -> impl Iterator<Item = &str> {
+    let is_shown = |section: &&str| SHOWN_SECTIONS.iter().any(|name| section.starts_with(name));
+    text.split("\n\n").filter(is_shown).flat_map(str::lines)
 }
 
 fn brief(data: &ReportData) -> Markup {

@@ -291,7 +291,6 @@ impl DecisionQuery {
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
             effect: word("effect", &EFFECTS)?,
             node: self.value("node").map(str::to_owned),
-            has_redacted: false,
         })
     }
 

@@ -24,7 +24,9 @@ JOIN client AS c ON c.id = d.client JOIN origin AS o ON o.id = d.origin
 WHERE length(d.salt) = 16";
 
 const REDACT: &str = "
-UPDATE decision AS d SET salt = u.salt, client = 0, origin = 0, path = '', reading = NULL
+UPDATE decision AS d SET salt = u.salt, client = 0, path = '', reading = NULL,
+  origin = CASE (SELECT s.origin FROM snapshot AS s WHERE s.id = d.snapshot)
+    WHEN (SELECT o.origin FROM origin AS o WHERE o.id = d.origin) THEN d.origin ELSE 0 END
 FROM unnest($2::bigint[], $3::bigint[], $4::bytea[]) AS u (seq, time_us, salt)
 WHERE d.log = $1 AND d.seq = u.seq AND d.time_us = u.time_us";
 

@@ -309,8 +309,14 @@ impl DecisionParts<'_> {
         let (client, origin): (i64, i64) = (row.get(2)?, row.get(5)?);
         if let Some(commitment) = self.redacted()? {
             // Else anything could stand there: the commitment says nothing of it.
-            let is_empty = path.is_empty() && reading.is_none() && client == 0 && origin == 0;
-            return Ok(if is_empty {
+            let is_empty = path.is_empty() && reading.is_none() && client == 0;
+            let kept = self
+                .snapshot
+                .value
+                .as_ref()
+                .map(|snapshot| &*snapshot.value.origin);
+            let is_kept = kept == self.origin.as_ref().map(|origin| &*origin.value);
+            return Ok(if is_empty && (origin == 0 || is_kept) {
                 Ok(commitment)
             } else {
                 Err(Altered)

@@ -47,20 +47,7 @@ pub struct DecisionFilter {
     /// Node, by its name or by the id of its record, where those of several are read
     /// together. A record of its own has one node, and does not look at this.
     pub node: Option<String>,
-    /// Whether `host` also chooses redacted decisions, by the robots.txt that they rest
-    /// on. A redacted decision without one belongs to no host.
-    pub has_redacted: bool,
 }
-
-/// Chooses the decisions about a host by their origin.
-const OF_HOST: &str = "(SELECT host FROM origin WHERE id = d.origin) = ?";
-
-/// Chooses the decisions about a host by their origin, and redacted ones by the origin
-/// of their snapshot, of which the colon ends the host.
-const OF_HOST_OR_REDACTED: &str = "instr(CASE d.origin
-  WHEN 0 THEN (SELECT substr(origin, instr(origin, '//') + 2) FROM snapshot
-               WHERE id = d.snapshot)
-  ELSE (SELECT host FROM origin WHERE id = d.origin) END || ':', ? || ':') = 1";
 
 impl DecisionFilter {
     /// Reports whether the filter chooses every decision there is.
@@ -75,11 +62,12 @@ impl DecisionFilter {
         let mut conditions = SqlConditions::default();
         conditions.add("d.time_us >= ?", micros(self.from));
         conditions.add("d.time_us < ?", micros(self.until));
-        let of_host = match self.has_redacted {
-            true => OF_HOST_OR_REDACTED,
-            false => OF_HOST,
-        };
-        conditions.add(of_host, self.host.as_deref().map(normal_host));
+        // A redacted decision has the origin of its snapshot. Without one it belongs to no
+        // host.
+        conditions.add(
+            "(SELECT host FROM origin WHERE id = d.origin) = ?",
+            self.host.as_deref().map(normal_host),
+        );
         if let Some(url) = &self.url {
             conditions.add(url.condition(), Some(url.text().to_owned()));
         }
@@ -128,9 +116,7 @@ impl DecisionFilter {
         }
         let of_url = self.url.as_ref().and_then(UrlPattern::host);
         if let Some(origins) = self.origins(connection)? {
-            let redacted = self.has_redacted.then_some(0);
-            let wanted = origins.into_iter().chain(redacted);
-            parts.add(wanted.map(PartKey::of_origin).collect());
+            parts.add(origins.into_iter().map(PartKey::of_origin).collect());
         }
         if let Some(host) = of_url {
             let origins = origins_of(connection, host)?.into_iter();

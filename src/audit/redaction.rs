@@ -39,8 +39,12 @@ const STEP_PARTS: i64 = 2;
 /// Position of the number of the ending in [`DECISIONS`].
 const ENDING_AT: usize = 14;
 
+/// Redacts a decision. Its origin stays where it is that of its snapshot, which stays as
+/// well: so sums and searches by host are what they were.
 const REDACT: &str = "
-UPDATE decision SET salt = ?, client = 0, origin = 0, path = '', reading = NULL
+UPDATE decision SET salt = ?, client = 0, path = '', reading = NULL,
+  origin = CASE (SELECT origin FROM snapshot WHERE id = decision.snapshot)
+    WHEN (SELECT origin FROM origin WHERE id = decision.origin) THEN origin ELSE 0 END
 WHERE seq = ?";
 
 /// Decisions that are not redacted: in place of its salt, a redacted one has 32 bytes.

@@ -151,7 +151,6 @@ pub fn report_facts(
         from: filter.from,
         until: filter.until,
         host: filter.host.clone(),
-        has_redacted: true,
         ..DecisionFilter::default()
     };
     let mut decisions = ReportedDecisions::new(&filter);

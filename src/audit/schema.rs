@@ -231,7 +231,7 @@ CREATE TABLE back_off (
 CREATE INDEX back_off_until ON back_off (until_us);
 CREATE VIEW audit_log AS
 SELECT d.seq, d.time_us, c.address AS client, a.user_agent, m.text AS method,
-       o.origin || d.path AS url, o.host, r.verdict, r.reason, r.effect, r.line, r.rule,
+       CASE d.client WHEN 0 THEN NULL ELSE o.origin || d.path END AS url, o.host, r.verdict, r.reason, r.effect, r.line, r.rule,
        r.groups, r.crawler, d.reading, d.wait_ms, e.status, e.sent, s.value AS directives,
        e.bytes, t.text AS error
 FROM decision AS d

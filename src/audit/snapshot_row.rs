@@ -36,10 +36,10 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
     ]
 }
 
-/// Reads the columns of a snapshot, of which the first is its origin.
+/// Reads the columns of a snapshot.
 pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<RecordedSnapshot> {
-    columns.skip();
     Ok(RecordedSnapshot {
+        origin: columns.word()?,
         token: columns.text()?,
         url: columns.word()?,
         status: columns.number()?,

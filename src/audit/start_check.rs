@@ -42,7 +42,7 @@ const LOST_NUMBERS: &str = "SELECT first, last FROM lost_range WHERE ? <= last A
 
 /// Finds a decision that refers to a row which is not there, itself or by its
 /// ending. Null is not in an empty table, so that it has to be told apart. A decision that
-/// is redacted has neither client nor origin.
+/// is redacted has no client, and may have no origin.
 const UNSUPPORTED_DECISION: &str = "
 SELECT d.seq FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
 LEFT JOIN snapshot AS s ON s.id = d.snapshot

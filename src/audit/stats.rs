@@ -399,9 +399,13 @@ impl<'a> KeyTexts<'a> {
         let ruling = &record.ruling;
         match key {
             StatKey::Url => shared(Some(&record.url)),
-            StatKey::Host if record.is_redacted() => shared(Some(StoredRecord::REDACTED)),
             StatKey::Host => {
-                let target = record.url.parse::<Target>().ok();
+                let url = match (&record.snapshot, record.is_redacted()) {
+                    (Some(snapshot), true) => &snapshot.origin,
+                    (None, true) => return shared(Some(StoredRecord::REDACTED)),
+                    (_, false) => &record.url,
+                };
+                let target = url.parse::<Target>().ok();
                 // Of an origin that somebody changed, as in `host`: no letters.
                 let host = target.map(|target| target.origin.host().to_string());
                 shared(Some(&host.unwrap_or_default()))

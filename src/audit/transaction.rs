@@ -402,7 +402,7 @@ impl<'a> AuditTransaction<'a> {
     /// Redacts decisions, and writes the event `seq` that says so.
     pub(super) fn redact(&mut self, seq: u64, order: &RedactionOrder) -> rusqlite::Result<()> {
         let redacted = redact_rows(&self.transaction, self.plan.record, &order.numbers)?;
-        // The sums of the open part have the origins of rows that have none now.
+        // The sums of the open part may have the origins of rows that have none now.
         *self.memory = WriterMemory::default();
         let event = order.event(&self.transaction, &redacted)?;
         self.insert_event(EventRow::of_process(seq, &event, None))

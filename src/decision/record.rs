@@ -314,6 +314,8 @@ pub fn bound_token(evidence: &Evidence) -> Option<&ProductToken> {
 /// stored apart, by digest.
 #[derive(Debug, Clone)]
 pub struct RecordedSnapshot {
+    /// The origin it is of.
+    pub origin: String,
     /// The token it was fetched for.
     pub token: Option<String>,
     /// URL that was requested last.

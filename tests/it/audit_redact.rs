@@ -178,7 +178,7 @@ fn what_is_redacted_is_in_no_answer_and_no_file() {
         assert!(shown.contains(again), "{shown}");
         let stats = ["audit", "stats", "--by", "url,host", "--csv"];
         let sums = done(&place, &stats).await.stdout;
-        assert!(sums.contains("(redacted),(redacted),2,1,"), "{sums}");
+        assert!(sums.contains("(redacted),o.test,2,1,"), "{sums}");
         let replayed = place.run(&["audit", "replay"]).await.stdout;
         assert!(
             replayed.contains("2 whose client and URL were redacted"),

@@ -51,6 +51,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
     let copy = RobotsFile::read(Bytes::from(robots.to_owned()), policy.terms().dialect);
     let at = "2026-11-21T06:47:09.123456789Z".parse().unwrap();
     let stored = RecordedSnapshot {
+        origin: "http://o.test".to_owned(),
         token: None,
         url: target.origin.robots_txt().to_string(),
         hops: Vec::new(),

@@ -51,7 +51,6 @@ impl ReportScope {
             filter: DecisionFilter {
                 // Without an end, the same report made later would have other numbers.
                 until: filter.until.or(Some(made_at)),
-                has_redacted: true,
                 ..filter.clone()
             },
             made_at,

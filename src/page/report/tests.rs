@@ -256,7 +256,7 @@ async fn a_report_says_what_its_rows_say() {
         &text,
         &[
             "2026-03-01 00:00, the first entry on record, to 2026-03-01 06:40 (UTC)",
-            "1 crawler made 9 requests to 1 website through the program politesse.",
+            "1 crawler made 9 requests to 2 websites through the program politesse.",
             "nothing of requests that went another way",
             "politesse enforced its decisions about 6 requests. For 3 requests it was in report \
              mode: it noted what it would have refused, and let it through (3 requests). That \

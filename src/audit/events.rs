@@ -313,21 +313,17 @@ impl EventRow {
     pub fn configuration(&self) -> Option<RecordedConfiguration> {
         let is_one = self.host.is_empty() && self.kind == ProcessEventKind::Configuration.as_str();
         let mut detail: Json = serde_json::from_str(self.detail.as_deref()?).ok()?;
-        is_one.then(|| RecordedConfiguration {
+        let word = |name: &str| detail[name].as_str().map(str::to_owned);
+        let (operator, text) = (word("operator"), word("text").unwrap_or_default());
+        if let Json::Object(members) = &mut detail {
+            // It does not fit into a line.
+            members.shift_remove("text");
+        }
+        is_one.then_some(RecordedConfiguration {
             at: self.at,
-            operator: detail["operator"].as_str().map(str::to_owned),
-            text: match detail["text"].take() {
-                Json::String(text) => text,
-                _ => String::new(),
-            },
-            // Without the text, which does not fit into a line.
-            digests: match &mut detail {
-                Json::Object(members) => {
-                    members.remove("text");
-                    detail
-                }
-                _ => Json::Null,
-            },
+            operator,
+            text,
+            digests: detail,
         })
     }
 

@@ -64,6 +64,7 @@ mod gathering;
 mod remaining;
 mod removal_order;
 pub mod removal_proof;
+pub mod removals;
 mod saved_state;
 mod tasks;
 pub mod tree_rows;

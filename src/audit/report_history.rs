@@ -14,6 +14,7 @@ use super::filter::{DecisionFilter, EventFilter};
 use super::order::Direction;
 use super::reader::AuditReader;
 use super::redaction::redacted_numbers;
+use super::removals::RemovalNote;
 use super::report::ReportFacts;
 
 /// Time of the first entry that is left.
@@ -73,6 +74,8 @@ pub struct Removal {
     pub before: Option<Timestamp>,
     /// Whether a setting (`audit.retention`) removed them, and not an order.
     pub is_by_age: bool,
+    /// Its event.
+    pub note: Option<RemovalNote>,
 }
 
 /// Redaction, as far as decisions of the report are concerned.
@@ -82,8 +85,8 @@ pub struct RedactionNote {
     pub at: Timestamp,
     /// Decisions of the report among those that were redacted.
     pub decisions: u64,
-    /// Reason that was given.
-    pub why: String,
+    /// Its event.
+    pub note: Option<RemovalNote>,
 }
 
 /// Reads the history in the time of `filter`, of a report with these `facts`.
@@ -267,6 +270,7 @@ impl EventHistory<'_> {
                 last,
                 before,
                 is_by_age: detail["by"].as_str() == Some("audit.retention"),
+                note: RemovalNote::of(event),
             });
         }
     }
@@ -284,7 +288,7 @@ impl EventHistory<'_> {
             self.history.redactions.push(RedactionNote {
                 at: event.at,
                 decisions,
-                why: detail(event)["why"].as_str().unwrap_or_default().to_owned(),
+                note: RemovalNote::of(event),
             });
         }
     }

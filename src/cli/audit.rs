@@ -548,7 +548,9 @@ fn list(
     source.visit(filter, Direction::NewestFirst, |record| {
         out.row(|| row_json(&record), || record_line(&record, screen))
     })?;
-    out.end()
+    let exit = out.end()?;
+    source.tell_removals(filter, rows.form())?;
+    Ok(exit)
 }
 
 /// Prints everything that the record has on the decision that `subject` names.

@@ -179,6 +179,14 @@ fn what_is_redacted_is_in_no_answer_and_no_file() {
         let stats = ["audit", "stats", "--by", "url,host", "--csv"];
         let sums = done(&place, &stats).await.stdout;
         assert!(sums.contains("(redacted),o.test,2,1,"), "{sums}");
+        for arguments in [&["audit", "list"][..], &["audit", "stats"]] {
+            let told = done(&place, arguments).await.stderr;
+            assert!(
+                told.contains("2 decisions redacted by command, uid "),
+                "{told}"
+            );
+            assert!(told.contains("): asked for; the youngest"), "{told}");
+        }
         let replayed = place.run(&["audit", "replay"]).await.stdout;
         assert!(
             replayed.contains("2 whose client and URL were redacted"),

@@ -143,6 +143,12 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         let listed = done(&place, &["audit", "list", "--url", url, "--json"]).await;
         assert_eq!(listed.stdout, "");
         verified(&place).await;
+        let told = done(&place, &["audit", "verify"]).await.stdout;
+        assert!(
+            told.contains("entries up to 8192 removed by command, uid "),
+            "{told}"
+        );
+        assert!(told.contains("YOUNGER than audit.retention then"), "{told}");
     });
 }
 

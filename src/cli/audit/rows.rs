@@ -57,6 +57,13 @@ pub(crate) struct ListArguments {
     form: FormArguments,
 }
 
+impl ListArguments {
+    /// Returns the form of the rows.
+    pub(super) fn form(&self) -> RowForm {
+        self.form.form()
+    }
+}
+
 /// Headers above the rows, in each form.
 #[derive(Debug)]
 pub(crate) struct RowLayout {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::archive_source::{ArchiveEnds, ArchiveSource};
 use super::arguments::DecisionSubject;
 use super::listing::{node_layout, record_layout};
-use super::rows::RowLayout;
+use super::rows::{RowForm, RowLayout};
 use crate::audit::Direction;
 use crate::audit::events::EventRow;
 use crate::audit::filter::DecisionFilter;
@@ -24,6 +24,7 @@ use crate::audit::record_copy::RecordCopy;
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, robots_versions};
 use crate::audit::stats::{StatGroup, StatQuestion, stats};
+use crate::cli::output::print_notice;
 use crate::decision::record::StoredRecord;
 use crate::explain::{DecisionDetails, of_url};
 
@@ -137,6 +138,26 @@ impl DecisionSource {
             #[cfg(feature = "postgres")]
             Self::Archive(archive) => archive.visit(filter, direction, visit),
         }
+    }
+
+    /// Says on stderr what was removed or redacted in the times of `filter`, if anything
+    /// was and people read the answer.
+    pub(super) fn tell_removals(
+        &self,
+        filter: &DecisionFilter,
+        form: RowForm,
+    ) -> anyhow::Result<()> {
+        let (Some((reader, _)), RowForm::Columns) = (self.record(), form) else {
+            return Ok(());
+        };
+        let notes = reader.removals(filter)?;
+        if let Some(latest) = notes.first() {
+            print_notice(&format!(
+                "removals and redactions that may concern this time: {}; the latest: {latest}",
+                notes.len()
+            ));
+        }
+        Ok(())
     }
 
     /// Finds the event that `subject` names by its number.

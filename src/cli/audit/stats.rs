@@ -91,7 +91,9 @@ pub(super) fn print_stats(source: &DecisionSource, asked: &StatsArguments) -> an
         limit: asked.limit,
         screen: Screen::of_stdout(),
     };
-    table.print(&groups, asked.form)
+    table.print(&groups, asked.form)?;
+    source.tell_removals(&filter, asked.form.form())?;
+    Ok(Exit::Done)
 }
 
 /// Prints the subjects with most refusals.
@@ -118,7 +120,9 @@ pub(super) fn print_top(source: &DecisionSource, asked: &TopArguments) -> anyhow
         limit: asked.limit,
         screen: Screen::of_stdout(),
     };
-    table.print(&groups, asked.form)
+    table.print(&groups, asked.form)?;
+    source.tell_removals(&filter, asked.form.form())?;
+    Ok(Exit::Done)
 }
 
 /// Table of groups.
@@ -130,7 +134,7 @@ struct StatTable<'a> {
 }
 
 impl StatTable<'_> {
-    fn print(&self, groups: &[StatGroup], form: FormArguments) -> anyhow::Result<Exit> {
+    fn print(&self, groups: &[StatGroup], form: FormArguments) -> anyhow::Result<()> {
         let shown = if self.limit == 0 {
             groups.len()
         } else {
@@ -165,7 +169,7 @@ impl StatTable<'_> {
                 sums.refusals
             ));
         }
-        Ok(Exit::Done)
+        Ok(())
     }
 
     fn titles(&self) -> Vec<String> {

@@ -12,6 +12,7 @@ use super::heads::{outside_heads, public_keys};
 use crate::audit::AuditError;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
+use crate::audit::removals::RemovalNote;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
 use crate::cli::output::{Exit, OutputForm, Usage, unless_closed};
@@ -128,16 +129,27 @@ impl RecordVerification<'_> {
         self.known.iter().cloned().for_each(&mut report);
         let mut sums = verify_with(reader, self.filter, self.evidence, report)?;
         sums.mismatches += self.known.len() as u64;
+        let removals = reader.removals(self.filter)?;
+        if form == OutputForm::Columns {
+            for note in removals.iter().filter(|note| !note.is_by_age()) {
+                writeln!(out, "{}", inert(&note.to_string()))?;
+            }
+        }
+        let operator = operator_of(reader)?;
         let result = conclusion(&sums, self.evidence);
         let text = match form {
             OutputForm::Json => {
-                let object = sums_json(&sums).to_string();
-                let members = object.trim_matches(['{', '}']);
-                format!("],{members},\"result\":{}}}", Value::from(result))
+                let mut members = sums_json(&sums);
+                members["removals"] = removals.iter().map(RemovalNote::json).collect();
+                members["operator"] = json!(operator);
+                members["result"] = json!(result);
+                format!("],{}", members.to_string().trim_start_matches('{'))
             }
             OutputForm::Columns if self.filter.is_open() => {
+                let operated = operator.map(|name| format!("operator: {}\n", inert(&name)));
                 let seals = seal_summary(&sums.seals, self.evidence);
-                format!("{}\n{}\n{result}", summary(&sums), inert(&seals))
+                let (sums, operated) = (summary(&sums), operated.unwrap_or_default());
+                format!("{sums}\n{operated}{}\n{result}", inert(&seals))
             }
             OutputForm::Columns => format!("{}\n{result}", summary(&sums)),
         };
@@ -199,6 +211,12 @@ fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
 /// Returns `what` with how many there are, if there are any.
 fn some(count: u64, what: &str) -> Option<String> {
     (0 < count).then(|| format!("{what}: {}", number(count)))
+}
+
+/// Finds who runs the proxy, by its last configuration.
+fn operator_of(reader: &AuditReader) -> Result<Option<String>, AuditError> {
+    let configuration = reader.configuration()?;
+    Ok(configuration.and_then(|configuration| configuration.operator))
 }
 
 fn sums_json(sums: &Verification) -> Value {

@@ -48,15 +48,20 @@ pub(crate) struct WhyArguments {
 }
 
 impl WhyArguments {
-    /// Finds the decision that is asked about, if there is one.
-    fn find(&self, source: &DecisionSource) -> anyhow::Result<Option<DecisionDetails>> {
+    /// Returns the filter of the decisions about the URL.
+    fn filter(&self) -> anyhow::Result<DecisionFilter> {
         // The filter's end is not included, the time that is asked for is: it may
         // be copied from a decision.
         let behind = |at: Timestamp| at.checked_add(SignedDuration::from_micros(1));
-        let filter = DecisionFilter {
+        Ok(DecisionFilter {
             until: self.at.map(behind).transpose()?,
             ..of_url(UrlPattern::exact(&self.url))
-        };
+        })
+    }
+
+    /// Finds the decision that is asked about, if there is one.
+    fn find(&self, source: &DecisionSource) -> anyhow::Result<Option<DecisionDetails>> {
+        let filter = self.filter()?;
         let mut newest = None;
         source.visit(&filter, Direction::NewestFirst, |record| {
             if self
@@ -100,11 +105,13 @@ pub(super) fn why(
         Some(details) => {
             let story = DecisionStory(details);
             story.print(asked.form.form())?;
+            source.tell_removals(&asked.filter()?, asked.form.form())?;
             Ok(Exit::Done)
         }
         None => {
             let question = UnaskedUrl::of(source, asked, settings)?;
             question.print(asked)?;
+            source.tell_removals(&asked.filter()?, asked.form.form())?;
             Ok(Exit::Not)
         }
     }

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::gathered::ReportData;
 use super::tables::{ROWS_MAX, left_out};
+use crate::audit::removals::RemovalNote;
 use crate::page::words::{counted, foreign, minute, number};
 
 /// Tells what the record lacks in the time: what was removed or redacted, and when the
@@ -45,6 +46,18 @@ pub(super) fn completeness(data: &ReportData) -> Markup {
     }
 }
 
+/// Tells why entries were removed, and by whom where the page is not about one host: its
+/// owner need not know our accounts.
+fn ordered(data: &ReportData, note: Option<&RemovalNote>) -> Markup {
+    let Some(note) = note else {
+        return html! {};
+    };
+    match data.scope.host() {
+        Some(_) => foreign(note.why()),
+        None => foreign(&note.order()),
+    }
+}
+
 fn redactions(data: &ReportData) -> Markup {
     let (redacted, redactions) = (&data.facts.redacted, &data.history.redactions);
     html! {
@@ -56,12 +69,12 @@ fn redactions(data: &ReportData) -> Markup {
                  more."
             }
             table {
-                thead { tr { th { "When" } th { "Why" } th class="n" { "Requests" } } }
+                thead { tr { th { "When" } th { "By whom, and why" } th class="n" { "Requests" } } }
                 tbody {
                     @for note in redactions.iter().take(ROWS_MAX) {
                         tr {
                             td class="t" { (minute(note.at)) }
-                            td { (foreign(&note.why)) }
+                            td { (ordered(data, note.note.as_ref())) }
                             td class="n" { (number(note.decisions)) }
                         }
                     }
@@ -78,7 +91,7 @@ fn removals(data: &ReportData) -> Markup {
         @if !removals.is_empty() {
             p { "Old entries were removed from the record, so that there may be fewer than there were:" }
             table {
-                thead { tr { th { "When" } th { "Entries" } th { "From before" } th { "Why" } } }
+                thead { tr { th { "When" } th { "Entries" } th { "From before" } th { "By whom, and why" } } }
                 tbody {
                     @for removal in removals.iter().rev().take(ROWS_MAX) {
                         tr {
@@ -87,7 +100,7 @@ fn removals(data: &ReportData) -> Markup {
                             td class="t" { (removal.before.map_or("–".to_owned(), minute)) }
                             td {
                                 @if removal.is_by_age { "by their age (" code { "audit.retention" } ")" }
-                                @else { "by order of the operator" }
+                                @else { (ordered(data, removal.note.as_ref())) }
                             }
                         }
                     }

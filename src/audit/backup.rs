@@ -220,7 +220,7 @@ fn take_over(
         };
         reserved.write(&transaction, id)?;
         let now = clock::now();
-        let lost = Sequence::resume(&transaction, id, now)?.last;
+        let lost = Sequence::resume(&transaction, id, last, now)?.last;
         let detail = json!({ "last": last, "lost_until": lost });
         let event = ProcessEvent::now(ProcessEventKind::Restored, detail);
         let row = EventRow::of_process(count(lost + 1), &event, None);
@@ -245,11 +245,14 @@ fn take_over(
         RecordMarker {
             last: count(lost + 1),
             bytes: found.len(),
+            committed: count(lost + 1),
             ..RecordMarker::new(record.clone(), database)
         }
         .write(folder.path())
     });
-    written.map_err(|error| AuditError::Create(folder.path().to_owned(), error))?;
+    written
+        .map(drop)
+        .map_err(|error| AuditError::Create(folder.path().to_owned(), error))?;
     Ok(Restoration {
         record,
         last: count(last),

@@ -63,6 +63,8 @@ pub enum ProcessEventKind {
     Restored,
     /// The record is sealed although heads of it were removed (`--accept-lost-heads`).
     HeadsLost,
+    /// Entries that the process before had committed are gone: its log was damaged.
+    EntriesLost,
     /// The proxy reached the store of its fleet, or lost it.
     Fleet,
     /// The proxy runs. Written once an hour.
@@ -82,6 +84,7 @@ impl ProcessEventKind {
             Self::Redacted => "redacted",
             Self::Restored => "restored",
             Self::HeadsLost => "heads_lost",
+            Self::EntriesLost => "entries_lost",
             Self::Fleet => "fleet",
             Self::Heartbeat => "heartbeat",
             Self::Stopped => "stopped",

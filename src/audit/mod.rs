@@ -129,6 +129,7 @@ use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::{ProcessEvent, ProcessEventKind};
 pub use self::files::{FileChange, FileFault};
 pub use self::leaf::PersonalValues;
+use self::opening::LostEntries;
 pub use self::opening::{Durability, Options, check_files, check_in_use};
 pub use self::order::Direction;
 use self::pages::KeyScan;
@@ -219,6 +220,7 @@ impl AuditLog {
         let folder = store.folder.path().to_owned();
         let arrived = store.arrived();
         let (seal_fault, accepted_loss) = (store.seal_fault(), store.accepted_loss());
+        let loss = store.loss;
         // An exchange needs two places, one for its record and one for its
         // ending.
         let places = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
@@ -273,7 +275,35 @@ impl AuditLog {
             let detail = json!({ "known": known, "found": found });
             log.record_process_event(ProcessEvent::now(ProcessEventKind::HeadsLost, detail));
         }
+        if let Some(loss) = loss {
+            log.record_loss(loss);
+        }
         Ok(log)
+    }
+
+    /// Writes an event, and logs, that entries of the process before are gone.
+    fn record_loss(&self, loss: LostEntries) {
+        let LostEntries {
+            found,
+            committed,
+            commits,
+        } = loss;
+        tracing::error!(
+            found,
+            committed,
+            commits,
+            "entries of the record are missing: {} that the process before had committed, and \
+             {commits} commits after a damaged frame of its log; `politesse audit verify` says \
+             which numbers have no entry",
+            committed - found
+        );
+        let detail = json!({
+            "found": found,
+            "committed": committed,
+            "commits": commits,
+            "lost_until": loss.last_given(),
+        });
+        self.record_process_event(ProcessEvent::now(ProcessEventKind::EntriesLost, detail));
     }
 
     /// Opens a record for a command that takes something away: nothing else goes by age,

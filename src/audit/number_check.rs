@@ -131,7 +131,8 @@ impl<'a> NumberCheck<'a> {
         // First of all but the heads, whose entries are there: what is read later has
         // all entries up to this number.
         let sequence = Sequence::read(connection)?.unwrap_or_default();
-        let in_marker = reader.marker.as_ref().map_or(0, |marker| marker.last);
+        let marker = reader.marker.as_ref();
+        let in_marker = marker.map_or(0, |marker| marker.last.max(marker.committed));
         let mut is_orphan = SqlConditions::default();
         is_orphan.add_plain(IS_ORPHAN);
         let last_part = last_part(connection)?.unwrap_or(-1);

@@ -19,12 +19,14 @@ use super::files::{beside, name_of};
 use super::folder::{LINKS_MAX, LockedFolder, check_path, folder_of, real_path};
 use super::leaf::RecordId;
 use super::privacy::{PrivacyOptions, check_key};
+use super::queue::BATCH_MAX;
 use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
 use super::seal_key::{key_path, read_key};
 use super::sealing::SealOptions;
 use super::sequence::Sequence;
 use super::start_check::find_missing;
+use super::wal::commits_after_damage;
 use crate::clock;
 
 /// Location of the record, and what it promises.
@@ -139,6 +141,47 @@ pub(super) struct OpenRecord {
     pub(super) connection: Connection,
     /// The marker of this record, as it was last written.
     pub(super) marker: RecordMarker,
+    /// Entries that the last process committed and that are gone.
+    pub(super) loss: Option<LostEntries>,
+}
+
+/// Entries that were committed and are gone: the log that had them was damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LostEntries {
+    /// Highest number that is left.
+    pub(super) found: i64,
+    /// Highest number that is known to have been committed; `found` if the marker knows
+    /// no more.
+    pub(super) committed: i64,
+    /// Commits in the log that stand after damage, and cannot be read.
+    pub(super) commits: u64,
+}
+
+impl LostEntries {
+    /// Compares the numbers in `connection` with those of `marker`. `commits` were found
+    /// in the log after damage.
+    fn find(
+        connection: &Connection,
+        marker: &RecordMarker,
+        commits: u64,
+    ) -> rusqlite::Result<Option<Self>> {
+        let found = Sequence::read(connection)?.unwrap_or_default().last;
+        let committed = signed(marker.committed).max(found);
+        let is_lost = found < committed || 0 < commits;
+        Ok(is_lost.then_some(Self {
+            found,
+            committed,
+            commits,
+        }))
+    }
+
+    /// Returns the highest number that may have been given: a commit has
+    /// [`BATCH_MAX`] entries at most.
+    pub(super) fn last_given(self) -> i64 {
+        let of_commits = self.commits.saturating_mul(BATCH_MAX as u64);
+        self.committed
+            .max(self.found.saturating_add(signed(of_commits)))
+    }
 }
 
 /// Opens the record at `options.path` for writing, and makes it if there never
@@ -184,6 +227,10 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
         _ => None,
     };
     folder.make_database()?;
+    // Before the database is opened for writing, which ends the log where it is damaged.
+    let wal = beside(&folder.database, "-wal");
+    let commits =
+        commits_after_damage(&wal).map_err(|error| AuditError::Inspect(wal.clone(), error))?;
     let mut connection = schema::open(&folder.database)?;
     let had_id = read_id(&connection).map_err(open_error(&folder.database))?;
     let id = read_or_make_id(&mut connection, before, clock::now())
@@ -204,10 +251,13 @@ pub(super) fn open(options: &Options) -> Result<OpenRecord, AuditError> {
         },
         _ => RecordMarker::new(id, &folder.database),
     };
+    let loss =
+        LostEntries::find(&connection, &marker, commits).map_err(open_error(&folder.database))?;
     Ok(OpenRecord {
         folder,
         connection,
         marker,
+        loss,
     })
 }
 

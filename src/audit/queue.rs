@@ -28,7 +28,7 @@ use crate::clock;
 use crate::decision::record::ExchangeEnd;
 
 /// Entries taken from the queue at a time.
-const BATCH_MAX: usize = 512;
+pub(super) const BATCH_MAX: usize = 512;
 
 /// Part of a reserved block, one in so many, that is kept for decisions: while
 /// nothing can be written, events come and are lost, and each uses up a number.

@@ -4,18 +4,20 @@
 //! A deleted database leaves no trace of itself. The marker does: it states the
 //! highest number of an entry that is known to be on disk. A checkpoint is
 //! written first and the marker after it, so that the marker may lag behind the
-//! database and never leads it. The id says whether a database is the one that a
+//! database and never leads it. After each commit it takes the number that was reached:
+//! a start that finds less has lost what was committed. The id says whether a database is the one that a
 //! marker was written for; it is no secret.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_iter};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::columns::{count, signed, with_digest};
 use super::events::{EventRow, INSERT_EVENT};
@@ -63,6 +65,39 @@ pub(super) struct RecordMarker {
     /// Newest head that is known to be on disk.
     #[serde(default)]
     pub(super) head: Option<MarkedHead>,
+    /// Highest number that was committed, written in place after each commit and not
+    /// synced: it outlasts the process, and after a power failure it may be an older one.
+    #[serde(serialize_with = "digits", deserialize_with = "from_digits")]
+    pub(super) committed: u64,
+}
+
+/// Writes a number in a fixed number of digits, so that a greater one fits in its place.
+fn digits<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:020}"))
+}
+
+fn from_digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+/// Place in the marker's file of the number that each commit changes.
+#[derive(Debug)]
+pub(super) struct CommittedPlace {
+    file: File,
+    at: u64,
+}
+
+impl CommittedPlace {
+    /// Writes the highest number that was committed.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn write(&self, committed: u64) -> io::Result<()> {
+        let text = format!("{committed:020}");
+        self.file.write_all_at(text.as_bytes(), self.at)
+    }
 }
 
 /// Head of a record, as its marker names it.
@@ -103,6 +138,7 @@ impl RecordMarker {
             last: 0,
             bytes: 0,
             head: None,
+            committed: 0,
         }
     }
 
@@ -150,13 +186,13 @@ impl RecordMarker {
     }
 
     /// Writes the marker to `folder`, in place of the one that is there; it is
-    /// on disk when this returns.
+    /// on disk when this returns. Returns the place in it that commits change.
     ///
     /// # Errors
     ///
     /// An I/O error. The marker of before is still there, unless only the last
     /// step failed, which makes the folder durable.
-    pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, folder: &Path) -> io::Result<CommittedPlace> {
         let new = folder.join(NEW_NAME);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -167,7 +203,11 @@ impl RecordMarker {
         file.sync_all()?;
         std::fs::rename(&new, marker_path(folder))?;
         // The new name is only on disk when the folder is.
-        File::open(folder)?.sync_all()
+        File::open(folder)?.sync_all()?;
+        // It is the last member: its digits are followed by a quote, a newline, a brace
+        // and a newline.
+        let at = text.len() as u64 - 24;
+        Ok(CommittedPlace { file, at })
     }
 }
 

@@ -118,11 +118,12 @@ impl Sequence {
     }
 
     /// Takes up the numbers where the previous process has ended. `connection` is in
-    /// a transaction; numbers that were reserved and have no entry are noted as
-    /// lost.
+    /// a transaction; numbers up to `given`, and those that were reserved, are noted as
+    /// lost where they have no entry.
     pub(super) fn resume(
         connection: &Connection,
         record: RecordId,
+        given: i64,
         now: Timestamp,
     ) -> rusqlite::Result<Self> {
         let highest = highest(connection)?;
@@ -134,12 +135,13 @@ impl Sequence {
             None => Self::behind_entries(connection)?,
         };
         let mut last = highest.max(found.last);
+        let reserved = found.reserved.max(given);
         // Which of the reserved numbers were told is not known: that is why none of
         // them is given again.
-        if last < found.reserved {
+        if last < reserved {
             let lost = LostRange {
                 first: last + 1,
-                last: found.reserved,
+                last: reserved,
                 time_us: now.as_microsecond(),
             };
             write_lost(connection, record, lost)?;
@@ -149,7 +151,7 @@ impl Sequence {
                 "the previous process did not end cleanly: numbers of the record that it may have \
                  given are noted as lost"
             );
-            last = found.reserved;
+            last = reserved;
         }
         Ok(Self {
             last,

@@ -25,10 +25,10 @@ use super::folder::LockedFolder;
 use super::head::key_name;
 use super::leaf::RecordId;
 use super::merkle::TreeHead;
-use super::opening::{self, Durability, OpenRecord, Options};
+use super::opening::{self, Durability, LostEntries, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::pruned::{PrunedEnd, youngest};
-use super::record_id::{LostHeads, RecordMarker};
+use super::record_id::{CommittedPlace, LostHeads, RecordMarker};
 use super::redaction::{has_removals, may_have_unused_values};
 use super::remaining::RemainingEntries;
 use super::retention::{ArrivedNumber, Retention, StepEffect, newest_time};
@@ -82,6 +82,10 @@ pub(super) struct AuditStore {
     fault: Option<FileFault>,
     /// The marker as it was last written.
     marker: RecordMarker,
+    /// Place in it that each commit changes; absent before it was written.
+    committed_place: Option<CommittedPlace>,
+    /// Entries that were found to be gone when the record was opened.
+    pub(super) loss: Option<LostEntries>,
     /// Whether the last attempt at a checkpoint, or at the marker, failed.
     is_upkeep_failing: bool,
     /// Time of the next attempt to empty the WAL, while it may have what was removed.
@@ -138,6 +142,7 @@ impl AuditStore {
             folder,
             mut connection,
             marker,
+            loss,
         } = opening::open(options)?;
         let gauge = metrics.audit_wal_bytes.clone();
         let wal = Wal::take_over(&mut connection, options.wal_max, gauge)
@@ -150,7 +155,9 @@ impl AuditStore {
             },
             forms: PrivacyForms::open(options.privacy, folder.path())?,
         };
-        let sequence = resume(&mut connection, &plan).map_err(open_error(&folder.database))?;
+        let given = loss.map_or(0, LostEntries::last_given);
+        let sequence =
+            resume(&mut connection, &plan, given).map_err(open_error(&folder.database))?;
         let key = key_path(options.seal.key.as_deref(), folder.path());
         let signer = open_key(&key, &key_name(&marker.record))?;
         let mut sealer = Sealer::new(&connection, sequence.last, signer, options.seal.clone())
@@ -173,6 +180,8 @@ impl AuditStore {
             files,
             fault: None,
             marker,
+            committed_place: None,
+            loss,
             is_upkeep_failing: false,
             erase_at: None,
             sequence,
@@ -191,6 +200,10 @@ impl AuditStore {
         // What a crash has left in the WAL is moved now, so that the marker
         // says all that the database holds.
         let is_empty = store.empty_wal();
+        // A reader may have been in the way.
+        if store.committed_place.is_none() {
+            store.committed_place = store.marker.write(store.folder.path()).ok();
+        }
         if !is_empty
             && has_removals(&store.connection).map_err(open_error(&store.folder.database))?
         {
@@ -257,6 +270,10 @@ impl AuditStore {
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
         self.wal.note_commit();
         self.sequence = self.written;
+        if let Some(place) = &self.committed_place {
+            // Where that fails the marker lags behind, as after a power failure.
+            place.write(count(self.sequence.last)).unwrap_or_default();
+        }
         Ok(())
     }
 
@@ -495,9 +512,10 @@ impl AuditStore {
         let marker = RecordMarker {
             last: count(self.sequence.last),
             bytes,
+            committed: count(self.sequence.last),
             ..self.marker.clone()
         };
-        marker.write(self.folder.path())?;
+        self.committed_place = Some(marker.write(self.folder.path())?);
         self.marker = marker;
         Ok(())
     }
@@ -686,11 +704,15 @@ impl AuditStore {
     }
 }
 
-/// Takes up the numbers where the process before has ended, and reserves the first
-/// block.
-fn resume(connection: &mut Connection, plan: &RecordPlan) -> rusqlite::Result<Sequence> {
+/// Takes up the numbers where the process before has ended, which may have given those
+/// up to `given`, and reserves the first block.
+fn resume(
+    connection: &mut Connection,
+    plan: &RecordPlan,
+    given: i64,
+) -> rusqlite::Result<Sequence> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let sequence = Sequence::resume(&transaction, plan.record, clock::now())?;
+    let sequence = Sequence::resume(&transaction, plan.record, given, clock::now())?;
     let reserved = sequence.with_reserve(plan.block);
     reserved.write(&transaction, plan.record)?;
     transaction.commit()?;

@@ -507,14 +507,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 16");
+    kit.sql("PRAGMA user_version = 17");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 16,
-                known: 15,
+                found: 17,
+                known: 16,
                 ..
             }
         )
@@ -696,7 +696,8 @@ tampering! {
         "origin 1: the value has another digest",
         "the record's highest number",
         "1: the row is not as it was written",
-        "3: the row is not as it was written"
+        "3: the row is not as it was written",
+        "5 to 12: no such rows"
     ];
     changed_candidates_are_found: r#"INSERT INTO crawler SELECT 9, '["FooBot","B"]', user_agent, x'00' FROM crawler;
             UPDATE decision SET crawler = 9 WHERE seq = 7"#

@@ -190,6 +190,10 @@ fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
             "findings, perhaps because entries were removed by age meanwhile (verify again)",
         ),
         some(sums.lost_heads, "times that lost heads were accepted"),
+        some(
+            sums.lost,
+            "numbers lost in a crash, by damage or by a restored backup",
+        ),
         some(sums.unknown_ends, "processes that ended without a word"),
         some(
             sums.other_revision,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
+#[cfg(feature = "postgres")]
+use bytes::Bytes;
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -157,7 +159,7 @@ impl ArchiveAsker {
             let found = reader.decision(*place).await?;
             let mut others = None;
             if let Some(found) = &found
-                && let Ok(target) = found.row.record.url.parse()
+                && let Ok(target) = found.record.url.parse()
             {
                 let all = reader.question(&of_url(UrlPattern::exact(&target))).await?;
                 others = Some(reader.count(&all).await?.saturating_sub(1));
@@ -170,13 +172,11 @@ impl ArchiveAsker {
         };
         // Deciding again takes a processor, which the proxy shares.
         let explaining = tokio::task::spawn_blocking(move || {
-            let reader = found.copy.reader();
-            DecisionDetails::of(reader, found.row, None)
+            DecisionDetails::decided_again(found.record, found.body.map(Bytes::from))
         });
-        let explained = explaining
+        let details = explaining
             .await
             .map_err(|error| NoAnswer::Failed(error.to_string()))?;
-        let details = explained.map_err(|error| NoAnswer::from(ArchiveFailure::from(error)))?;
         Ok(Some(DecisionDetails { others, ..details }))
     }
 

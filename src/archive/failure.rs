@@ -4,7 +4,6 @@
 //! in the language of the server.
 
 use std::io;
-use std::sync::Arc;
 
 use thiserror::Error;
 use tokio::time::error::Elapsed;
@@ -118,7 +117,7 @@ pub enum ArchiveFailure {
     Empty(ArchiveAddress),
     /// The tables are of another version of this program.
     #[error(
-        "the archive {address} has version {found} of its tables, and this program knows {known}: name another database in audit.archive"
+        "the archive {address} has version {found} of its tables, and this program knows {known}: name a new database in audit.archive, to which each node ships all that it still has"
     )]
     Version {
         /// Address of the archive.
@@ -134,6 +133,9 @@ pub enum ArchiveFailure {
     /// An order failed.
     #[error("the archive did not do as it was asked")]
     Query(#[source] tokio_postgres::Error),
+    /// A row of the archive is not one that this program writes.
+    #[error("the archive has a row of decision that this program did not write")]
+    Row(#[source] serde_json::Error),
     /// Another process ships the same record, and was faster.
     #[error("another process ships this record, or removes months, at the same time: try again")]
     Overtaken,
@@ -145,42 +147,9 @@ pub enum ArchiveFailure {
         /// Number of the entry.
         seq: i64,
     },
-    /// The record has lost entries that were removed from the archive by order.
-    #[error(
-        "entries up to {removed} were removed from the archive by order, and this record, which was put back from an older backup, has lost those from {first}: stop this proxy, move the folder of audit.store away, and put back what the archive has (`politesse audit --archive fetch`, then `politesse audit restore`), or begin a new record (docs/archive.md, Two copies of one record)"
-    )]
-    LostRemoved {
-        /// First entry that the record has lost.
-        first: i64,
-        /// Highest number that was removed.
-        removed: i64,
-    },
-    /// A dictionary value of the record, to which an entry refers, is not as it was
-    /// written.
-    #[error(
-        "the record has an entry that refers to row {id} of {dictionary}, which is gone or was changed: `politesse audit verify` tells more"
-    )]
-    Unsound {
-        /// Name of the dictionary.
-        dictionary: &'static str,
-        /// Number of the value.
-        id: i64,
-    },
-    /// Entries of a removal are not as they were sealed.
-    #[error(
-        "entries {first} to {last} of node {node} are not as they were sealed: nothing is removed; `politesse audit --archive verify` tells more"
-    )]
-    Unproved {
-        /// Name of the node.
-        node: Arc<str>,
-        /// First of these entries.
-        first: i64,
-        /// Last of these entries.
-        last: i64,
-    },
     /// Somebody else uses what is to be removed.
     #[error(
-        "the archive is read or written all the time (by a verify or a fetch, say): nothing is removed; try again later"
+        "the archive is read or written all the time (by a long query, say): nothing is removed; try again later"
     )]
     Busy(#[source] tokio_postgres::Error),
     /// The record has no entry yet.
@@ -194,9 +163,6 @@ pub enum ArchiveFailure {
         /// Nodes that there are.
         known: Vec<String>,
     },
-    /// A question names a rule that stands in very many files.
-    #[error("the rule stands in more than {0} places: name a host or a crawler as well")]
-    TooManyRulings(usize),
     /// A question has too many answers.
     #[error("there are more than {0} sums: ask for a shorter time, or for fewer keys")]
     TooManySums(usize),

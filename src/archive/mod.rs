@@ -6,32 +6,22 @@
 //! transaction for each window of entries (`shipment`), so that a break at any moment
 //! leaves nothing half or twice. Nothing is ever read back that a decision rests on.
 //!
-//! What passes through: an [`EntryWindow`](crate::audit::entry_window::EntryWindow), as
-//! it stands in the record, becomes rows with the archive's own numbers of dictionary
-//! values; the position of the node moves with them. Whoever asks the archive comes in
-//! by [`connection`], and looks at the version of its tables first ([`schema`]).
+//! The archive answers questions; it proves nothing. What proves is each node's record.
+//! Decisions are rows with all their values (`flat_decision`), so that any program can
+//! ask them. Readers connect by [`connection`], and check the version of the tables first
+//! ([`schema`]).
 
 pub mod address;
-#[cfg(feature = "postgres")]
-mod columns;
 #[cfg(feature = "postgres")]
 pub mod connection;
 #[cfg(feature = "postgres")]
 mod counts;
 #[cfg(feature = "postgres")]
-mod excerpt;
-#[cfg(feature = "postgres")]
 pub mod failure;
 #[cfg(feature = "postgres")]
-pub mod fleet_check;
-#[cfg(feature = "postgres")]
-mod fleet_head;
+mod flat_decision;
 #[cfg(feature = "postgres")]
 pub mod month;
-#[cfg(feature = "postgres")]
-pub mod month_drop;
-#[cfg(feature = "postgres")]
-pub mod node_copy;
 #[cfg(feature = "postgres")]
 pub mod nodes;
 pub mod place;
@@ -42,25 +32,13 @@ pub mod question;
 #[cfg(feature = "postgres")]
 pub mod reader;
 #[cfg(feature = "postgres")]
-mod redaction;
-#[cfg(feature = "postgres")]
-pub mod removal;
-#[cfg(feature = "postgres")]
-pub mod removal_check;
-#[cfg(feature = "postgres")]
-pub mod robots;
-#[cfg(feature = "postgres")]
 pub mod schema;
 #[cfg(feature = "postgres")]
 mod session;
 #[cfg(feature = "postgres")]
 mod shipment;
 #[cfg(feature = "postgres")]
-mod shipped_node;
-#[cfg(feature = "postgres")]
 pub mod shipper;
-#[cfg(feature = "postgres")]
-mod tables;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -88,8 +66,6 @@ pub struct Options {
 pub struct ShippedRecord {
     /// The database.
     pub path: PathBuf,
-    /// Private key of its heads (`audit.seal_key`); `None`: that in its folder.
-    pub seal_key: Option<PathBuf>,
     /// Name of the node.
     pub node: String,
 }

@@ -1,141 +1,178 @@
-//! Months by which the archive is partitioned.
+//! Months by which the archive is partitioned, and how they are taken away: the partitions
+//! of a month are dropped in one transaction.
+//!
+//! Does not know which months are to go.
 
 use std::fmt;
 
-use jiff::civil::{Date, date};
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
+use tokio::time::timeout;
+use tokio_postgres::Transaction;
 
-/// Month of a time (UTC).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Month {
-    year: i16,
-    month: i8,
-}
+use super::connection::{ArchiveAccess, ArchiveConnection};
+use super::failure::ArchiveFailure;
+use super::schema;
+
+/// Tables with a partition for each month, in the order in which all transactions lock
+/// them.
+pub(super) const PARTITIONED: [&str; 2] = [DECISIONS, "event"];
+
+/// Table of decisions.
+pub(super) const DECISIONS: &str = "decision";
+
+/// Removes what no decision refers to any more. The lock is first: no shipment sees a body
+/// that is about to go, and relies on it.
+const REMOVE_UNUSED: &str = "
+LOCK TABLE robots, policy;
+DELETE FROM robots AS r
+  WHERE NOT EXISTS (SELECT FROM decision AS d WHERE d.robots_sha256 = r.sha256);
+DELETE FROM policy AS p WHERE NOT EXISTS (SELECT FROM decision AS d WHERE d.policy = p.sha256)";
+
+/// Month (UTC), by its first day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Month(Date);
 
 impl Month {
-    /// Returns the month of a time in microseconds since 1970. What is no time, which a
-    /// damaged record may have, is in the first month of 1970.
-    pub fn of(time_us: i64) -> Self {
-        let time = Timestamp::from_microsecond(time_us).unwrap_or(Timestamp::UNIX_EPOCH);
-        let day = time.to_zoned(TimeZone::UTC).date();
-        Self {
-            year: day.year(),
-            month: day.month(),
-        }
+    /// Returns the month of a time.
+    pub fn of(time: Timestamp) -> Self {
+        Self(time.to_zoned(TimeZone::UTC).date().first_of_month())
     }
 
-    /// Returns the statements that make the partitions of the month, if they are not
-    /// there.
-    pub(super) fn partitions(self) -> String {
-        let (from, until) = self.bounds();
-        let name = self.name();
-        ["decision", "ending"]
-            .map(|table| {
-                format!(
-                    "CREATE TABLE IF NOT EXISTS {table}_{name} PARTITION OF {table} \
-                     FOR VALUES FROM ({from}) TO ({until});"
-                )
-            })
-            .concat()
+    /// Returns the name of its partition of `table`.
+    pub(super) fn partition(self, table: &str) -> String {
+        format!("{table}_{}", self.0.strftime("%Y_%m"))
     }
 
-    /// Returns the month whose partitions have this name; `None` if it is none that this
-    /// program gives.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let (year, month) = name.rsplit_once('_')?;
-        let year = match year.strip_prefix("before_") {
-            Some(before) => -before.parse::<i16>().ok()?,
-            None => year.parse().ok()?,
-        };
-        let found = Self {
-            year,
-            month: month.parse().ok()?,
-        };
-        (Date::new(found.year, found.month, 1).is_ok() && found.name() == name).then_some(found)
-    }
-
-    /// Returns the first moment of the next month, in microseconds since 1970.
-    pub fn end_us(self) -> i64 {
-        self.bounds().1
-    }
-
-    /// Returns the name of the month in names of partitions.
-    pub(super) fn name(self) -> String {
-        // A year before our era has a sign, which no name has.
-        let era = if self.year < 0 { "before_" } else { "" };
-        format!("{era}{:04}_{:02}", self.year.unsigned_abs(), self.month)
-    }
-
-    /// Returns the first moment of the month and that of the next one, in microseconds
-    /// since 1970.
-    fn bounds(self) -> (i64, i64) {
-        let first = date(self.year, self.month, 1);
-        let next = first.checked_add(1.month());
-        (
-            microseconds(first).unwrap_or(i64::MIN),
-            next.ok().and_then(microseconds).unwrap_or(i64::MAX),
+    /// Returns the statement that makes its partition of `table`.
+    pub(super) fn create(self, table: &str) -> String {
+        // After the last month that there is, any time.
+        let end = self.0.checked_add(1.month());
+        let until = end.map_or("MAXVALUE".to_owned(), |end| format!("'{end} 00:00Z'"));
+        format!(
+            "CREATE TABLE {} PARTITION OF {table} FOR VALUES FROM ('{} 00:00Z') TO ({until})",
+            self.partition(table),
+            self.0,
         )
+    }
+
+    /// Returns the month whose partition of `table` is called `name`, if it is one.
+    pub(super) fn named(table: &str, name: &str) -> Option<Self> {
+        let (year, month) = name
+            .strip_prefix(table)?
+            .strip_prefix('_')?
+            .split_once('_')?;
+        let found = Date::new(year.parse().ok()?, month.parse().ok()?, 1).ok()?;
+        (Self(found).partition(table) == name).then_some(Self(found))
     }
 }
 
 impl fmt::Display for Month {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04}-{:02}", self.year, self.month)
+        write!(f, "{}", self.0.strftime("%Y-%m"))
     }
 }
 
-fn microseconds(day: Date) -> Option<i64> {
-    let midnight = day.to_zoned(TimeZone::UTC).ok()?;
-    Some(midnight.timestamp().as_microsecond())
+/// Archive from which months are taken away.
+#[derive(Debug)]
+pub struct MonthDrop {
+    access: ArchiveAccess,
+    connection: ArchiveConnection,
+}
+
+impl MonthDrop {
+    /// Connects. To be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`].
+    pub async fn open(access: ArchiveAccess) -> Result<Self, ArchiveFailure> {
+        let connection = access.connect().await?;
+        timeout(access.timeout, schema::check(&access, &connection.client)).await??;
+        Ok(Self { access, connection })
+    }
+
+    /// Drops the partitions of a month.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]; [`ArchiveFailure::Busy`]. Nothing is gone then.
+    pub async fn drop_month(&mut self, month: Month) -> Result<(), ArchiveFailure> {
+        let transaction = self.begin().await?;
+        for table in PARTITIONED {
+            let sql = format!("DROP TABLE IF EXISTS {}", month.partition(table));
+            transaction.batch_execute(&sql).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Removes the robots.txt bodies and policies that no decision refers to any more.
+    /// Shipments wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]; [`ArchiveFailure::Busy`]. They go with the next month then.
+    pub async fn remove_unused(&mut self) -> Result<(), ArchiveFailure> {
+        let transaction = self.begin().await?;
+        transaction.batch_execute(REMOVE_UNUSED).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    async fn begin(&mut self) -> Result<Transaction<'_>, ArchiveFailure> {
+        let transaction = self.connection.client.transaction().await?;
+        // Others wait after this transaction while it waits for a lock: no longer than for
+        // one that reads.
+        let limit = format!(
+            "SET LOCAL lock_timeout = {}",
+            self.access.timeout.as_millis()
+        );
+        transaction.batch_execute(&limit).await?;
+        Ok(transaction)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> i64 {
-        text.parse::<Timestamp>().unwrap().as_microsecond()
-    }
-
     // Ours, docs/archive.md.
     #[test]
     fn a_time_is_in_the_partition_of_its_month() {
-        for (time, name) in [
-            ("2026-11-01T00:00:00Z", "2026_11"),
-            ("2026-11-30T23:59:59.999999Z", "2026_11"),
-            ("2026-12-31T00:00:00Z", "2026_12"),
-            ("1970-01-01T00:00:00Z", "1970_01"),
+        for (time, name, range) in [
+            (
+                "2026-11-30T23:59:59.999999Z",
+                "decision_2026_11",
+                "('2026-11-01 00:00Z') TO ('2026-12-01 00:00Z')",
+            ),
+            (
+                "2026-12-31T00:00:00Z",
+                "decision_2026_12",
+                "('2026-12-01 00:00Z') TO ('2027-01-01 00:00Z')",
+            ),
+            (
+                "9999-12-30T00:00:00Z",
+                "decision_9999_12",
+                "('9999-12-01 00:00Z') TO (MAXVALUE)",
+            ),
         ] {
-            let month = Month::of(at(time));
-            let (from, until) = month.bounds();
-            assert!((from..until).contains(&at(time)), "{time}");
-            assert_eq!(month.name(), name);
-            assert_eq!(Month::named(name), Some(month));
-            let partition =
-                format!("decision_{name} PARTITION OF decision FOR VALUES FROM ({from})");
-            assert!(month.partitions().contains(&partition));
+            let month = Month::of(time.parse().unwrap());
+            assert_eq!(month.partition("decision"), name);
+            assert_eq!(Month::named("decision", name), Some(month));
+            assert!(
+                month.create("decision").ends_with(range),
+                "{}",
+                month.create("decision")
+            );
         }
-    }
-
-    // Ours: a damaged record may have any number there.
-    #[test]
-    fn any_number_is_in_some_month() {
-        for time_us in [
-            i64::MIN,
-            -1,
-            0,
-            i64::MAX,
-            at("-009999-01-02T01:59:59Z"),
-            at("9999-12-30T00:00:00Z"),
+        for other in [
+            "",
+            "decision",
+            "decision_2026_13",
+            "decision_2026_1",
+            "event_2026_01",
         ] {
-            let month = Month::of(time_us);
-            let (from, until) = month.bounds();
-            assert!(from < until, "{time_us}");
-            assert_eq!(Month::named(&month.name()), Some(month));
-        }
-        for other in ["", "2026", "2026_13", "2026_1", "default", "x_01"] {
-            assert_eq!(Month::named(other), None, "{other}");
+            assert_eq!(Month::named("decision", other), None, "{other}");
         }
     }
 }

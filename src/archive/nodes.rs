@@ -11,8 +11,6 @@ use super::session::ArchiveSession;
 /// Node whose record is in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveNode {
-    /// Number of the node in the archive.
-    pub log: i32,
     /// Id of its record.
     pub record: String,
     /// Name of the node; the id of the record, where two records have one name.
@@ -21,8 +19,6 @@ pub struct ArchiveNode {
     pub name: String,
     /// Highest number up to which everything has arrived.
     pub last: i64,
-    /// Time of the newest entry that has arrived, in microseconds since 1970.
-    pub last_us: Option<i64>,
 }
 
 impl ArchiveNode {
@@ -36,15 +32,15 @@ impl ArchiveNode {
         name: &str,
     ) -> Result<Vec<i32>, ArchiveFailure> {
         let is_called = |node: &Self| node.name == name || node.record == name;
-        let found = nodes.iter().filter(|(_, node)| is_called(node));
-        let logs: Vec<i32> = found.map(|(log, _)| *log).collect();
-        if logs.is_empty() {
+        let called = nodes.iter().filter(|(_, node)| is_called(node));
+        let found: Vec<i32> = called.map(|(number, _)| *number).collect();
+        if found.is_empty() {
             return Err(ArchiveFailure::NoNode {
                 name: name.to_owned(),
                 known: nodes.values().map(|node| node.label.to_string()).collect(),
             });
         }
-        Ok(logs)
+        Ok(found)
     }
 }
 
@@ -52,7 +48,7 @@ impl ArchiveNode {
 pub(super) async fn nodes_of(
     session: &ArchiveSession,
 ) -> Result<BTreeMap<i32, ArchiveNode>, ArchiveFailure> {
-    let sql = "SELECT log, id, name, last, last_us FROM node ORDER BY log";
+    let sql = "SELECT id, record, name, last FROM node ORDER BY id";
     let rows = session.query(sql, &[]).await?;
     let names: Vec<String> = rows.iter().map(|row| row.get(2)).collect();
     let node = |at: usize, row: &tokio_postgres::Row| {
@@ -64,12 +60,10 @@ pub(super) async fn nodes_of(
             false => name.as_str().into(),
         };
         ArchiveNode {
-            log: row.get(0),
             record,
             label,
             name,
             last: row.get(3),
-            last_us: row.get(4),
         }
     };
     let rows = rows.iter().enumerate();

@@ -12,7 +12,7 @@ pub struct ArchivePlace {
     /// Time of the decision, in microseconds since 1970.
     pub time_us: i64,
     /// Number of the node.
-    pub log: i32,
+    pub node: i32,
     /// Number of the decision.
     pub seq: i64,
 }
@@ -24,7 +24,7 @@ pub struct InvalidPlace;
 
 impl fmt::Display for ArchivePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.time_us, self.log, self.seq)
+        write!(f, "{}.{}.{}", self.time_us, self.node, self.seq)
     }
 }
 
@@ -36,7 +36,7 @@ impl FromStr for ArchivePlace {
             let mut parts = text.split('.');
             let place = Self {
                 time_us: parts.next()?.parse().ok()?,
-                log: parts.next()?.parse().ok()?,
+                node: parts.next()?.parse().ok()?,
                 seq: parts.next()?.parse().ok()?,
             };
             parts.next().is_none().then_some(place)
@@ -54,7 +54,7 @@ mod tests {
     fn a_place_is_read_as_it_is_written() {
         let place = ArchivePlace {
             time_us: -5,
-            log: 3,
+            node: 3,
             seq: 17,
         };
         assert_eq!(place.to_string().parse(), Ok(place));

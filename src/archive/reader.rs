@@ -5,24 +5,31 @@
 //! between two of them. Does not know who asks.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::connection::ArchiveAccess;
-use super::excerpt::{Excerpt, decision_columns};
 use super::failure::ArchiveFailure;
+use super::flat_decision::FlatDecision;
+use super::month::{DECISIONS, Month, PARTITIONED};
 use super::nodes::{ArchiveNode, nodes_of};
 use super::place::ArchivePlace;
 use super::question::{ArchiveConditions, ArchiveQuestion};
-use super::session::{ArchiveSession, in_background};
+use super::session::ArchiveSession;
+use crate::audit::Direction;
 use crate::audit::filter::DecisionFilter;
-use crate::audit::record_copy::RecordCopy;
-use crate::audit::{CheckedRecord, Direction};
-use crate::decision::record::StoredRecord;
+use crate::decision::digest::Digest;
+use crate::decision::record::{StoredPolicy, StoredRecord};
 
 /// Decisions of a node that are read at a time as they arrive.
 const ARRIVED_MAX: usize = 4096;
+
+const PARTITIONS: &str = "
+SELECT c.relname::text FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+WHERE i.inhparent = $1::text::regclass";
 
 /// Reader of one archive.
 #[derive(Debug)]
@@ -35,7 +42,7 @@ pub struct NodeRecordsReader {
 pub struct ArchiveBounds {
     /// Order in which they are read.
     pub direction: Direction,
-    /// Place behind which they are looked for; absent: from the beginning.
+    /// Place after which they are looked for; absent: from the beginning.
     pub behind: Option<ArchivePlace>,
     /// Rows at most.
     pub rows: usize,
@@ -46,17 +53,17 @@ pub struct ArchiveBounds {
 pub struct ArchivePage {
     /// The decisions.
     pub records: Vec<StoredRecord>,
-    /// Place behind which the next page looks; absent after the last.
+    /// Place after which the next page looks; absent after the last.
     pub next: Option<ArchivePlace>,
 }
 
-/// Decision of a node, in a record in memory that has all it refers to.
+/// Decision of a node with the texts that it rests on.
 #[derive(Debug)]
 pub struct ArchiveDecision {
-    /// The decision.
-    pub row: CheckedRecord,
-    /// The record.
-    pub copy: RecordCopy,
+    /// The decision, with its policy.
+    pub record: StoredRecord,
+    /// Body of the robots.txt, if there was one and the archive has it.
+    pub body: Option<Vec<u8>>,
 }
 
 impl NodeRecordsReader {
@@ -88,38 +95,12 @@ impl NodeRecordsReader {
         ArchiveQuestion::new(&self.session, filter).await
     }
 
-    /// Reads all nodes.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`].
-    pub async fn nodes(&self) -> Result<Vec<ArchiveNode>, ArchiveFailure> {
-        Ok(nodes_of(&self.session).await?.into_values().collect())
-    }
-
-    /// Reads the nodes that are called `name`, or all.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`]; [`ArchiveFailure::NoNode`].
-    pub async fn named_nodes(
-        &self,
-        name: Option<&str>,
-    ) -> Result<Vec<ArchiveNode>, ArchiveFailure> {
-        let mut nodes = nodes_of(&self.session).await?;
-        if let Some(name) = name {
-            let logs = ArchiveNode::named(&nodes, name)?;
-            nodes.retain(|log, _| logs.contains(log));
-        }
-        Ok(nodes.into_values().collect())
-    }
-
     /// Reads all nodes, by their number.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`].
-    pub async fn nodes_by_number(&self) -> Result<BTreeMap<i32, ArchiveNode>, ArchiveFailure> {
+    pub async fn nodes(&self) -> Result<BTreeMap<i32, ArchiveNode>, ArchiveFailure> {
         nodes_of(&self.session).await
     }
 
@@ -140,51 +121,46 @@ impl NodeRecordsReader {
         };
         if let Some(place) = bounds.behind {
             // The time alone first: by it partitions and indexes are chosen.
-            let time = conditions.place(place.time_us);
-            let (log, seq) = (conditions.place(place.log), conditions.place(place.seq));
+            let time = conditions.place(system_time(place.time_us));
+            let (node, seq) = (conditions.place(place.node), conditions.place(place.seq));
             conditions.add_placed(format!(
-                "d.time_us {compare}= {time} AND (d.time_us, d.log, d.seq) {compare} ({time}, \
-                 {log}, {seq})"
+                "d.time {compare}= {time} AND (d.time, d.node, d.seq) {compare} ({time}, {node}, \
+                 {seq})"
             ));
         }
         // One more than wanted: so there is a further page.
         let rows_max = i64::try_from(bounds.rows.saturating_add(1)).unwrap_or(i64::MAX);
         let limit = conditions.place(rows_max);
-        let order = format!("ORDER BY d.time_us {order}, d.log {order}, d.seq {order}");
-        // The limit before the join: endings are looked up for these rows alone.
-        let chosen = format!(
-            "SELECT * FROM decision AS d WHERE {} {order} LIMIT {limit}",
-            conditions.sql()
-        );
-        let mut rows = self.decisions(&chosen, &order, &conditions).await?;
+        let rest = format!("ORDER BY d.time {order}, d.node {order}, d.seq {order} LIMIT {limit}");
+        let mut rows = self.rows(&conditions, &rest).await?;
         let has_more = bounds.rows < rows.len();
         rows.truncate(bounds.rows);
-        let excerpt = Excerpt::read(&self.session, &question.nodes, &rows).await?;
-        let last = excerpt.places().last().copied();
-        let decisions = in_background(move || excerpt.decisions()).await?;
+        let last = rows.last().map(place_of);
         Ok(ArchivePage {
-            records: decisions.into_iter().map(|row| row.record).collect(),
+            records: records(rows, &question.nodes),
             next: last.filter(|_| has_more),
         })
     }
 
-    /// Reads the decisions of a query with their endings.
-    async fn decisions(
+    /// Reads the decisions that meet `conditions`; `rest` is the end of the query.
+    async fn rows(
         &self,
-        chosen: &str,
-        order: &str,
         conditions: &ArchiveConditions,
-    ) -> Result<Vec<Row>, ArchiveFailure> {
-        let columns = decision_columns();
-        let sql = format!(
-            "SELECT {columns} FROM ({chosen}) AS d LEFT JOIN ending AS e \
-             ON e.log = d.log AND e.decision = d.seq AND e.time_us = d.time_us {order}"
+        rest: &str,
+    ) -> Result<Vec<FlatDecision>, ArchiveFailure> {
+        let chosen = format!(
+            "SELECT * FROM decision AS d WHERE {} {rest}",
+            conditions.sql()
         );
-        self.session.query(&sql, &conditions.parameters()).await
+        // JSON of the rows that are chosen alone.
+        let sql = format!("SELECT row_to_json(d)::text FROM ({chosen}) AS d");
+        let rows = self.session.query(&sql, &conditions.parameters()).await?;
+        rows.iter()
+            .map(|row| serde_json::from_str(row.get(0)).map_err(ArchiveFailure::Row))
+            .collect()
     }
 
-    /// Finds the decisions with a number, of the nodes that are called `node`, or of all:
-    /// the numbers of their nodes.
+    /// Finds the decisions with a number, of the nodes that are called `node`, or of all.
     ///
     /// # Errors
     ///
@@ -195,24 +171,21 @@ impl NodeRecordsReader {
         seq: u64,
     ) -> Result<Vec<ArchivePlace>, ArchiveFailure> {
         let nodes = nodes_of(&self.session).await?;
-        let logs: Vec<i32> = match node {
+        let chosen: Vec<i32> = match node {
             Some(node) => ArchiveNode::named(&nodes, node)?,
             None => nodes.keys().copied().collect(),
         };
         let Ok(seq) = i64::try_from(seq) else {
             return Ok(Vec::new());
         };
-        let sql = "SELECT time_us, log FROM decision WHERE log = ANY($1) AND seq = $2 ORDER BY log";
-        let rows = self.session.query(sql, &[&logs, &seq]).await?;
-        let place = |row: &Row| ArchivePlace {
-            time_us: row.get(0),
-            log: row.get(1),
-            seq,
-        };
-        Ok(rows.iter().map(place).collect())
+        let mut conditions = ArchiveConditions::default();
+        conditions.add("d.node = ANY(?)", chosen);
+        conditions.add("d.seq = ?", seq);
+        let rows = self.rows(&conditions, "ORDER BY d.node").await?;
+        Ok(rows.iter().map(place_of).collect())
     }
 
-    /// Reads the decision at a place with all that it refers to, if it is there.
+    /// Reads the decision at a place with the texts that it rests on, if it is there.
     ///
     /// # Errors
     ///
@@ -223,19 +196,31 @@ impl NodeRecordsReader {
     ) -> Result<Option<ArchiveDecision>, ArchiveFailure> {
         let nodes = nodes_of(&self.session).await?;
         let mut conditions = ArchiveConditions::default();
-        conditions.add("d.time_us = ?", place.time_us);
-        conditions.add("d.log = ?", place.log);
+        conditions.add("d.time = ?", system_time(place.time_us));
+        conditions.add("d.node = ?", place.node);
         conditions.add("d.seq = ?", place.seq);
-        let chosen = format!("SELECT * FROM decision AS d WHERE {}", conditions.sql());
-        let rows = self.decisions(&chosen, "", &conditions).await?;
-        let without_files = Excerpt::read(&self.session, &nodes, &rows).await?;
-        // Deciding again takes the file.
-        let excerpt = without_files.with_files(&self.session).await?;
-        let row = excerpt.decisions()?.pop();
-        let copy = excerpt.record()?;
-        Ok(row
-            .zip(copy)
-            .map(|(row, copy)| ArchiveDecision { row, copy }))
+        let rows = self.rows(&conditions, "").await?;
+        let Some(mut record) = records(rows, &nodes).pop() else {
+            return Ok(None);
+        };
+        let sha256 = record.policy.sha256.to_string();
+        let sql = "SELECT json FROM policy WHERE sha256 = $1";
+        let policies = self.session.query(sql, &[&sha256]).await?;
+        if let Some(policy) = policies.first() {
+            record.policy = Arc::new(StoredPolicy::new(policy.get(0)));
+        }
+        let snapshot = record.snapshot.as_ref();
+        let body = match snapshot.and_then(|snapshot| snapshot.sha256) {
+            Some(sha256) => self.body(sha256).await?,
+            None => None,
+        };
+        Ok(Some(ArchiveDecision { record, body }))
+    }
+
+    async fn body(&self, sha256: Digest) -> Result<Option<Vec<u8>>, ArchiveFailure> {
+        let sql = "SELECT body FROM robots WHERE sha256 = $1";
+        let rows = self.session.query(sql, &[&sha256.to_string()]).await?;
+        Ok(rows.first().map(|row| row.get(0)))
     }
 
     /// Counts the decisions that `question` chooses.
@@ -250,13 +235,11 @@ impl NodeRecordsReader {
             conditions.sql()
         );
         let rows = self.session.query(&sql, &conditions.parameters()).await?;
-        Ok(rows
-            .first()
-            .map_or(0, |row| row.get::<_, i64>(0).cast_unsigned()))
+        Ok(count_of(&rows))
     }
 
     /// Reads the decisions that `question` chooses of those that have arrived since
-    /// `ends`, by their times, and moves `ends` behind them. Of a node that was not among
+    /// `ends`, by their times, and moves `ends` past them. Of a node that was not among
     /// them, what comes from now on.
     ///
     /// # Errors
@@ -268,34 +251,86 @@ impl NodeRecordsReader {
         ends: &mut BTreeMap<i32, i64>,
     ) -> Result<Vec<StoredRecord>, ArchiveFailure> {
         let nodes = nodes_of(&self.session).await?;
-        let mut rows = Vec::new();
-        for (log, node) in &nodes {
-            let after = ends.insert(*log, node.last).unwrap_or(node.last);
+        let mut arrived = Vec::new();
+        for (number, node) in &nodes {
+            let after = ends.insert(*number, node.last).unwrap_or(node.last);
             if node.last <= after {
                 continue;
             }
             let mut conditions = question.conditions();
-            conditions.add("d.log = ?", *log);
+            conditions.add("d.node = ?", *number);
             conditions.add("d.seq > ?", after);
             conditions.add("d.seq <= ?", node.last);
-            let chosen = format!(
-                "SELECT * FROM decision AS d WHERE {} ORDER BY d.seq LIMIT {ARRIVED_MAX}",
-                conditions.sql()
-            );
-            let found = self
-                .decisions(&chosen, "ORDER BY d.seq", &conditions)
-                .await?;
+            let rest = format!("ORDER BY d.seq LIMIT {ARRIVED_MAX}");
+            let rows = self.rows(&conditions, &rest).await?;
             // The rest comes with the next look.
-            if let Some(last) = found.get(ARRIVED_MAX - 1) {
-                ends.insert(*log, last.get(1));
+            if let Some(last) = rows.get(ARRIVED_MAX - 1) {
+                ends.insert(*number, place_of(last).seq);
             }
-            rows.extend(found);
+            arrived.extend(records(rows, &nodes));
         }
-        let excerpt = Excerpt::read(&self.session, &nodes, &rows).await?;
-        let decisions = excerpt.decisions()?.into_iter();
-        let mut records: Vec<_> = decisions.map(|row| row.record).collect();
         // Nodes were read one after the other.
-        records.sort_by_key(|record| record.at);
-        Ok(records)
+        arrived.sort_by_key(|record| record.at);
+        Ok(arrived)
     }
+
+    /// Finds the months of which the archive has partitions, each with the number of its
+    /// decisions.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`].
+    pub async fn months(&self) -> Result<BTreeMap<Month, u64>, ArchiveFailure> {
+        let mut months = BTreeMap::new();
+        // Events may be of a month without a decision.
+        for table in PARTITIONED.into_iter().rev() {
+            let rows = self.session.query(PARTITIONS, &[&table]).await?;
+            for name in rows.iter().map(|row| row.get::<_, String>(0)) {
+                let Some(month) = Month::named(table, &name) else {
+                    continue;
+                };
+                let count = match table {
+                    DECISIONS => self.count_rows(&name).await?,
+                    _ => 0,
+                };
+                months.insert(month, count);
+            }
+        }
+        Ok(months)
+    }
+
+    async fn count_rows(&self, partition: &str) -> Result<u64, ArchiveFailure> {
+        let sql = format!("SELECT count(*) FROM {partition}");
+        Ok(count_of(&self.session.query(&sql, &[]).await?))
+    }
+}
+
+/// Returns the one number that a query counts.
+fn count_of(rows: &[Row]) -> u64 {
+    let count = rows.first().map(|row| row.get::<_, i64>(0));
+    count.unwrap_or_default().cast_unsigned()
+}
+
+/// Makes the decisions of rows. A node that came after the nodes were read has none.
+fn records(rows: Vec<FlatDecision>, nodes: &BTreeMap<i32, ArchiveNode>) -> Vec<StoredRecord> {
+    let rows = rows.into_iter();
+    rows.filter_map(|row| Some((nodes.get(&row.node)?, row)))
+        .map(|(node, row)| row.into_record(&node.label))
+        .collect()
+}
+
+fn place_of(row: &FlatDecision) -> ArchivePlace {
+    ArchivePlace {
+        time_us: row.time.as_microsecond(),
+        node: row.node,
+        seq: row.seq.cast_signed(),
+    }
+}
+
+/// Makes the time of a place as PostgreSQL takes it. A place comes from a link, which may
+/// have any number.
+fn system_time(time_us: i64) -> SystemTime {
+    Timestamp::from_microsecond(time_us)
+        .unwrap_or_default()
+        .into()
 }

@@ -1,204 +1,94 @@
--- Tables of the archive, for PostgreSQL 13 or later. Columns are those of the record
--- (docs/decisions/020-thin-record.md), each entry with the number of its node (`log`),
--- each dictionary value once for all nodes. Text that may hold a zero byte is bytea.
+-- Tables of the archive, for PostgreSQL 13 or later. All values are in the rows, for any
+-- program that asks SQL. SHA-256 values are in hexadecimal. A character U+0000, which no
+-- text of PostgreSQL can have, is U+2400.
 CREATE TABLE archive (
-  version int NOT NULL,
-  -- Raised when dictionary values are removed: what a node remembers of them ends.
-  removals bigint NOT NULL
+  version int NOT NULL
 );
+-- A row for each record. `last` is the number up to which every entry has arrived;
+-- `newest` and `newest_time` are those of the last decision or event among them.
 CREATE TABLE node (
-  log int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  id text NOT NULL UNIQUE,
+  id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  record text NOT NULL UNIQUE,
   name text NOT NULL,
-  begun_us bigint NOT NULL,
-  before text,
-  before_last bigint,
-  digest bytea NOT NULL,
-  -- Number up to which every entry has arrived, and the time of the newest.
+  begun timestamptz NOT NULL,
   last bigint NOT NULL,
-  last_us bigint,
+  newest bigint,
+  newest_time timestamptz,
   shipped_at timestamptz NOT NULL
 );
--- Removals of entries, each with its signed note: those of months, and those on a node
--- before the entries had arrived. Entries up to `last` are gone, but for those that have
--- a path in `leaf_path`.
-CREATE TABLE removal (
-  log int NOT NULL,
-  last bigint NOT NULL,
-  time_us bigint NOT NULL,
-  note text NOT NULL,
-  vkey text NOT NULL,
-  PRIMARY KEY (log, last)
-);
-CREATE TABLE body (
-  sha256 bytea PRIMARY KEY,
+CREATE TABLE robots (
+  sha256 text PRIMARY KEY,
   body bytea NOT NULL
 );
 CREATE TABLE policy (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  json text NOT NULL,
-  sha256 bytea NOT NULL UNIQUE
+  sha256 text PRIMARY KEY,
+  json text NOT NULL
 );
-CREATE TABLE snapshot (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  origin text NOT NULL,
-  token text,
-  url text NOT NULL,
-  status bigint,
-  fetched_us bigint NOT NULL,
-  expires_us bigint NOT NULL,
-  result text NOT NULL,
-  cause text,
-  body bytea,
-  hops text,
-  charset text,
-  sha256 bytea NOT NULL UNIQUE
-);
-CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
-CREATE TABLE client (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  address text NOT NULL,
+-- One row for each decision, in the partition of its month (UTC). `sent` and the columns
+-- after it are null until its exchange has ended; client, credential, host, url and
+-- reading are null where they were redacted.
+CREATE TABLE decision (
+  node int NOT NULL,
+  seq bigint NOT NULL,
+  time timestamptz NOT NULL,
+  client text,
   credential text,
-  sha256 bytea NOT NULL UNIQUE
-);
-CREATE TABLE crawler (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  candidates text NOT NULL,
   user_agent text,
-  sha256 bytea NOT NULL UNIQUE
-);
-CREATE TABLE origin (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  origin text NOT NULL,
-  host text NOT NULL,
-  sha256 bytea NOT NULL UNIQUE
-);
-CREATE INDEX origin_host ON origin (host);
-CREATE TABLE ruling (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  candidates text[] NOT NULL,
+  unlisted text[] NOT NULL,
+  method text NOT NULL,
+  host text,
+  url text COLLATE "C",
   verdict text NOT NULL,
   reason text NOT NULL,
   effect text NOT NULL,
-  line bigint,
-  rule bytea,
-  groups text NOT NULL,
   crawler text,
-  sha256 bytea NOT NULL UNIQUE
-);
-CREATE TABLE directives (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  value text NOT NULL,
-  said text,
-  sha256 bytea NOT NULL UNIQUE
-);
-CREATE TABLE term (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  text text NOT NULL,
-  sha256 bytea NOT NULL UNIQUE
-);
--- Decisions and their endings are in one partition for each month (UTC) of the
--- decision. References are numbers of the dictionaries above; 0 is a redacted value.
-CREATE TABLE decision (
-  log int NOT NULL,
-  seq bigint NOT NULL,
-  time_us bigint NOT NULL,
-  client bigint NOT NULL,
-  crawler bigint NOT NULL,
-  method bigint NOT NULL,
-  origin bigint NOT NULL,
-  path text NOT NULL,
-  ruling bigint NOT NULL,
-  reading bytea,
+  rule text,
+  line bigint,
+  agents text[] NOT NULL,
+  reading text,
   wait_ms bigint NOT NULL,
-  policy bigint NOT NULL,
-  snapshot bigint,
-  salt bytea NOT NULL,
-  leaf bytea NOT NULL,
-  PRIMARY KEY (log, seq, time_us)
-) PARTITION BY RANGE (time_us);
-CREATE INDEX decision_time ON decision (time_us);
-CREATE INDEX decision_origin ON decision (origin, time_us);
-CREATE INDEX decision_ruling ON decision (ruling, time_us);
-CREATE TABLE ending (
-  log int NOT NULL,
-  decision bigint NOT NULL,
-  seq bigint NOT NULL,
-  time_us bigint NOT NULL,
-  status bigint,
-  sent bigint NOT NULL,
-  directives bigint,
-  bytes bigint NOT NULL,
-  error bigint,
-  leaf bytea NOT NULL,
-  PRIMARY KEY (log, decision, time_us)
-) PARTITION BY RANGE (time_us);
+  policy text NOT NULL,
+  robots_url text,
+  robots_token text,
+  robots_hops text[],
+  robots_status int,
+  robots_fetched timestamptz,
+  robots_expires timestamptz,
+  robots_result text,
+  robots_cause text,
+  robots_sha256 text,
+  robots_charset text,
+  sent bigint,
+  status int,
+  bytes bigint,
+  error text,
+  directives text,
+  said text,
+  PRIMARY KEY (node, seq, time)
+) PARTITION BY RANGE (time);
+CREATE INDEX decision_time ON decision (time);
+CREATE INDEX decision_host ON decision (host, time);
+-- Beginnings: an index has no values of more than 2,700 bytes.
+CREATE INDEX decision_url ON decision (left(url, 400), time);
+CREATE INDEX decision_crawler ON decision (left(lower(crawler COLLATE "C"), 400), time);
+CREATE INDEX decision_rule ON decision
+  (left(regexp_replace(rule, '^([^:]*:|[^:\s]*\s)\s*', ''), 400), time) WHERE rule IS NOT NULL;
 CREATE TABLE event (
-  log int NOT NULL,
+  node int NOT NULL,
   seq bigint NOT NULL,
-  time_us bigint NOT NULL,
+  time timestamptz NOT NULL,
   host text NOT NULL,
   kind text NOT NULL,
-  status bigint,
-  until_us bigint NOT NULL,
+  status int,
+  until timestamptz NOT NULL,
   incidents bigint NOT NULL,
-  actor bytea,
-  reason bytea,
+  actor text,
+  reason text,
   sent bigint,
   detail text,
-  leaf bytea NOT NULL,
-  PRIMARY KEY (log, seq)
-);
-CREATE INDEX event_host ON event (host, time_us);
-CREATE TABLE lost_range (
-  log int NOT NULL,
-  first bigint NOT NULL,
-  last bigint NOT NULL,
-  time_us bigint NOT NULL,
-  digest bytea NOT NULL,
-  PRIMARY KEY (log, first)
-);
-CREATE TABLE leaf_path (
-  log int NOT NULL,
-  seq bigint NOT NULL,
-  path bytea NOT NULL,
-  PRIMARY KEY (log, seq)
-);
-CREATE TABLE seal (
-  log int NOT NULL,
-  size bigint NOT NULL,
-  note text NOT NULL,
-  vkey text NOT NULL,
-  path bytea,
-  PRIMARY KEY (log, size)
-);
-CREATE TABLE subtree (
-  log int NOT NULL,
-  part bigint NOT NULL,
-  hash bytea NOT NULL,
-  PRIMARY KEY (log, part)
-);
--- Signed heads over the newest heads of all nodes. `members` has a line for each:
--- id of the record, size, root (Base64).
-CREATE TABLE fleet_head (
-  n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  members text NOT NULL,
-  note text NOT NULL,
-  vkey text NOT NULL
-);
+  PRIMARY KEY (node, seq, time)
+) PARTITION BY RANGE (time);
+CREATE INDEX event_host ON event (host, time);
 CREATE VIEW audit_log AS
-SELECT n.name AS node, d.log, d.seq, to_timestamp(d.time_us / 1000000.0) AS time, c.address AS client,
-       a.user_agent, m.text AS method, o.origin || d.path AS url, o.host, r.verdict, r.reason,
-       r.effect, r.line,
-       CASE WHEN position('\x00'::bytea IN r.rule) = 0 THEN convert_from(r.rule, 'UTF8') END AS rule,
-       r.groups, r.crawler, d.wait_ms, e.status, e.sent, s.value AS directives, e.bytes,
-       t.text AS error
-FROM decision AS d
-JOIN node AS n ON n.log = d.log
-LEFT JOIN ending AS e ON e.log = d.log AND e.decision = d.seq AND e.time_us = d.time_us
-LEFT JOIN client AS c ON c.id = d.client
-LEFT JOIN crawler AS a ON a.id = d.crawler
-LEFT JOIN term AS m ON m.id = d.method
-LEFT JOIN origin AS o ON o.id = d.origin
-LEFT JOIN ruling AS r ON r.id = d.ruling
-LEFT JOIN directives AS s ON s.id = e.directives
-LEFT JOIN term AS t ON t.id = e.error;
+SELECT n.name AS node_name, d.* FROM decision AS d JOIN node AS n ON n.id = d.node;

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -12,20 +11,9 @@ use tokio_postgres::types::ToSql;
 use super::connection::{ArchiveAccess, ArchiveConnection};
 use super::failure::ArchiveFailure;
 use super::schema;
-use crate::audit::AuditError;
 
 /// Time for the answer to a query that the server has given up.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// Puts together what was read, on a thread that may take its time: the proxy itself
-/// shares the others.
-pub(super) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
-) -> Result<T, ArchiveFailure> {
-    let done = spawn_blocking(work).await;
-    // A runtime that ends takes no more work.
-    Ok(done.map_err(|_| AuditError::Closed)??)
-}
 
 /// Connection by which nothing is written.
 #[derive(Debug)]
@@ -75,16 +63,6 @@ impl ArchiveSession {
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, ArchiveFailure> {
         let asked = self.connection.client.query(sql, values);
-        Ok(timeout(self.longest + GRACE, asked).await??)
-    }
-
-    /// Executes orders that change nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure`], [`ArchiveFailure::Timeout`].
-    pub(super) async fn order(&self, sql: &str) -> Result<(), ArchiveFailure> {
-        let asked = self.connection.client.batch_execute(sql);
         Ok(timeout(self.longest + GRACE, asked).await??)
     }
 }

@@ -1,412 +1,285 @@
 //! Shipment of one window of entries: one transaction of the archive.
 //!
-//! The row of the node is locked first, and has the number up to which all has arrived.
-//! Whoever finds another number than it expected has been overtaken and writes nothing;
-//! a transaction that broke has written nothing. So each entry is there once.
+//! The row of the node is locked first, and has the number up to which everything has
+//! arrived. A shipper that finds another number than it expected was overtaken, and
+//! writes nothing; a transaction that broke has written nothing. So each entry is there
+//! once.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::mem;
-use std::pin::pin;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::SystemTime;
 
-use rusqlite::types::Value;
-use tokio::time::timeout;
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
-use tokio_postgres::types::{ToSql, Type};
+use serde_json::{Value, json};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Transaction};
 
-use super::columns::{Cell, ColumnTypes, entry_columns, in_common_order};
 use super::failure::ArchiveFailure;
-use super::month::Month;
-use super::redaction;
-use super::shipped_node::{ShippedNode, WindowArrival};
-use crate::audit::entry_tables::{
-    DECISION_ENTRIES, ENDING_ENTRIES, ENTRY_TABLES, LOST_ENTRIES, RecordTable, SUBTREE_ENTRIES,
-    ValueTable, value_tables,
-};
-use crate::audit::entry_window::{EntryWindow, KnownValues, NewFile, NewValue, RemovedEntries};
-use crate::audit::parts::part_of;
+use super::flat_decision::{FlatDecision, storable, to_json};
+use super::month::{Month, PARTITIONED};
+use crate::audit::copy_end::{CopiedEntry, CopyEnd};
+use crate::audit::entry_window::{EntryWindow, RecordDescription};
+use crate::audit::events::EventRow;
+use crate::decision::record::StoredRecord;
 
 /// Lock under which partitions are made.
 const PARTITION_LOCK: i64 = 0x706f_6c69_7466;
 
-/// Position of the time among the columns of decisions.
-const DECISION_TIME: usize = 1;
+// Not `to_regclass`, as in `schema`.
+const FIND_PARTITION: &str = "SELECT EXISTS (SELECT FROM pg_class
+  WHERE relname = $1::text AND pg_table_is_visible(oid))";
 
-/// Position of the time of the decision among the columns of endings.
-const ENDING_TIME: usize = 2;
+const FIND_NODE: &str = "SELECT id, last, newest, newest_time FROM node WHERE record = $1";
 
-const LOCK_NODE: &str = "SELECT last FROM node WHERE log = $1 FOR UPDATE";
+const ADD_NODE: &str = "
+INSERT INTO node (record, name, begun, last, shipped_at) VALUES ($1, $2, $3, 0, now())
+ON CONFLICT (record) DO NOTHING";
 
-const USE_VALUES: &str = "SELECT removals FROM archive FOR SHARE";
+const NAME_NODE: &str = "UPDATE node SET name = $2 WHERE id = $1 AND name <> $2";
 
-/// Has other shipments wait: values that they use may go.
-const REMOVE_VALUES: &str = "SELECT removals FROM archive FOR UPDATE";
+const LOCK_NODE: &str = "SELECT last FROM node WHERE id = $1 FOR UPDATE";
 
 const MOVE_NODE: &str = "
-UPDATE node SET last = $2, last_us = greatest(last_us, $3), shipped_at = now() WHERE log = $1";
+UPDATE node SET last = $2, newest = coalesce($3, newest),
+  newest_time = coalesce($4, newest_time), shipped_at = now() WHERE id = $1";
 
-/// Each window of what remains of removed entries tells of the removal.
-const NOTE_REMOVED: &str = "
-INSERT INTO removal (log, last, time_us, note, vkey) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (log, last) DO NOTHING";
+const COUNT_FILES: &str = "SELECT count(*) FROM robots WHERE sha256 = ANY($1)";
 
-/// Ranges that one from $2 to $3 covers.
-const FORGET_LOST: &str = "
-DELETE FROM lost_range WHERE log = $1 AND $2 <= first AND last <= $3 AND (first, last) <> ($2, $3)";
+const ADD_POLICIES: &str = "
+INSERT INTO policy SELECT * FROM unnest($1::text[], $2::text[]) ON CONFLICT DO NOTHING";
 
-const REMOVED_UP_TO: &str = "SELECT coalesce(max(last), 0) FROM removal WHERE log = $1";
+const ADD_DECISIONS: &str = "
+INSERT INTO decision SELECT * FROM json_populate_recordset(NULL::decision, $1::text::json)";
 
-/// Roots of parts that are not as they were, since entries in them are lost.
-const FORGET_ROOTS: &str = "DELETE FROM subtree WHERE log = $1 AND $2 <= part";
+const ADD_EVENTS: &str = "
+INSERT INTO event SELECT * FROM json_populate_recordset(NULL::event, $1::text::json)";
 
-/// Times the limit of a shipment that its redactions may take: to find that nothing else
-/// refers to a client or an origin, all decisions are read.
-const REDACTION_TIMES: u32 = 120;
+/// Adds endings to decisions that have none yet.
+const ADD_ENDINGS: &str = "
+UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, error = e.error,
+  directives = e.directives, said = e.said
+FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
+WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 
-/// Ships a window that was read behind the position of `node`. Its entries may take `limit`
-/// to write, and its redactions more.
-///
-/// # Errors
-///
-/// [`ArchiveFailure`]; nothing was shipped then, or all of it, and the connection is to be
-/// made anew.
-pub(super) async fn ship(
-    client: &mut Client,
-    node: &mut ShippedNode,
-    window: EntryWindow,
-    limit: Duration,
-) -> Result<(), ArchiveFailure> {
-    // A future that is dropped in here drops the connection, which rolls back.
-    let mut shipment = Shipment {
-        transaction: timeout(limit, client.transaction()).await??,
-        log: node.log,
-        types: Arc::clone(&node.types),
-        ids: BTreeMap::new(),
-    };
-    let mut arrival = timeout(limit, shipment.write(node, &window)).await??;
-    let redacting = redaction::apply(&shipment.transaction, node.log, &window.redacted);
-    let longest = limit.saturating_mul(REDACTION_TIMES);
-    arrival.is_redacted = timeout(longest, redacting).await??;
-    arrival.values = mem::take(&mut shipment.ids);
-    timeout(limit, shipment.commit(&window)).await??;
-    node.note_arrival(arrival);
-    Ok(())
+const REDACT: &str = "
+UPDATE decision AS d SET client = NULL, credential = NULL, host = NULL, url = NULL,
+  reading = NULL
+FROM unnest($2::bigint[], $3::bigint[]) AS r (first, last)
+WHERE d.node = $1 AND r.first <= d.seq AND d.seq <= r.last AND d.client IS NOT NULL";
+
+/// Node of the archive, and how far its record is there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShippedNode {
+    /// Number of the node.
+    id: i32,
+    /// End of what has arrived.
+    pub(super) end: CopyEnd,
 }
 
-/// Transaction in which a window is written.
-struct Shipment<'a> {
-    transaction: Transaction<'a>,
-    log: i32,
-    types: Arc<ColumnTypes>,
-    /// Numbers of the values that came with the window, by dictionary and by number in
-    /// the record.
-    ids: BTreeMap<(&'static str, i64), i64>,
-}
-
-impl Shipment<'_> {
-    /// Writes all of a window but its redactions.
-    async fn write(
-        &mut self,
-        node: &ShippedNode,
-        window: &EntryWindow,
-    ) -> Result<WindowArrival, ArchiveFailure> {
-        self.lock(node, window).await?;
-        // Before what refers to it: whoever reads meanwhile sees neither or both.
-        self.write_files(&window.files).await?;
-        for table in value_tables() {
-            let values = window.values.get(table.name).map_or(&[][..], Vec::as_slice);
-            self.write_values(table, values).await?;
+impl ShippedNode {
+    /// Finds the node of a record, or adds it under `name`. One that is there keeps its
+    /// name until [`ShippedNode::set_name`].
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`], as of all functions here.
+    pub(super) async fn find(
+        client: &Client,
+        record: &RecordDescription,
+        name: &str,
+    ) -> Result<Self, ArchiveFailure> {
+        let mut found = client.query_opt(FIND_NODE, &[&record.id]).await?;
+        if found.is_none() {
+            // Only then: each attempt takes a number of the nodes.
+            let begun = SystemTime::from(storable(record.begun));
+            let values: [&(dyn ToSql + Sync); 3] = [&record.id, &name, &begun];
+            client.execute(ADD_NODE, &values).await?;
+            found = client.query_opt(FIND_NODE, &[&record.id]).await?;
         }
-        let months = self.make_partitions(window, &node.months).await?;
-        let mut position = window.position_behind(node.position);
-        let mut changed_from = None;
-        for table in ENTRY_TABLES {
-            let rows = window.rows.get(table.name).map_or(&[][..], Vec::as_slice);
-            match table.name {
-                name if name == LOST_ENTRIES.name => {
-                    changed_from = self.add_lost(rows, node.position.last).await?;
-                    position.part = changed_from.map_or(position.part, |part| part - 1);
-                }
-                // All of them come with the next window. Whoever goes on after a crash goes
-                // on behind the last one that is there.
-                name if name == SUBTREE_ENTRIES.name && changed_from.is_some() => {}
-                name if name == SUBTREE_ENTRIES.name => self.add_roots(rows).await?,
-                _ => self.copy(table, rows, &node.known).await?,
-            }
-        }
-        if let Some(removed) = &window.removed {
-            self.note_removed(removed).await?;
-        }
-        Ok(WindowArrival {
-            position,
-            months,
-            values: BTreeMap::new(),
-            is_redacted: false,
+        let row = found.ok_or(ArchiveFailure::Overtaken)?;
+        let time: Option<SystemTime> = row.get(3);
+        let newest = row.get::<_, Option<i64>>(2).zip(time);
+        Ok(Self {
+            id: row.get(0),
+            end: CopyEnd {
+                last: row.get(1),
+                newest: newest.and_then(|(seq, time)| {
+                    let at = time.try_into().ok()?;
+                    Some(CopiedEntry { seq, at })
+                }),
+            },
         })
     }
 
-    async fn commit(self, window: &EntryWindow) -> Result<(), ArchiveFailure> {
-        let moved: [&(dyn ToSql + Sync); 3] = [&self.log, &window.last, &window.newest_us];
-        self.transaction.execute(MOVE_NODE, &moved).await?;
-        // Whether a commit that broke was done is found out by the next connection.
-        Ok(self.transaction.commit().await?)
+    /// Gives the node its present name.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`].
+    pub(super) async fn set_name(&self, client: &Client, name: &str) -> Result<(), ArchiveFailure> {
+        client.execute(NAME_NODE, &[&self.id, &name]).await?;
+        Ok(())
     }
 
-    /// Keeps others from shipping the same record, and from removing values, until the
-    /// end of the transaction.
-    async fn lock(&self, node: &ShippedNode, window: &EntryWindow) -> Result<(), ArchiveFailure> {
-        let found = self.transaction.query_one(LOCK_NODE, &[&self.log]).await?;
-        let last: i64 = found.get(0);
-        let sql = match window.redacted.is_empty() {
-            true => USE_VALUES,
-            false => REMOVE_VALUES,
-        };
-        let removals: i64 = self.transaction.query_one(sql, &[]).await?.get(0);
-        if last != node.position.last || removals != node.removals {
+    /// Ships a window that was read after the end of the node, and moves that end. `files`
+    /// are the digests of the robots.txt bodies that have to be there.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`]: nothing was shipped, or all of it, and the connection has to be
+    /// made anew. [`ArchiveFailure::Overtaken`] if a file is there no more.
+    pub(super) async fn ship(
+        &mut self,
+        client: &mut Client,
+        window: &EntryWindow,
+        files: &[String],
+    ) -> Result<(), ArchiveFailure> {
+        // A future that is dropped in here drops the connection, which rolls back.
+        let transaction = client.transaction().await?;
+        let locked = transaction.query_one(LOCK_NODE, &[&self.id]).await?;
+        let there = transaction.query_one(COUNT_FILES, &[&files]).await?;
+        let count: i64 = there.get(0);
+        if locked.get::<_, i64>(0) != self.end.last || usize::try_from(count) != Ok(files.len()) {
             return Err(ArchiveFailure::Overtaken);
         }
-        Ok(())
-    }
-
-    async fn write_files(&self, files: &[NewFile]) -> Result<(), ArchiveFailure> {
-        let sql = "INSERT INTO body (sha256, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        // One at a time: some are half a megabyte, and most windows have none.
-        let statement = self.transaction.prepare(sql).await?;
-        for file in files {
-            let values: [&(dyn ToSql + Sync); 2] = [&file.sha256, &file.body];
-            self.transaction.execute(&statement, &values).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the values that the archive does not have, and finds the numbers of all.
-    async fn write_values(
-        &mut self,
-        table: ValueTable,
-        values: &[NewValue],
-    ) -> Result<(), ArchiveFailure> {
-        if values.is_empty() {
-            return Ok(());
-        }
-        let sorted = in_common_order(values);
-        let lists: Vec<Vec<Cell>> = (0..table.columns.len())
-            .map(|place| {
-                sorted
-                    .iter()
-                    .map(|value| Cell(value.columns[place].clone()))
-                    .collect()
-            })
-            .collect();
-        self.insert_values(table, &lists).await?;
-        let name = table.name;
-        // Also of values that another node has written, which the insert passes over.
-        let find = format!(
-            "SELECT d.id, w.place FROM unnest($1::bytea[]) WITH ORDINALITY AS w (sha256, place)
-             JOIN {name} AS d ON d.sha256 = w.sha256"
-        );
-        let digests = lists.last().expect("each dictionary has a digest");
-        for row in self.transaction.query(&find, &[digests]).await? {
-            let place: i64 = row.get(1);
-            let value = usize::try_from(place - 1)
-                .ok()
-                .and_then(|place| sorted.get(place));
-            self.ids
-                .extend(value.map(|value| ((name, value.id), row.get(0))));
-        }
-        Ok(())
-    }
-
-    /// Inserts values, of which `lists` has a list for each column.
-    async fn insert_values(
-        &self,
-        table: ValueTable,
-        lists: &[Vec<Cell>],
-    ) -> Result<(), ArchiveFailure> {
-        let (name, columns) = (table.name, table.columns.join(", "));
-        let place = |(place, kind): (usize, &Type)| format!("${place}::{}[]", kind.name());
-        let places: Vec<_> = (1..).zip(self.types.of(name)).map(place).collect();
-        let insert = format!(
-            "INSERT INTO {name} ({columns}) SELECT * FROM unnest({})
-             ON CONFLICT (sha256) DO NOTHING",
-            places.join(", ")
-        );
-        let parameters: Vec<&(dyn ToSql + Sync)> = lists.iter().map(|list| list as _).collect();
-        self.transaction.execute(&insert, &parameters).await?;
-        Ok(())
-    }
-
-    /// Makes the partitions of the window's months that are not known to be there.
-    /// Returns these months.
-    async fn make_partitions(
-        &self,
-        window: &EntryWindow,
-        known: &HashSet<Month>,
-    ) -> Result<BTreeSet<Month>, ArchiveFailure> {
-        let months = |table: &RecordTable, place: usize| {
-            let rows = window.rows.get(table.name).into_iter().flatten();
-            rows.filter_map(move |row| match row.get(place) {
-                Some(Value::Integer(time_us)) => Some(Month::of(*time_us)),
-                _ => None,
-            })
+        // Policies and partitions first, in the order of all nodes: two that make the same
+        // ones wait for each other in turn, not crosswise.
+        add_policies(&transaction, &window.decisions).await?;
+        make_partitions(&transaction, window).await?;
+        self.add_rows(&transaction, window).await?;
+        let newest = window.newest();
+        let moved: [&(dyn ToSql + Sync); 4] = [
+            &self.id,
+            &window.last,
+            &newest.map(|entry| entry.seq),
+            &newest.map(|entry| SystemTime::from(storable(entry.at))),
+        ];
+        transaction.execute(MOVE_NODE, &moved).await?;
+        // The next connection finds out whether a commit that broke was done.
+        transaction.commit().await?;
+        self.end = CopyEnd {
+            last: window.last,
+            newest: newest.or(self.end.newest),
         };
-        let decided = months(&DECISION_ENTRIES, DECISION_TIME);
-        let ended = months(&ENDING_ENTRIES, ENDING_TIME);
-        let is_new = |month: &Month| !known.contains(month);
-        let new: BTreeSet<Month> = decided.chain(ended).filter(is_new).collect();
-        if !new.is_empty() {
+        Ok(())
+    }
+
+    async fn add_rows(
+        &self,
+        transaction: &Transaction<'_>,
+        window: &EntryWindow,
+    ) -> Result<(), ArchiveFailure> {
+        if !window.decisions.is_empty() {
+            let rows = to_json(&self.flat(&window.decisions));
+            transaction.execute(ADD_DECISIONS, &[&rows]).await?;
+        }
+        if !window.ended.is_empty() {
+            let rows = self.flat(&window.ended);
+            let times = rows.iter().map(|row| row.time);
+            let (first, last) = (times.clone().min(), times.max());
+            // Constants: PostgreSQL chooses partitions by them before it plans the join.
+            let sql = format!(
+                "{ADD_ENDINGS} AND '{}' <= d.time AND d.time <= '{}'",
+                first.unwrap_or_default(),
+                last.unwrap_or_default()
+            );
+            transaction
+                .execute(&sql, &[&to_json(&rows), &self.id])
+                .await?;
+        }
+        if !window.events.is_empty() {
+            let events = window.events.iter();
+            let rows: Vec<Value> = events.map(|event| flat_event(self.id, event)).collect();
+            transaction.execute(ADD_EVENTS, &[&to_json(&rows)]).await?;
+        }
+        // Last: a decision may have come with the same window.
+        let redacted = window.redacted();
+        if !redacted.is_empty() {
+            let [firsts, lasts] = [0, 1].map(|at| redacted.iter().map(move |range| range[at]));
+            let firsts: Vec<i64> = firsts.collect();
+            let lasts: Vec<i64> = lasts.collect();
+            let values: [&(dyn ToSql + Sync); 3] = [&self.id, &firsts, &lasts];
+            transaction.execute(REDACT, &values).await?;
+        }
+        Ok(())
+    }
+
+    fn flat(&self, decisions: &[StoredRecord]) -> Vec<FlatDecision> {
+        let rows = decisions.iter();
+        rows.map(|record| FlatDecision::of(self.id, record))
+            .collect()
+    }
+}
+
+/// Makes the row of `event`.
+fn flat_event(node: i32, event: &EventRow) -> Value {
+    json!({
+        "node": node,
+        "seq": event.seq,
+        "time": storable(event.at),
+        "host": event.host,
+        "kind": event.kind,
+        "status": event.status,
+        "until": storable(event.until),
+        "incidents": event.incidents,
+        "actor": event.actor,
+        "reason": event.reason,
+        "sent": event.sent,
+        "detail": event.detail,
+    })
+}
+
+/// Adds the policies that the archive does not have, in the order of their digests.
+async fn add_policies(
+    transaction: &Transaction<'_>,
+    decisions: &[StoredRecord],
+) -> Result<(), ArchiveFailure> {
+    let policies: BTreeMap<_, _> = decisions
+        .iter()
+        .map(|decision| (decision.policy.sha256, Arc::clone(&decision.policy)))
+        .collect();
+    let digests: Vec<String> = policies.keys().map(ToString::to_string).collect();
+    let texts: Vec<String> = policies
+        .values()
+        .map(|policy| policy.json.replace('\0', "\u{2400}"))
+        .collect();
+    transaction
+        .execute(ADD_POLICIES, &[&digests, &texts])
+        .await?;
+    Ok(())
+}
+
+/// Makes the partitions for the months of a window that are not there.
+async fn make_partitions(
+    transaction: &Transaction<'_>,
+    window: &EntryWindow,
+) -> Result<(), ArchiveFailure> {
+    let decisions = window.decisions.iter().map(|decision| decision.at);
+    let events = window.events.iter().map(|event| event.at);
+    let months = [
+        decisions.map(storable).map(Month::of).collect(),
+        events.map(storable).map(Month::of).collect(),
+    ];
+    for (table, months) in PARTITIONED.into_iter().zip::<[BTreeSet<Month>; 2]>(months) {
+        for month in months {
+            let name = month.partition(table);
+            if transaction
+                .query_one(FIND_PARTITION, &[&name])
+                .await?
+                .get(0)
+            {
+                continue;
+            }
             // Two nodes at once would make the same one.
             let lock = "SELECT pg_advisory_xact_lock($1)";
-            self.transaction.execute(lock, &[&PARTITION_LOCK]).await?;
-        }
-        for month in &new {
-            self.transaction.batch_execute(&month.partitions()).await?;
-        }
-        Ok(new)
-    }
-
-    /// Copies rows of entries, with the archive's numbers of dictionary values.
-    async fn copy(
-        &self,
-        table: &RecordTable,
-        rows: &[Vec<Value>],
-        known: &KnownValues,
-    ) -> Result<(), ArchiveFailure> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        // COPY sends all rows without waiting for an answer to each.
-        let columns = entry_columns(table);
-        let order = format!("COPY {} ({columns}) FROM STDIN BINARY", table.name);
-        let sink = self.transaction.copy_in(&order).await?;
-        let types = self.types.of(table.name);
-        let mut writer = pin!(BinaryCopyInWriter::new(sink, types));
-        let log = Cell(Value::Integer(self.log.into()));
-        for row in rows {
-            let cells = row.iter().zip(table.columns).map(|(value, column)| {
-                let Some(dictionary) = column.dictionary else {
-                    return Ok(Cell(value.clone()));
-                };
-                self.reference(dictionary, value, known)
-            });
-            let first = std::iter::once(Ok(log.clone()));
-            let cells: Vec<Cell> = first.chain(cells).collect::<Result<_, ArchiveFailure>>()?;
-            writer.as_mut().write_raw(&cells).await?;
-        }
-        writer.finish().await?;
-        Ok(())
-    }
-
-    /// Returns the archive's number of a dictionary value; 0 stands for one that is
-    /// redacted.
-    fn reference(
-        &self,
-        dictionary: &'static str,
-        value: &Value,
-        known: &KnownValues,
-    ) -> Result<Cell, ArchiveFailure> {
-        let id = match *value {
-            Value::Integer(id) if id != 0 => id,
-            Value::Null | Value::Integer(_) | Value::Real(_) | Value::Text(_) | Value::Blob(_) => {
-                return Ok(Cell(value.clone()));
-            }
-        };
-        let key = (dictionary, id);
-        let found = self.ids.get(&key).or_else(|| known.get(&key));
-        let number = found.ok_or(ArchiveFailure::Unsound { dictionary, id })?;
-        Ok(Cell(Value::Integer(*number)))
-    }
-
-    /// Adds ranges of numbers that are lost, of which the archive has those that go on
-    /// from the window before. Returns the first part whose root is another one now, if
-    /// entries are lost that have arrived: up to `arrived`.
-    async fn add_lost(
-        &self,
-        rows: &[Vec<Value>],
-        arrived: i64,
-    ) -> Result<Option<i64>, ArchiveFailure> {
-        let mut changed = None;
-        for row in rows {
-            let [Value::Integer(first), Value::Integer(last), ..] = row.as_slice() else {
-                continue;
-            };
-            // Whoever restores a backup again loses from the same number on, or from an
-            // earlier one, and more: the range covers those of before.
-            let bounds: [&(dyn ToSql + Sync); 3] = [&self.log, first, last];
-            self.transaction.execute(FORGET_LOST, &bounds).await?;
-            // A long range is in every window that it touches.
-            let added = self.add_row(&LOST_ENTRIES, row, "DO NOTHING").await?;
-            if 0 < added && *first <= arrived {
-                self.check_removed(*first).await?;
-                let part = part_of(*first);
-                self.transaction
-                    .execute(FORGET_ROOTS, &[&self.log, &part])
-                    .await?;
-                changed = Some(changed.map_or(part, |earlier: i64| earlier.min(part)));
+            transaction.execute(lock, &[&PARTITION_LOCK]).await?;
+            if !transaction
+                .query_one(FIND_PARTITION, &[&name])
+                .await?
+                .get::<_, bool>(0)
+            {
+                transaction.batch_execute(&month.create(table)).await?;
             }
         }
-        Ok(changed)
     }
-
-    /// Holds that entries from `first` on, which the record has lost since they arrived,
-    /// are none that were removed by order: what was signed of these is the root with them.
-    async fn check_removed(&self, first: i64) -> Result<(), ArchiveFailure> {
-        let row = self
-            .transaction
-            .query_one(REMOVED_UP_TO, &[&self.log])
-            .await?;
-        let removed: i64 = row.get(0);
-        match first <= removed {
-            true => Err(ArchiveFailure::LostRemoved { first, removed }),
-            false => Ok(()),
-        }
-    }
-
-    /// Adds the roots of parts, in place of those that are not right any more.
-    async fn add_roots(&self, rows: &[Vec<Value>]) -> Result<(), ArchiveFailure> {
-        for row in rows {
-            let replace = "(log, part) DO UPDATE SET hash = excluded.hash";
-            self.add_row(&SUBTREE_ENTRIES, row, replace).await?;
-        }
-        Ok(())
-    }
-
-    /// Adds a row, and does as `conflict` says if it is there. Returns how many were
-    /// written.
-    async fn add_row(
-        &self,
-        table: &RecordTable,
-        row: &[Value],
-        conflict: &str,
-    ) -> Result<u64, ArchiveFailure> {
-        let places: Vec<_> = (1..=row.len() + 1)
-            .map(|place| format!("${place}"))
-            .collect();
-        let sql = format!(
-            "INSERT INTO {} ({}) VALUES ({}) ON CONFLICT {conflict}",
-            table.name,
-            entry_columns(table),
-            places.join(", ")
-        );
-        let cells: Vec<Cell> = [Value::Integer(self.log.into())]
-            .iter()
-            .chain(row)
-            .map(|value| Cell(value.clone()))
-            .collect();
-        let values: Vec<&(dyn ToSql + Sync)> = cells.iter().map(|cell| cell as _).collect();
-        Ok(self.transaction.execute(&sql, &values).await?)
-    }
-
-    async fn note_removed(&self, removed: &RemovedEntries) -> Result<(), ArchiveFailure> {
-        let RemovedEntries {
-            last,
-            time_us,
-            note,
-            vkey,
-        } = removed;
-        let values: [&(dyn ToSql + Sync); 5] = [&self.log, last, time_us, note, vkey];
-        self.transaction.execute(NOTE_REMOVED, &values).await?;
-        Ok(())
-    }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 //! neither a request nor the writer waits for it. What breaks is tried again over a new
 //! connection, from the number that the archive has.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,18 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{ArchiveAccess, ArchiveConnection};
 use super::failure::ArchiveFailure;
-use super::shipment;
-use super::shipped_node::ShippedNode;
-use super::{ArrivalListener, ShippedRecord, fleet_head, schema};
+use super::schema;
+use super::shipment::ShippedNode;
+use super::{ArrivalListener, ShippedRecord};
 use crate::audit::AuditError;
-use crate::audit::copy_end::MissingEntries;
-use crate::audit::entry_tables::SEAL_ENTRIES;
-use crate::audit::entry_window::RecordDescription;
-use crate::audit::head::key_name;
-use crate::audit::note::NoteSigner;
+use crate::audit::entry_window::EntryWindow;
 use crate::audit::reader::AuditReader;
-use crate::audit::seal_key::{key_path, read_key};
-use crate::clock;
+use crate::decision::digest::Digest;
 use crate::metrics::Metrics;
 
 /// Time from one look for new entries to the next.
@@ -35,6 +31,11 @@ const EVERY: Duration = Duration::from_secs(1);
 /// wait for stays.
 const COMMITS_LAST: &str = "SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'";
+
+const FIND_FILES: &str = "SELECT sha256 FROM robots WHERE sha256 = ANY($1)";
+
+const ADD_FILE: &str = "
+INSERT INTO robots (sha256, body) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
 /// Pause after a failure, which doubles with each up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -51,8 +52,6 @@ pub struct Shipper {
     arrival: ArrivalListener,
     metrics: Arc<Metrics>,
     link: Option<ShippingLink>,
-    /// Number up to which all entries are known to have arrived.
-    arrived: i64,
     /// Text of the failure that was logged last; none while all is well.
     trouble: Option<String>,
 }
@@ -63,41 +62,6 @@ struct ShippingLink {
     connection: ArchiveConnection,
     reader: AuditReader,
     node: ShippedNode,
-    /// Key for fleet heads; `None` if this process may not read it.
-    signer: Option<NoteSigner>,
-}
-
-/// Record that is open to be read, with the key of its heads.
-#[derive(Debug)]
-pub struct KeyedRecord {
-    /// Reader of the record.
-    pub reader: AuditReader,
-    /// Description of the record.
-    pub description: RecordDescription,
-    /// Key that signs as the record, if this process may read it.
-    pub signer: Result<NoteSigner, AuditError>,
-}
-
-impl KeyedRecord {
-    /// Opens `record`.
-    ///
-    /// # Errors
-    ///
-    /// [`ArchiveFailure::Record`], [`ArchiveFailure::NoRecord`].
-    pub fn of(record: &ShippedRecord) -> Result<Self, ArchiveFailure> {
-        let reader = AuditReader::open(&record.path)?;
-        let description = reader.description()?.ok_or(ArchiveFailure::NoRecord)?;
-        // The key lies beside the file itself, whatever link leads to it.
-        let real = record.path.canonicalize();
-        let path = real.as_ref().unwrap_or(&record.path);
-        let folder = path.parent().unwrap_or(path);
-        let key = key_path(record.seal_key.as_deref(), folder);
-        Ok(Self {
-            signer: read_key(&key, &key_name(&description.id)),
-            reader,
-            description,
-        })
-    }
 }
 
 impl Shipper {
@@ -115,7 +79,6 @@ impl Shipper {
             arrival,
             metrics,
             link: None,
-            arrived: 0,
             trouble: None,
         }
     }
@@ -139,9 +102,6 @@ impl Shipper {
                     pause / 2
                 }
             };
-            if shipped.is_err() {
-                self.show_lag_of_failure().await;
-            }
             self.report(shipped.err());
             tokio::select! {
                 () = sleep(wait) => {}
@@ -167,13 +127,14 @@ impl Shipper {
         }
     }
 
-    /// Ships all that is not there yet. Returns how many numbers that were.
+    /// Ships all that is not there yet. Returns the number of the last entry; `None` if
+    /// nothing was shipped.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`]. What was shipped before stays.
-    pub async fn ship_pending(&mut self) -> Result<u64, ArchiveFailure> {
-        let mut shipped = 0;
+    pub async fn ship_pending(&mut self) -> Result<Option<i64>, ArchiveFailure> {
+        let mut shipped = None;
         loop {
             // Taken out, so that whatever fails leaves no connection behind.
             let link = match self.link.take() {
@@ -185,9 +146,9 @@ impl Shipper {
                     self.link = Some(link);
                     return Ok(shipped);
                 }
-                Ok((link, Some(numbers))) => {
+                Ok((link, Some(last))) => {
                     self.link = Some(link);
-                    shipped += numbers;
+                    shipped = Some(last);
                 }
                 // The number that the archive has is read anew.
                 Err(ArchiveFailure::Overtaken) => {}
@@ -201,24 +162,24 @@ impl Shipper {
     /// # Errors
     ///
     /// [`ArchiveFailure`]; [`ArchiveFailure::Forked`] if what has arrived is of another
-    /// copy of the record. Nothing may be shipped behind that, and nothing removed here.
+    /// copy of the record. Nothing may be shipped after that, and nothing removed here.
     async fn connect(&mut self) -> Result<ShippingLink, ArchiveFailure> {
-        let shipped = self.record.clone();
-        let opened = spawn_blocking(move || KeyedRecord::of(&shipped));
+        let path = self.record.path.clone();
         // The record first: without one there is nothing to connect for.
-        let KeyedRecord {
-            reader,
-            description: record,
-            signer,
-        } = joined(opened.await)?;
+        let opened = spawn_blocking(move || {
+            let reader = AuditReader::open(&path)?;
+            let description = reader.description()?;
+            Ok::<_, AuditError>((reader, description))
+        });
+        let (reader, description) = joined(opened.await)?;
+        let record = description.ok_or(ArchiveFailure::NoRecord)?;
         let mut connection = self.connector.connect().await?;
         let client = &mut connection.client;
         schema::make(&self.connector, client).await?;
         client.execute(COMMITS_LAST, &[]).await?;
         let node = ShippedNode::find(client, &record, &self.record.node).await?;
-        let end = node.end(client).await?;
         let compared = spawn_blocking(move || {
-            let strange = reader.strange_entry(&end);
+            let strange = reader.strange_entry(&node.end);
             (reader, strange)
         });
         let (reader, strange) = joined(compared.await);
@@ -226,94 +187,45 @@ impl Shipper {
             return Err(ArchiveFailure::Forked { seq });
         }
         node.set_name(client, &self.record.node).await?;
-        self.note_arrival(node.position.last);
+        (self.arrival.0)(node.end.last);
         Ok(ShippingLink {
             connection,
             reader,
             node,
-            // A copy of the record may be shipped where its key is not.
-            signer: signer.ok(),
         })
     }
 
-    /// Takes in that all entries up to `number` have arrived.
-    fn note_arrival(&mut self, number: i64) {
-        self.arrived = number;
-        (self.arrival.0)(number);
-    }
-
-    /// Ships the next window. Returns how many numbers it had; `None` if there is nothing
-    /// to ship. One with heads alone has none.
+    /// Ships the next window. Returns its last number; `None` if there is nothing to ship.
     async fn ship_window(
         &mut self,
         link: ShippingLink,
-    ) -> Result<(ShippingLink, Option<u64>), ArchiveFailure> {
+    ) -> Result<(ShippingLink, Option<i64>), ArchiveFailure> {
         let ShippingLink {
-            mut connection,
+            connection,
             reader,
-            mut node,
-            signer,
+            node,
         } = link;
         let limit = self.connector.timeout;
-        let (position, known) = (node.position, Arc::clone(&node.known));
         let read = spawn_blocking(move || {
-            let window = reader.window(position, &known);
-            let missing = reader.missing_entries(position.last);
-            (reader, window, missing)
+            let window = reader.window_after(node.end.last);
+            (reader, window)
         });
-        let (reader, window, missing) = joined(timeout(limit, read).await?);
-        let window = window?;
-        // As of before the window: what is being shipped has not arrived.
-        self.show_lag(missing?);
-        if let Some(unsound) = window.unsound {
-            return Err(ArchiveFailure::Unsound {
-                dictionary: unsound.dictionary,
-                id: unsound.id,
-            });
-        }
-        let mut numbers = None;
-        if !window.is_empty(position) {
-            let has_heads = window
-                .rows
-                .get(SEAL_ENTRIES.name)
-                .is_some_and(|rows| !rows.is_empty());
-            let count = u64::try_from(window.last - position.last).unwrap_or_default();
-            let client = &mut connection.client;
-            shipment::ship(client, &mut node, window, limit).await?;
-            self.note_arrival(node.position.last);
-            self.metrics.archive_shipped.inc_by(count);
-            numbers = Some(count);
-            if let Some(signer) = signer.as_ref().filter(|_| has_heads) {
-                timeout(limit, fleet_head::make(client, signer)).await??;
-            }
-        }
+        let (reader, window) = joined(timeout(limit, read).await?);
         let link = ShippingLink {
             connection,
             reader,
             node,
-            signer,
         };
-        Ok((link, numbers))
-    }
-
-    fn show_lag(&self, missing: MissingEntries) {
-        self.metrics.archive_lag_entries.set(missing.count);
-        let now_us = clock::now().as_microsecond();
-        let age = missing.oldest_us.map_or(0, |oldest| now_us - oldest);
-        self.metrics
-            .archive_lag_seconds
-            .set((age / 1_000_000).max(0));
-    }
-
-    /// Shows how much has not arrived while nothing can be shipped: that is when it
-    /// grows.
-    async fn show_lag_of_failure(&mut self) {
-        let (path, arrived) = (self.record.path.clone(), self.arrived);
-        let read = spawn_blocking(move || AuditReader::open(&path)?.missing_entries(arrived));
-        // A record that cannot be read is the failure that is reported.
-        if let Ok(missing) = joined(read.await) {
-            self.show_lag(missing);
-        }
+        let Some(window) = window? else {
+            return Ok((link, None));
+        };
+        let (mut link, files) = ship_files(link, &window, limit).await?;
+        let client = &mut link.connection.client;
+        timeout(limit, link.node.ship(client, &window, &files)).await??;
+        (self.arrival.0)(window.last);
+        let numbers = u64::try_from(window.last - node.end.last).unwrap_or_default();
+        self.metrics.archive_shipped.inc_by(numbers);
+        Ok((link, Some(window.last)))
     }
 
     /// Logs a failure once for each reason, and that all is well again.
@@ -338,6 +250,48 @@ impl Shipper {
             self.trouble = Some(cause);
         }
     }
+}
+
+/// Ships the robots.txt bodies of a window that the archive does not have. Returns the
+/// digests of all of them. Each order may take `limit`.
+///
+/// Each is written by itself: all of a window may be too many for one transaction. One
+/// that the record does not have either is left out.
+async fn ship_files(
+    mut link: ShippingLink,
+    window: &EntryWindow,
+    limit: Duration,
+) -> Result<(ShippingLink, Vec<String>), ArchiveFailure> {
+    let snapshots = window
+        .decisions
+        .iter()
+        .filter_map(|row| row.snapshot.as_ref());
+    let digests: BTreeSet<_> = snapshots.filter_map(|snapshot| snapshot.sha256).collect();
+    let mut files: Vec<String> = digests.iter().map(ToString::to_string).collect();
+    let client = &link.connection.client;
+    let rows = timeout(limit, client.query(FIND_FILES, &[&files])).await??;
+    let there: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    for digest in digests {
+        let name = digest.to_string();
+        if there.contains(&name) {
+            continue;
+        }
+        let ShippingLink { reader, .. } = link;
+        let read = spawn_blocking(move || {
+            let body = reader.body(digest);
+            (reader, body)
+        });
+        let (reader, body) = joined(read.await);
+        link = ShippingLink { reader, ..link };
+        match body? {
+            Some(body) if Digest::of(&body) == digest => {
+                let client = &link.connection.client;
+                timeout(limit, client.execute(ADD_FILE, &[&name, &body])).await??;
+            }
+            Some(_) | None => files.retain(|file| *file != name),
+        }
+    }
+    Ok((link, files))
 }
 
 /// Returns the text of an error with those of its causes.

@@ -73,7 +73,7 @@ pub(super) fn blob(digest: Digest) -> Value {
 }
 
 /// Reads a digest; `None` if there are not 32 bytes.
-pub fn read_digest(bytes: &[u8]) -> Option<Digest> {
+pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 

@@ -5,15 +5,17 @@
 //! id and the numbers of the record that it was, and goes on with entries of its own.
 //! Does not know where the copy is.
 
+use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::error::AuditError;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 
-/// Leaf of a decision or an event by its number. Endings are not indexed by theirs.
-const LEAF: &str = "
-SELECT leaf FROM decision WHERE seq = ?1 UNION ALL SELECT leaf FROM event WHERE seq = ?1";
+/// Time of a decision or an event by its number. Endings are not indexed by theirs.
+const TIME: &str = "
+SELECT time_us FROM decision WHERE seq = ?1 UNION ALL
+SELECT time_us FROM event WHERE seq = ?1";
 
 const IS_LOST: &str = "SELECT EXISTS (SELECT 1 FROM lost_range WHERE first <= ?1 AND ?1 <= last)";
 
@@ -25,7 +27,7 @@ SELECT min(time_us) FROM (
   SELECT * FROM (SELECT time_us FROM event WHERE ?1 < seq ORDER BY seq LIMIT 1))";
 
 /// End of a copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyEnd {
     /// Number up to which the copy has all entries.
     pub last: i64,
@@ -34,12 +36,12 @@ pub struct CopyEnd {
 }
 
 /// Decision or event of a copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopiedEntry {
     /// Number.
     pub seq: i64,
-    /// Hash in the tree of the record.
-    pub leaf: Vec<u8>,
+    /// Time of the entry, by which it is told from another one with its number.
+    pub at: Timestamp,
 }
 
 /// Entries that a copy does not have.
@@ -65,15 +67,15 @@ impl AuditReader {
         if self.last_number()? < end.last {
             return Ok(Some(end.last));
         }
-        let Some(CopiedEntry { seq, leaf }) = &end.newest else {
+        let Some(CopiedEntry { seq, at }) = &end.newest else {
             return Ok(None);
         };
-        let own: Option<Vec<u8>> = self
+        let own: Option<i64> = self
             .connection
-            .query_row(LEAF, [seq], |row| row.get(0))
+            .query_row(TIME, [seq], |row| row.get(0))
             .optional()?;
         let is_same = match own {
-            Some(own) => own == *leaf,
+            Some(own) => own == at.as_microsecond(),
             None => {
                 let is_removed = *seq <= PrunedEnd::read(&self.connection)?.last;
                 let is_lost = || self.connection.query_row(IS_LOST, [seq], |row| row.get(0));

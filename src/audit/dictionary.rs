@@ -42,8 +42,6 @@ pub(super) struct DictionaryTable {
     /// in the only column.
     kind: Option<u8>,
     columns: &'static [ColumnKind],
-    /// Names of the columns, and of the digest.
-    pub(super) names: &'static [&'static str],
     /// Query for rows: the columns, the digest, the number. Conditions are to be
     /// appended.
     pub(super) select: &'static str,
@@ -68,7 +66,6 @@ macro_rules! dictionary {
             name: $name,
             kind: $kind,
             columns: &[$($type),+],
-            names: &[$($column,)+ "sha256"],
             select: concat!("SELECT ", $($column, ", ",)+ "sha256, id FROM ", $name),
             find: concat!("SELECT id FROM ", $name, " WHERE sha256 = ?"),
             insert: concat!(

@@ -347,6 +347,11 @@ impl RulePattern {
         &self.path
     }
 
+    /// Returns the name of the rule, if one is given.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     fn is(&self, rule: &str) -> bool {
         let Some((name, path)) = split_rule(rule) else {
             return false;

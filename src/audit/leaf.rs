@@ -70,23 +70,23 @@ impl ContextValues {
 /// Values of a decision that may have to be redacted. Digests are those of
 /// dictionary values.
 #[derive(Debug)]
-pub struct PersonalValues<'a> {
+pub(super) struct PersonalValues<'a> {
     /// Salt of the decision.
-    pub salt: &'a [u8],
+    pub(super) salt: &'a [u8],
     /// Client.
-    pub client: Digest,
+    pub(super) client: Digest,
     /// Origin.
-    pub origin: Digest,
+    pub(super) origin: Digest,
     /// Path with its query string.
-    pub path: &'a [u8],
+    pub(super) path: &'a [u8],
     /// Reading of the path that was refused, where it is another.
-    pub reading: Option<&'a [u8]>,
+    pub(super) reading: Option<&'a [u8]>,
 }
 
 impl PersonalValues<'_> {
     /// Computes the commitment to them, which is what is left of them when they are
     /// redacted. `bytes` is room for the encoding.
-    pub fn commitment(&self, bytes: &mut CanonicalBytes) -> Digest {
+    pub(super) fn commitment(&self, bytes: &mut CanonicalBytes) -> Digest {
         // The salt first: without it nobody can try out addresses and URLs.
         bytes.begin(self.salt);
         bytes.digest(self.client);

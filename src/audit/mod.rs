@@ -20,11 +20,8 @@ pub mod bundle;
 
 pub mod overview;
 
-pub mod record_copy;
-
 pub mod backup;
 pub mod copy_end;
-pub mod entry_tables;
 pub mod entry_window;
 pub mod override_uses;
 mod query_pool;
@@ -63,7 +60,6 @@ mod folder;
 mod gathering;
 mod remaining;
 mod removal_order;
-pub mod removal_proof;
 pub mod removals;
 mod saved_state;
 mod tasks;
@@ -122,13 +118,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::ballast::free_bytes;
 use self::columns::count;
-pub use self::columns::read_digest;
 pub use self::decision_row::{CheckedRecord, ROW_COLUMNS, row_json};
 pub use self::error::{AuditError, SealKeyError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::{ProcessEvent, ProcessEventKind};
 pub use self::files::{FileChange, FileFault};
-pub use self::leaf::PersonalValues;
 use self::opening::LostEntries;
 pub use self::opening::{Durability, Options, check_files, check_in_use};
 pub use self::order::Direction;
@@ -141,7 +135,7 @@ use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
 use self::record_id::LostHeads;
 use self::redaction::{RedactionOrder, count_unredacted};
-pub use self::redaction::{RedactionRequest, RedactionStep, redacted_numbers};
+pub use self::redaction::{RedactionRequest, RedactionStep};
 use self::removal_order::RetentionOrder;
 pub use self::removal_order::{OrderReason, PruneRequest, SystemUser};
 use self::retention::{ArrivedNumber, RemovalState};

@@ -73,23 +73,6 @@ fn latest_in(connection: &Connection) -> rusqlite::Result<i64> {
     Ok(last.map_or(i64::MAX, |last| last.saturating_add(SLACK_US)))
 }
 
-/// Finds the runs of a record whose rows are all there, and has none yet.
-pub(super) fn mark_runs(connection: &Connection) -> rusqlite::Result<()> {
-    let mut order = ClockOrder::default();
-    let mut begin = connection.prepare(BEGIN_RUN)?;
-    let mut statement = connection.prepare("SELECT seq, time_us FROM decision ORDER BY seq")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let (seq, time_us): (i64, i64) = (row.get(0)?, row.get(1)?);
-        // A time that is none is that of nothing: it begins a run.
-        let at = Timestamp::from_microsecond(time_us).unwrap_or(Timestamp::MIN);
-        if order.begins_run(connection, at)? {
-            begin.execute([seq])?;
-        }
-    }
-    Ok(())
-}
-
 /// Check for rows whose times are not as [`ranges`] takes them to be, so that a
 /// search could miss them: somebody took a row out of `clock_step`.
 #[derive(Debug)]

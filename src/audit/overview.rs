@@ -13,7 +13,7 @@ use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::error::AuditError;
 use super::filter::{DecisionFilter, rule_key};
 use super::reader::{AuditReader, SeqRange};
-use super::report::HourSums;
+pub use super::report::HourSums;
 use super::stats::{CountedSums, DecisionSums, KeyTexts};
 
 /// Facts about the decisions of some hours.
@@ -93,94 +93,94 @@ pub fn overview_facts(
         let counted = sums.map(|(references, sums)| CountedSums::of(references, *sums));
         counted.collect()
     });
-    let counts = OverviewCounts {
-        by_hour,
-        by_origin,
-        by_ruling,
-    };
-    let facts = counted_facts(reader, &counts, rows)?;
+    let sums = OverviewSums::read(reader, [by_hour, by_origin, by_ruling])?;
     Ok(OverviewFacts {
         numbers: reader.seq_range()?,
-        ..facts
+        ..sums.facts(rows)
     })
 }
 
-/// Decisions of some hours, counted in three ways.
-#[derive(Debug, Default)]
-pub struct OverviewCounts {
-    /// Decisions by hour, and by ruling or what rulings have in common.
-    pub by_hour: Vec<CountedSums>,
-    /// Decisions by origin, and by ruling or what rulings have in common.
-    pub by_origin: Vec<CountedSums>,
-    /// Decisions by ruling.
-    pub by_ruling: Vec<CountedSums>,
+/// Sums of some decisions by hour, and by each value that an overview shows. A value may
+/// be among them several times.
+#[derive(Debug, Clone, Default)]
+pub struct OverviewSums {
+    /// Sums by hour.
+    pub hours: Vec<HourSums>,
+    /// Sums by host.
+    pub hosts: Vec<NamedSums>,
+    /// Sums by the rule that decided; without a name, where none did.
+    pub rules: Vec<NamedSums>,
+    /// Sums by crawler; without a name, where it has no token.
+    pub crawlers: Vec<NamedSums>,
+    /// Sums by the reason for which the request was put off; without a name, where it was
+    /// not.
+    pub waits: Vec<NamedSums>,
 }
 
-/// Makes the facts from `counts`, as [`overview_facts`] does, but for the numbers of
-/// decisions. `reader` has the rows that they refer to.
-///
-/// # Errors
-///
-/// [`AuditError::Read`].
-pub fn counted_facts(
-    reader: &AuditReader,
-    counts: &OverviewCounts,
-    rows: usize,
-) -> Result<OverviewFacts, AuditError> {
-    let mut texts = KeyTexts::new(&reader.connection);
-    let hours = hours(&counts.by_hour, &mut texts)?;
-    let mut sums = DecisionSums::default();
-    hours.iter().for_each(|hour| sums.add(&hour.sums));
-    let mut origins: HashMap<i64, DecisionSums> = HashMap::new();
-    for counted in &counts.by_origin {
-        let ruling = texts.ruling(counted.ruling)?;
-        let added = DecisionSums::ruled(&counted.sums, &ruling);
-        origins.entry(counted.origin).or_default().add(&added);
+impl OverviewSums {
+    /// Looks up the values of decisions that were counted by hour, by origin and by ruling.
+    fn read(
+        reader: &AuditReader,
+        [by_hour, by_origin, by_ruling]: [Vec<CountedSums>; 3],
+    ) -> Result<Self, AuditError> {
+        let mut texts = KeyTexts::new(&reader.connection);
+        let mut all = Self::default();
+        for counted in by_hour {
+            let ruling = texts.ruling(counted.ruling)?;
+            all.hours.push(HourSums {
+                hour: counted.hour,
+                sums: DecisionSums::ruled(&counted.sums, &ruling),
+            });
+        }
+        for counted in by_origin {
+            let ruling = texts.ruling(counted.ruling)?;
+            all.hosts.push(NamedSums {
+                name: Some(texts.host(counted.origin)?),
+                sums: DecisionSums::ruled(&counted.sums, &ruling),
+            });
+        }
+        for counted in by_ruling {
+            let ruling = texts.ruling(counted.ruling)?;
+            let sums = DecisionSums::ruled(&counted.sums, &ruling);
+            let named = |name: Option<&str>| NamedSums {
+                name: name.map(Arc::from),
+                sums,
+            };
+            let reason = ruling.reason.as_str();
+            all.rules.push(named(ruling.rule.as_deref()));
+            all.crawlers.push(named(ruling.crawler.as_deref()));
+            all.waits
+                .push(named((ruling.verdict == "later").then_some(reason)));
+        }
+        Ok(all)
     }
-    let mut hosts = SumsByName::default();
-    for (origin, added) in &origins {
-        let host = texts.host(*origin)?;
-        hosts.add(host.to_string(), Some(host), added);
-    }
-    let (mut rules, mut crawlers) = (SumsByName::default(), SumsByName::default());
-    let mut waits = SumsByName::default();
-    for counted in &counts.by_ruling {
-        let ruling = texts.ruling(counted.ruling)?;
-        let added = &DecisionSums::ruled(&counted.sums, &ruling);
+
+    /// Makes the facts, with at most `rows` hosts, rules and crawlers, but for the numbers
+    /// of decisions.
+    pub fn facts(self, rows: usize) -> OverviewFacts {
+        let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
+        let mut sums = DecisionSums::default();
+        for hour in &self.hours {
+            hours.entry(hour.hour).or_default().add(&hour.sums);
+            sums.add(&hour.sums);
+        }
+        let hours = hours.into_iter();
         // Most requests are decided by no rule: that is none of the rules.
-        if let Some(rule) = &ruling.rule {
-            rules.add(rule_key(rule), Some(rule.as_str().into()), added);
-        }
-        // Product tokens are compared without regard to case (RFC 9309, section 2.2.1).
-        let token = ruling.crawler.as_deref();
-        let key = token.unwrap_or_default().to_ascii_lowercase();
-        crawlers.add(key, token.map(Arc::from), added);
-        if ruling.verdict == "later" {
-            let reason = &ruling.reason;
-            waits.add(reason.clone(), Some(reason.as_str().into()), added);
+        let has_name = |entry: &NamedSums| entry.name.is_some();
+        let rules = self.rules.into_iter().filter(has_name);
+        let waits = self.waits.into_iter().filter(has_name);
+        OverviewFacts {
+            sums,
+            hours: hours.map(|(hour, sums)| HourSums { hour, sums }).collect(),
+            hosts: SumsByName::of(self.hosts, str::to_owned).refused(rows),
+            rules: SumsByName::of(rules, rule_key).refused(rows),
+            // Product tokens are compared without regard to case (RFC 9309, section 2.2.1).
+            crawlers: SumsByName::of(self.crawlers, str::to_ascii_lowercase)
+                .top(rows, |sums| [sums.requests, 0]),
+            waits: SumsByName::of(waits, str::to_owned).top(rows, |sums| [sums.requests, 0]),
+            numbers: None,
         }
     }
-    Ok(OverviewFacts {
-        sums,
-        hours,
-        hosts: hosts.refused(rows),
-        rules: rules.refused(rows),
-        crawlers: crawlers.top(rows, |sums| [sums.requests, 0]),
-        waits: waits.top(rows, |sums| [sums.requests, 0]),
-        numbers: None,
-    })
-}
-
-/// Returns the sums of each hour, the earliest first.
-fn hours(by_hour: &[CountedSums], texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<HourSums>> {
-    let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
-    for counted in by_hour {
-        let ruling = texts.ruling(counted.ruling)?;
-        let added = DecisionSums::ruled(&counted.sums, &ruling);
-        hours.entry(counted.hour).or_default().add(&added);
-    }
-    let sums = |(hour, sums)| HourSums { hour, sums };
-    Ok(hours.into_iter().map(sums).collect())
 }
 
 /// Sums by what a name means, and by how it is written.
@@ -188,10 +188,15 @@ fn hours(by_hour: &[CountedSums], texts: &mut KeyTexts<'_>) -> rusqlite::Result<
 struct SumsByName(HashMap<String, HashMap<Option<Arc<str>>, DecisionSums>>);
 
 impl SumsByName {
-    /// Adds the sums of `name`, which means the same as others with this `key`.
-    fn add(&mut self, key: String, name: Option<Arc<str>>, sums: &DecisionSums) {
-        let spellings = self.0.entry(key).or_default();
-        spellings.entry(name).or_default().add(sums);
+    /// Adds up the sums of names; those with one `key` mean the same.
+    fn of(all: impl IntoIterator<Item = NamedSums>, key: impl Fn(&str) -> String) -> Self {
+        let mut by_key = Self::default();
+        for NamedSums { name, sums } in all {
+            let key = key(name.as_deref().unwrap_or_default());
+            let spellings = by_key.0.entry(key).or_default();
+            spellings.entry(name).or_default().add(&sums);
+        }
+        by_key
     }
 
     /// Returns the sums with most refusals; those without any are left out.

@@ -307,17 +307,6 @@ pub(super) fn remake_part(connection: &Connection, part: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Sums up every part that is over, from `first` on, of a record whose rows are all
-/// there.
-pub(super) fn sum_up_all(connection: &Connection, first: i64) -> rusqlite::Result<()> {
-    let last: Option<i64> =
-        connection.query_row("SELECT max(seq) FROM decision", [], |row| row.get(0))?;
-    for part in first..part_of(last.unwrap_or_default()) {
-        sums_of(connection, part)?.write(connection)?;
-    }
-    Ok(())
-}
-
 /// Sums up the decisions of a part.
 fn sums_of(connection: &Connection, part: i64) -> rusqlite::Result<PartSums> {
     let mut sums = PartSums::new(part);

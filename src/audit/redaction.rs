@@ -320,7 +320,7 @@ pub(super) fn redacted_ranges(row: &Row<'_>, column: usize) -> rusqlite::Result<
 }
 
 /// Reads the ranges of numbers that an event says were redacted from its detail.
-pub fn redacted_numbers(detail: &str) -> Vec<[i64; 2]> {
+pub(super) fn redacted_numbers(detail: &str) -> Vec<[i64; 2]> {
     let detail: Json = serde_json::from_str(detail).unwrap_or_default();
     // What is no list of ranges names nothing.
     serde_json::from_value(detail["numbers"].clone()).unwrap_or_default()

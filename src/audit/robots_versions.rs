@@ -80,42 +80,6 @@ pub fn robots_versions(
     Ok(history.versions)
 }
 
-/// Number of decisions that rest on one snapshot and have one ruling, by their rows.
-#[derive(Debug, Clone, Copy)]
-pub struct SnapshotCount {
-    /// Row of the snapshot.
-    pub snapshot: i64,
-    /// Row of the ruling.
-    pub ruling: i64,
-    /// Decisions.
-    pub requests: u64,
-}
-
-/// Finds all versions as [`robots_versions`] does, with decisions that were `counted`
-/// elsewhere.
-///
-/// # Errors
-///
-/// [`AuditError::Read`].
-pub fn counted_versions(
-    reader: &AuditReader,
-    owner: &RobotsOwner,
-    counted: &[SnapshotCount],
-) -> Result<Vec<RobotsVersion>, AuditError> {
-    let mut history = RobotsHistory::default();
-    for origin in origins(&reader.connection, owner)? {
-        history.add_origin(reader, &origin)?;
-    }
-    let mut counts = HashMap::new();
-    for count in counted {
-        if let Some(version) = history.by_row.get(&count.snapshot) {
-            *counts.entry((*version, count.ruling)).or_default() += count.requests;
-        }
-    }
-    history.add_counts(reader, counts)?;
-    Ok(history.versions)
-}
-
 /// Finds all versions of the robots.txt of `owner`, by origin and then by time,
 /// without the decisions that rest on them, for which all of a host's are looked at.
 ///

@@ -247,35 +247,6 @@ pub(super) fn remake_rollup(connection: &Connection, part: i64) -> rusqlite::Res
     Ok(())
 }
 
-/// Rolls up every part that is over, from `first` on, of a record whose rows are all
-/// there.
-pub(super) fn roll_up_all(connection: &Connection, first: i64) -> rusqlite::Result<()> {
-    // Endings have no index by their number: without one each part would be a look at
-    // all of them.
-    connection.execute_batch("CREATE INDEX ending_number ON ending (seq)")?;
-    let last: i64 = connection.query_row(
-        "SELECT max(coalesce((SELECT max(seq) FROM decision), 0),
-                    coalesce((SELECT max(seq) FROM ending), 0))",
-        [],
-        |row| row.get(0),
-    )?;
-    for part in first..=part_of(last) {
-        let numbers = numbers_of(part);
-        connection
-            .prepare_cached(
-                "INSERT INTO late_ending (decision) SELECT decision FROM ending
-                 WHERE ?1 <= seq AND seq < ?2 AND decision < ?1",
-            )?
-            .execute([numbers.start, numbers.end])?;
-        // The last one is being written as far as a reader knows.
-        if part == part_of(last) {
-            break;
-        }
-        OpenSums::of(connection, part)?.close(connection)?;
-    }
-    connection.execute_batch("DROP INDEX ending_number")
-}
-
 /// Finds the last part that is rolled up.
 pub(super) fn last_rolled_up(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT max(part) FROM rollup";

@@ -43,9 +43,6 @@ pub struct SealEvidence {
     pub keys: Vec<NoteKey>,
     /// Heads that were exported.
     pub heads: Vec<OutsideHead>,
-    /// Keys that may have signed a removal beside that of the record, where there are no
-    /// `keys`: those of the other nodes of an archive.
-    pub removers: Vec<NoteKey>,
 }
 
 impl SealEvidence {
@@ -53,7 +50,7 @@ impl SealEvidence {
     /// signed by `key`.
     pub fn may_remove(&self, record: &str, key: &NoteKey) -> bool {
         match self.keys.is_empty() {
-            true => key.name() == record || self.removers.contains(key),
+            true => key.name() == record,
             false => self.keys.contains(key),
         }
     }

@@ -189,49 +189,27 @@ pub struct StatQuestion<'a> {
 
 /// Decisions that were counted together, by the rows of dictionaries that they refer to.
 #[derive(Debug, Clone)]
-pub struct CountedSums {
-    /// Node; absent where it is not told apart, as with the others.
-    pub node: Option<Arc<str>>,
+pub(super) struct CountedSums {
     /// Hours since 1970.
-    pub hour: i64,
+    pub(super) hour: i64,
     /// Row of the origin.
-    pub origin: i64,
-    /// Path of the URL.
-    pub path: Option<String>,
+    pub(super) origin: i64,
     /// Row of the ruling.
-    pub ruling: i64,
+    pub(super) ruling: i64,
     /// Sums of the decisions.
-    pub sums: EntrySums,
+    pub(super) sums: EntrySums,
 }
 
 impl CountedSums {
     /// Makes one of what was counted in a record.
     pub(super) fn of(references: SumReferences, sums: EntrySums) -> Self {
         Self {
-            node: None,
             hour: references.hour,
             origin: references.origin,
-            path: None,
             ruling: references.ruling,
             sums,
         }
     }
-}
-
-/// Puts decisions that were `counted` elsewhere into groups, as [`stats`] does. `reader`
-/// has the rows that they refer to.
-///
-/// # Errors
-///
-/// [`AuditError::Read`].
-pub fn stats_of(
-    reader: &AuditReader,
-    counted: impl IntoIterator<Item = CountedSums>,
-    question: &StatQuestion<'_>,
-) -> Result<Vec<StatGroup>, AuditError> {
-    let mut groups = groups(reader, counted, question)?;
-    sort(&mut groups, question.order);
-    Ok(groups)
 }
 
 /// Counts the decisions that meet `filter` by the values of `keys`. Without keys
@@ -264,11 +242,12 @@ pub fn stats(
         };
         groups(reader, counted, &question)?
     };
-    sort(&mut groups, order);
+    sort_groups(&mut groups, order);
     Ok(groups)
 }
 
-fn sort(groups: &mut [StatGroup], order: StatOrder) {
+/// Puts groups in an order.
+pub fn sort_groups(groups: &mut [StatGroup], order: StatOrder) {
     // By their values where the counts are equal: the same question has the same
     // answer each time.
     groups.sort_by(|one, other| {
@@ -309,8 +288,8 @@ fn groups(
             StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
             StatKey::Hour => Ok(Some(texts.hour(counted.hour))),
-            StatKey::Node => Ok(counted.node.clone()),
-            StatKey::Url => texts.url(counted.origin, counted.path.as_deref()).map(Some),
+            // By URL decisions are counted row by row, and a record has one node.
+            StatKey::Node | StatKey::Url => Ok(None),
         });
         let group = groups
             .entry(values.collect::<rusqlite::Result<_>>()?)
@@ -431,17 +410,6 @@ impl<'a> KeyTexts<'a> {
     pub(super) fn ruling(&mut self, id: i64) -> rusqlite::Result<Arc<StoredRuling>> {
         let found = self.values.ruling(self.connection, id)?;
         Ok(found.map(|found| found.value).unwrap_or_default())
-    }
-
-    /// Makes a URL from its origin and its path.
-    fn url(&mut self, origin: i64, path: Option<&str>) -> rusqlite::Result<Arc<str>> {
-        // No row has this number.
-        if origin == 0 {
-            return Ok(StoredRecord::REDACTED.into());
-        }
-        let found = self.values.origin(self.connection, origin)?;
-        let origin = found.map(|found| found.value).unwrap_or_else(|| "".into());
-        Ok([&*origin, path.unwrap_or_default()].concat().into())
     }
 
     /// Finds the host of an origin; that of an origin which somebody took away has

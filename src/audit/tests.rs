@@ -1,7 +1,5 @@
 mod bundles;
 
-mod copies;
-
 mod counts;
 
 mod damage;

@@ -2,10 +2,6 @@
 
 mod archive;
 #[cfg(feature = "postgres")]
-mod archive_check;
-#[cfg(feature = "postgres")]
-mod archive_prune;
-#[cfg(feature = "postgres")]
 mod archive_source;
 mod arguments;
 mod bundle;
@@ -37,6 +33,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use self::archive::ArchiveArguments;
+#[cfg(feature = "postgres")]
+use self::archive::prune_archive;
 use self::arguments::{
     DecisionArguments, DecisionName, DecisionSubject, EventArguments, FILTERS_HELP,
 };
@@ -272,7 +270,7 @@ missing. The proxy that runs does it bit by bit; without one the command does it
 Each day by itself: audit.retention.
 
 With --archive whole months (UTC) of all nodes go, each when all of it is from before
-that time. The key of this node signs which entries were removed.")]
+that time. An archive proves nothing: the records of the nodes stay as they are.")]
     Prune(PruneArguments),
     /// Takes client and URL away from decisions; all proofs go on holding.
     #[command(after_help = "\
@@ -306,21 +304,6 @@ codes: 0 restored, 1 not.")]
     Restore {
         /// The backup.
         file: PathBuf,
-    },
-    /// Makes the record of a node again from the archive.
-    #[cfg(feature = "postgres")]
-    #[command(after_help = "\
-Examples:
-  politesse audit --archive --node eu-1 fetch -o eu-1
-  politesse --set audit.store=sqlite:eu-1/audit.db audit speed --from 7d
-
-FOLDER/audit.db must not be there yet. It is a record as the node has it: every command
-reads it, and verify holds it to the same checks. After the loss of a disk, `audit
-restore` puts it in the place of what is left.")]
-    Fetch {
-        /// The folder.
-        #[arg(long, short, value_name = "FOLDER")]
-        output: PathBuf,
     },
     /// Ships all entries to the archive, a PostgreSQL database for many nodes.
     #[cfg(feature = "postgres")]
@@ -398,7 +381,7 @@ fn answer(
     match command {
         AuditCommand::List { which, rows } => list(&source()?, &which.try_into()?, rows),
         AuditCommand::Show { subject, json } => show(&source()?, subject, OutputForm::from(*json)),
-        AuditCommand::Robots(asked) => robots::robots(&source()?, asked),
+        AuditCommand::Robots(asked) => robots::robots(&reader()?, asked),
         AuditCommand::Events { which, rows } => {
             let mut out = Listing::new(rows, event_layout());
             reader()?.visit_events(&which.try_into()?, |event| {
@@ -415,29 +398,11 @@ fn answer(
         AuditCommand::Tail(asked) => tail::tail(&source()?, asked),
         AuditCommand::Export(asked) => export::export(&source()?, asked),
         AuditCommand::Bundle(asked) => bundle::bundle(&reader()?, asked),
-        #[cfg(feature = "postgres")]
-        AuditCommand::Verify(asked) if archive.is_asked() => {
-            archive_check::verify(&archive.archive(settings)?, asked)
-        }
         AuditCommand::Verify(asked) => verification::print_verification(reader, asked),
         AuditCommand::Key => heads::print_key(&reader()?, &settings.audit),
-        #[cfg(feature = "postgres")]
-        AuditCommand::Head if archive.is_asked() => {
-            archive_check::print_head(&archive.archive(settings)?)
-        }
         AuditCommand::Head => heads::print_head(&reader()?),
         #[cfg(feature = "postgres")]
-        AuditCommand::Fetch { .. } if !archive.is_asked() => {
-            let text = "a record is fetched from the archive: politesse audit --archive fetch";
-            Err(Usage::Arguments(text.to_owned()).into())
-        }
-        #[cfg(feature = "postgres")]
-        AuditCommand::Fetch { output } => archive_check::fetch(&archive.archive(settings)?, output),
-        #[cfg(feature = "postgres")]
-        AuditCommand::Prune(asked) if archive.is_asked() => {
-            let access = archive.access(settings)?;
-            archive_prune::prune(&archive.archive(settings)?, access, asked, settings)
-        }
+        AuditCommand::Prune(asked) if archive.is_asked() => prune_archive(archive, asked, settings),
         AuditCommand::Prune(asked) => prune::prune(asked, settings),
         AuditCommand::Redact(asked) => redact::redact(asked, settings),
         #[cfg(feature = "postgres")]
@@ -469,7 +434,12 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         AuditCommand::Replay(_) => "replay",
         AuditCommand::Report(_) => "report",
         AuditCommand::Bundle(_) => "bundle",
-        AuditCommand::Key => "key",
+        AuditCommand::Robots(_) => "robots",
+        AuditCommand::Verify(_) | AuditCommand::Key | AuditCommand::Head => {
+            let text = "the archive proves nothing: each node's record does, with its exported \
+                        heads (audit.seal_to) and its backups; leave --archive out";
+            return Err(Usage::Arguments(text.to_owned()));
+        }
         // What changes a record is done where it is written.
         #[cfg(not(feature = "postgres"))]
         AuditCommand::Prune(_) => "prune",
@@ -479,16 +449,13 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         }
         AuditCommand::List { .. }
         | AuditCommand::Show { .. }
-        | AuditCommand::Robots(_)
         | AuditCommand::Why(_)
         | AuditCommand::Stats(_)
         | AuditCommand::Top(_)
         | AuditCommand::Tail(_)
-        | AuditCommand::Export(_)
-        | AuditCommand::Verify(_)
-        | AuditCommand::Head => return Ok(()),
+        | AuditCommand::Export(_) => return Ok(()),
         #[cfg(feature = "postgres")]
-        AuditCommand::Fetch { .. } | AuditCommand::Prune(_) => return Ok(()),
+        AuditCommand::Prune(_) => return Ok(()),
         #[cfg(feature = "postgres")]
         AuditCommand::Ship(_) => {
             let text = "a record is shipped where it is: leave --archive out, or say --to URL";
@@ -496,9 +463,7 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         }
     };
     Err(Usage::Arguments(format!(
-        "the archive does not answer {name}; the record of a node does, which this makes again:\n  \
-         politesse audit --archive --node NODE fetch -o FOLDER\n  politesse --set \
-         audit.store=sqlite:FOLDER/audit.db audit {name}"
+        "the archive does not answer {name}: ask the record of a node, there and without --archive"
     )))
 }
 

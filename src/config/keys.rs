@@ -676,9 +676,8 @@ keys! {
         /// Certificates by which that of the archive is verified, in PEM. "none" are those
         /// of the system.
         archive_ca: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
-        /// How long a connection to the archive may take, and the shipment of 4,096
-        /// entries. One with redactions may take 120 times as long: all decisions are
-        /// searched for what else refers to the client.
+        /// How long a connection to the archive may take, the shipment of 4,096 entries, and
+        /// a query of a command.
         archive_timeout: Duration = r#""30s""#, Span(Duration::from_secs(1)..=HOUR);
     }
 

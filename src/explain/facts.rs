@@ -194,12 +194,18 @@ impl Facts {
 
     fn trust(&mut self, details: &DecisionDetails) {
         let text = match (&details.again, details.is_as_written) {
-            (Ok(()), true) if details.record.snapshot.is_none() => {
+            (Ok(()), None) => {
+                "deciding again gives the same; `verify` at the node proves that the row is as it \
+                 was written"
+            }
+            (Ok(()), Some(true)) if details.record.snapshot.is_none() => {
                 "the row is as it was written; no robots.txt was looked at, so there is nothing to \
                  decide again"
             }
-            (Ok(()), true) => "the row is as it was written, and deciding again gives the same",
-            (Ok(()), false) => "THE ROW IS NOT AS IT WAS WRITTEN",
+            (Ok(()), Some(true)) => {
+                "the row is as it was written, and deciding again gives the same"
+            }
+            (Ok(()), Some(false)) => "THE ROW IS NOT AS IT WAS WRITTEN",
             (Err(why), _) => why,
         };
         self.add("verify", text);

@@ -28,8 +28,9 @@ const LINE_VERSION: u32 = 1;
 /// A decision record with everything that it refers to.
 pub(crate) struct DecisionDetails {
     pub(crate) record: StoredRecord,
-    /// Whether the row holds the values that were written.
-    pub(crate) is_as_written: bool,
+    /// Whether the row holds the values that were written; `None` if nothing proves it, as
+    /// in the archive.
+    pub(crate) is_as_written: Option<bool>,
     /// Body of the robots.txt, if there was one and the audit record has it.
     pub(crate) body: Option<Bytes>,
     /// Policy, if it can be read.
@@ -65,6 +66,20 @@ impl DecisionDetails {
             Some(sha256) => reader.body(sha256)?.map(Bytes::from),
             None => None,
         };
+        let all = match record.url.parse() {
+            Ok(target) => reader.count_until(&of_url(UrlPattern::exact(&target)), deadline)?,
+            // The row was altered, and the text is no URL that could be searched for.
+            Err(_) => Some(1),
+        };
+        Ok(Self {
+            is_as_written: Some(is_as_written),
+            others: all.map(|all| all.saturating_sub(1)),
+            ..Self::decided_again(record, body)
+        })
+    }
+
+    /// Decides `record` again from the values that it rests on.
+    pub(crate) fn decided_again(record: StoredRecord, body: Option<Bytes>) -> Self {
         let mut cache = EvidenceCache::default();
         let again = match decide_again(&record, body.clone(), &mut cache) {
             Ok(Again::Same | Again::FormOnly) => Ok(()),
@@ -84,20 +99,15 @@ impl DecisionDetails {
         let decision = decision_again(&record, body.clone(), &mut cache)
             .ok()
             .flatten();
-        let all = match record.url.parse() {
-            Ok(target) => reader.count_until(&of_url(UrlPattern::exact(&target)), deadline)?,
-            // The row was altered, and the text is no URL that could be searched for.
-            Err(_) => Some(1),
-        };
-        Ok(Self {
-            is_as_written,
+        Self {
+            is_as_written: None,
             policy: Policy::restore(&record.policy.json).ok(),
             evidence: decision.map(|decision| Arc::clone(decision.evidence())),
-            others: all.map(|all| all.saturating_sub(1)),
+            others: None,
             record,
             body,
             again,
-        })
+        }
     }
 
     /// Parses the robots.txt as it was parsed for the decision.

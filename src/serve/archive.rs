@@ -1,6 +1,8 @@
 //! Shipping of the record to the archive (`audit.archive`) while the proxy runs.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
@@ -10,11 +12,45 @@ use super::parts::{SharedParts, node_name};
 use crate::archive::connection::ArchiveAccess;
 use crate::archive::shipper::Shipper;
 use crate::archive::{ArrivalListener, ShippedRecord};
+use crate::audit::AuditError;
+use crate::audit::reader::AuditReader;
+use crate::clock;
 use crate::config::Settings;
+use crate::metrics::Metrics;
+
+/// Entries that the archive does not have, counted when the metrics are asked for.
+#[derive(Debug, Clone)]
+pub(super) struct ArchiveLag {
+    record: PathBuf,
+    /// Number up to which everything has arrived; 0 until the archive has answered.
+    arrived: Arc<AtomicI64>,
+    metrics: Arc<Metrics>,
+}
+
+impl ArchiveLag {
+    /// Sets the gauges. It blocks for as long as the disk does.
+    pub(super) fn show(&self) {
+        // A record that cannot be read is an alarm of its own.
+        self.try_show().unwrap_or_default();
+    }
+
+    fn try_show(&self) -> Result<(), AuditError> {
+        // Read anew each time: while nothing can be shipped it is the lag that grows.
+        let arrived = self.arrived.load(Ordering::Acquire);
+        let missing = AuditReader::open(&self.record)?.missing_entries(arrived)?;
+        let now = clock::now().as_microsecond();
+        let age_us = missing.oldest_us.map_or(0, |oldest| now - oldest);
+        self.metrics.archive_lag_entries.set(missing.count);
+        let seconds = &self.metrics.archive_lag_seconds;
+        seconds.set((age_us / 1_000_000).max(0));
+        Ok(())
+    }
+}
 
 /// Shipping that is under way.
 #[derive(Debug)]
 pub(super) struct ArchiveShipping {
+    lag: ArchiveLag,
     stop: CancellationToken,
     task: AbortOnDropHandle<Shipper>,
 }
@@ -34,14 +70,29 @@ impl ArchiveShipping {
         let connector = ArchiveAccess::new(&settings.archive).context("audit.archive")?;
         let record = shipped_record(settings)?;
         let log = Arc::clone(&shared.audit);
-        let arrival = ArrivalListener(Box::new(move |number| log.set_arrived(number)));
+        let lag = ArchiveLag {
+            record: record.path.clone(),
+            arrived: Arc::default(),
+            metrics: Arc::clone(&shared.metrics),
+        };
+        let arrived = Arc::clone(&lag.arrived);
+        let arrival = ArrivalListener(Box::new(move |number| {
+            arrived.store(number, Ordering::Release);
+            log.set_arrived(number);
+        }));
         let shipper = Shipper::new(connector, record, arrival, Arc::clone(&shared.metrics));
         let stop = CancellationToken::new();
         let running = shipper.run(stop.clone());
         Ok(Some(Self {
+            lag,
             stop,
             task: AbortOnDropHandle::new(tokio::spawn(running)),
         }))
+    }
+
+    /// Returns what counts the entries that have not arrived.
+    pub(super) fn lag(&self) -> ArchiveLag {
+        self.lag.clone()
     }
 
     /// Ships the last entries, once the record is closed.
@@ -61,7 +112,6 @@ impl ArchiveShipping {
 pub(crate) fn shipped_record(settings: &Settings) -> anyhow::Result<ShippedRecord> {
     Ok(ShippedRecord {
         path: settings.audit.path.clone(),
-        seal_key: settings.audit.seal.key.clone(),
         node: node_name(&settings.archive.node)?,
     })
 }

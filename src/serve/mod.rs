@@ -373,7 +373,13 @@ impl RunningProxy {
         let server = Arc::clone(&self.server);
         let (counted, audit) = (Arc::clone(&scheduler), Arc::clone(&self.shared.audit));
         let metrics = Arc::clone(&self.shared.metrics);
+        #[cfg(feature = "postgres")]
+        let lag = self.archive.as_ref().map(ArchiveShipping::lag);
         let gauges = GaugeRefresh(Arc::new(move || {
+            #[cfg(feature = "postgres")]
+            if let Some(lag) = &lag {
+                lag.show();
+            }
             let hosts = i64::try_from(counted.backed_off());
             metrics.pace_backed_off.set(hosts.unwrap_or(i64::MAX));
             // A disk that does not say is an alarm of its own: the record fails.

@@ -121,6 +121,10 @@ async fn kill_again_and_again(count: usize) {
     assert_eq!(seen, HashSet::new(), "requests without a record");
     let twice = "SELECT url FROM audit_log GROUP BY url HAVING 1 < count(*)";
     assert_eq!(postgres.sql(twice).await, [""; 0]);
+    // Those that a kill cut short have the ending that their node does not know either.
+    let ended = "SELECT count(*) FROM decision WHERE sent IS NOT NULL";
+    let ended = postgres.number(ended).await;
+    assert!((count * PAGES) as i64 <= ended, "{ended}");
 }
 
 async fn assert_verified(place: &Place) {

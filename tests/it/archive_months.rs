@@ -1,5 +1,5 @@
-//! Months that leave the archive, by order: what goes, what stays, and how `verify` tells
-//! them from what somebody has removed. All ours; docs/archive.md.
+//! Decisions of several months: what arrives late, and what leaves the archive by order.
+//! All ours; docs/archive.md.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
@@ -17,10 +17,10 @@ use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot
 use politesse::metrics::Metrics;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
-use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use crate::kit::archive_fleet::lines;
+use crate::kit::archived::ArchivedNode;
 use crate::kit::postgres::Postgres;
 use crate::kit::program::Outcome;
 use crate::kit::proxy::{Config, Place};
@@ -52,7 +52,8 @@ fn month(time: Timestamp) -> String {
 
 pub(crate) fn snapshot(url: &str) -> Arc<Snapshot> {
     let target: Target = format!("{url}robots.txt").parse().unwrap();
-    let file = RobotsFile::new(Bytes::from_static(b"User-agent: *\nDisallow: /no\n"));
+    let text = format!("User-agent: *\nDisallow: /no\n# {url}\n");
+    let file = RobotsFile::new(Bytes::from(text));
     Arc::new(Snapshot {
         url: target.to_string(),
         key: CacheKey::new(target.origin, None),
@@ -199,33 +200,21 @@ impl Archive {
         self.south.run(&[&command, arguments].concat()).await
     }
 
-    /// Removes what is in months before the one of 30 days ago, signed by the younger node.
+    /// Removes what is in months before the one of 30 days ago.
     pub(crate) async fn prune(&self) -> String {
         done(&self.ask(&["prune", "--before", "30d", "--yes"]).await)
-    }
-
-    pub(crate) async fn verified(&self) -> Vec<Value> {
-        lines(&self.ask(&["verify", "--json"]).await)
     }
 
     async fn decisions_of(&self, month: &str) -> i64 {
         let sql = format!("SELECT count(*) FROM decision_{month}");
         self.postgres.number(&sql).await
     }
-}
 
-/// Makes the record of `north` again, in its folder `again`.
-pub(crate) async fn fetch_again(place: &Place) {
-    let fetch = [
-        "audit",
-        "--archive",
-        "--node",
-        "north",
-        "fetch",
-        "-o",
-        "again",
-    ];
-    done(&place.run(&fetch).await);
+    async fn assert_whole(&self, place: &Place) {
+        ship(place).await;
+        let node = ArchivedNode::of(&self.postgres, place).await;
+        node.assert_whole().await;
+    }
 }
 
 pub(crate) fn done(outcome: &Outcome) -> String {
@@ -233,253 +222,173 @@ pub(crate) fn done(outcome: &Outcome) -> String {
     outcome.stdout.clone()
 }
 
+pub(crate) async fn ship(place: &Place) {
+    done(&place.run(&["audit", "ship", "--once"]).await);
+}
+
+/// Adds decisions of a time to the record of a node.
+pub(crate) async fn write(place: &Place, host: &str, times: &[Timestamp]) {
+    let record = PastRecord::open(place);
+    let snapshot = snapshot(host);
+    for (number, at) in times.iter().enumerate() {
+        let ending = record.decision(&snapshot, number, *at).await;
+        end(ending, (number % 2) as u32);
+    }
+    record.close().await;
+}
+
 #[test]
-fn months_that_were_removed_by_order_are_told_from_what_is_missing() {
+fn months_go_as_partitions_with_what_they_alone_refer_to() {
     run(async {
         let archive = Archive::shipped().await;
-        let all = archive.verified().await;
-        assert_eq!(all[0]["removed"], Value::Array(Vec::new()));
+        let old_month = old().to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string();
         let told = done(&archive.ask(&["prune", "--before", "30d"]).await);
+        let wanted = format!(
+            "month {old_month}, {OLD} decisions: would be removed\n--yes removes them, with the entries of all nodes\n"
+        );
+        assert_eq!(told, wanted);
+        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+        let files = "SELECT count(*) FROM robots";
+        assert_eq!(archive.postgres.number(files).await, 3);
+        let told = archive.prune().await;
         assert_eq!(
             told,
-            "node north: entries 1 to 8192 would be removed\n--yes removes them\n"
+            format!("month {old_month}, {OLD} decisions: removed\n")
         );
-        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
-        assert_eq!(
-            archive.prune().await,
-            "node north: entries 1 to 8192 are removed\n"
-        );
-        // The part that is not over, and the decision that ended in it.
-        let left = archive.decisions_of(&month(old())).await;
-        assert_eq!(left, OLD as i64 - 4096 + 1);
+        assert_eq!(archive.postgres.number(files).await, 1);
         let listed = lines(&archive.ask(&["list", "--json", "--limit", "0"]).await);
-        assert_eq!(listed.len() as i64, left + 2 * NEW as i64);
-        let verified = archive.verified().await;
-        let (before, after) = (&all[0], &verified[0]);
-        assert_eq!(after["findings"], Value::Array(Vec::new()));
-        assert_eq!(after["pruned"], 8192);
-        assert_eq!(after["missing"], 0);
-        assert_eq!(after["sealed"], before["sealed"]);
-        assert_eq!(after["decided"].as_i64(), Some(left + NEW as i64));
-        let removed = &after["removed"][0];
-        assert_eq!(
-            (&removed["first"], &removed["last"]),
-            (&1.into(), &8192.into())
-        );
-        assert_eq!(removed["signer"], "south");
-        assert_eq!(verified[1], all[1]);
-        let said = done(&archive.ask(&["verify"]).await);
+        assert_eq!(listed.len(), 2 * NEW);
         assert!(
-            said.contains("entries 1 to 8192 were removed at 20"),
-            "{said}"
+            listed
+                .iter()
+                .all(|row| row["url"].as_str().unwrap().contains("new.test"))
         );
-        assert!(said.contains("signed by south"), "{said}");
         // Twice is once.
         let again = archive.prune().await;
         assert!(again.contains("nothing to remove"), "{again}");
-        // Both go on shipping.
+        let alone = ["--node", "north", "prune", "--before", "30d"];
+        assert_eq!(archive.ask(&alone).await.code, Some(2));
+        // Nodes go on, with a decision of that month as well, and the text it rests on.
         for place in [&archive.north, &archive.south] {
-            let record = PastRecord::open(place);
-            let host = snapshot("http://new.test/");
-            end(record.decision(&host, 1, old()).await, 1);
-            record.close().await;
-            done(&place.run(&["audit", "ship", "--once"]).await);
+            write(place, OLD_HOST, &[old(), clock::now()]).await;
+            ship(place).await;
         }
-        assert_eq!(
-            archive.verified().await[0]["findings"],
-            Value::Array(Vec::new())
-        );
+        assert_eq!(archive.decisions_of(&month(old())).await, 2);
+        assert_eq!(archive.postgres.number(files).await, 2);
+        // What proves is with the node, as it was.
+        done(&archive.north.run(&["audit", "verify"]).await);
     });
 }
 
 #[test]
-fn a_removal_takes_the_values_that_nothing_else_refers_to() {
+fn a_reader_that_does_not_end_keeps_a_month_from_going() {
     run(async {
         let archive = Archive::shipped().await;
-        let host = "SELECT count(*) FROM origin WHERE host = 'once.test'";
-        assert_eq!(archive.postgres.number(host).await, 1);
-        archive.prune().await;
-        assert_eq!(archive.postgres.number(host).await, 0);
-        archive.verified().await;
-        for (table, condition) in [
-            ("snapshot", "id NOT IN (SELECT snapshot FROM decision)"),
-            ("ruling", "id NOT IN (SELECT ruling FROM decision)"),
-            ("origin", "id NOT IN (SELECT origin FROM decision)"),
-            ("client", "id NOT IN (SELECT client FROM decision)"),
-            ("body", "sha256 NOT IN (SELECT body FROM snapshot)"),
-        ] {
-            let sql = format!("SELECT count(*) FROM {table} WHERE {condition}");
-            assert_eq!(archive.postgres.number(&sql).await, 0, "{table}");
-        }
-    });
-}
-
-#[test]
-fn a_removal_that_no_signed_row_explains_is_found() {
-    run(async {
-        let archive = Archive::shipped().await;
-        archive.prune().await;
-        let month = month(old());
-        let drop_month = format!("DROP TABLE decision_{month}, ending_{month}");
-        let changes = [
-            (
-                "UPDATE removal SET time_us = time_us + 1",
-                "is not as it was signed",
-            ),
-            ("UPDATE removal SET last = 16384", "is not as it was signed"),
-            (
-                "UPDATE removal SET note = replace(note, 'remaining ', 'remaining f')",
-                "is damaged",
-            ),
-            (
-                "UPDATE removal SET note = replace(note, 'time 2', 'time 1')",
-                "is not signed by",
-            ),
-            (
-                "UPDATE removal SET vkey = (SELECT vkey FROM seal ORDER BY log LIMIT 1)",
-                "is not signed by",
-            ),
-            ("DELETE FROM removal", "no such rows"),
-            ("DELETE FROM leaf_path", "leaf_path"),
-            ("UPDATE seal SET path = NULL", "the table seal"),
-            (
-                "DELETE FROM decision WHERE log = 1 AND seq < 8192",
-                "no such row",
-            ),
-            (&drop_month, "no such rows"),
+        let reader = archive.postgres.session("SELECT count(*) FROM decision");
+        reader.begun().await;
+        let short = [
+            "--set",
+            "audit.archive_timeout=\"1s\"",
+            "audit",
+            "--archive",
+            "prune",
         ];
-        for (number, (change, word)) in changes.into_iter().enumerate() {
-            let name = format!("changed_{number}");
-            let changed = archive.postgres.changed(&name, change).await;
-            let asked = format!("--archive={changed}");
-            let found = archive.south.run(&["audit", &asked, "verify"]).await;
-            assert_eq!(found.code, Some(1), "{change}: {found:?}");
-            assert!(found.stdout.contains(word), "{change}: {found:?}");
-        }
-        archive.verified().await;
-    });
-}
-
-#[test]
-fn nothing_is_removed_that_is_not_as_it_was_sealed() {
-    run(async {
-        let archive = Archive::shipped().await;
-        archive
-            .postgres
-            .sql("DELETE FROM decision WHERE log = 1 AND seq = 100")
-            .await;
-        let refused = archive.ask(&["prune", "--before", "30d", "--yes"]).await;
+        let prune = [&short[..], &["--before", "30d", "--yes"]].concat();
+        let refused = archive.south.run(&prune).await;
         assert_eq!(refused.code, Some(1), "{refused:?}");
-        let text = "entries 1 to 8192 of node north are not as they were sealed";
-        assert!(refused.stderr.contains(text), "{refused:?}");
-        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64 - 1);
-        assert_eq!(
-            archive
-                .postgres
-                .number("SELECT count(*) FROM removal")
-                .await,
-            0
-        );
-    });
-}
-
-#[test]
-fn a_record_that_is_fetched_says_who_has_signed_its_removal() {
-    run(async {
-        let archive = Archive::shipped().await;
-        archive.prune().await;
-        let fetch = ["--node", "north", "fetch", "-o", "again"];
-        let fetched = archive.ask(&fetch).await;
-        assert_eq!(fetched.code, Some(0), "{fetched:?}");
         assert!(
-            fetched.stderr.contains("which south has signed"),
-            "{fetched:?}"
+            refused.stderr.contains("read or written all the time"),
+            "{refused:?}"
         );
-        let store = "audit.store=\"sqlite:again/audit.db\"";
-        let verify = ["--set", store, "audit", "verify"];
-        let unknown = archive.south.run(&verify).await;
-        assert_eq!(unknown.code, Some(1), "{unknown:?}");
-        assert!(unknown.stdout.contains("or of one of --key"), "{unknown:?}");
-        let mut keys = String::new();
-        for place in [&archive.north, &archive.south] {
-            keys.push_str(&done(&place.run(&["audit", "key"]).await));
-        }
-        std::fs::write(archive.south.path("keys.txt"), &keys).unwrap();
-        let known = [&verify[..], &["--key", "keys.txt"]].concat();
-        done(&archive.south.run(&known).await);
-        // In the archive, too: a key that is not among them signs nothing.
-        done(&archive.ask(&["verify", "--key", "keys.txt"]).await);
-        let own = keys.lines().next().unwrap();
-        let foreign = archive
-            .ask(&["--node", "north", "verify", "--key", own])
-            .await;
-        assert_eq!(foreign.code, Some(1), "{foreign:?}");
-        assert!(
-            foreign
-                .stdout
-                .contains("is not signed by the key of a node"),
-            "{foreign:?}"
-        );
-    });
-}
-
-#[test]
-fn a_prune_of_the_archive_says_what_it_cannot_do() {
-    run(async {
-        let archive = Archive::shipped().await;
-        // The month that is not over.
-        let now = clock::now()
-            .to_zoned(TimeZone::UTC)
-            .strftime("%Y-%m")
-            .to_string();
-        let said = done(&archive.ask(&["prune", "--before", "3650d", "--yes"]).await);
-        assert!(said.contains("there is nothing to remove"), "{said}");
-        archive.prune().await;
-        let said = done(&archive.ask(&["prune", "--before", "1s", "--yes"]).await);
-        assert!(
-            said.contains(&format!("{now} is the first that stays")),
-            "{said}"
-        );
-        let later = archive.ask(&["prune", "--before", "2999-01-01"]).await;
-        assert_eq!(later.code, Some(2), "{later:?}");
-        let one = archive
-            .ask(&["--node", "north", "prune", "--before", "30d"])
-            .await;
-        assert_eq!(one.code, Some(2), "{one:?}");
-        assert!(one.stderr.contains("leave --node out"), "{one:?}");
-        // A node that has shipped nothing of later months.
-        archive
-            .postgres
-            .sql("UPDATE node SET last_us = 0 WHERE name = 'south'")
-            .await;
-        let late = archive.ask(&["prune", "--before", "30d"]).await;
-        assert!(
-            late.stderr.contains("node south: entries up to"),
-            "{late:?}"
-        );
-    });
-}
-
-#[test]
-fn a_removal_is_signed_by_the_key_of_a_node_that_ships() {
-    run(async {
-        let archive = Archive::shipped().await;
-        let config = Config::default()
-            .set("fleet.node = \"desk\"")
-            .set(&format!("audit.archive = \"{}\"", archive.postgres.url()));
-        let desk = Place::with(&config);
-        let prune = ["audit", "--archive", "prune", "--before", "30d", "--yes"];
-        let keyless = desk.run(&prune).await;
-        assert_eq!(keyless.code, Some(1), "{keyless:?}");
-        let text = "a removal is signed by the key of a node";
-        assert!(keyless.stderr.contains(text), "{keyless:?}");
-        let record = PastRecord::open(&desk);
-        end(record.decision(&snapshot(OLD_HOST), 1, old()).await, 1);
-        record.close().await;
-        let foreign = desk.run(&prune).await;
-        assert_eq!(foreign.code, Some(2), "{foreign:?}");
-        let text = "the archive has no head that the key of this record has signed";
-        assert!(foreign.stderr.contains(text), "{foreign:?}");
         assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+        drop(reader);
+    });
+}
+
+#[test]
+fn an_ending_is_added_to_its_decision_when_it_comes() {
+    run(async {
+        let archive = Archive::empty().await;
+        let record = PastRecord::open(&archive.north);
+        let host = snapshot("http://new.test/");
+        let mut open = Vec::new();
+        for number in 0..3 {
+            open.push(record.decision(&host, number, old()).await);
+        }
+        let without = "SELECT count(*) FROM decision WHERE sent IS NULL";
+        ship(&archive.north).await;
+        assert_eq!(archive.postgres.number(without).await, 3);
+        // Soon, with many decisions between, and never.
+        end(open.remove(0), 1);
+        for number in 0..OLD {
+            end(record.decision(&host, number, clock::now()).await, 0);
+        }
+        ship(&archive.north).await;
+        assert_eq!(archive.postgres.number(without).await, 2);
+        end(open.remove(0), 1);
+        for number in 0..OLD {
+            end(record.decision(&host, number, clock::now()).await, 0);
+        }
+        ship(&archive.north).await;
+        assert_eq!(archive.postgres.number(without).await, 1);
+        drop(open);
+        record.close().await;
+        archive.assert_whole(&archive.north).await;
+        let decisions = archive
+            .postgres
+            .number("SELECT count(*) FROM decision")
+            .await;
+        assert_eq!(decisions, 3 + 2 * OLD as i64);
+    });
+}
+
+#[test]
+fn a_redaction_follows_in_every_month() {
+    run(async {
+        let archive = Archive::shipped().await;
+        // The first decisions of the old month, and one of now.
+        let last = archive.north.number(OLD + 1).to_string();
+        let redact = ["audit", "redact", "--why", "asked for", "--yes", "--seq"];
+        let redact = [&redact[..], &["15", "16", &last]].concat();
+        done(&archive.north.run(&redact).await);
+        archive.assert_whole(&archive.north).await;
+        let redacted = "SELECT count(*) FROM decision WHERE client IS NULL AND credential IS NULL
+                        AND url IS NULL AND host IS NULL AND reading IS NULL";
+        assert_eq!(archive.postgres.number(redacted).await, 3);
+        // What else was decided stays.
+        let rows = "SELECT count(*) FROM decision WHERE url IS NULL AND verdict = 'disallow'
+                    AND rule IS NOT NULL AND robots_sha256 IS NOT NULL";
+        assert_ne!(archive.postgres.number(rows).await, 0);
+    });
+}
+
+#[test]
+fn a_record_that_was_pruned_before_is_shipped_with_what_remains() {
+    run(async {
+        let archive = Archive::empty().await;
+        record(&archive.north).await;
+        let alone = ["--set", "audit.archive=\"none\"", "audit", "prune"];
+        let prune = [&alone[..], &["--before", "30d", "--yes"]].concat();
+        done(&archive.north.run(&prune).await);
+        archive.assert_whole(&archive.north).await;
+        let remains = "SELECT count(*) FROM decision WHERE seq = 15";
+        assert_eq!(archive.postgres.number(remains).await, 1);
+    });
+}
+
+#[test]
+fn what_a_node_has_removed_stays_until_its_month_goes() {
+    run(async {
+        let archive = Archive::shipped().await;
+        let prune = ["audit", "prune", "--before", "30d", "--yes"];
+        done(&archive.north.run(&prune).await);
+        ship(&archive.north).await;
+        assert_eq!(archive.decisions_of(&month(old())).await, OLD as i64);
+        archive.prune().await;
+        let left = archive
+            .postgres
+            .number("SELECT count(*) FROM decision")
+            .await;
+        assert_eq!(left, 2 * NEW as i64);
     });
 }

@@ -290,7 +290,6 @@ async fn heads_of_removed_entries_hold() {
             name: "head".to_owned(),
             note: exported.note.parse().unwrap(),
         }],
-        removers: Vec::new(),
     };
     let checked = |kit: &Kit| {
         let mut found = Vec::new();

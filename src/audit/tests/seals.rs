@@ -103,7 +103,6 @@ pub(super) fn outside(seal: &StoredSeal) -> SealEvidence {
             name: "head".to_owned(),
             note: seal.note.parse().unwrap(),
         }],
-        removers: Vec::new(),
     }
 }
 

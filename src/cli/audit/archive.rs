@@ -1,4 +1,4 @@
-//! `audit --archive`: the way to the archive of all nodes.
+//! `audit --archive`: the way to the archive of all nodes, and the removal of its months.
 //!
 //! Does not know what is asked.
 
@@ -6,13 +6,19 @@ use clap::Args;
 
 #[cfg(feature = "postgres")]
 use super::archive_source::ArchiveSource;
+#[cfg(feature = "postgres")]
+use super::prune::PruneArguments;
 use super::source::DecisionSource;
 #[cfg(feature = "postgres")]
 use crate::archive::connection::ArchiveAccess;
 #[cfg(feature = "postgres")]
+use crate::archive::month::{Month, MonthDrop};
+#[cfg(feature = "postgres")]
 use crate::archive::reader::NodeRecordsReader;
 use crate::audit::reader::AuditReader;
 use crate::cli::output::Usage;
+#[cfg(feature = "postgres")]
+use crate::cli::output::{Exit, print};
 #[cfg(feature = "postgres")]
 use crate::cli::process::runtime;
 use crate::config::Settings;
@@ -44,7 +50,7 @@ impl ArchiveArguments {
 
     /// Returns how the archive is reached.
     #[cfg(feature = "postgres")]
-    pub(super) fn access(&self, settings: &Settings) -> anyhow::Result<ArchiveAccess> {
+    fn access(&self, settings: &Settings) -> anyhow::Result<ArchiveAccess> {
         let url = self.archive.as_deref().unwrap_or_default();
         let mut options = settings.archive.clone();
         if !url.is_empty() {
@@ -56,7 +62,7 @@ impl ArchiveArguments {
 
     /// Connects to the archive.
     #[cfg(feature = "postgres")]
-    pub(super) fn archive(&self, settings: &Settings) -> anyhow::Result<ArchiveSource> {
+    fn archive(&self, settings: &Settings) -> anyhow::Result<ArchiveSource> {
         let access = self.access(settings)?;
         let runtime = runtime()?;
         let reader = runtime.block_on(NodeRecordsReader::open(&access, access.timeout))?;
@@ -80,4 +86,46 @@ impl ArchiveArguments {
             None => DecisionSource::of_record(AuditReader::open(&settings.audit.path)?),
         }
     }
+}
+
+/// Removes the months from before a time, or tells which would be removed.
+#[cfg(feature = "postgres")]
+pub(super) fn prune_archive(
+    archive: &ArchiveArguments,
+    asked: &PruneArguments,
+    settings: &Settings,
+) -> anyhow::Result<Exit> {
+    let source = archive.archive(settings)?;
+    if !source.is_of_all_nodes() {
+        let text = "a month goes with the entries of all nodes: leave --node out";
+        return Err(Usage::Arguments(text.to_owned()).into());
+    }
+    let first_kept = Month::of(asked.before);
+    let mut months = source.ask(async |reader| reader.months().await)?;
+    // A month that is not over yet, or that the time is in, stays.
+    months.retain(|month, _| *month < first_kept);
+    if months.is_empty() {
+        return print(&format!(
+            "there is nothing to remove: a month (UTC) goes when all of it is from before that \
+             time, so {first_kept} is the first that stays\n"
+        ));
+    }
+    if !asked.yes {
+        for (month, decisions) in &months {
+            print(&format!(
+                "month {month}, {decisions} decisions: would be removed\n"
+            ))?;
+        }
+        return print("--yes removes them, with the entries of all nodes\n");
+    }
+    let access = archive.access(settings)?;
+    let mut removal = source.wait(MonthDrop::open(access))?;
+    // A month at a time: what is done stays done if a later one fails.
+    for (month, decisions) in &months {
+        source.wait(removal.drop_month(*month))?;
+        print(&format!("month {month}, {decisions} decisions: removed\n"))?;
+    }
+    // Once for all months: it reads every decision that is left.
+    source.wait(removal.remove_unused())?;
+    Ok(Exit::Done)
 }

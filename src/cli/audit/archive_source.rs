@@ -7,25 +7,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::arguments::DecisionName;
 use crate::archive::failure::ArchiveFailure;
-use crate::archive::fleet_check::FleetCheck;
-use crate::archive::node_copy::NodeCopy;
 use crate::archive::nodes::ArchiveNode;
 use crate::archive::reader::{ArchiveBounds, NodeRecordsReader};
-use crate::archive::robots::RobotsQuestion;
 use crate::audit::Direction;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
-use crate::audit::record_copy::RecordCopy;
-use crate::audit::robots_history::RobotsOwner;
-use crate::audit::robots_versions::{RobotsVersion, counted_versions};
-use crate::audit::seal_check::SealEvidence;
 use crate::audit::stats::{StatGroup, StatQuestion};
 use crate::cli::output::Usage;
 use crate::decision::record::StoredRecord;
@@ -40,21 +32,15 @@ const ROWS_MAX: usize = 2048;
 pub(super) struct ArchiveSource {
     runtime: Runtime,
     reader: NodeRecordsReader,
-    /// Nodes when the command began.
-    nodes: Vec<ArchiveNode>,
+    /// Nodes when the command began, by their number.
+    nodes: BTreeMap<i32, ArchiveNode>,
     /// Node that is asked about; absent: all.
     node: Option<String>,
 }
 
-/// Versions of a robots.txt, and the record in memory that has their files.
-pub(super) struct RobotsCopy {
-    pub(super) copy: RecordCopy,
-    pub(super) versions: Vec<RobotsVersion>,
-}
-
 /// How far the record of each node had arrived, by the number of the node.
 pub(super) struct ArchiveEnds {
-    by_log: BTreeMap<i32, i64>,
+    by_number: BTreeMap<i32, i64>,
     by_label: BTreeMap<Arc<str>, i64>,
 }
 
@@ -86,26 +72,6 @@ impl ArchiveSource {
     /// Reports whether all nodes are asked about.
     pub(super) fn is_of_all_nodes(&self) -> bool {
         self.node.is_none()
-    }
-
-    /// Returns the nodes that are asked about.
-    pub(super) fn asked_nodes(&self) -> anyhow::Result<Vec<ArchiveNode>> {
-        self.wait(self.reader.named_nodes(self.node.as_deref()))
-    }
-
-    /// Makes the record of a node again in the file `path`.
-    pub(super) fn copy_node(&self, node: &ArchiveNode, path: &Path) -> anyhow::Result<NodeCopy> {
-        self.wait(self.reader.copy_node(node, path))
-    }
-
-    /// Checks the fleet heads.
-    pub(super) fn check_fleet_heads(&self, evidence: &SealEvidence) -> anyhow::Result<FleetCheck> {
-        self.wait(self.reader.check_fleet_heads(evidence))
-    }
-
-    /// Reads the newest head over all nodes, or that of the node that is asked about.
-    pub(super) fn newest_head(&self) -> anyhow::Result<Option<String>> {
-        self.wait(self.reader.newest_head(self.node.as_deref()))
     }
 
     /// Puts a question to the archive, and waits for the answer.
@@ -173,15 +139,15 @@ impl ArchiveSource {
 
     /// Finds how far the record of each node has arrived.
     pub(super) fn ends(&self) -> anyhow::Result<ArchiveEnds> {
-        let nodes = self.wait(self.reader.nodes_by_number())?;
+        let nodes = self.wait(self.reader.nodes())?;
         let by_label = nodes.values();
         Ok(ArchiveEnds {
             by_label: by_label
                 .map(|node| (Arc::clone(&node.label), node.last))
                 .collect(),
-            by_log: nodes
+            by_number: nodes
                 .into_iter()
-                .map(|(log, node)| (log, node.last))
+                .map(|(number, node)| (number, node.last))
                 .collect(),
         })
     }
@@ -194,7 +160,7 @@ impl ArchiveSource {
         visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
     ) -> anyhow::Result<()> {
         let question = self.wait(self.reader.question(&self.filter(filter)))?;
-        let arrived = self.wait(self.reader.arrived(&question, &mut ends.by_log))?;
+        let arrived = self.wait(self.reader.arrived(&question, &mut ends.by_number))?;
         // Whoever visits them keeps its own error.
         let _ = arrived.into_iter().try_for_each(visit);
         Ok(())
@@ -218,7 +184,7 @@ impl ArchiveSource {
         let Some(found) = self.wait(self.reader.decision(*place))? else {
             return Ok(None);
         };
-        let mut details = DecisionDetails::of(found.copy.reader(), found.row, None)?;
+        let mut details = DecisionDetails::decided_again(found.record, found.body.map(Bytes::from));
         if let Ok(target) = details.record.url.parse() {
             let all = self.count(&of_url(UrlPattern::exact(&target)))?;
             details.others = Some(all.saturating_sub(1));
@@ -229,8 +195,8 @@ impl ArchiveSource {
     /// Makes the error that a number is that of several decisions.
     fn ambiguous(&self, seq: u64) -> anyhow::Result<anyhow::Error> {
         let places = self.wait(self.reader.places_of(None, seq))?;
-        let nodes = self.wait(self.reader.nodes_by_number())?;
-        let labels = places.iter().filter_map(|place| nodes.get(&place.log));
+        let nodes = self.wait(self.reader.nodes())?;
+        let labels = places.iter().filter_map(|place| nodes.get(&place.node));
         let names: Vec<_> = labels.map(|node| format!("{}/{seq}", node.label)).collect();
         let text = format!(
             "each node has numbers of its own: ask for one of {}",
@@ -246,36 +212,10 @@ impl ArchiveSource {
         self.wait(self.reader.stats(&asked, question.keys, question.order))
     }
 
-    /// Returns a record in memory that has what was in force at `at`.
-    pub(super) fn robots_at(
-        &self,
-        owner: &RobotsOwner,
-        at: Timestamp,
-    ) -> anyhow::Result<RecordCopy> {
-        self.wait(self.reader.robots_at(&self.robots_question(owner), at))
-    }
-
-    /// Returns all versions of the robots.txt of `owner`.
-    pub(super) fn robots_history(&self, owner: &RobotsOwner) -> anyhow::Result<RobotsCopy> {
-        let question = self.robots_question(owner);
-        let history = self.wait(self.reader.robots_history(&question))?;
-        Ok(RobotsCopy {
-            versions: counted_versions(history.copy.reader(), owner, &history.counts)?,
-            copy: history.copy,
-        })
-    }
-
-    fn robots_question<'a>(&'a self, owner: &'a RobotsOwner) -> RobotsQuestion<'a> {
-        RobotsQuestion {
-            owner,
-            node: self.node.as_deref(),
-        }
-    }
-
     /// Returns the id of the record that a decision is in.
     pub(super) fn record_id(&self, record: &StoredRecord) -> Cow<'_, str> {
         let is_own = |node: &&ArchiveNode| Some(&node.label) == record.node.as_ref();
-        let node = self.nodes.iter().find(is_own);
+        let node = self.nodes.values().find(is_own);
         node.map_or(Cow::Borrowed(""), |node| Cow::Borrowed(&node.record))
     }
 }

@@ -106,7 +106,7 @@ impl ExportRun<'_> {
             ExportForm::Warc => {
                 let Some((reader, id)) = self.source.record() else {
                     let text = "a WARC file has the files of robots.txt, which are read from the \
-                                record of a node: politesse audit --archive fetch makes it again";
+                                record of a node: run this there, without --archive";
                     return Err(Usage::Arguments(text.to_owned()).into());
                 };
                 let mut file = WarcExport::begin(&mut out, compression, id)?;

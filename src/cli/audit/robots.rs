@@ -11,7 +11,6 @@ use jiff::Timestamp;
 
 use super::arguments::{robots_owner, time};
 use super::rows::{FormArguments, RowForm};
-use super::source::DecisionSource;
 use super::versions::print_history;
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
@@ -44,17 +43,16 @@ pub(crate) struct RobotsArguments {
 }
 
 /// Prints the file that was in force.
-pub(super) fn robots(source: &DecisionSource, asked: &RobotsArguments) -> anyhow::Result<Exit> {
+pub(super) fn robots(reader: &AuditReader, asked: &RobotsArguments) -> anyhow::Result<Exit> {
     if asked.history {
         let crawler = asked.crawler.as_deref();
-        return print_history(source, &asked.host, crawler, asked.form.form());
+        return print_history(reader, &asked.host, crawler, asked.form.form());
     }
     if asked.form.form() != RowForm::Columns {
         let text = "--json and --csv are for --history; without it the file itself is printed";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
     let at = asked.at.unwrap_or_else(clock::now);
-    let reader = &source.robots_at(&asked.host, at)?;
     let mut all = robots_at(reader, &asked.host, at)?;
     if let Some(wanted) = &asked.crawler {
         all.retain(|entry| entry.serves(wanted));

@@ -33,7 +33,7 @@ pub(super) fn ship(asked: &ShipArguments, settings: &Settings) -> anyhow::Result
     options.address = asked.to.clone().or(options.address);
     let access = ArchiveAccess::new(&options)?;
     let address = access.address.clone();
-    // Where a proxy runs, it hears from its own shipper what has arrived.
+    // A proxy that runs has a shipper of its own, which finds out what has arrived.
     let arrival = ArrivalListener(Box::new(|_| {}));
     let record = shipped_record(settings)?;
     let shipper = Shipper::new(access, record, arrival, Arc::new(Metrics::default()));
@@ -47,8 +47,8 @@ pub(super) fn ship(asked: &ShipArguments, settings: &Settings) -> anyhow::Result
 fn ship_once(mut shipper: Shipper, address: &ArchiveAddress) -> anyhow::Result<Exit> {
     let shipped = runtime()?.block_on(shipper.ship_pending())?;
     print(&match shipped {
-        0 => format!("all entries have arrived in {address} already\n"),
-        shipped => format!("{shipped} entries have arrived in {address}\n"),
+        None => format!("all entries have arrived in {address} already\n"),
+        Some(last) => format!("entries up to {last} have arrived in {address}\n"),
     })
 }
 

@@ -5,9 +5,7 @@
 //! Does not know how rows are shown.
 
 use std::borrow::Cow;
-use std::ops::{ControlFlow, Deref};
-
-use jiff::Timestamp;
+use std::ops::ControlFlow;
 
 #[cfg(feature = "postgres")]
 use super::archive_source::{ArchiveEnds, ArchiveSource};
@@ -19,10 +17,6 @@ use crate::audit::events::EventRow;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::filter::UrlPattern;
 use crate::audit::reader::AuditReader;
-#[cfg(feature = "postgres")]
-use crate::audit::record_copy::RecordCopy;
-use crate::audit::robots_history::RobotsOwner;
-use crate::audit::robots_versions::{RobotsVersion, robots_versions};
 use crate::audit::stats::{StatGroup, StatQuestion, stats};
 use crate::cli::output::print_notice;
 use crate::decision::record::StoredRecord;
@@ -38,31 +32,6 @@ pub(super) enum DecisionSource {
     /// An archive.
     #[cfg(feature = "postgres")]
     Archive(Box<ArchiveSource>),
-}
-
-/// Reader of a record, or of a copy of what a question needs.
-pub(super) enum SourceReader<'a> {
-    Record(&'a AuditReader),
-    #[cfg(feature = "postgres")]
-    Copy(RecordCopy),
-}
-
-impl Deref for SourceReader<'_> {
-    type Target = AuditReader;
-
-    fn deref(&self) -> &AuditReader {
-        match self {
-            Self::Record(reader) => reader,
-            #[cfg(feature = "postgres")]
-            Self::Copy(copy) => copy.reader(),
-        }
-    }
-}
-
-/// Versions of a robots.txt, and the reader of their files.
-pub(super) struct SourceHistory<'a> {
-    pub(super) reader: SourceReader<'a>,
-    pub(super) versions: Vec<RobotsVersion>,
 }
 
 /// Decisions up to which a command has shown all.
@@ -265,41 +234,6 @@ impl DecisionSource {
             }
             #[cfg(feature = "postgres")]
             Self::Archive(archive) => archive.stats(question),
-        }
-    }
-
-    /// Returns the reader of what was in force at `at`.
-    #[cfg_attr(
-        not(feature = "postgres"),
-        expect(unused_variables, reason = "a record has all of it")
-    )]
-    pub(super) fn robots_at(
-        &self,
-        owner: &RobotsOwner,
-        at: Timestamp,
-    ) -> anyhow::Result<SourceReader<'_>> {
-        match self {
-            Self::Record { reader, .. } => Ok(SourceReader::Record(reader)),
-            #[cfg(feature = "postgres")]
-            Self::Archive(archive) => Ok(SourceReader::Copy(archive.robots_at(owner, at)?)),
-        }
-    }
-
-    /// Returns all versions of the robots.txt of `owner`.
-    pub(super) fn robots_history(&self, owner: &RobotsOwner) -> anyhow::Result<SourceHistory<'_>> {
-        match self {
-            Self::Record { reader, .. } => Ok(SourceHistory {
-                versions: robots_versions(reader, owner)?,
-                reader: SourceReader::Record(reader),
-            }),
-            #[cfg(feature = "postgres")]
-            Self::Archive(archive) => {
-                let found = archive.robots_history(owner)?;
-                Ok(SourceHistory {
-                    reader: SourceReader::Copy(found.copy),
-                    versions: found.versions,
-                })
-            }
         }
     }
 

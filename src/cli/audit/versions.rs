@@ -6,10 +6,9 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::rows::{RowForm, write_json};
-use super::source::{DecisionSource, SourceHistory};
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::RobotsOwner;
-use crate::audit::robots_versions::{RobotsVersion, RulingCount};
+use crate::audit::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 use crate::cli::output::{Exit, print_notice};
 use crate::inert::{csv_line, csv_row, inert};
 use crate::page::line_diff::LineDiff;
@@ -41,15 +40,12 @@ const COLUMNS: [&str; 18] = [
 
 /// Prints the versions, the oldest first.
 pub(super) fn print_history(
-    source: &DecisionSource,
+    reader: &AuditReader,
     owner: &RobotsOwner,
     crawler: Option<&str>,
     form: RowForm,
 ) -> anyhow::Result<Exit> {
-    let SourceHistory {
-        reader,
-        mut versions,
-    } = source.robots_history(owner)?;
+    let mut versions = robots_versions(reader, owner)?;
     if let Some(crawler) = crawler {
         versions.retain(|version| {
             let token = version.snapshot.token.as_deref();
@@ -68,7 +64,7 @@ pub(super) fn print_history(
     for (at, version) in versions.iter().enumerate() {
         // What a version changed is told against the one before it of the same crawler.
         let earlier = versions.get(..at).unwrap_or_default();
-        let shown = ShownVersion::of(&reader, version, earlier)?;
+        let shown = ShownVersion::of(reader, version, earlier)?;
         match form {
             RowForm::Json => write_json(&mut out, &shown.json())?,
             RowForm::Csv => shown.write_csv(&mut out)?,

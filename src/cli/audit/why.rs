@@ -16,7 +16,7 @@ use super::sections::RobotsLine;
 use super::source::DecisionSource;
 use crate::audit::Direction;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
-use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, robots_for};
+use crate::audit::robots_history::{OriginSnapshot, robots_for};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
 use crate::cli::output::Exit;
 use crate::clock;
@@ -190,6 +190,8 @@ struct UnaskedUrl {
     /// Decisions about it, by other crawlers or at later times.
     others: u64,
     at: Timestamp,
+    /// Whether the archive was asked.
+    is_of_archive: bool,
     /// The robots.txt on record, and what follows from it.
     by_robots: Option<RobotsAnswer>,
 }
@@ -207,9 +209,12 @@ impl UnaskedUrl {
     ) -> anyhow::Result<Self> {
         let at = asked.at.unwrap_or_else(clock::now);
         let crawler = Crawler::parse(asked.agent.as_deref().unwrap_or_default());
-        let owner = RobotsOwner::Origin(asked.url.origin.clone());
-        let reader = source.robots_at(&owner, at)?;
-        let by_robots = match robots_for(&reader, &asked.url.origin, &crawler, at)? {
+        let on_record = match source.record() {
+            Some((reader, _)) => robots_for(reader, &asked.url.origin, &crawler, at)?,
+            // The archive is not asked what was in force.
+            None => None,
+        };
+        let by_robots = match on_record {
             None => None,
             Some(robots) => {
                 // The configuration of now judges, as `check` does: there is no
@@ -231,6 +236,7 @@ impl UnaskedUrl {
         Ok(Self {
             others: source.count(&of_url(UrlPattern::exact(&asked.url)))?,
             at,
+            is_of_archive: source.has_nodes(),
             by_robots,
         })
     }
@@ -244,10 +250,13 @@ impl UnaskedUrl {
                 writeln!(out, "{}", inert(&self.sentence(asked)))?;
                 let Some(RobotsAnswer { robots, answer }) = &self.by_robots else {
                     let url = shell_word(&asked.url.to_string());
+                    let missing = match self.is_of_archive {
+                        true => "the robots.txt of its origin is looked for at a node alone",
+                        false => "no robots.txt of its origin is on record by then",
+                    };
                     return writeln!(
                         out,
-                        "no robots.txt of its origin is on record by then; this fetches it:\n  \
-                         {}",
+                        "{missing}; this fetches it:\n  {}",
                         command(format_args!("check --as-proxy {url}"))
                     );
                 };

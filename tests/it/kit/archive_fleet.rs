@@ -12,9 +12,8 @@ use super::proxy::{Config, Place, resolve};
 /// Names of the nodes.
 pub(crate) const NODES: [&str; 3] = ["north", "south", "west"];
 
-/// Rules with bytes that no text of PostgreSQL may have.
-pub(crate) const ROBOTS: &[u8] =
-    b"User-agent: *\nDisallow: /no\nDisallow: /z\0ro\nUser-agent: OneBot\nDisallow: /one\n";
+const ROBOTS: &[u8] =
+    b"User-agent: *\nDisallow: /no\nUser-agent: OneBot\nDisallow: /one\nDISALLOW:/two*x\n";
 
 async fn origin() -> Origin {
     Script::robots_page(Page::typed("text/plain", ROBOTS))

@@ -1,67 +1,68 @@
 //! Comparison of an archive with the record of a node, row by row and column by column.
-//!
-//! The same query goes to SQLite and to PostgreSQL. Numbers of dictionary values, of
-//! which each side has its own, are replaced by the digests of the values.
 
 use rusqlite::Connection;
+use rusqlite::types::ValueRef;
 
 use super::postgres::Postgres;
 use super::proxy::{Config, Place};
 use super::until;
 
-/// What SQLite calls `hex`, for PostgreSQL.
-const HEX: &str = "
-CREATE OR REPLACE FUNCTION hex(bytea) RETURNS text LANGUAGE sql
-AS $$ SELECT upper(encode($1, 'hex')) $$;
-CREATE OR REPLACE FUNCTION hex(text) RETURNS text LANGUAGE sql
-AS $$ SELECT hex(convert_to($1, 'UTF8')) $$;
-CREATE OR REPLACE FUNCTION hex(bigint) RETURNS text LANGUAGE sql
-AS $$ SELECT hex($1::text) $$;";
+/// Decisions of a record with all their values, in the order of [`ARCHIVED_DECISIONS`].
+const DECISIONS: &str = "
+SELECT d.seq, d.time_us, c.address, c.credential, a.user_agent, m.text, o.host,
+       o.origin || d.path, r.verdict, r.reason, r.effect, r.crawler, r.line, r.rule, d.reading,
+       d.wait_ms, lower(hex(p.sha256)), s.url, s.token, s.status, s.fetched_us, s.expires_us,
+       s.result, s.cause, lower(nullif(hex(s.body), '')), s.charset, e.sent, e.status, e.bytes,
+       t.text, v.value, v.said
+FROM decision AS d
+LEFT JOIN ending AS e ON e.decision = d.seq
+LEFT JOIN client AS c ON c.id = d.client
+LEFT JOIN crawler AS a ON a.id = d.crawler
+LEFT JOIN term AS m ON m.id = d.method
+LEFT JOIN origin AS o ON o.id = d.origin
+LEFT JOIN ruling AS r ON r.id = d.ruling
+LEFT JOIN policy AS p ON p.id = d.policy
+LEFT JOIN snapshot AS s ON s.id = d.snapshot
+LEFT JOIN directives AS v ON v.id = e.directives
+LEFT JOIN term AS t ON t.id = e.error
+ORDER BY d.seq";
 
-/// Condition that stands for "of this node" in a query: a record has no other.
-const MINE: &str = "{mine}";
+/// Microseconds since 1970.
+const MICROSECONDS: &str = "
+CREATE OR REPLACE FUNCTION us(timestamptz) RETURNS bigint LANGUAGE sql
+AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;";
 
-/// Tables of entries, and the column by which they are ordered.
-const ENTRIES: [[&str; 2]; 7] = [
-    ["decision", "seq"],
-    ["ending", "decision"],
-    ["event", "seq"],
-    ["lost_range", "first"],
-    ["leaf_path", "seq"],
-    ["seal", "size"],
-    ["subtree", "part"],
-];
+const ARCHIVED_DECISIONS: &str = "
+SELECT d.seq, us(d.time), d.client, d.credential, d.user_agent, d.method, d.host, d.url,
+       d.verdict, d.reason, d.effect, d.crawler, d.line, d.rule, d.reading, d.wait_ms, d.policy,
+       d.robots_url, d.robots_token, d.robots_status, us(d.robots_fetched), us(d.robots_expires),
+       d.robots_result, d.robots_cause, d.robots_sha256, d.robots_charset, d.sent, d.status,
+       d.bytes, d.error, d.directives, d.said
+FROM decision AS d WHERE d.node = {node} ORDER BY d.seq";
 
-/// References of entries: table, column, dictionary.
-const REFERENCES: [[&str; 3]; 9] = [
-    ["decision", "client", "client"],
-    ["decision", "crawler", "crawler"],
-    ["decision", "method", "term"],
-    ["decision", "origin", "origin"],
-    ["decision", "ruling", "ruling"],
-    ["decision", "policy", "policy"],
-    ["decision", "snapshot", "snapshot"],
-    ["ending", "directives", "directives"],
-    ["ending", "error", "term"],
-];
+const EVENTS: &str = "
+SELECT seq, time_us, host, kind, status, until_us, incidents, actor, reason, sent, detail
+FROM event ORDER BY seq";
 
-const DICTIONARIES: [&str; 8] = [
-    "client",
-    "crawler",
-    "directives",
-    "origin",
-    "policy",
-    "ruling",
-    "snapshot",
-    "term",
-];
+const ARCHIVED_EVENTS: &str = "
+SELECT seq, us(time), host, kind, status, us(until), incidents, actor, reason, sent, detail
+FROM event WHERE node = {node} ORDER BY seq";
+
+/// Decisions of any node that refer to a text which is not there, or is another one.
+const LOOSE: &str = "
+SELECT count(*) FROM decision AS d
+WHERE NOT EXISTS (SELECT FROM policy AS p WHERE p.sha256 = d.policy
+                  AND encode(sha256(convert_to(p.json, 'UTF8')), 'hex') = p.sha256)
+OR d.robots_sha256 IS NOT NULL
+AND NOT EXISTS (SELECT FROM robots AS r WHERE r.sha256 = d.robots_sha256
+                AND encode(sha256(r.body), 'hex') = r.sha256)";
 
 /// Node of the archive, and the record that it is to have.
 pub(crate) struct ArchivedNode<'a> {
     postgres: &'a Postgres,
     record: Connection,
     /// Number of the node in the archive.
-    log: i64,
+    node: i64,
 }
 
 impl<'a> ArchivedNode<'a> {
@@ -71,8 +72,8 @@ impl<'a> ArchivedNode<'a> {
         let id: String = record
             .query_row("SELECT id FROM record", [], |row| row.get(0))
             .unwrap();
-        let find = format!("SELECT log FROM node WHERE id = '{id}'");
-        let log = until("node of the archive", async || {
+        let find = format!("SELECT id FROM node WHERE record = '{id}'");
+        let node = until("node of the archive", async || {
             let found = postgres.try_sql(&find).await.ok()?;
             found.first()?.parse().ok()
         })
@@ -80,13 +81,13 @@ impl<'a> ArchivedNode<'a> {
         Self {
             postgres,
             record,
-            log,
+            node,
         }
     }
 
     /// Returns the number up to which all has arrived.
     pub(crate) async fn last(&self) -> i64 {
-        let sql = format!("SELECT last FROM node WHERE log = {}", self.log);
+        let sql = format!("SELECT last FROM node WHERE id = {}", self.node);
         self.postgres.number(&sql).await
     }
 
@@ -108,117 +109,46 @@ impl<'a> ArchivedNode<'a> {
     /// Holds that the archive has all that the record has, and nothing else of this
     /// node. Nobody may write to the record meanwhile.
     pub(crate) async fn assert_whole(&self) {
-        self.postgres.sql(HEX).await;
+        self.postgres.sql(MICROSECONDS).await;
         assert_eq!(self.last().await, self.record_last());
-        for [table, order] in ENTRIES {
-            let columns = self.columns(table);
-            let shown: Vec<_> = columns
-                .iter()
-                .map(|column| entry_column(table, column))
-                .collect();
-            self.assert_same(&query(table, &shown, &format!("{MINE} ORDER BY {order}")))
-                .await;
-        }
-        for dictionary in DICTIONARIES {
-            let wanted = format!("id IN ({}) ORDER BY sha256", references(dictionary));
-            let columns = self.columns(dictionary);
-            self.assert_same(&query(dictionary, &columns, &wanted))
-                .await;
-        }
-        let snapshots = format!(
-            "SELECT body FROM snapshot WHERE id IN ({})",
-            references("snapshot")
-        );
-        let wanted = format!("sha256 IN ({snapshots}) ORDER BY sha256");
-        self.assert_same(&query("body", &self.columns("body"), &wanted))
-            .await;
-        self.assert_node().await;
-        self.assert_nothing_loose().await;
+        self.assert_same(DECISIONS, ARCHIVED_DECISIONS).await;
+        self.assert_same(EVENTS, ARCHIVED_EVENTS).await;
+        assert_eq!(self.postgres.number(LOOSE).await, 0);
     }
 
-    /// Holds that the node is the one that the record says it is.
-    async fn assert_node(&self) {
-        let columns = self.columns("record");
-        let wanted = self.of_record(&query("record", &columns, "true"));
-        let sql = query("node", &columns, &format!("log = {}", self.log));
-        assert_eq!(self.postgres.sql(&sql).await, wanted);
+    async fn assert_same(&self, of_record: &str, archived: &str) {
+        let wanted = self.of_record(of_record);
+        let archived = archived.replace("{node}", &self.node.to_string());
+        let found = self.postgres.sql(&archived).await;
+        let both = found.iter().zip(&wanted);
+        let first = both.clone().find(|(found, wanted)| found != wanted);
+        assert_eq!(first, None, "{archived}");
+        assert_eq!(found.len(), wanted.len(), "{archived}");
     }
 
-    /// Holds that the archive has no value that no entry refers to, and no ending
-    /// without its decision.
-    async fn assert_nothing_loose(&self) {
-        for dictionary in DICTIONARIES {
-            let used = references(dictionary).replace(MINE, "true");
-            let sql = format!("SELECT count(*) FROM {dictionary} WHERE id NOT IN ({used})");
-            assert_eq!(self.postgres.number(&sql).await, 0, "{dictionary}");
-        }
-        let sql = "SELECT count(*) FROM ending AS e WHERE NOT EXISTS (SELECT FROM decision AS d
-                   WHERE d.log = e.log AND d.seq = e.decision AND d.time_us = e.time_us)";
-        assert_eq!(self.postgres.number(sql).await, 0, "endings of no decision");
-    }
-
-    async fn assert_same(&self, sql: &str) {
-        let wanted = self.of_record(&sql.replace(MINE, "true"));
-        let mine = sql.replace(MINE, &format!("log = {}", self.log));
-        let found = self.postgres.sql(&mine).await;
-        let first = found
-            .iter()
-            .zip(&wanted)
-            .find(|(found, wanted)| found != wanted);
-        assert_eq!(first, None, "{sql}");
-        assert_eq!(found.len(), wanted.len(), "{sql}");
-    }
-
+    /// Returns the rows of a query as `psql` prints them.
     fn of_record(&self, sql: &str) -> Vec<String> {
         let mut statement = self.record.prepare(sql).unwrap();
-        let rows = statement.query_map([], |row| row.get(0)).unwrap();
-        rows.map(Result::unwrap).collect()
-    }
-
-    /// Returns the columns of a table of the record, but for the number of a value.
-    fn columns(&self, table: &str) -> Vec<String> {
-        let sql = format!("SELECT name FROM pragma_table_info('{table}')");
-        let is_number = |name: &String| name == "id" && table != "record";
-        let mut columns = self.of_record(&sql);
-        columns.retain(|name| !is_number(name));
-        assert!(!columns.is_empty(), "{table}");
-        columns
+        let columns = statement.column_count();
+        let rows = statement.query_map([], |row| {
+            let values = (0..columns).map(|at| Ok(shown(row.get_ref(at)?)));
+            let values: rusqlite::Result<Vec<String>> = values.collect();
+            Ok(values?.join("|"))
+        });
+        rows.unwrap().map(Result::unwrap).collect()
     }
 }
 
-/// Returns the query for rows of a table, each as one text.
-fn query(table: &str, columns: &[String], condition: &str) -> String {
-    let shown = columns
-        .iter()
-        .map(|column| format!("CASE WHEN {column} IS NULL THEN '-' ELSE hex({column}) END"));
-    let shown: Vec<_> = shown.collect();
-    format!(
-        "SELECT {} FROM {table} WHERE {condition}",
-        shown.join(" || ' ' || ")
-    )
-}
-
-/// Returns a column of entries, or the digest of the value that it refers to.
-fn entry_column(table: &str, column: &str) -> String {
-    let is_it = |reference: &&[&str; 3]| reference[0] == table && reference[1] == column;
-    match REFERENCES.iter().find(is_it) {
-        Some([.., dictionary]) => {
-            format!("(SELECT v.sha256 FROM {dictionary} AS v WHERE v.id = {table}.{column})")
+fn shown(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => String::new(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        // PostgreSQL has no text with U+0000.
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).replace('\0', "\u{2400}")
         }
-        None => column.to_owned(),
     }
-}
-
-/// Returns the query for the numbers of values that entries refer to.
-fn references(dictionary: &str) -> String {
-    let own = REFERENCES
-        .iter()
-        .filter(|reference| reference[2] == dictionary);
-    let selects = own.map(|[table, column, _]| {
-        format!("SELECT {column} FROM {table} WHERE {column} IS NOT NULL AND {MINE}")
-    });
-    let selects: Vec<_> = selects.collect();
-    selects.join(" UNION ")
 }
 
 /// Adds the lines with which a node ships to the archive at `url`.

@@ -1,0 +1,280 @@
+//! Row of `decision` in the archive: a decision with its ending and all values.
+//!
+//! A row is written and read as a JSON object with a member for each column. Does not
+//! know which rows are written or read.
+
+use std::io;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::ser::{CharEscape, Formatter};
+
+use crate::decision::record::{
+    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
+};
+use politesse_robots::origin::Target;
+
+/// Row of `decision`: a member for each column, with its name.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct FlatDecision {
+    pub(super) node: i32,
+    pub(super) seq: u64,
+    pub(super) time: Timestamp,
+    client: Option<String>,
+    credential: Option<String>,
+    user_agent: Option<String>,
+    candidates: Vec<String>,
+    unlisted: Vec<String>,
+    method: String,
+    host: Option<String>,
+    url: Option<String>,
+    verdict: String,
+    reason: String,
+    effect: String,
+    crawler: Option<String>,
+    rule: Option<String>,
+    line: Option<u32>,
+    agents: Vec<String>,
+    reading: Option<String>,
+    wait_ms: u64,
+    policy: String,
+    robots_url: Option<String>,
+    robots_token: Option<String>,
+    robots_hops: Option<Vec<String>>,
+    robots_status: Option<u16>,
+    robots_fetched: Option<Timestamp>,
+    robots_expires: Option<Timestamp>,
+    robots_result: Option<String>,
+    robots_cause: Option<String>,
+    robots_sha256: Option<String>,
+    robots_charset: Option<String>,
+    sent: Option<u64>,
+    status: Option<u16>,
+    bytes: Option<u64>,
+    error: Option<String>,
+    directives: Option<String>,
+    said: Option<String>,
+}
+
+impl FlatDecision {
+    /// Makes the row of a decision of `node`.
+    pub(super) fn of(node: i32, record: &StoredRecord) -> Self {
+        let ruling = &record.ruling;
+        let seen = record.directives.as_deref();
+        let row = Self {
+            node,
+            seq: record.seq,
+            time: storable(record.at),
+            user_agent: record.crawler.user_agent.clone(),
+            candidates: record.crawler.candidates.clone(),
+            unlisted: record.crawler.unlisted.clone(),
+            method: record.method.to_string(),
+            verdict: ruling.verdict.clone(),
+            reason: ruling.reason.clone(),
+            effect: ruling.effect.clone(),
+            crawler: ruling.crawler.clone(),
+            rule: ruling.rule.clone(),
+            line: ruling.line,
+            agents: ruling.group.clone(),
+            wait_ms: record.wait_ms,
+            policy: record.policy.sha256.to_string(),
+            sent: record.sent,
+            status: record.status,
+            bytes: record.bytes,
+            error: record.error.as_deref().map(str::to_owned),
+            directives: seen.map(|seen| seen.directives.clone()),
+            said: seen.and_then(|seen| seen.said.clone()),
+            ..Self::default()
+        };
+        row.with_request(record)
+            .with_robots(record.snapshot.as_deref())
+    }
+
+    /// Adds the columns that a redaction takes away, unless it has.
+    fn with_request(self, record: &StoredRecord) -> Self {
+        if record.is_redacted() {
+            return self;
+        }
+        // A URL that somebody changed may have no host.
+        let target = record.url.parse::<Target>().ok();
+        Self {
+            client: Some(record.client.address.clone()),
+            credential: record.client.credential.clone(),
+            host: target.map(|target| target.origin.host().to_string()),
+            url: Some(record.url.clone()),
+            reading: record.reading.clone(),
+            ..self
+        }
+    }
+
+    fn with_robots(self, snapshot: Option<&RecordedSnapshot>) -> Self {
+        let Some(snapshot) = snapshot else {
+            return self;
+        };
+        Self {
+            robots_url: Some(snapshot.url.clone()),
+            robots_token: snapshot.token.clone(),
+            robots_hops: Some(snapshot.hops.clone()),
+            robots_status: snapshot.status,
+            robots_fetched: Some(storable(snapshot.fetched_at)),
+            robots_expires: Some(storable(snapshot.expires_at)),
+            robots_result: Some(snapshot.result.clone()),
+            robots_cause: snapshot.cause.clone(),
+            robots_sha256: snapshot.sha256.map(|digest| digest.to_string()),
+            robots_charset: snapshot.charset.clone(),
+            ..self
+        }
+    }
+
+    /// Makes the decision, as of the node `label`. The policy has its digest alone.
+    pub(super) fn into_record(self, label: &Arc<str>) -> StoredRecord {
+        let snapshot = self.snapshot().map(Arc::new);
+        let client = match self.client {
+            None => StoredRecord::redacted_client(),
+            Some(address) => Arc::new(StoredClient {
+                address,
+                credential: self.credential,
+            }),
+        };
+        let seen = |directives| Seen {
+            directives,
+            said: self.said,
+        };
+        StoredRecord {
+            node: Some(Arc::clone(label)),
+            seq: self.seq,
+            at: self.time,
+            client,
+            crawler: Arc::new(StoredCrawler {
+                candidates: self.candidates,
+                unlisted: self.unlisted,
+                user_agent: self.user_agent,
+            }),
+            method: self.method.into(),
+            url: self
+                .url
+                .unwrap_or_else(|| StoredRecord::REDACTED.to_owned()),
+            ruling: Arc::new(StoredRuling {
+                verdict: self.verdict,
+                reason: self.reason,
+                effect: self.effect,
+                line: self.line,
+                rule: self.rule,
+                group: self.agents,
+                crawler: self.crawler,
+            }),
+            reading: self.reading,
+            snapshot,
+            policy: policy(&self.policy),
+            wait_ms: self.wait_ms,
+            status: self.status,
+            sent: self.sent,
+            directives: self.directives.map(seen).map(Arc::new),
+            bytes: self.bytes,
+            error: self.error.map(Arc::from),
+        }
+    }
+
+    fn snapshot(&self) -> Option<RecordedSnapshot> {
+        let digest = self.robots_sha256.as_deref();
+        Some(RecordedSnapshot {
+            token: self.robots_token.clone(),
+            url: self.robots_url.clone()?,
+            hops: self.robots_hops.clone().unwrap_or_default(),
+            status: self.robots_status,
+            fetched_at: self.robots_fetched.unwrap_or_default(),
+            expires_at: self.robots_expires.unwrap_or_default(),
+            result: self.robots_result.clone().unwrap_or_default(),
+            cause: self.robots_cause.clone(),
+            sha256: digest.and_then(|digest| digest.parse().ok()),
+            charset: self.robots_charset.clone(),
+        })
+    }
+}
+
+/// Makes the policy with this digest, whose text is in another table.
+fn policy(sha256: &str) -> Arc<StoredPolicy> {
+    let unknown = StoredPolicy::new("");
+    Arc::new(StoredPolicy {
+        sha256: sha256.parse().unwrap_or(unknown.sha256),
+        ..unknown
+    })
+}
+
+/// Returns a time that PostgreSQL can keep. One before our era, which only a damaged
+/// record has, counts as the beginning of 1970.
+pub(super) fn storable(time: Timestamp) -> Timestamp {
+    match Timestamp::from_second(-62_135_596_800) {
+        Ok(first) if time < first => Timestamp::UNIX_EPOCH,
+        Ok(_) | Err(_) => time,
+    }
+}
+
+/// Writes rows as JSON that PostgreSQL can read.
+pub(super) fn to_json(rows: &impl Serialize) -> String {
+    // Not by replacing `\u0000` in the JSON: that may be the end of an escaped backslash
+    // with digits after it.
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, TextFormatter);
+    let written = rows.serialize(&mut serializer);
+    written.expect("rows have no keys but texts");
+    String::from_utf8(bytes).expect("JSON is UTF-8")
+}
+
+/// Compact JSON in which U+2400 stands for U+0000.
+struct TextFormatter;
+
+impl Formatter for TextFormatter {
+    fn write_char_escape<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        if let CharEscape::AsciiControl(0) = escape {
+            return writer.write_all("\u{2400}".as_bytes());
+        }
+        serde_json::ser::CompactFormatter.write_char_escape(writer, escape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // PostgreSQL, section 8.14: no text has U+0000.
+    #[test]
+    fn no_text_has_a_zero_character() {
+        let row = FlatDecision {
+            rule: Some("Disallow: /z\0ro\\u0000\n".to_owned()),
+            ..FlatDecision::default()
+        };
+        let json = to_json(&[row]);
+        let rows: Vec<FlatDecision> = serde_json::from_str(&json).unwrap();
+        let rule = rows[0].rule.as_deref();
+        assert_eq!(rule, Some("Disallow: /z\u{2400}ro\\u0000\n"));
+    }
+
+    // Ours: a damaged record may have any time.
+    #[test]
+    fn a_time_before_our_era_is_kept_as_1970() {
+        assert_eq!(storable(Timestamp::MIN), Timestamp::UNIX_EPOCH);
+        assert_eq!(storable(Timestamp::MAX), Timestamp::MAX);
+    }
+
+    // Ours: the columns of schema.sql.
+    #[test]
+    fn a_row_has_a_member_for_each_column() {
+        let row = serde_json::to_value(FlatDecision::default()).unwrap();
+        let mut members: Vec<_> = row
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut columns = crate::archive::schema::columns("decision");
+        members.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(members, columns);
+    }
+}

@@ -149,7 +149,7 @@ pub enum ArchiveFailure {
     },
     /// Somebody else uses what is to be removed.
     #[error(
-        "the archive is read or written all the time (by a long query, say): nothing is removed; try again later"
+        "the archive is read or written all the time (by a long query, say), so that no month could be removed now: try again later"
     )]
     Busy(#[source] tokio_postgres::Error),
     /// The record has no entry yet.

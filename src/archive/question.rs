@@ -22,14 +22,11 @@ const RULE_PATH: &str = r"regexp_replace(d.rule, '^([^:]*:|[^:\s]*\s)\s*', '')";
 const RULE_NAME: &str =
     r#"lower(btrim(left(d.rule, length(d.rule) - length(?)), E' \t:') COLLATE "C")"#;
 
-/// Value of a condition.
-pub(super) type SqlValue = Box<dyn ToSql + Send + Sync>;
-
 /// Conditions in SQL about a decision `d`, with the values of their places.
 #[derive(Debug, Default)]
 pub(super) struct ArchiveConditions {
     sql: Vec<String>,
-    values: Vec<SqlValue>,
+    values: Vec<Box<dyn ToSql + Send + Sync>>,
 }
 
 impl ArchiveConditions {

@@ -1,8 +1,8 @@
 //! Shipper: follows a record, and ships what is new to the archive.
 //!
-//! It reads as any reader does, a window at a time, and keeps nobody from anything:
-//! neither a request nor the writer waits for it. What breaks is tried again over a new
-//! connection, from the number that the archive has.
+//! It reads as any reader does, a window at a time; neither a request nor the writer waits
+//! for it. After a failure it continues over a new connection, from the number that the
+//! archive has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

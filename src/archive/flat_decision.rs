@@ -39,6 +39,7 @@ pub(super) struct FlatDecision {
     reading: Option<String>,
     wait_ms: u64,
     policy: String,
+    robots_origin: Option<String>,
     robots_url: Option<String>,
     robots_token: Option<String>,
     robots_hops: Option<Vec<String>>,
@@ -91,17 +92,23 @@ impl FlatDecision {
             .with_robots(record.snapshot.as_deref())
     }
 
-    /// Adds the columns that a redaction takes away, unless it has.
+    /// Adds the columns that a redaction takes away, unless it has. The host stays: that of
+    /// the snapshot.
     fn with_request(self, record: &StoredRecord) -> Self {
+        // A URL that was changed by hand may have no host.
+        let host_of = |url: &String| {
+            let target = url.parse::<Target>().ok();
+            target.map(|target| target.origin.host().to_string())
+        };
         if record.is_redacted() {
-            return self;
+            let snapshot = record.snapshot.as_deref();
+            let host = snapshot.and_then(|snapshot| host_of(&snapshot.origin));
+            return Self { host, ..self };
         }
-        // A URL that somebody changed may have no host.
-        let target = record.url.parse::<Target>().ok();
         Self {
             client: Some(record.client.address.clone()),
             credential: record.client.credential.clone(),
-            host: target.map(|target| target.origin.host().to_string()),
+            host: host_of(&record.url),
             url: Some(record.url.clone()),
             reading: record.reading.clone(),
             ..self
@@ -113,6 +120,7 @@ impl FlatDecision {
             return self;
         };
         Self {
+            robots_origin: Some(snapshot.origin.clone()),
             robots_url: Some(snapshot.url.clone()),
             robots_token: snapshot.token.clone(),
             robots_hops: Some(snapshot.hops.clone()),
@@ -179,6 +187,7 @@ impl FlatDecision {
     fn snapshot(&self) -> Option<RecordedSnapshot> {
         let digest = self.robots_sha256.as_deref();
         Some(RecordedSnapshot {
+            origin: self.robots_origin.clone().unwrap_or_default(),
             token: self.robots_token.clone(),
             url: self.robots_url.clone()?,
             hops: self.robots_hops.clone().unwrap_or_default(),

@@ -25,8 +25,8 @@ CREATE TABLE policy (
   json text NOT NULL
 );
 -- One row for each decision, in the partition of its month (UTC). `sent` and the columns
--- after it are null until its exchange has ended; client, credential, host, url and
--- reading are null where they were redacted.
+-- after it are null until its exchange has ended; client, credential, url and reading are
+-- null where they were redacted, and so is a host that is not that of the robots.txt.
 CREATE TABLE decision (
   node int NOT NULL,
   seq bigint NOT NULL,
@@ -49,6 +49,7 @@ CREATE TABLE decision (
   reading text,
   wait_ms bigint NOT NULL,
   policy text NOT NULL,
+  robots_origin text,
   robots_url text,
   robots_token text,
   robots_hops text[],

@@ -60,9 +60,10 @@ UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, erro
 FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
 WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 
+// A host stays where the robots.txt of the row names it anyway, as on the node.
 const REDACT: &str = "
-UPDATE decision AS d SET client = NULL, credential = NULL, host = NULL, url = NULL,
-  reading = NULL
+UPDATE decision AS d SET client = NULL, credential = NULL, url = NULL, reading = NULL,
+  host = CASE WHEN starts_with(d.url, d.robots_origin || '/') THEN d.host END
 FROM unnest($2::bigint[], $3::bigint[]) AS r (first, last)
 WHERE d.node = $1 AND r.first <= d.seq AND d.seq <= r.last AND d.client IS NOT NULL";
 

@@ -593,6 +593,7 @@ impl<'a> HeadTimes<'a> {
             "SELECT time_us FROM decision WHERE seq <= ? ORDER BY seq DESC LIMIT 1",
             size,
         )?;
+        // A clock that was wrong at the start is right by the first decision, as a rule.
         let is_late = counted.is_some_and(|counted| {
             let newest = decision.map_or(counted, |decision| decision.max(counted));
             HEAD_LATENESS_MAX < head.time.duration_since(newest)

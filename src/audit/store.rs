@@ -197,19 +197,23 @@ impl AuditStore {
             is_held_back: false,
             folder,
         };
+        store.clear_wal()?;
+        Ok(store)
+    }
+
+    /// Moves what the process before has left in the WAL to the database.
+    fn clear_wal(&mut self) -> Result<(), AuditError> {
         // What a crash has left in the WAL is moved now, so that the marker
         // says all that the database holds.
-        let is_empty = store.empty_wal();
+        let is_empty = self.empty_wal();
         // A reader may have been in the way.
-        if store.committed_place.is_none() {
-            store.committed_place = store.marker.write(store.folder.path()).ok();
+        if self.committed_place.is_none() {
+            self.committed_place = self.marker.write(self.folder.path()).ok();
         }
-        if !is_empty
-            && has_removals(&store.connection).map_err(open_error(&store.folder.database))?
-        {
-            store.erase_from_wal();
+        if !is_empty && has_removals(&self.connection).map_err(open_error(&self.folder.database))? {
+            self.erase_from_wal();
         }
-        Ok(store)
+        Ok(())
     }
 
     /// Does `work` in one transaction: all of it is on disk, in the files that

@@ -150,6 +150,7 @@ pub fn verify_with(
         redacted: RedactedNumbers::default(),
         remaining: RemainingCheck::new(&reader.connection, pruned),
     };
+    // Before the heads are read: a proxy that stops meanwhile is not accused.
     let stopped = run.stopped_at()?;
     if filter.is_open() {
         run.sums.pruned = run.remaining.pruned_until();

@@ -303,6 +303,8 @@ pub(super) fn commits_after_damage(path: &Path) -> io::Result<u64> {
     };
     let is_big_endian = word(&header, 0) & 1 == 1;
     let page_bytes = word(&header, 8) as usize;
+    // A header that is damaged itself says nothing of the frames. The marker still knows
+    // the last number.
     if !(512..=65_536).contains(&page_bytes) {
         return Ok(0);
     }
@@ -311,6 +313,8 @@ pub(super) fn commits_after_damage(path: &Path) -> io::Result<u64> {
     let mut frame = vec![0; FRAME_HEADER_BYTES as usize + page_bytes];
     let (mut is_damaged, mut commits) = (false, 0);
     while read_whole(&mut file, &mut frame)? {
+        // Frames of an earlier log stay in the file until they are overwritten. Their salts
+        // are others.
         let is_of_this_log = frame[8..16] == header[16..24];
         sums.add(&frame[..8], is_big_endian);
         sums.add(&frame[24..], is_big_endian);

@@ -93,6 +93,7 @@ impl DecisionSource {
     ) -> anyhow::Result<()> {
         match self {
             Self::Record { reader, .. } => {
+                // A visitor that has seen enough, or a filter, leaves nothing to compare.
                 let mut is_whole = filter.is_open();
                 reader.visit_decisions(filter, direction, |record| {
                     let flow = visit(record);

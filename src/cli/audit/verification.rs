@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::arguments::DecisionArguments;
 use super::bundle::print_bundle;
@@ -80,8 +80,6 @@ pub(super) fn print_verification(
         Some(bundle) => print_bundle(bundle, &evidence.keys, form),
         None => {
             let verification = RecordVerification {
-                about: Map::new(),
-                known: Vec::new(),
                 filter: &asked.filter(&evidence)?,
                 evidence: &evidence,
                 form,
@@ -93,10 +91,6 @@ pub(super) fn print_verification(
 
 /// Verification of one record, as it is printed.
 pub(super) struct RecordVerification<'a> {
-    /// First members of the JSON: whose record it is, where there are several.
-    pub(super) about: Map<String, Value>,
-    /// Mismatches that are known already.
-    pub(super) known: Vec<String>,
     pub(super) filter: &'a DecisionFilter,
     pub(super) evidence: &'a SealEvidence,
     pub(super) form: OutputForm,
@@ -108,15 +102,11 @@ impl RecordVerification<'_> {
         let form = self.form;
         let mut out = BufWriter::new(io::stdout().lock());
         if form == OutputForm::Json {
-            out.write_all(b"{")?;
-            for (name, value) in &self.about {
-                write!(out, "{}:{value},", Value::from(name.as_str()))?;
-            }
-            out.write_all(b"\"findings\":[")?;
+            out.write_all(b"{\"findings\":[")?;
         }
         let mut separator = "";
         // A closed stdout is found out by the last line.
-        let mut report = |finding: String| match form {
+        let report = |finding: String| match form {
             OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
             OutputForm::Json => {
                 let mut text = separator.as_bytes().to_vec();
@@ -126,9 +116,7 @@ impl RecordVerification<'_> {
                 separator = ",";
             }
         };
-        self.known.iter().cloned().for_each(&mut report);
-        let mut sums = verify_with(reader, self.filter, self.evidence, report)?;
-        sums.mismatches += self.known.len() as u64;
+        let sums = verify_with(reader, self.filter, self.evidence, report)?;
         let removals = reader.removals(self.filter)?;
         if form == OutputForm::Columns {
             for note in removals.iter().filter(|note| !note.is_by_age()) {
@@ -159,7 +147,7 @@ impl RecordVerification<'_> {
 }
 
 /// Returns the exit code for what was found.
-pub(super) fn exit_of(sums: &Verification, evidence: &SealEvidence) -> Exit {
+fn exit_of(sums: &Verification, evidence: &SealEvidence) -> Exit {
     match sums.failures() {
         0 if evidence.keys.is_empty() || sums.unsealed() == 0 => Exit::Done,
         0 => Exit::Unknown,
@@ -174,6 +162,7 @@ fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
     if 0 < failures && !sums.is_outrun {
         return "FAILED".to_owned();
     }
+    // Without a key from outside no signature proves anything, so none is missed.
     let unsealed = match evidence.keys.is_empty() {
         true => 0,
         false => sums.unsealed(),

@@ -10,7 +10,7 @@ use super::until;
 /// Decisions of a record with all their values, in the order of [`ARCHIVED_DECISIONS`].
 const DECISIONS: &str = "
 SELECT d.seq, d.time_us, c.address, c.credential, a.user_agent, m.text, o.host,
-       o.origin || d.path, r.verdict, r.reason, r.effect, r.crawler, r.line, r.rule, d.reading,
+       CASE WHEN d.client != 0 THEN o.origin || d.path END, r.verdict, r.reason, r.effect, r.crawler, r.line, r.rule, d.reading,
        d.wait_ms, lower(hex(p.sha256)), s.url, s.token, s.status, s.fetched_us, s.expires_us,
        s.result, s.cause, lower(nullif(hex(s.body), '')), s.charset, e.sent, e.status, e.bytes,
        t.text, v.value, v.said

@@ -1,6 +1,6 @@
 //! Orders to remove or to redact entries: who gives them, and why.
 //!
-//! Both stay on record, in the event of the removal (`docs/record.md`). Does not know
+//! Both stay on record, in the event of the removal (`docs/keeping.md`). Does not know
 //! how entries are removed.
 
 use std::time::Duration;

@@ -822,7 +822,7 @@ async fn every_row_is_visited_once_the_oldest_first() {
     assert!(seen.into_iter().eq((1..=2197).step_by(2)));
 }
 
-// Ours: the members of a row, as docs/record.md lists them.
+// Ours: the members of a row, as docs/asking.md lists them.
 #[tokio::test]
 async fn a_row_is_printed_with_the_names_of_the_contract() {
     let kit = one_of_each().await;

@@ -226,7 +226,7 @@ async fn tables_with(postgres: &Postgres, text: &str) -> Vec<String> {
     found
 }
 
-// Ours: docs/record.md, of what is redacted.
+// Ours: docs/keeping.md, of what is redacted.
 #[test]
 fn what_is_redacted_on_the_node_is_nowhere_in_the_archive() {
     run(async {

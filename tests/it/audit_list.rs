@@ -58,7 +58,7 @@ fn a_list_has_a_header_the_reading_and_the_wait() {
     });
 }
 
-// Ours; the filters of docs/record.md.
+// Ours; the filters of docs/asking.md.
 #[test]
 fn rows_are_found_by_url_rule_crawler_and_time() {
     run(async {

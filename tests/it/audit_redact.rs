@@ -82,7 +82,7 @@ async fn proved(place: &Place, proof: &[String], redacted: u64) {
     assert_eq!(sums["redacted"], redacted, "{sums}");
 }
 
-// Issue of the record: URLs can be redacted and the proofs hold; docs/record.md.
+// Issue of the record: URLs can be redacted and the proofs hold; docs/keeping.md.
 #[test]
 fn a_command_has_the_running_proxy_redact_a_url() {
     run(async {

@@ -34,7 +34,7 @@ pub(crate) async fn recorded() -> (Origin, Place) {
     (origin, proxy.stop().await)
 }
 
-// Ours; docs/record.md.
+// Ours; docs/asking.md.
 #[test]
 fn history_tells_each_version_what_changed_and_what_it_decided() {
     run(async {
@@ -97,7 +97,7 @@ fn history_tells_each_version_what_changed_and_what_it_decided() {
     });
 }
 
-// Ours; docs/record.md.
+// Ours; docs/asking.md.
 #[test]
 fn replay_tells_which_decisions_another_configuration_would_change() {
     run(async {

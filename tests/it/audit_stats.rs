@@ -34,7 +34,7 @@ async fn recorded() -> (Origin, Place) {
     (origin, proxy.stop().await)
 }
 
-// Ours; docs/record.md.
+// Ours; docs/asking.md.
 #[test]
 fn decisions_are_counted_by_keys_in_their_order() {
     run(async {
@@ -232,7 +232,7 @@ fn the_speed_is_that_of_what_was_sent_and_names_who_asked_for_less() {
     });
 }
 
-// Ours; docs/record.md.
+// Ours; docs/asking.md.
 #[test]
 fn the_top_is_what_refuses_most() {
     run(async {

@@ -71,7 +71,7 @@ fn paths(kit: &Kit) -> Vec<i64> {
     numbers.map(Result::unwrap).collect()
 }
 
-// Ours: docs/record.md.
+// Ours: docs/keeping.md.
 #[tokio::test]
 async fn entries_remain_until_their_exchange_is_old_enough_and_verify() {
     let Remaining { kit, ending } = remaining().await;

@@ -414,7 +414,7 @@ fn redate(kit: &Kit, size: i64, time: Timestamp) {
     connection.execute(sql, (note, size)).unwrap();
 }
 
-// Ours: docs/record.md.
+// Ours: docs/proving.md.
 #[tokio::test]
 async fn a_head_is_dated_after_the_one_before_and_soon_after_its_entries() {
     let kit = three_heads().await;
@@ -447,7 +447,7 @@ async fn a_head_is_dated_after_the_one_before_and_soon_after_its_entries() {
     }
 }
 
-// Ours: docs/record.md.
+// Ours: docs/proving.md.
 #[tokio::test]
 async fn entries_that_a_clean_stop_left_unsealed_are_found() {
     let kit = kit_with_heads(1000);

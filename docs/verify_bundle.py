@@ -86,15 +86,17 @@ def value_digest(kind, columns):
     encode |= {key.upper(): lambda value, e=e: optional(value, e) for key, e in encode.items()}
     return sha(first, *(encode[type](value) for type, value in zip(types, columns)))
 
-def leaves(row, digest, record):
+def leaves(row, digest, record, values):
     salt, path = bytes.fromhex(row["salt"]), text(row["path"]) + optional(row["reading"], text)
-    personal = digest(row["client"]) + digest(row["origin"]) + path
-    check(len(salt) != 32 or personal == bytes(5), "a redacted row has more than its commitment")
-    commitment = salt if len(salt) == 32 else sha(salt, personal)
+    client, origin, snapshot = digest(row["client"]), digest(row["origin"]), digest(row["snapshot"])
+    kept = not origin or snapshot and values[row["origin"] - 1][1] == values[row["snapshot"] - 1][1]
+    check(len(salt) != 32 or kept and client + path == bytes(5), "a redacted row has too much")
+    commitment = salt if len(salt) == 32 else sha(salt, client + origin + path)
     shared = [digest(row[name]) for name in ("crawler", "method", "ruling", "policy")]
+    record = bytes.fromhex(record)
     numbers = b"".join(short(row[name]) for name in ("seq", "time_us", "wait_ms"))
-    context, snapshot = sha(b"C", record, *shared), optional(digest(row["snapshot"]))
-    yield row["seq"], sha(b"D", numbers, commitment, context, snapshot)
+    context = sha(b"C", record, *shared) + optional(snapshot)
+    yield row["seq"], sha(b"D", numbers, commitment, context)
     if end := row["ending"]:
         outcome = sha(b"O", record, optional(end["status"], number), number(end["sent"]),
                       optional(digest(end["directives"])), optional(digest(end["error"])))
@@ -112,7 +114,6 @@ def root(chosen, places, start, end, proof):
 
 P = 2**255 - 19  # Ed25519 in affine coordinates, which is slow and short
 D = -121665 * pow(121666, -1, P) % P
-
 def add(one, two):
     (x1, y1), (x2, y2) = one, two
     c = D * x1 * x2 * y1 * y2
@@ -152,16 +153,15 @@ def signed_lines(note, key):
     return message.split("\n")
 
 def main(path, key=None):
-    digests, used, chosen, proof, robots, bodies = [], set(), {}, [], [], set()
-    before, texts = 0, {}
-
+    digests, used, chosen, proof = [], set(), {}, []
+    robots, bodies, before, texts = [], set(), 0, {}
     def digest(value):
         check(value is None or 0 <= value <= len(digests), "a row has a value that is not there")
         used.add(value)
-        return digests[value - 1] if value else None if value is None else b""
+        return digests[value - 1][0] if value else None if value is None else b""
     for kind, line in read_lines(path):
         if kind == "value":
-            digests.append(value_digest(line["kind"], line["columns"]))
+            digests.append((value_digest(line["kind"], line["columns"]), line["columns"][0]))
             check(line["number"] == len(digests), "a value has another number")
             bodies.update(filter(None, line["columns"][8:9]))  # of a snapshot
         elif kind == "robots":
@@ -171,7 +171,7 @@ def main(path, key=None):
         elif kind == "decision":
             check_form(line["ending"] or dict.fromkeys(FORMS["ending"], 0), "ending")
             check(before < (before := line["seq"]), "the rows are in another order")
-            for entry, leaf in leaves(line, digest, bytes.fromhex(texts["bundle"]["record"])):
+            for entry, leaf in leaves(line, digest, texts["bundle"]["record"], digests):
                 check(0 < entry and entry - 1 not in chosen, "two rows have one number")
                 chosen[entry - 1] = leaf
         elif kind == "hash":

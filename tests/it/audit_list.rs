@@ -193,7 +193,7 @@ fn multiply(place: &Place, count: u32) {
          SELECT i, time_us + i * 1000000, client, crawler, method, origin, '/' || i, ruling,
            wait_ms, policy, snapshot, salt, leaf
          FROM n JOIN one;
-         INSERT INTO ending SELECT d.seq, 0, 200, sent, directives, bytes, error, e.leaf
+         INSERT INTO ending SELECT d.seq, d.seq + {count}, 200, sent, directives, bytes, error, e.leaf
          FROM decision AS d JOIN its_end AS e;
          UPDATE sequence SET last = 2 * {count} + (SELECT count(*) FROM event);"
     );

@@ -24,7 +24,6 @@ pub mod backup;
 pub mod copy_end;
 pub mod entry_window;
 pub mod override_uses;
-mod query_pool;
 mod reader_pool;
 pub mod replay;
 pub mod report;
@@ -128,7 +127,6 @@ pub use self::opening::{Durability, Options, check_files, check_in_use};
 pub use self::order::Direction;
 use self::pages::KeyScan;
 use self::pruned::PrunedEnd;
-use self::query_pool::QueryPool;
 pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, NumberRange, QueueMode};
 use self::reader::AuditReader;
@@ -181,7 +179,7 @@ pub struct AuditLog {
     removal: watch::Receiver<RemovalState>,
     pending: Arc<PendingSaves>,
     readers: Arc<ReaderPool>,
-    queries: Arc<QueryPool>,
+    queries: Arc<ReaderPool>,
     /// The newest head.
     heads: watch::Receiver<Option<Arc<str>>>,
     /// Reason why the record is not sealed any further.
@@ -258,7 +256,7 @@ impl AuditLog {
             removal,
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
-            queries: Arc::new(QueryPool::new(options.path.clone())),
+            queries: Arc::new(ReaderPool::new(options.path.clone())),
             heads,
             seal_fault,
             folder,

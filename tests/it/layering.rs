@@ -108,7 +108,6 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "pace/queue.rs",
         "pace/scheduler.rs",
         "audit/mod.rs",
-        "audit/query_pool.rs",
         "audit/reader_pool.rs",
         "audit/writer.rs",
         "admin/archive_asker.rs",

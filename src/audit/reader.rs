@@ -16,6 +16,7 @@ use super::columns::{blob, count, signed};
 use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow, ProcessEventKind, RecordedConfiguration};
+use super::files::name_of;
 use super::filter::{DecisionFilter, EventFilter};
 use super::head::key_name;
 use super::leaf::RecordId;
@@ -115,6 +116,8 @@ impl AuditReader {
         let marker = folder
             .and_then(|folder| RecordMarker::read(folder).ok().flatten())
             .filter(|marker| Some(&marker.record) == id.as_ref())
+            // A backup may lie in the folder of the record that goes on.
+            .filter(|marker| real.as_deref().map(name_of).as_ref() == Some(&marker.database))
             .map(Box::new);
         Ok(Self {
             connection,

@@ -205,8 +205,13 @@ impl ConfigurationRequest<'_> {
         }
         // The command that reads the file reports its errors.
         let config = self.read(location.clone()).ok()?;
-        let folder = nearest(&config.settings().audit.path).to_owned();
-        let is_closed = matches!(access(&folder, Access::WRITE_OK), Err(Errno::ACCESS));
+        let folder = config.settings().audit.path.parent()?.to_owned();
+        // One that is there may be open for reading; one that is not has to be made.
+        let (place, wanted) = match folder.exists() {
+            true => (folder.as_path(), Access::READ_OK | Access::EXEC_OK),
+            false => (nearest(&folder), Access::WRITE_OK),
+        };
+        let is_closed = matches!(access(place, wanted), Err(Errno::ACCESS));
         is_closed.then_some(folder)
     }
 

@@ -236,3 +236,20 @@ fn what_is_no_backup_of_the_record_is_not_restored() {
         done(&moved, &["audit", "verify"]).await;
     });
 }
+
+// Ours: the marker in the folder is that of the record, which goes on.
+#[test]
+fn a_backup_beside_its_record_is_verified_by_itself() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let store = "audit.store = \"sqlite:data/audit.db\"";
+        let proxy = resolve("o.test", origin.address()).set(store).start().await;
+        get(&proxy, "http://o.test/first").await;
+        done(proxy.place(), &["audit", "backup", "data/copy.db"]).await;
+        get(&proxy, "http://o.test/second").await;
+        let place = proxy.stop().await;
+        let copy = "audit.store=\"sqlite:data/copy.db\"";
+        let verified = done(&place, &["audit", "verify", "--set", copy]).await;
+        assert!(verified.stdout.ends_with("OK\n"), "{verified:?}");
+    });
+}

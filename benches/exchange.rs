@@ -66,24 +66,22 @@ async fn main() {
             direct,
             direct,
         );
-        for durability in ["queue", "commit"] {
-            let folder = tempfile::tempdir().expect("a folder");
-            let proxy = proxy(folder.path(), origin, durability).await;
-            let through = measure(proxy.listen[0].address, "http://o.test/page", connections).await;
-            row(
-                &format!("proxy, {durability}, {connections} connections"),
-                through,
-                direct,
-            );
-            proxy.stop(std::future::pending()).await;
-        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let proxy = proxy(folder.path(), origin).await;
+        let through = measure(proxy.listen[0].address, "http://o.test/page", connections).await;
+        row(
+            &format!("proxy, {connections} connections"),
+            through,
+            direct,
+        );
+        proxy.stop(std::future::pending()).await;
     }
 }
 
 /// Measures a page with its annotation, and the same bytes that are no page.
 async fn annotation(origin: SocketAddr, head_kb: usize, coding: &'static str) {
     let folder = tempfile::tempdir().expect("a folder");
-    let proxy = proxy(folder.path(), origin, "queue").await;
+    let proxy = proxy(folder.path(), origin).await;
     let mut times = [Duration::ZERO; 2];
     for (time, kind) in times.iter_mut().zip(["plain", "html"]) {
         let target = format!("http://o.test/{kind}/{head_kb}/{coding}");
@@ -155,13 +153,12 @@ fn bytes(head_kb: usize, coding: &str) -> Bytes {
     encoder.finish().expect("room").into()
 }
 
-async fn proxy(folder: &std::path::Path, origin: SocketAddr, durability: &str) -> RunningProxy {
+async fn proxy(folder: &std::path::Path, origin: SocketAddr) -> RunningProxy {
     let overrides = [
         r#"proxy.listen=["127.0.0.1:0"]"#.to_owned(),
         r#"admin.listen="127.0.0.1:0""#.to_owned(),
         r#"https.mode="refuse""#.to_owned(),
         r#"pace.profile="owned""#.to_owned(),
-        format!(r#"audit.durability="{durability}""#),
         format!(r#"upstream.resolve={{"o.test"="{origin}"}}"#),
     ];
     let config = Config::read(&ConfigSources {

@@ -49,14 +49,12 @@ struct Row {
     /// Whether they have a store; one without is a single proxy.
     has_store: bool,
     way: Way,
-    durability: &'static str,
 }
 
 const ALONE: Row = Row {
     nodes: 1,
     has_store: false,
     way: Way::ByHost,
-    durability: "queue",
 };
 
 const FLEET: Row = Row {
@@ -64,7 +62,7 @@ const FLEET: Row = Row {
     ..ALONE
 };
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 6] = [
     ALONE,
     FLEET,
     Row { nodes: 2, ..FLEET },
@@ -75,26 +73,13 @@ const ROWS: [Row; 9] = [
         way: Way::InTurn,
         ..FLEET
     },
-    Row {
-        durability: "commit",
-        ..ALONE
-    },
-    Row {
-        durability: "commit",
-        ..FLEET
-    },
-    Row {
-        nodes: 4,
-        durability: "commit",
-        ..FLEET
-    },
 ];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let origin = serve_origin().await?;
-    println!("| nodes | requests come | durability | CPU of nodes | of the store | calls |");
-    println!("|---|---|---|---|---|---|");
+    println!("| nodes | requests come | CPU of nodes | of the store | calls |");
+    println!("|---|---|---|---|---|");
     for row in ROWS {
         let cost = measure(row, origin).await?;
         let way = match (row.has_store, row.way) {
@@ -103,8 +88,8 @@ async fn main() -> anyhow::Result<()> {
             (true, Way::InTurn) => "in turn",
         };
         println!(
-            "| {} | {way} | {} | {:.1} µs | {:.2} µs | {:.4} |",
-            row.nodes, row.durability, cost.nodes_us, cost.store_us, cost.calls
+            "| {} | {way} | {:.1} µs | {:.2} µs | {:.4} |",
+            row.nodes, cost.nodes_us, cost.store_us, cost.calls
         );
     }
     Ok(())
@@ -221,7 +206,6 @@ impl Node {
         let addresses = (0..HOSTS).map(|host| format!("\"h{host}.test:80\"=\"{origin}\""));
         let addresses = addresses.collect::<Vec<_>>().join(",");
         let mut settings = vec![
-            format!("audit.durability=\"{}\"", row.durability),
             // The pace is not to be what is measured.
             "pace.profile=\"owned\"".to_owned(),
             "pace.origin={in_flight=1000}".to_owned(),

@@ -22,7 +22,7 @@ use politesse::audit::filter::DecisionFilter;
 use politesse::audit::reader::AuditReader;
 use politesse::audit::stats::{StatKey, StatOrder, stats};
 use politesse::audit::verify::verify;
-use politesse::audit::{AuditLog, Direction, Durability, Options};
+use politesse::audit::{AuditLog, Direction, Options};
 use politesse::clock;
 use politesse::decision::decide::{Decision, Inquiry, Policy, Unauthorized, decide};
 use politesse::decision::record::{ExchangeEnd, Record, Seen};
@@ -57,26 +57,20 @@ async fn main() {
         .ok()
         .and_then(|rows| rows.parse().ok());
     let rows = rows.unwrap_or(ROWS);
-    println!("| durability | hosts | CPU of the writer | wall time | bytes beside the path |");
-    println!("|---|---|---|---|---|");
+    println!("| hosts | CPU of the writer | wall time | bytes beside the path |");
+    println!("|---|---|---|---|");
     for hosts in [1, 10_000] {
         let folder = tempfile::tempdir().expect("a folder");
-        let work = Work::new(Durability::Queue, hosts, rows);
+        let work = Work::new(hosts, rows);
         Arc::new(work).run(folder.path()).await;
         if hosts == 10_000 {
             read(&folder.path().join("audit.db"));
         }
     }
-    for hosts in [1, 10_000] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let work = Work::new(Durability::Commit, hosts, rows / 3);
-        Arc::new(work).run(folder.path()).await;
-    }
 }
 
 /// Decisions to be recorded.
 struct Work {
-    durability: Durability,
     snapshots: Vec<Arc<Snapshot>>,
     rows: usize,
     policy: Arc<Policy>,
@@ -86,9 +80,8 @@ struct Work {
 }
 
 impl Work {
-    fn new(durability: Durability, hosts: usize, rows: usize) -> Self {
+    fn new(hosts: usize, rows: usize) -> Self {
         Self {
-            durability,
             snapshots: (0..hosts).map(snapshot).collect(),
             rows,
             policy: Arc::new(Policy::new(Unauthorized::Allow)),
@@ -101,7 +94,6 @@ impl Work {
     async fn run(self: Arc<Self>, folder: &Path) {
         let path = folder.join("audit.db");
         let options = Options {
-            durability: self.durability,
             queue: NonZeroUsize::new(16_384).expect("it is not 0"),
             wal_max: 1 << 30,
             ..Options::new(path.clone())
@@ -109,10 +101,6 @@ impl Work {
         let tracker = TaskTracker::new();
         let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker);
         let log = Arc::new(log.expect("a record"));
-        let tasks = match self.durability {
-            Durability::Commit => CONNECTIONS,
-            Durability::Queue => 1,
-        };
         // Each host once, so that its first contact, which writes what is kept
         // once, is not measured.
         let hosts = self.snapshots.len();
@@ -121,10 +109,10 @@ impl Work {
         let before = cpu_of_writers();
         let start = clock::instant();
         let mut lanes = JoinSet::new();
-        for lane in 0..tasks {
+        for lane in 0..CONNECTIONS {
             let (work, log) = (Arc::clone(&self), Arc::clone(&log));
             let numbers = lane..work.rows;
-            lanes.spawn(async move { work.record_each(&log, numbers, tasks).await });
+            lanes.spawn(async move { work.record_each(&log, numbers, CONNECTIONS).await });
         }
         let path_bytes: usize = lanes.join_all().await.into_iter().sum();
         log.close();
@@ -135,11 +123,7 @@ impl Work {
         let size = std::fs::metadata(&path).expect("a database").len();
         let count = self.rows as f64;
         println!(
-            "| {} | {} | {:.2} µs | {:.2} µs | {:.1} |",
-            match self.durability {
-                Durability::Commit => "commit",
-                Durability::Queue => "queue",
-            },
+            "| {} | {:.2} µs | {:.2} µs | {:.1} |",
             hosts,
             cpu.as_secs_f64() * 1e6 / count,
             wall.as_secs_f64() * 1e6 / count,

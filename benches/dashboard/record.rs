@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use politesse::audit::{AuditLog, Durability, Options};
+use politesse::audit::{AuditLog, Options};
 use politesse::clock;
 use politesse::decision::decide::{Decision, Inquiry, Policy, Unauthorized, decide};
 use politesse::decision::record::{ExchangeEnd, Record};
@@ -19,6 +19,7 @@ use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot
 use politesse::metrics::Metrics;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 /// Hosts of the record, one of which is [`BUSY_HOST`].
@@ -47,6 +48,9 @@ struct Crawl {
     rows: usize,
 }
 
+/// Decisions that wait for a commit at the same time.
+const WAITING_MAX: usize = 2_048;
+
 /// Makes the record of `rows` decisions in `folder`, unless there is one.
 ///
 /// # Errors
@@ -58,24 +62,38 @@ pub(crate) async fn make(folder: &Path, rows: usize) -> anyhow::Result<()> {
         return Ok(());
     }
     let options = Options {
-        durability: Durability::Queue,
         queue: NonZeroUsize::new(16_384).context("it is not 0")?,
         wal_max: 1 << 30,
         ..Options::new(path)
     };
     let tracker = TaskTracker::new();
     let log = AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)?;
+    let log = Arc::new(log);
+    let mut waiting = JoinSet::new();
     let crawl = Crawl::new(rows);
     for number in 0..rows {
         let decision = crawl.decision(number);
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let wait = Duration::from_millis(number as u64 % 700);
-        let (_, ending) = log.record(Record::of(&decision, client, wait)).await?;
-        ending.complete(match decision.ruling().verdict.as_str() {
+        let end = match decision.ruling().verdict.as_str() {
             "disallow" => end(403, 0),
             _ => end(200, 1),
+        };
+        let (record, log) = (Record::of(&decision, client, wait), Arc::clone(&log));
+        waiting.spawn(async move {
+            log.record(record)
+                .await
+                .map(|(_, ending)| ending.complete(end))
         });
+        if WAITING_MAX < waiting.len() {
+            waiting.join_next().await.transpose()?.transpose()?;
+        }
     }
+    waiting
+        .join_all()
+        .await
+        .into_iter()
+        .collect::<Result<(), _>>()?;
     log.close();
     tracker.close();
     tracker.wait().await;

@@ -22,15 +22,11 @@ const TOLERANCE: f64 = 1.2;
 /// 1 MiB comes in more pieces when the machine is busy.
 const NOISE: f64 = 0.005;
 
-/// System calls by which a request may exceed its budget: the smaller the
-/// batches of the record, the more there are.
-const CALLS_NOISE: f64 = 1.0;
-
 /// Smallest budget of instructions. Below it a figure is noise.
 const SMALLEST: f64 = 500.0;
 
-/// Rows without budgets where the record waits for the disk: how many requests
-/// share a commit is then up to the disk, and to how slow valgrind is beside it.
+/// Rows without budgets: how many requests share a commit is up to the disk, and to
+/// how slow valgrind is beside it.
 const UP_TO_THE_DISK: [&str; 4] = ["record", "sqlite3", "all", "system calls"];
 
 /// Figures of one kind of exchange by row: instructions of each part, their
@@ -82,7 +78,6 @@ impl Budgets {
             let budget = self.of(kind, row)?;
             let noise = match row.as_str() {
                 "allocations" => 0.0,
-                "system calls" => CALLS_NOISE,
                 _ => all * NOISE,
             };
             (found > budget * TOLERANCE && found > budget + noise).then(|| {
@@ -114,11 +109,10 @@ pub(crate) fn write(rows: &[&str], found: &BTreeMap<&str, Figures>) -> anyhow::R
         let _ = write!(table, " {} |", kind.name);
     }
     let _ = writeln!(table, "\n|---|{}", "---|".repeat(KINDS.len()));
-    for row in rows {
+    for row in rows.iter().filter(|row| !UP_TO_THE_DISK.contains(row)) {
         let _ = write!(table, "| {row} |");
         for kind in &KINDS {
-            let has_budget = kind.durability == "queue" || !UP_TO_THE_DISK.contains(row);
-            let figures = found.get(kind.name).filter(|_| has_budget);
+            let figures = found.get(kind.name);
             let found = figures.and_then(|figures| figures.get(*row));
             let budget = found.map_or_else(String::new, |found| display(budget(row, *found)));
             let _ = write!(table, " {budget} |");

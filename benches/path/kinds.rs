@@ -23,8 +23,6 @@ pub(crate) struct ExchangeKind {
     pub(crate) connection: Connection,
     /// First segment of the path, by which the origin knows the page.
     pub(crate) page: &'static str,
-    /// Value of `audit.durability`.
-    pub(crate) durability: &'static str,
     /// Clients at the same time, so that the record batches as in life.
     pub(crate) clients: usize,
     /// Requests of a client in the shorter run, and those on top of them in the
@@ -38,20 +36,14 @@ const PLAIN: ExchangeKind = ExchangeKind {
     scheme: Scheme::Plain,
     connection: Connection::Kept,
     page: "1k",
-    durability: "queue",
     clients: 32,
     warm_up: 16,
     counted: 64,
 };
 
 /// All kinds, in the order of the tables.
-pub(crate) const KINDS: [ExchangeKind; 7] = [
+pub(crate) const KINDS: [ExchangeKind; 6] = [
     PLAIN,
-    ExchangeKind {
-        name: "plain, commit",
-        durability: "commit",
-        ..PLAIN
-    },
     ExchangeKind {
         name: "plain, new connection",
         connection: Connection::New,

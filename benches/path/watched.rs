@@ -162,7 +162,6 @@ impl WatchedProxy {
 fn settings(site: &Site<'_>, folder: &Path) -> Vec<String> {
     let folder = folder.display();
     let OriginAddresses { plain, tls } = site.origin;
-    let durability = site.kind.durability;
     vec![
         r#"proxy.listen=["127.0.0.1:0"]"#.to_owned(),
         r#"admin.listen="127.0.0.1:0""#.to_owned(),
@@ -170,7 +169,6 @@ fn settings(site: &Site<'_>, folder: &Path) -> Vec<String> {
         format!(r#"https.ca_key="{folder}/ca.key""#),
         format!(r#"https.upstream_roots="{folder}/roots.pem""#),
         format!(r#"audit.store="sqlite:{folder}/data/audit.db""#),
-        format!(r#"audit.durability="{durability}""#),
         // The pace is not to be what is measured.
         r#"pace.profile="owned""#.to_owned(),
         r#"pace.origin={in_flight=1000}"#.to_owned(),

@@ -72,7 +72,6 @@ impl Kit {
         let tracker = TaskTracker::new();
         let metrics = Arc::new(Metrics::default());
         let options = audit::Options {
-            durability: audit::Durability::Queue,
             queue: NonZeroUsize::MIN,
             ..audit::Options::new(folder.path().join("data/audit.db"))
         };

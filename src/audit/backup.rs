@@ -182,10 +182,11 @@ fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
     };
     match Sequence::read_as_written(&connection, RecordId::parse(&marker.record)) {
         // A database whose numbers are above the marker's is the newer one.
-        Ok(Some(found)) if signed(marker.last) <= found.reserved => found.reserved,
+        Ok(Some(found)) if signed(marker.last) <= found.last => found.last,
         Ok(Some(_)) => unknown,
-        Ok(None) | Err(_) => Sequence::behind_entries(&connection)
-            .map_or(unknown, |found| found.reserved.max(unknown)),
+        Ok(None) | Err(_) => {
+            Sequence::behind_entries(&connection).map_or(unknown, |(_, told)| told.max(unknown))
+        }
     }
 }
 
@@ -214,13 +215,7 @@ fn take_over(
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let id = RecordId::parse(&record);
         let last = Sequence::read(&transaction)?.unwrap_or_default().last;
-        let reserved = Sequence {
-            last,
-            reserved: last.max(lost_until),
-        };
-        reserved.write(&transaction, id)?;
-        let now = clock::now();
-        let lost = Sequence::resume(&transaction, id, last, now)?.last;
+        let lost = Sequence::resume(&transaction, id, lost_until, clock::now())?.last;
         let detail = json!({ "last": last, "lost_until": lost });
         let event = ProcessEvent::now(ProcessEventKind::Restored, detail);
         let row = EventRow::of_process(count(lost + 1), &event, None);
@@ -228,10 +223,7 @@ fn take_over(
         transaction
             .prepare(INSERT_EVENT)?
             .insert(params_from_iter(row.values(leaf)))?;
-        let ends = Sequence {
-            last: lost + 1,
-            reserved: lost + 1,
-        };
+        let ends = Sequence { last: lost + 1 };
         ends.write(&transaction, id)?;
         transaction.commit()?;
         Ok((last, lost))

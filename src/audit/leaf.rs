@@ -206,12 +206,11 @@ impl EventValues<'_> {
     }
 }
 
-/// Computes the digest of the highest number and of the highest reserved one.
-pub(super) fn numbers_digest(record: RecordId, last: i64, reserved: i64) -> Digest {
+/// Computes the digest of the highest number.
+pub(super) fn numbers_digest(record: RecordId, last: i64) -> Digest {
     let mut bytes = CanonicalBytes::default();
     begin_entry(&mut bytes, NUMBERS, record);
     bytes.integer(last);
-    bytes.integer(reserved);
     Digest::of(bytes.as_bytes())
 }
 
@@ -395,7 +394,7 @@ mod tests {
         };
         let parts: [&[u8]; 5] = [b"L", &ID_BYTES, &be(3), &be(5), &be(4)];
         assert_eq!(lost.digest(id), sha256(&parts));
-        let parts: [&[u8]; 4] = [b"N", &ID_BYTES, &be(5), &be(6)];
-        assert_eq!(numbers_digest(id, 5, 6), sha256(&parts));
+        let parts: [&[u8]; 3] = [b"N", &ID_BYTES, &be(5)];
+        assert_eq!(numbers_digest(id, 5), sha256(&parts));
     }
 }

@@ -2,7 +2,7 @@
 //! on.
 //!
 //! Invariant 3 (ARCHITECTURE.md): a receipt is given when the decision is on
-//! disk (or, by option, queued), and without a receipt there is no permit.
+//! disk, and without a receipt there is no permit.
 //! While the record cannot be written every request is refused; nothing is
 //! dropped and nothing is sampled.
 //!
@@ -105,7 +105,6 @@ pub mod note;
 mod order;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -123,12 +122,12 @@ use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::{ProcessEvent, ProcessEventKind};
 pub use self::files::{FileChange, FileFault};
 use self::opening::LostEntries;
-pub use self::opening::{Durability, Options, check_files, check_in_use};
+pub use self::opening::{Options, check_files, check_in_use};
 pub use self::order::Direction;
 use self::pages::KeyScan;
 use self::pruned::PrunedEnd;
 pub use self::queue::RecordEnding;
-use self::queue::{EntryQueue, NumberRange, QueueMode};
+use self::queue::{EntryQueue, PendingDecision, ReservedPlace, WriterTask};
 use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
 use self::record_id::LostHeads;
@@ -140,12 +139,10 @@ use self::retention::{ArrivedNumber, RemovalState};
 use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
 use self::sealing::SealFault;
 pub use self::sealing::{SealOptions, SealTarget};
-use self::sequence::Sequence;
 use self::store::AuditStore;
 pub use self::tasks::PrunedNumbers;
 use self::tasks::{
-    CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, PruneOrder,
-    ResultCount, WriterTask,
+    PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, PruneOrder, ResultCount,
 };
 pub use self::wal::WalFull;
 use self::writer::{AuditWriter, PrunedRows};
@@ -170,11 +167,8 @@ pub struct AuditLog {
     slots: Arc<Semaphore>,
     /// Places in the queue for events.
     event_slots: Arc<Semaphore>,
-    durability: Durability,
     /// Age from which on entries may be removed, if it is set.
     retention: Option<Duration>,
-    /// Whether the writer's last attempt failed.
-    failing: Arc<AtomicBool>,
     /// State of the removal of old entries, and of values that nothing refers to.
     removal: watch::Receiver<RemovalState>,
     pending: Arc<PendingSaves>,
@@ -207,8 +201,7 @@ impl AuditLog {
         tracker: &TaskTracker,
     ) -> Result<Self, AuditError> {
         let store = AuditStore::open(options, &metrics)?;
-        let sequence = store.sequence();
-        let next = 1 + count(sequence.last);
+        let next = 1 + count(store.sequence().last);
         let folder = store.folder.path().to_owned();
         let arrived = store.arrived();
         let (seal_fault, accepted_loss) = (store.seal_fault(), store.accepted_loss());
@@ -216,11 +209,9 @@ impl AuditLog {
         // An exchange needs two places, one for its record and one for its
         // ending.
         let places = options.queue.get().clamp(2, Semaphore::MAX_PERMITS);
-        let mode = queue_mode(options.durability, sequence);
-        let (queue, entries) = EntryQueue::new(mode, places, metrics.audit_queue.clone());
+        let (queue, entries) = EntryQueue::new(places, metrics.audit_queue.clone());
         // Longer ages than there are mean that entries stay.
         let age = options.retention.and_then(|age| age.try_into().ok());
-        let failing = Arc::new(AtomicBool::new(false));
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
         // One of the previous process may not have been delivered.
         let (newest, heads) = watch::channel(store.newest_head()?.map(Arc::from));
@@ -233,11 +224,10 @@ impl AuditLog {
         let writer = AuditWriter {
             store,
             entries,
-            failing: Arc::clone(&failing),
+            is_failing: false,
             next,
             metrics: Arc::clone(&metrics),
             batch: Vec::new(),
-            lost: Vec::new(),
             prune_at: clock::instant(),
             pruned: PrunedRows::default(),
             retention,
@@ -250,9 +240,7 @@ impl AuditLog {
             queue,
             slots: Arc::new(Semaphore::new(places)),
             event_slots,
-            durability: options.durability,
             retention: options.retention,
-            failing,
             removal,
             pending: Arc::default(),
             readers: Arc::new(ReaderPool::new(options.path.clone())),
@@ -352,9 +340,8 @@ impl AuditLog {
         self.seal_fault.get().map(ToString::to_string)
     }
 
-    /// Writes a decision down. When this returns it is on disk, or queued if
-    /// that was chosen; [`AuditError::Full`] comes after a second, or at once if no
-    /// number is reserved that could be told.
+    /// Writes a decision down. When this returns it is on disk; [`AuditError::Full`]
+    /// comes after a second.
     ///
     /// If the future is dropped meanwhile, the row, if there will be one, is
     /// completed as `client_gone`.
@@ -364,30 +351,17 @@ impl AuditLog {
     /// [`AuditError::Full`], [`AuditError::Write`], [`AuditError::Closed`]: the
     /// decision is not in the record and must not be acted on.
     pub async fn record(&self, record: Record) -> Result<(Receipt, RecordEnding), AuditError> {
-        let is_queued = self.durability == Durability::Queue;
-        if is_queued && self.failing.load(Ordering::Acquire) {
-            // Entries that were accepted could not be written. Until they are,
-            // nothing more is accepted.
-            self.probe().await?;
-        }
         // Both places at once: exchanges that each held one and waited for
         // another would wait for ever.
         let mut slot = self.slots(2).await?;
-        let reserved = slot.split(1).ok_or(AuditError::Closed)?;
-        let ending = RecordEnding::new(self.queue.clone(), reserved);
+        let reserved = ReservedPlace {
+            queue: self.queue.clone(),
+            slot: slot.split(1).ok_or(AuditError::Closed)?,
+        };
         let evidence = Arc::clone(&record.evidence);
-        let seq = ending.seq.clone();
-        if is_queued {
-            let ack = None;
-            self.queue
-                .send(WriterTask::Record { record, seq, ack }, slot)?;
-        } else {
-            let (ack, committed) = oneshot::channel();
-            let ack = Some(ack);
-            self.queue
-                .send(WriterTask::Record { record, seq, ack }, slot)?;
-            wait_for(committed).await?;
-        }
+        let (pending, committed) = PendingDecision::new(record, reserved);
+        self.queue.send(WriterTask::Record(pending), slot)?;
+        let ending = wait_for(committed).await?;
         Ok((Receipt::issue(ending.seq(), &evidence), ending))
     }
 
@@ -440,8 +414,7 @@ impl AuditLog {
                 ack,
             };
             self.queue.send(WriterTask::Prune(order), slot)?;
-            let pruned = pruned.await.map_err(|_| AuditError::Closed)?;
-            pruned.map_err(AuditError::Write)
+            wait_for(pruned).await
         };
         timeout(PROBE_WAIT, prune)
             .await
@@ -676,21 +649,9 @@ impl AuditLog {
     }
 }
 
-/// Returns how entries get their numbers, after those of `sequence`.
-fn queue_mode(durability: Durability, sequence: Sequence) -> QueueMode {
-    let next = 1 + count(sequence.last);
-    let reserved = count(sequence.reserved);
-    match durability {
-        Durability::Commit => QueueMode::Commit,
-        Durability::Queue => QueueMode::Queue(NumberRange {
-            next,
-            reserved,
-            block: reserved + 1 - next,
-        }),
-    }
-}
-
-async fn wait_for(committed: oneshot::Receiver<CommitResult>) -> Result<(), AuditError> {
+async fn wait_for<T>(
+    committed: oneshot::Receiver<Result<T, Arc<WriteError>>>,
+) -> Result<T, AuditError> {
     let result = committed.await.map_err(|_| AuditError::Closed)?;
     result.map_err(AuditError::Write)
 }

@@ -34,8 +34,6 @@ use crate::clock;
 pub struct Options {
     /// The SQLite file (`audit.store`).
     pub path: PathBuf,
-    /// Moment at which a decision counts as recorded (`audit.durability`).
-    pub durability: Durability,
     /// Entries that may wait for the writer. An exchange under way holds one
     /// of them for its ending, so this also bounds the exchanges; 1 counts as
     /// 2, which one exchange needs.
@@ -64,7 +62,6 @@ impl Options {
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
-            durability: Durability::Commit,
             queue: NonZeroUsize::MIN.saturating_add(1_023),
             wal_max: 1 << 28,
             retention: None,
@@ -75,16 +72,6 @@ impl Options {
             accept_lost_heads: false,
         }
     }
-}
-
-/// Moment at which a decision counts as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Decisions count when they are committed to disk.
-    Commit,
-    /// Decisions count when they are queued: a crash loses those that wait for
-    /// their commit.
-    Queue,
 }
 
 /// Checks the files that an opening would open, as far as they are there: their
@@ -357,7 +344,6 @@ fn compare(
     if let Some(missing) = find_missing(&connection, checkpoint, last)? {
         return Ok(Some(format!("it is damaged ({missing})")));
     }
-    // Which numbers were told is not known then.
     let record = RecordId::parse(&marker.record);
     let as_written = Sequence::read_as_written(&connection, record)?;
     let is_changed = sequence != as_written;

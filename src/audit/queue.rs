@@ -1,13 +1,9 @@
-//! Queue to the writer, and the numbers that are given in it.
+//! Queue to the writer, its tasks, and how each is answered.
 //!
-//! The queue has no bound of its own: whoever sends holds a place, which goes
-//! with the entry until it is written or refused. `Drop` cannot wait for one,
-//! so the place of an exchange's ending is reserved before its decision is
-//! written: an exchange that is dropped half-way still completes its row.
-//!
-//! With `audit.durability = "queue"` nobody waits for a decision, and an entry gets
-//! its number as it is queued: the order of numbers is that of the queue, and a
-//! crash can only take the last ones.
+//! The queue has no bound of its own: each sender holds a place, which goes with
+//! the entry until it is written or refused. `Drop` cannot wait for a place, so
+//! that of an exchange's ending is reserved before its decision is written: an
+//! exchange that is dropped half-way still completes its row.
 //!
 //! Does not know how entries are written.
 
@@ -18,68 +14,104 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, WaitTimeoutResult}
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use super::error::AuditError;
+use super::error::{AuditError, WriteError};
 use super::gathering::{CommitAnswers, EntryGathering};
-use super::tasks::{CLIENT_GONE, SharedSeq, WriterTask};
+use super::redaction::RedactionOrder;
+use super::tasks::{
+    CLIENT_GONE, CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PruneOrder,
+};
 use crate::clock;
-use crate::decision::record::ExchangeEnd;
+use crate::decision::record::{ExchangeEnd, Record};
 
 /// Entries taken from the queue at a time.
 pub(super) const BATCH_MAX: usize = 512;
 
-/// Part of a reserved block, one in so many, that is kept for decisions: while
-/// nothing can be written, events come and are lost, and each uses up a number.
-const KEPT_FROM_EVENTS: u64 = 16;
-
-/// Numbers that may be given on queueing.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct NumberRange {
-    /// The next number.
-    pub(super) next: u64,
-    /// Highest number that is reserved on disk: none beyond it may be told.
-    pub(super) reserved: u64,
-    /// Numbers that are reserved at a time.
-    pub(super) block: u64,
+/// Task of the writer.
+#[derive(Debug)]
+pub(super) enum WriterTask {
+    /// Write a decision.
+    Record(PendingDecision),
+    /// Complete a decision.
+    Complete { seq: u64, outcome: ExchangeEnd },
+    /// Save the last that is known of a robots.txt.
+    SaveSnapshot(PendingSave),
+    /// Write an event of a host.
+    Event(PendingEvent),
+    /// Write an event of the proxy itself. It is tried until it is written: the
+    /// counts in them are compared with each other.
+    Process(PendingProcessEvent),
+    /// Remove entries that are from before a moment.
+    Prune(PruneOrder),
+    /// Redact decisions, with the event that says so.
+    Redact {
+        order: RedactionOrder,
+        ack: oneshot::Sender<CommitResult>,
+    },
+    /// Find out whether a decision could be written.
+    Probe { ack: oneshot::Sender<CommitResult> },
 }
 
-impl NumberRange {
-    /// Takes the number of `task`; `None` if too few are reserved.
-    fn take(&mut self, task: &WriterTask) -> Option<u64> {
-        let left = self.reserved.saturating_sub(self.next - 1);
-        let wanted = match task {
-            WriterTask::Event(_) => self.block / KEPT_FROM_EVENTS,
-            // The numbers of these are told to nobody. One that a crash takes
-            // may be given again.
-            WriterTask::Complete { .. } | WriterTask::Process(_) | WriterTask::Redact { .. } => 0,
-            WriterTask::Record { .. }
-            | WriterTask::SaveSnapshot(_)
-            | WriterTask::Prune(_)
-            | WriterTask::Probe { .. } => 1,
-        };
-        if left < wanted {
-            return None;
-        }
-        self.next += 1;
-        Some(self.next - 1)
+impl WriterTask {
+    /// Reports whether the task completes an exchange that its client left.
+    pub(super) fn is_by_client(&self) -> bool {
+        matches!(self, Self::Complete { outcome, .. } if outcome.error == Some(CLIENT_GONE))
     }
-}
 
-/// Way in which entries are numbered (`audit.durability`).
-#[derive(Debug, Clone, Copy)]
-pub(super) enum QueueMode {
-    /// By the writer, with the commit.
-    Commit,
-    /// As they are queued.
-    Queue(NumberRange),
+    /// Reports whether somebody waits for the commit.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(
+            self,
+            Self::Record(_) | Self::Prune(_) | Self::Redact { .. } | Self::Probe { .. }
+        )
+    }
+
+    /// Reports whether the end of the task is counted. It is before any answer: a snapshot
+    /// that was saved is pending no longer, and whoever is answered may look at counts.
+    pub(super) fn is_counted(&self) -> bool {
+        matches!(
+            self,
+            Self::SaveSnapshot(_) | Self::Event(_) | Self::Process(_)
+        )
+    }
+
+    /// Reports whether the task may be given up so that decisions are written.
+    pub(super) fn is_dispensable(&self) -> bool {
+        matches!(self, Self::SaveSnapshot(_) | Self::Event(_))
+    }
+
+    /// Reports whether the task was accepted when it was queued: it is tried
+    /// until it is written.
+    pub(super) fn is_accepted(&self) -> bool {
+        matches!(self, Self::Complete { .. } | Self::Process(_))
+    }
+
+    /// Ends the task: answers whoever waits for it, and counts what nobody waits
+    /// for.
+    pub(super) fn end(self, result: CommitResult) {
+        match self {
+            Self::Record(pending) => pending.end(result),
+            Self::Redact { ack, .. } | Self::Probe { ack } => {
+                // The receiver may be gone: it gave up waiting.
+                ack.send(result).unwrap_or_default();
+            }
+            Self::SaveSnapshot(mut save) if result.is_ok() => save.note_saved(),
+            Self::Event(mut pending) if result.is_ok() => pending.note_written(),
+            Self::Process(mut pending) if result.is_ok() => pending.note_written(),
+            Self::Complete { .. }
+            | Self::SaveSnapshot(_)
+            | Self::Event(_)
+            | Self::Prune(_)
+            | Self::Process(_) => {}
+        }
+    }
 }
 
 #[derive(Debug)]
 struct EntryQueueState {
     entries: VecDeque<WriterEntry>,
-    mode: QueueMode,
     gathering: EntryGathering,
     /// Whether the writer waits for entries.
     is_writer_waiting: bool,
@@ -92,15 +124,6 @@ impl EntryQueueState {
     fn gather_time(&self, now: Instant) -> Option<Duration> {
         let time = self.gathering.time_left(self.entries.len(), now);
         time.filter(|_| !self.is_closed)
-    }
-
-    /// Numbers `task`, if numbers are given here and it needs one: 0 if not, `None`
-    /// if too few are reserved.
-    fn number(&mut self, task: &WriterTask) -> Option<u64> {
-        match &mut self.mode {
-            QueueMode::Queue(numbers) if task.has_number() => numbers.take(task),
-            QueueMode::Queue(_) | QueueMode::Commit => Some(0),
-        }
     }
 
     /// Appends `entry`. Returns whether the writer is to be woken for it: most
@@ -149,24 +172,13 @@ impl SharedQueue {
         if state.is_closed {
             return Err(AuditError::Closed);
         }
-        let Some(number) = state.number(&task) else {
-            // Its ending, which is queued next, would be that of no decision.
-            task.refuse();
-            return Err(AuditError::Full);
-        };
-        if let WriterTask::Record { seq, .. } = &task {
-            seq.set(number);
-        } else if let WriterTask::Process(pending) = &mut task {
+        if let WriterTask::Process(pending) = &mut task {
             // While the queue is locked: whatever was counted by now has its
             // decision before this entry.
             pending.read_count();
         }
         self.waiting.inc();
-        Ok(state.push(WriterEntry {
-            task,
-            number,
-            _slot: slot,
-        }))
+        Ok(state.push(WriterEntry { task, _slot: slot }))
     }
 
     /// Waits until the writer is woken, at most for `patience`.
@@ -207,10 +219,9 @@ impl Drop for EntryQueue {
 impl EntryQueue {
     /// Makes a queue for those who share `places`, and the end from which the writer
     /// takes. `waiting` shows how many entries are in it.
-    pub(super) fn new(mode: QueueMode, places: usize, waiting: Gauge) -> (Self, EntryReceiver) {
+    pub(super) fn new(places: usize, waiting: Gauge) -> (Self, EntryReceiver) {
         let state = EntryQueueState {
             entries: VecDeque::new(),
-            mode,
             gathering: EntryGathering::new(places),
             is_writer_waiting: false,
             is_closed: false,
@@ -232,8 +243,7 @@ impl EntryQueue {
     ///
     /// # Errors
     ///
-    /// [`AuditError::Closed`] if the writer takes no more, and
-    /// [`AuditError::Full`] if no number is reserved for the entry.
+    /// [`AuditError::Closed`] if the writer takes no more.
     pub(super) fn send(
         &self,
         task: WriterTask,
@@ -256,8 +266,6 @@ impl EntryQueue {
 #[derive(Debug)]
 pub(super) struct WriterEntry {
     pub(super) task: WriterTask,
-    /// Number given on queueing; 0 if the writer gives one, or none is needed.
-    pub(super) number: u64,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -314,13 +322,10 @@ impl EntryReceiver {
         self.shared.push(task, slot).map(drop)
     }
 
-    /// Takes in that a batch is on disk, with numbers up to `reserved`. To be called
-    /// before those who wait for it are answered.
-    pub(super) fn note_commit(&self, reserved: u64, answers: CommitAnswers) {
+    /// Takes in that a batch is on disk. To be called before those who wait for it are
+    /// answered.
+    pub(super) fn note_commit(&self, answers: CommitAnswers) {
         let mut state = self.shared.lock();
-        if let QueueMode::Queue(numbers) = &mut state.mode {
-            numbers.reserved = reserved;
-        }
         // Each exchange has a sender, for its ending.
         let exchanges = self.shared.senders.load(Ordering::Relaxed);
         state
@@ -346,26 +351,31 @@ impl Drop for EntryReceiver {
     }
 }
 
+/// The queue, and a place in it, so that an ending can always be written.
+#[derive(Debug)]
+pub(super) struct ReservedPlace {
+    pub(super) queue: EntryQueue,
+    pub(super) slot: OwnedSemaphorePermit,
+}
+
 /// Ending of an exchange, which completes the row of its decision: by
 /// [`RecordEnding::complete`], or, if the exchange is dropped, with the error
 /// `client_gone`.
 #[derive(Debug)]
 #[must_use = "dropping it says that the client has gone"]
 pub struct RecordEnding {
-    /// Number of the decision, set when there is one.
-    pub(super) seq: SharedSeq,
-    /// The queue and a place in it, so that the ending can always be written.
-    reserved: Option<(EntryQueue, OwnedSemaphorePermit)>,
+    /// Number of the decision.
+    seq: u64,
+    reserved: Option<ReservedPlace>,
     outcome: ExchangeEnd,
 }
 
 impl RecordEnding {
-    /// Makes the ending of an exchange whose decision record is about to be
-    /// sent to `queue`, with a place of its own there.
-    pub(super) fn new(queue: EntryQueue, slot: OwnedSemaphorePermit) -> Self {
+    /// Makes the ending of an exchange whose decision is on disk as number `seq`.
+    fn new(seq: u64, reserved: ReservedPlace) -> Self {
         Self {
-            seq: SharedSeq::default(),
-            reserved: Some((queue, slot)),
+            seq,
+            reserved: Some(reserved),
             outcome: ExchangeEnd {
                 status: None,
                 sent: 0,
@@ -378,7 +388,7 @@ impl RecordEnding {
 
     /// Returns the number of the decision.
     pub fn seq(&self) -> u64 {
-        self.seq.get()
+        self.seq
     }
 
     /// Completes the row.
@@ -389,15 +399,54 @@ impl RecordEnding {
 
 impl Drop for RecordEnding {
     fn drop(&mut self) {
-        let Some((queue, slot)) = self.reserved.take() else {
+        let Some(ReservedPlace { queue, slot }) = self.reserved.take() else {
             return;
         };
         let task = WriterTask::Complete {
-            seq: self.seq.clone(),
+            seq: self.seq,
             outcome: self.outcome.clone(),
         };
         // A writer that has ended writes no more: the row stays as it is.
         queue.send(task, slot).unwrap_or_default();
+    }
+}
+
+/// Result of a decision: its ending, which has its number, or why it is not on disk.
+pub(super) type DecisionResult = Result<RecordEnding, Arc<WriteError>>;
+
+/// Decision on its way to the disk.
+#[derive(Debug)]
+pub(super) struct PendingDecision {
+    pub(super) record: Record,
+    /// Number given by the writer; 0 before.
+    pub(super) seq: u64,
+    /// For the ending.
+    reserved: ReservedPlace,
+    ack: oneshot::Sender<DecisionResult>,
+}
+
+impl PendingDecision {
+    /// Makes a decision that is to be sent, with a place for its ending. Returns the
+    /// receiver of its result, too.
+    pub(super) fn new(
+        record: Record,
+        reserved: ReservedPlace,
+    ) -> (Self, oneshot::Receiver<DecisionResult>) {
+        let (ack, committed) = oneshot::channel();
+        let pending = Self {
+            record,
+            seq: 0,
+            reserved,
+            ack,
+        };
+        (pending, committed)
+    }
+
+    /// Answers the exchange. A refused decision has no row, so it has no ending either.
+    fn end(self, result: CommitResult) {
+        let ending = result.map(|()| RecordEnding::new(self.seq, self.reserved));
+        // If the client hung up, the ending is dropped here and completes the row.
+        drop(self.ack.send(ending));
     }
 }
 
@@ -407,17 +456,8 @@ mod tests {
 
     use super::*;
 
-    fn queue_of(places: usize) -> (EntryQueue, EntryReceiver) {
-        let numbers = NumberRange {
-            next: 1,
-            reserved: 100,
-            block: 64,
-        };
-        EntryQueue::new(QueueMode::Queue(numbers), places, Gauge::default())
-    }
-
-    fn commit_queue() -> (EntryQueue, EntryReceiver) {
-        EntryQueue::new(QueueMode::Commit, 1000, Gauge::default())
+    fn empty_queue() -> (EntryQueue, EntryReceiver) {
+        EntryQueue::new(1000, Gauge::default())
     }
 
     fn slot() -> OwnedSemaphorePermit {
@@ -426,8 +466,6 @@ mod tests {
 
     /// Returns the ending of decision 1.
     fn ending() -> WriterTask {
-        let seq = SharedSeq::default();
-        seq.set(1);
         let outcome = ExchangeEnd {
             status: None,
             sent: 0,
@@ -435,7 +473,7 @@ mod tests {
             bytes: 0,
             error: None,
         };
-        WriterTask::Complete { seq, outcome }
+        WriterTask::Complete { seq: 1, outcome }
     }
 
     /// Queues a task that is waited for.
@@ -445,29 +483,16 @@ mod tests {
     }
 
     fn answer_two(receiver: &EntryReceiver, duration: Duration) {
-        receiver.note_commit(
-            0,
-            CommitAnswers {
-                awaited: 2,
-                duration,
-            },
-        );
-    }
-
-    // Ours: the order of numbers is that of the queue.
-    #[test]
-    fn entries_are_numbered_as_they_are_queued() {
-        let (queue, receiver) = queue_of(8);
-        (0..4).for_each(|_| queue.send(ending(), slot()).unwrap());
-        let mut batch = Vec::new();
-        assert!(receiver.receive(&mut batch, None));
-        assert!(batch.iter().map(|entry| entry.number).eq(1..=4));
+        receiver.note_commit(CommitAnswers {
+            awaited: 2,
+            duration,
+        });
     }
 
     // Ours: most entries cost no system call.
     #[test]
     fn a_writer_is_woken_when_it_waits_and_has_something_to_do() {
-        let (queue, receiver) = commit_queue();
+        let (queue, receiver) = empty_queue();
         let is_woken = |task| {
             queue.shared.lock().is_writer_waiting = true;
             queue.shared.push(task, slot()).unwrap()
@@ -489,7 +514,7 @@ mod tests {
     // Ours: nobody waits for what was taken, and most exchanges are elsewhere.
     #[test]
     fn what_was_taken_is_not_awaited_and_exchanges_are_counted() {
-        let (queue, receiver) = commit_queue();
+        let (queue, receiver) = empty_queue();
         send_awaited(&queue);
         assert!(receiver.receive(&mut Vec::new(), None));
         queue.send(ending(), slot()).unwrap();
@@ -509,7 +534,7 @@ mod tests {
     // Ours: whoever has come back does not wait for those that have not.
     #[test]
     fn clients_that_do_not_come_back_are_not_waited_for_again() {
-        let (queue, receiver) = commit_queue();
+        let (queue, receiver) = empty_queue();
         answer_two(&receiver, Duration::from_micros(1));
         send_awaited(&queue);
         let mut batch = Vec::new();
@@ -517,28 +542,10 @@ mod tests {
         assert_eq!(batch.len(), 1);
     }
 
-    // Ours: a number is told once, so none is told that is not reserved.
-    #[test]
-    fn no_number_beyond_the_reserved_ones_is_told() {
-        let mut numbers = NumberRange {
-            next: 1,
-            reserved: 2,
-            block: 64,
-        };
-        let (ack, _wait) = oneshot::channel();
-        // Stands for a decision, which needs more to be made.
-        let told = WriterTask::Probe { ack };
-        assert_eq!(
-            [(); 3].map(|()| numbers.take(&told)),
-            [Some(1), Some(2), None]
-        );
-        assert_eq!(numbers.take(&ending()), Some(3));
-    }
-
     // Invariant 3: what comes after the end is refused, not forgotten.
     #[test]
     fn a_queue_is_closed_by_its_last_sender_and_by_its_receiver() {
-        let (queue, receiver) = commit_queue();
+        let (queue, receiver) = empty_queue();
         let other = queue.clone();
         drop(queue);
         other.send(ending(), slot()).unwrap();
@@ -547,7 +554,7 @@ mod tests {
         let mut batch = Vec::new();
         assert!(receiver.receive(&mut batch, None) && batch.len() == 1);
         assert!(!receiver.receive(&mut batch, None) && shared.lock().is_closed);
-        let (queue, receiver) = commit_queue();
+        let (queue, receiver) = empty_queue();
         drop(receiver);
         let sent = queue.send(ending(), slot());
         assert!(matches!(sent, Err(AuditError::Closed)));

@@ -14,7 +14,7 @@ use super::error::AuditError;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 16;
+const SCHEMA_VERSION: i64 = 17;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -42,7 +42,6 @@ CREATE TABLE record (
 CREATE TABLE sequence (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   last INTEGER NOT NULL,
-  reserved INTEGER NOT NULL,
   digest BLOB NOT NULL
 ) STRICT;
 CREATE TABLE pruned (

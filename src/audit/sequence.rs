@@ -1,11 +1,10 @@
 //! Numbers of the record: one sequence without a gap for decisions, endings and
 //! events.
 //!
-//! The table `sequence` has the highest number that is accounted for, and the
-//! highest that is reserved. With `audit.durability = "queue"` a number is told
-//! before its entry is on disk, so numbers are reserved on disk in blocks. A
-//! start that finds reserved numbers without entries notes them as lost
-//! (`lost_range`) and goes on behind them: no number is told twice.
+//! A number is given by the commit of its entry, so a crash takes none. The table
+//! `sequence` has the highest. A start that knows that more numbers were given, because
+//! a backup was restored or the log was damaged, notes those as lost (`lost_range`) and
+//! goes on behind them: no number is told twice.
 //!
 //! Does not know what has a number.
 
@@ -19,20 +18,13 @@ use super::error::AuditError;
 use super::leaf::{LostRange, RecordId, numbers_digest};
 use super::pages::NumberedTable;
 
-/// Numbers that are reserved at a time. They are used up within a second at most
-/// loads, and cost one row whatever they are.
-const BLOCK_MIN: i64 = 65_536;
-
-/// Block for each place in the queue: half a block must outlast all that may wait.
-const BLOCK_PER_PLACE: i64 = 4;
-
 /// Numbers that may have been told where nothing says how many: since the marker was
 /// written, or since a backup of another machine was made. The marker is written at each
 /// checkpoint, after 2,000 frames of the WAL as a rule, which hold less than a hundred
 /// thousand entries.
 pub(super) const UNKNOWN_NUMBERS: i64 = 1 << 20;
 
-const SELECT_SEQUENCE: &str = "SELECT last, reserved, digest FROM sequence";
+const SELECT_SEQUENCE: &str = "SELECT last, digest FROM sequence";
 
 /// All lost ranges: first, last, time, digest.
 pub(super) const LOST_RANGES: NumberedTable = NumberedTable {
@@ -42,23 +34,21 @@ pub(super) const LOST_RANGES: NumberedTable = NumberedTable {
     number: "first",
 };
 
-/// Highest numbers of a record.
+/// Highest number of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sequence {
     /// Highest number that has an entry, or is noted as lost.
     pub(super) last: i64,
-    /// Highest number that may have been told; at least `last`.
-    pub(super) reserved: i64,
 }
 
 impl Sequence {
-    /// Reads the numbers; `None` if there is no such row.
+    /// Reads the number; `None` if there is no such row.
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
         statement.query_row([], Self::of).optional()
     }
 
-    /// Reads the numbers of `record`; `None` if there is no such row, or it is not as it
+    /// Reads the number of `record`; `None` if there is no such row, or it is not as it
     /// was written.
     pub(super) fn read_as_written(
         connection: &Connection,
@@ -66,60 +56,37 @@ impl Sequence {
     ) -> rusqlite::Result<Option<Self>> {
         let read = |row: &Row<'_>| {
             let found = Self::of(row)?;
-            let digest = numbers_digest(record, found.last, found.reserved);
-            Ok(is_digest(row.get_ref(2)?, digest).then_some(found))
+            let digest = numbers_digest(record, found.last);
+            Ok(is_digest(row.get_ref(1)?, digest).then_some(found))
         };
         let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
         Ok(statement.query_row([], read).optional()?.flatten())
     }
 
     fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            last: row.get(0)?,
-            reserved: row.get(1)?,
-        })
+        Ok(Self { last: row.get(0)? })
     }
 
-    /// Returns the sequence whose reservation is due to be extended by `block`
-    /// numbers, extended.
-    pub(super) fn with_reserve(self, block: i64) -> Self {
-        // Extended when half is used: the other half outlasts the entries that may
-        // wait for their commit.
-        let left = self.reserved - self.last;
-        let reserved = if block == 0 {
-            self.last
-        } else if left < block / 2 {
-            self.last + block
-        } else {
-            self.reserved
-        };
-        Self { reserved, ..self }
-    }
-
-    /// Writes the numbers of `record`.
+    /// Writes the number of `record`.
     pub(super) fn write(self, connection: &Connection, record: RecordId) -> rusqlite::Result<()> {
-        let digest = numbers_digest(record, self.last, self.reserved);
-        let sql = "REPLACE INTO sequence (id, last, reserved, digest) VALUES (1, ?, ?, ?)";
+        let digest = numbers_digest(record, self.last);
+        let sql = "REPLACE INTO sequence (id, last, digest) VALUES (1, ?, ?)";
         let mut statement = connection.prepare_cached(sql)?;
-        let values = params![self.last, self.reserved, blob(digest)];
+        let values = params![self.last, blob(digest)];
         statement.insert(values).map(drop)
     }
 
-    /// Returns the numbers of a record whose row is not there, or not as it was written:
-    /// some behind its entries may have been told.
-    pub(super) fn behind_entries(connection: &Connection) -> rusqlite::Result<Self> {
+    /// Returns the highest number of an entry, and the highest that may have been told,
+    /// of a record whose row is not there, or not as it was written.
+    pub(super) fn behind_entries(connection: &Connection) -> rusqlite::Result<(Self, i64)> {
         let sql = "SELECT coalesce(max(seq), 0) FROM ending";
         let ending: i64 = connection.query_row(sql, [], |row| row.get(0))?;
         let last = highest(connection)?.max(ending);
-        Ok(Self {
-            last,
-            reserved: last.saturating_add(UNKNOWN_NUMBERS),
-        })
+        Ok((Self { last }, last.saturating_add(UNKNOWN_NUMBERS)))
     }
 
     /// Takes up the numbers where the previous process has ended. `connection` is in
-    /// a transaction; numbers up to `given`, and those that were reserved, are noted as
-    /// lost where they have no entry.
+    /// a transaction; numbers up to `given` are noted as lost where they have no entry.
     pub(super) fn resume(
         connection: &Connection,
         record: RecordId,
@@ -127,36 +94,30 @@ impl Sequence {
         now: Timestamp,
     ) -> rusqlite::Result<Self> {
         let highest = highest(connection)?;
-        let found = match Self::read_as_written(connection, record)? {
-            Some(found) => found,
+        let (found, told) = match Self::read_as_written(connection, record)? {
+            Some(found) => (found, found.last),
             // A record that has just begun has an event and no such row.
-            None if highest <= 1 && Self::read(connection)?.is_none() => Self::default(),
+            None if highest <= 1 && Self::read(connection)?.is_none() => (Self::default(), 0),
             // Noted as lost, what a damaged row says might have no end.
             None => Self::behind_entries(connection)?,
         };
-        let mut last = highest.max(found.last);
-        let reserved = found.reserved.max(given);
-        // Which of the reserved numbers were told is not known: that is why none of
-        // them is given again.
-        if last < reserved {
-            let lost = LostRange {
-                first: last + 1,
-                last: reserved,
-                time_us: now.as_microsecond(),
-            };
-            write_lost(connection, record, lost)?;
-            tracing::warn!(
-                first = lost.first,
-                last = lost.last,
-                "the previous process did not end cleanly: numbers of the record that it may have \
-                 given are noted as lost"
-            );
-            last = reserved;
+        let last = highest.max(found.last);
+        let given = given.max(told);
+        if given <= last {
+            return Ok(Self { last });
         }
-        Ok(Self {
-            last,
-            reserved: last,
-        })
+        let lost = LostRange {
+            first: last + 1,
+            last: given,
+            time_us: now.as_microsecond(),
+        };
+        write_lost(connection, record, lost)?;
+        tracing::warn!(
+            first = lost.first,
+            last = lost.last,
+            "numbers of the record that may have been given are noted as lost"
+        );
+        Ok(Self { last: given })
     }
 }
 
@@ -187,13 +148,6 @@ pub(super) fn check_complete(connection: &Connection, database: &Path) -> Result
             found: count(found),
         }),
     }
-}
-
-/// Returns how many numbers are reserved at a time where `places` entries may
-/// wait.
-pub(super) fn block_of(places: usize) -> i64 {
-    let places = i64::try_from(places).unwrap_or(i64::MAX);
-    places.saturating_mul(BLOCK_PER_PLACE).max(BLOCK_MIN)
 }
 
 /// Finds the highest number of a row. Somebody who changed `sequence` must not
@@ -241,28 +195,5 @@ impl CheckedRange {
             is_as_written: is_digest(row.get_ref(3)?, range.digest(record)),
             range,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Ours: what may wait is always reserved.
-    #[test]
-    fn a_reservation_is_extended_before_half_of_it_is_used() {
-        let block = block_of(0);
-        assert_eq!(block, BLOCK_MIN);
-        assert_eq!(block_of(100_000), 400_000);
-        let sequence = |last, reserved| Sequence { last, reserved };
-        assert_eq!(sequence(0, 0).with_reserve(block), sequence(0, block));
-        let half = sequence(block / 2, block);
-        assert_eq!(half.with_reserve(block), half);
-        let less = sequence(block / 2 + 1, block);
-        assert_eq!(less.with_reserve(block).reserved, less.last + block);
-        // Without blocks nothing is reserved.
-        for reserved in [3, 9] {
-            assert_eq!(sequence(7, reserved).with_reserve(0), sequence(7, 7));
-        }
     }
 }

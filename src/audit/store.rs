@@ -1,10 +1,8 @@
 //! Store: the database and its files, open for writing. Commits transactions,
 //! makes checkpoints, and keeps the marker up to date.
 //!
-//! A transaction is on disk when its commit returns; with
-//! `audit.durability = "queue"` it is in the file then, and on disk a second later
-//! at most: a crash of the process loses none of it, a power failure may. Does not
-//! know what is written, nor when.
+//! A transaction is on disk when its commit returns. Does not know what is written,
+//! nor when.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -25,7 +23,7 @@ use super::folder::LockedFolder;
 use super::head::key_name;
 use super::leaf::RecordId;
 use super::merkle::TreeHead;
-use super::opening::{self, Durability, LostEntries, OpenRecord, Options};
+use super::opening::{self, LostEntries, OpenRecord, Options};
 use super::privacy::PrivacyForms;
 use super::pruned::{PrunedEnd, youngest};
 use super::record_id::{CommittedPlace, LostHeads, RecordMarker};
@@ -36,7 +34,7 @@ use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
 use super::seal_paths::write_paths;
 use super::sealing::{SealFault, Sealer};
-use super::sequence::{Sequence, block_of};
+use super::sequence::Sequence;
 use super::tasks::PrunedNumbers;
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::tree_rows::TreeReader;
@@ -45,30 +43,8 @@ use crate::clock;
 use crate::metrics::Metrics;
 use crate::throttle::REPEATING;
 
-/// Longest time for which a commit may wait for the disk where nobody waits for
-/// it. Syncing each batch takes a fifth of the time of the thread that writes.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-
 /// Time between two attempts to empty a WAL that has what was removed.
 const ERASE_AGAIN: Duration = Duration::from_secs(1);
-
-/// Syncing of commits (SQLite's `synchronous`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CommitSync {
-    /// A commit returns when it is on disk.
-    Full,
-    /// Commits are on disk after the next full one, or a checkpoint.
-    Normal,
-}
-
-impl CommitSync {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Full => "FULL",
-            Self::Normal => "NORMAL",
-        }
-    }
-}
 
 /// The audit record, locked and open for writing.
 #[derive(Debug)]
@@ -101,12 +77,6 @@ pub(super) struct AuditStore {
     /// Numbers as the connection has them: ahead of the others after a commit to
     /// files that may be gone.
     written: Sequence,
-    /// Syncing as the connection has it.
-    sync: CommitSync,
-    /// Whether the next commit must be on disk when it returns.
-    must_sync: bool,
-    /// Time of the first commit that may not be on disk.
-    unsynced_since: Option<Instant>,
     ballast: Ballast,
     /// Number up to which entries may be removed, as far as the archive is concerned.
     arrived: ArrivedNumber,
@@ -149,10 +119,6 @@ impl AuditStore {
             .map_err(open_error(&folder.database))?;
         let plan = RecordPlan {
             record: RecordId::parse(&marker.record),
-            block: match options.durability {
-                Durability::Commit => 0,
-                Durability::Queue => block_of(options.queue.get()),
-            },
             forms: PrivacyForms::open(options.privacy, folder.path())?,
         };
         let given = loss.map_or(0, LostEntries::last_given);
@@ -189,9 +155,6 @@ impl AuditStore {
             sealer,
             lost_heads,
             written: sequence,
-            sync: CommitSync::Full,
-            must_sync: false,
-            unsynced_since: None,
             ballast: Ballast::new(folder.path()),
             arrived: ArrivedNumber::new(options.waits_for_archive),
             is_held_back: false,
@@ -256,19 +219,14 @@ impl AuditStore {
             self.files.note_checkpoint();
             made?;
         }
-        let sequence = self.written.with_reserve(self.plan.block);
-        self.choose_sync(sequence)?;
+        let (memory, plan) = (&mut self.memory, &self.plan);
         let mut transaction =
-            AuditTransaction::begin(&self.connection, &mut self.memory, &self.plan, sequence)?;
+            AuditTransaction::begin(&self.connection, memory, plan, self.written)?;
         work(&mut transaction)?;
         let mut committed = transaction.commit()?;
         self.written = committed.sequence;
         // Whether or not the files are found again: the leaves are in them.
         self.sealer.note_committed(&mut committed.leaves);
-        self.unsynced_since = match self.sync {
-            CommitSync::Full => None,
-            CommitSync::Normal => self.unsynced_since.or_else(|| Some(clock::instant())),
-        };
         // After the commit, because files can be lost while it is under way: an
         // acknowledged decision is in files that the next start will find.
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
@@ -279,35 +237,6 @@ impl AuditStore {
             place.write(count(self.sequence.last)).unwrap_or_default();
         }
         Ok(())
-    }
-
-    /// Sets how the commit that leaves the numbers `sequence` is synced: in full if
-    /// somebody waits for it, if numbers are told because of it, or if an earlier
-    /// one has waited for long enough.
-    fn choose_sync(&mut self, sequence: Sequence) -> rusqlite::Result<()> {
-        let is_awaited = self.plan.block == 0 || sequence.reserved != self.written.reserved;
-        let sync = if is_awaited || self.must_sync || self.is_sync_due() {
-            CommitSync::Full
-        } else {
-            CommitSync::Normal
-        };
-        if sync != self.sync {
-            self.connection
-                .pragma_update(None, "synchronous", sync.as_str())?;
-            self.sync = sync;
-        }
-        Ok(())
-    }
-
-    /// Reports whether a commit may not be on disk.
-    pub(super) fn is_unsynced(&self) -> bool {
-        self.unsynced_since.is_some()
-    }
-
-    /// Reports whether a commit has waited for the disk for [`SYNC_EVERY`].
-    pub(super) fn is_sync_due(&self) -> bool {
-        self.unsynced_since
-            .is_some_and(|since| SYNC_EVERY <= clock::instant().duration_since(since))
     }
 
     /// Puts into the tree what was committed. To be called when nobody waits for a
@@ -370,11 +299,7 @@ impl AuditStore {
         let Some(seal) = self.sealer.make(clock::now()) else {
             return Ok(None);
         };
-        // A head that is sent away must not cover what a power failure takes.
-        self.must_sync = true;
-        let written = self.write(|transaction| transaction.write_seal(&seal));
-        self.must_sync = false;
-        match written {
+        match self.write(|transaction| transaction.write_seal(&seal)) {
             Ok(()) => {
                 self.sealer.note_written(&seal);
                 self.marker.head = Some(seal.mark());
@@ -390,8 +315,7 @@ impl AuditStore {
         }
     }
 
-    /// Returns the highest number that was committed to the files that were
-    /// opened, and the highest that is reserved there.
+    /// Returns the highest number that was committed to the files that were opened.
     pub(super) fn sequence(&self) -> Sequence {
         self.sequence
     }
@@ -536,18 +460,6 @@ impl AuditStore {
             ),
             _ => {}
         }
-    }
-
-    /// Gives reserved numbers back that nobody was told, so that the next start
-    /// does not take them for lost. To be called when all is written.
-    pub(super) fn release_numbers(&mut self) {
-        self.plan.block = 0;
-        if self.written.with_reserve(0) == self.written {
-            return;
-        }
-        // Whatever is in the way was logged with an earlier commit, or will be
-        // when the record is closed.
-        self.write(|_| Ok(())).unwrap_or_default();
     }
 
     /// Closes the record: all of it is in the database then. Where the files are
@@ -709,7 +621,7 @@ impl AuditStore {
 }
 
 /// Takes up the numbers where the process before has ended, which may have given those
-/// up to `given`, and reserves the first block.
+/// up to `given`.
 fn resume(
     connection: &mut Connection,
     plan: &RecordPlan,
@@ -717,8 +629,7 @@ fn resume(
 ) -> rusqlite::Result<Sequence> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let sequence = Sequence::resume(&transaction, plan.record, given, clock::now())?;
-    let reserved = sequence.with_reserve(plan.block);
-    reserved.write(&transaction, plan.record)?;
+    sequence.write(&transaction, plan.record)?;
     transaction.commit()?;
-    Ok(reserved)
+    Ok(sequence)
 }

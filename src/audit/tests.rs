@@ -105,12 +105,12 @@ struct Kit {
 }
 
 impl Kit {
-    fn new(durability: Durability, queue: usize) -> Self {
-        Self::reopened(tempfile::tempdir().unwrap(), durability, queue)
+    fn new(queue: usize) -> Self {
+        Self::reopened(tempfile::tempdir().unwrap(), queue)
     }
 
-    fn reopened(folder: TempDir, durability: Durability, queue: usize) -> Self {
-        let options = options(folder.path(), durability, queue);
+    fn reopened(folder: TempDir, queue: usize) -> Self {
+        let options = options(folder.path(), queue);
         Self::with(folder, &options)
     }
 
@@ -159,10 +159,9 @@ fn file(folder: &Path) -> PathBuf {
     folder.join("data/audit.db")
 }
 
-fn options(folder: &Path, durability: Durability, queue: usize) -> Options {
+fn options(folder: &Path, queue: usize) -> Options {
     let queue = NonZeroUsize::new(queue).unwrap();
     Options {
-        durability,
         queue,
         ..Options::new(file(folder))
     }
@@ -240,7 +239,7 @@ const BREAK_ENDINGS: &str = "CREATE TRIGGER broken_ending BEFORE INSERT ON endin
 // Invariant 3 (ARCHITECTURE.md).
 #[tokio::test]
 async fn a_receipt_is_given_when_the_row_is_on_disk() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let other = Connection::open(kit.path()).unwrap();
     let decision = decision("/private/x");
     let (receipt, ending) = kit.log.record(record_of(&decision)).await.unwrap();
@@ -258,20 +257,18 @@ async fn a_receipt_is_given_when_the_row_is_on_disk() {
 // was dropped.
 #[tokio::test]
 async fn an_exchange_that_is_dropped_completes_its_row() {
-    for durability in [Durability::Commit, Durability::Queue] {
-        let kit = Kit::new(durability, 16);
-        let (_, ending) = kit.log.record(record("/a")).await.unwrap();
-        drop(ending);
-        kit.log.probe().await.unwrap();
-        let row = &kit.rows()[0];
-        assert_eq!((row.status, row.bytes), (None, Some(0)));
-        assert_eq!(row.error.as_deref(), Some("client_gone"));
-    }
+    let kit = Kit::new(16);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    drop(ending);
+    kit.log.probe().await.unwrap();
+    let row = &kit.rows()[0];
+    assert_eq!((row.status, row.bytes), (None, Some(0)));
+    assert_eq!(row.error.as_deref(), Some("client_gone"));
 }
 
 #[tokio::test]
 async fn an_ending_says_how_it_was_completed() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     ending.complete(done(204));
     kit.log.probe().await.unwrap();
@@ -285,7 +282,7 @@ async fn an_ending_says_how_it_was_completed() {
 // A crawler that hangs up while its decision is on the way to the disk.
 #[tokio::test]
 async fn a_record_whose_asker_has_gone_is_completed() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     // The lock makes the writer wait, so that the commit is still to come when
     // the future is dropped.
     let other = Connection::open(kit.path()).unwrap();
@@ -302,38 +299,36 @@ async fn a_record_whose_asker_has_gone_is_completed() {
 // Invariant 8 (ARCHITECTURE.md), and no gap through a full queue.
 #[tokio::test]
 async fn a_full_queue_refuses_after_a_second_and_uses_up_no_number() {
-    for durability in [Durability::Commit, Durability::Queue] {
-        let kit = Kit::new(durability, 2);
-        let (_, ending) = kit.log.record(record("/a")).await.unwrap();
-        assert!(matches!(
-            kit.log.record(record("/b")).await,
-            Err(AuditError::Full)
-        ));
-        drop(ending);
-        // The first ending has number 2.
-        let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
-        assert_eq!(receipt.seq(), 3);
-    }
+    let kit = Kit::new(2);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    assert!(matches!(
+        kit.log.record(record("/b")).await,
+        Err(AuditError::Full)
+    ));
+    drop(ending);
+    // The first ending has number 2.
+    let (receipt, _ending) = kit.log.record(record("/c")).await.unwrap();
+    assert_eq!(receipt.seq(), 3);
 }
 
 #[tokio::test]
 async fn a_second_log_in_the_same_folder_is_refused_until_the_first_has_ended() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let real = kit.path().parent().unwrap().canonicalize().unwrap();
     // Whoever removes the files does not make room for a second writer.
     for name in ["audit.db", "other.db"] {
-        let mut options = options(kit.folder.path(), Durability::Commit, 16);
+        let mut options = options(kit.folder.path(), 16);
         options.path.set_file_name(name);
         let second = AuditLog::open(&options, Arc::clone(&kit.metrics), &kit.tracker);
         assert!(matches!(second, Err(AuditError::Locked(folder)) if folder == real));
     }
     let folder = kit.closed().await;
-    Kit::reopened(folder, Durability::Commit, 16).closed().await;
+    Kit::reopened(folder, 16).closed().await;
 }
 
 #[tokio::test]
 async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     kit.sql(BREAK);
     let Err(AuditError::Write(cause)) = kit.log.record(record("/b")).await else {
@@ -355,34 +350,8 @@ async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
 }
 
 #[tokio::test]
-async fn a_queue_that_cannot_be_written_takes_no_more_and_loses_nothing() {
-    let kit = Kit::new(Durability::Queue, 16);
-    kit.sql(BREAK);
-    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
-    ending.complete(done(200));
-    assert!(kit.log.probe().await.is_err());
-    assert!(matches!(
-        kit.log.record(record("/b")).await,
-        Err(AuditError::Write(_))
-    ));
-    assert!(kit.rows().is_empty());
-    kit.sql("DROP TRIGGER broken");
-    let (receipt, ending) = kit.log.record(record("/c")).await.unwrap();
-    assert_eq!(receipt.seq(), 3);
-    drop(ending);
-    let folder = kit.closed().await;
-    let rows = AuditReader::open(&file(folder.path())).unwrap();
-    let rows = rows.list(&DecisionFilter::default(), 0).unwrap();
-    assert_eq!(
-        (rows[0].url.as_str(), rows[1].url.as_str()),
-        ("http://o.test/c", "http://o.test/a")
-    );
-    assert_eq!(rows[1].status, Some(200));
-}
-
-#[tokio::test]
 async fn a_probe_leaves_nothing_behind() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.log.probe().await.unwrap();
     assert!(kit.rows().is_empty());
     let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
@@ -391,42 +360,40 @@ async fn a_probe_leaves_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_exchanges_at_once_are_numbered_without_a_gap() {
-    for durability in [Durability::Commit, Durability::Queue] {
-        let kit = Kit::new(durability, 300);
-        let decision = Arc::new(decision("/a"));
-        let mut exchanges = JoinSet::new();
-        for _ in 0..2000 {
-            let (log, decision) = (Arc::clone(&kit.log), Arc::clone(&decision));
-            exchanges.spawn(async move {
-                let (receipt, ending) = log.record(record_of(&decision)).await.unwrap();
-                ending.complete(done(200));
-                receipt.seq()
-            });
-        }
-        let given: BTreeSet<u64> = exchanges.join_all().await.into_iter().collect();
-        assert_eq!(given.len(), 2000);
-        let metrics = Arc::clone(&kit.metrics);
-        let folder = kit.closed().await;
-        assert_eq!(metrics.audit_queue.get(), 0);
-        let kit = Kit::reopened(folder, durability, 16);
-        let rows = kit.rows();
-        assert!(rows.iter().rev().map(|row| row.seq).eq(given));
-        let (sums, found) = verify(&kit);
-        assert_eq!((sums.decided, sums.lost, found), (2000, 0, Vec::new()));
-        assert_eq!(sequence(&kit).last, 4000);
-        assert!(rows.iter().all(|row| row.status == Some(200)));
-        let snapshots = "SELECT count(*) FROM snapshot";
-        let connection = Connection::open(kit.path()).unwrap();
-        let snapshots: i64 = connection
-            .query_row(snapshots, [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(snapshots, 1);
+    let kit = Kit::new(300);
+    let decision = Arc::new(decision("/a"));
+    let mut exchanges = JoinSet::new();
+    for _ in 0..2000 {
+        let (log, decision) = (Arc::clone(&kit.log), Arc::clone(&decision));
+        exchanges.spawn(async move {
+            let (receipt, ending) = log.record(record_of(&decision)).await.unwrap();
+            ending.complete(done(200));
+            receipt.seq()
+        });
     }
+    let given: BTreeSet<u64> = exchanges.join_all().await.into_iter().collect();
+    assert_eq!(given.len(), 2000);
+    let metrics = Arc::clone(&kit.metrics);
+    let folder = kit.closed().await;
+    assert_eq!(metrics.audit_queue.get(), 0);
+    let kit = Kit::reopened(folder, 16);
+    let rows = kit.rows();
+    assert!(rows.iter().rev().map(|row| row.seq).eq(given));
+    let (sums, found) = verify(&kit);
+    assert_eq!((sums.decided, sums.lost, found), (2000, 0, Vec::new()));
+    assert_eq!(sequence(&kit).last, 4000);
+    assert!(rows.iter().all(|row| row.status == Some(200)));
+    let snapshots = "SELECT count(*) FROM snapshot";
+    let connection = Connection::open(kit.path()).unwrap();
+    let snapshots: i64 = connection
+        .query_row(snapshots, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(snapshots, 1);
 }
 
 #[tokio::test]
 async fn a_closed_log_has_written_everything_and_takes_no_more() {
-    let kit = Kit::new(Durability::Queue, 16);
+    let kit = Kit::new(16);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     ending.complete(done(200));
     let log = Arc::clone(&kit.log);
@@ -451,7 +418,7 @@ async fn a_closed_log_has_written_everything_and_takes_no_more() {
 
 #[tokio::test]
 async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for _ in 0..3 {
         kit.log
             .record(record("/a"))
@@ -465,7 +432,7 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
     let folder = kit.closed().await;
     // Without its marker, with which the start would miss them.
     std::fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
-    let kit = Kit::reopened(folder, Durability::Commit, 16);
+    let kit = Kit::reopened(folder, 16);
     let (receipt, _ending) = kit.log.record(record("/a")).await.unwrap();
     assert_eq!(receipt.seq(), 7);
 }
@@ -486,7 +453,7 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
         }
         let contents = || files.map(|name| std::fs::read(path.with_file_name(name)).unwrap());
         let before = contents();
-        let options = options(folder.path(), Durability::Commit, 16);
+        let options = options(folder.path(), 16);
         let metrics = Arc::new(Metrics::default());
         let is_refused = |error: &AuditError| {
             let is_old = matches!(error, AuditError::Outdated { found, .. } if *found == version);
@@ -504,15 +471,15 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
-    let kit = Kit::new(Durability::Commit, 16);
-    kit.sql("PRAGMA user_version = 17");
+    let kit = Kit::new(16);
+    kit.sql("PRAGMA user_version = 18");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 17,
-                known: 16,
+                found: 18,
+                known: 17,
                 ..
             }
         )
@@ -521,7 +488,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
     let folder = kit.closed().await;
     let tracker = TaskTracker::new();
     let open = |folder: &Path| {
-        let options = options(folder, Durability::Commit, 16);
+        let options = options(folder, 16);
         AuditLog::open(&options, Arc::new(Metrics::default()), &tracker)
     };
     assert!(schema(open(folder.path()).unwrap_err()));
@@ -549,7 +516,7 @@ async fn a_file_of_another_version_or_kind_is_left_alone() {
 async fn a_folder_that_cannot_be_made_is_named() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data"), "a file").unwrap();
-    let options = options(folder.path(), Durability::Commit, 16);
+    let options = options(folder.path(), 16);
     let log = AuditLog::open(&options, Arc::new(Metrics::default()), &TaskTracker::new());
     let Err(AuditError::Create(path, _)) = log else {
         panic!("opened");
@@ -560,7 +527,7 @@ async fn a_folder_that_cannot_be_made_is_named() {
 #[tokio::test]
 async fn the_log_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.log.probe().await.unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(kit.path().parent().unwrap()), 0o700);
@@ -576,7 +543,7 @@ async fn the_log_is_for_its_owner_alone() {
 /// Returns a log with a row of every kind: no rule, rule, another reading,
 /// unavailable, unreachable, egress.
 async fn one_of_each() -> Kit {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let missing = snapshot(AccessResult::Unavailable, Some(404));
     let cause = Cause::NoConnection(NoConnection::Refused);
     let unreachable = snapshot(AccessResult::Unreachable(cause), None);
@@ -748,7 +715,7 @@ tampering! {
         => ["1: no such row", "5 to 6: no such rows", "11: no such row"];
     a_row_that_was_slipped_in_is_found: "UPDATE decision SET seq = 99 WHERE seq = 11"
         => ["11: no such row", "99: the row is not as it was written"];
-    a_changed_highest_number_is_found: "UPDATE sequence SET last = 9, reserved = 9"
+    a_changed_highest_number_is_found: "UPDATE sequence SET last = 9"
         => ["the record's highest number is not as it was written"];
     a_sequence_taken_away_is_found: "DELETE FROM sequence"
         => ["the record's highest number is not as it was written"];
@@ -797,7 +764,7 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
 
 #[tokio::test]
 async fn every_row_is_visited_once_the_oldest_first() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     for _ in 0..1100 {
         kit.log
             .record(record("/a"))

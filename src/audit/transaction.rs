@@ -6,7 +6,6 @@
 use std::ops::Deref;
 
 use aws_lc_rs::rand;
-use jiff::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params, params_from_iter};
 use serde::{Serialize, Serializer as _};
 
@@ -16,9 +15,7 @@ use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
 use super::interning::InternedValues;
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::latest::{DecisionRows, LatestDecision, LatestEnding};
-use super::leaf::{
-    DecisionValues, EndingValues, LeafRun, LostRange, PersonalValues, RecordId, SALT_BYTES,
-};
+use super::leaf::{DecisionValues, EndingValues, LeafRun, PersonalValues, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
@@ -27,7 +24,7 @@ use super::redaction::{RedactionOrder, redact_rows};
 use super::rollup::{CountedDecision, CountedEnding, OpenRollup};
 use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
 use super::sealing::NewSeal;
-use super::sequence::{Sequence, write_lost};
+use super::sequence::Sequence;
 use super::tasks::PendingProcessEvent;
 use crate::decision::decide::{Evidence, Policy};
 use crate::decision::digest::{CanonicalBytes, Digest};
@@ -54,14 +51,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 /// Number of the rows that a probe writes and removes; no entry has it.
 const PROBE_SEQ: i64 = 0;
 
-/// Identity of the record that is written, how it reserves numbers, and what is
-/// written of personal data.
+/// Identity of the record that is written, and the forms in which personal data are
+/// written.
 #[derive(Debug)]
 pub(super) struct RecordPlan {
     pub(super) record: RecordId,
-    /// Numbers to be reserved at a time; 0 if none are told before they are
-    /// written.
-    pub(super) block: i64,
     pub(super) forms: PrivacyForms,
 }
 
@@ -152,16 +146,12 @@ impl<'a> AuditTransaction<'a> {
 
     /// Commits.
     pub(super) fn commit(self) -> rusqlite::Result<Committed> {
-        let sequence = Sequence {
-            reserved: self.now.reserved.max(self.now.last),
-            ..self.now
-        };
         // Written even if no number is used: a commit without a page syncs nothing.
-        sequence.write(&self.transaction, self.plan.record)?;
+        self.now.write(&self.transaction, self.plan.record)?;
         drop((self.insert_decision, self.insert_ending));
         self.transaction.commit()?;
         Ok(Committed {
-            sequence,
+            sequence: self.now,
             leaves: self.leaves,
         })
     }
@@ -357,15 +347,6 @@ impl<'a> AuditTransaction<'a> {
     /// Returns the connection, which is in this transaction.
     pub(super) fn connection(&self) -> &Connection {
         &self.transaction
-    }
-
-    /// Notes that the numbers from `first` to `last` have no entry.
-    pub(super) fn write_lost(&mut self, lost: LostRange) -> rusqlite::Result<()> {
-        self.now.last = self.now.last.max(lost.last);
-        let (first, last) = (lost.first, lost.last);
-        let leaf = lost.digest(self.plan.record);
-        self.leaves.push(LeafRun { first, last, leaf });
-        write_lost(&self.transaction, self.plan.record, lost)
     }
 
     /// Writes the last that is known of a robots.txt, in place of what was known
@@ -670,14 +651,5 @@ impl Salts {
         let salt = salts.get(self.used).copied().unwrap_or_default();
         self.used += 1;
         Ok(salt)
-    }
-}
-
-/// Makes the range of one lost number, noticed at `now`.
-pub(super) fn lost_number(seq: u64, now: Timestamp) -> LostRange {
-    LostRange {
-        first: signed(seq),
-        last: signed(seq),
-        time_us: now.as_microsecond(),
     }
 }

@@ -68,8 +68,8 @@ pub struct Verification {
     pub redacted: u64,
     /// Rows that are gone.
     pub missing: u64,
-    /// Numbers that the proxy itself has noted to have no entry: those that were
-    /// reserved at a crash, and events that were given up. They are no mismatches.
+    /// Numbers that the proxy itself has noted to have no entry, after damage or when a
+    /// backup was restored. They are no mismatches.
     pub lost: u64,
     /// Highest number whose entries were removed because they were old; 0 if there is
     /// none. They are no findings.

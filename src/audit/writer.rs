@@ -7,7 +7,6 @@
 //! refused, so what cannot be written yet is bounded by the same number.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -17,24 +16,22 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::columns::{count, signed};
+use super::columns::signed;
 use super::error::{WriteError, is_full_disk};
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::gathering::CommitAnswers;
-use super::leaf::LostRange;
-use super::queue::{EntryReceiver, WriterEntry, count_awaited};
+use super::queue::{EntryReceiver, WriterEntry, WriterTask, count_awaited};
 use super::removal_order::RetentionOrder;
 use super::retention::{RemovalState, Retention};
 use super::store::AuditStore;
-use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers, WriterTask};
-use super::transaction::{AuditTransaction, EndingNumbers, lost_number};
+use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers};
+use super::transaction::{AuditTransaction, EndingNumbers};
 use crate::clock;
 use crate::metrics::{Metrics, ResultLabel};
 use crate::throttle::REPEATING;
 
 /// Time after which what waits is tried again though no entry has come. Entries
-/// that could not be written may hold all places, and then none can come; and
-/// commits may wait for the disk.
+/// that could not be written may hold all places, and then none can come.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
 /// Time for which a saved snapshot outlasts its expiry: no file is used for
@@ -64,15 +61,13 @@ pub(super) struct AuditWriter {
     /// Receiver of entries.
     pub(super) entries: EntryReceiver,
     /// Whether the last attempt to write failed.
-    pub(super) failing: Arc<AtomicBool>,
-    /// Number of the next entry that has none.
+    pub(super) is_failing: bool,
+    /// Number of the next entry.
     pub(super) next: u64,
     /// Metrics of commits.
     pub(super) metrics: Arc<Metrics>,
     /// Entries to be written next, in the order of arrival.
     pub(super) batch: Vec<WriterEntry>,
-    /// Numbers of entries that were given up, to be noted with the next batch.
-    pub(super) lost: Vec<LostRange>,
     /// Time of the next search for rows to remove.
     pub(super) prune_at: Instant,
     /// Rows that were removed and are in no event yet.
@@ -110,20 +105,16 @@ impl AuditWriter {
                 "entries of the audit log could not be written before the end"
             );
         }
-        // What could not be written is found as lost by the next start, and its
-        // numbers are not given again.
-        if self.batch.is_empty() && self.lost.is_empty() {
+        if self.batch.is_empty() {
             self.seal();
-            self.store.release_numbers();
         }
         self.store.close();
     }
 
     fn receive(&mut self) -> bool {
-        let is_waiting = !self.batch.is_empty() || self.store.is_unsynced();
-        let retry = match is_waiting {
-            true => Some(RETRY_TIME),
-            false => self.store.seal_due_in(),
+        let retry = match self.batch.is_empty() {
+            true => self.store.seal_due_in(),
+            false => Some(RETRY_TIME),
         };
         let upkeep = [self.retention.due_in(), self.store.erase_due_in()];
         let patience = upkeep.into_iter().chain([retry]).flatten().min();
@@ -135,8 +126,7 @@ impl AuditWriter {
     fn take_turn(&mut self) {
         let taken = self.batch.len();
         let orders = self.take_orders();
-        self.batch.retain(|entry| entry.task.has_row());
-        if !self.batch.is_empty() || self.store.is_sync_due() {
+        if !self.batch.is_empty() {
             match self.commit_what_can_be() {
                 Ok(()) => {
                     self.accept();
@@ -312,14 +302,7 @@ impl AuditWriter {
             done => return done,
         };
         let all = self.batch.len();
-        let lost = &mut self.lost;
-        self.batch.retain(|entry| {
-            let is_kept = !entry.task.is_dispensable();
-            if !is_kept {
-                note_lost(lost, entry);
-            }
-            is_kept
-        });
+        self.batch.retain(|entry| !entry.task.is_dispensable());
         let given_up = all - self.batch.len();
         if given_up == 0 || self.batch.is_empty() {
             return Err(error.into());
@@ -329,19 +312,16 @@ impl AuditWriter {
         Ok(())
     }
 
-    /// Commits the batch and the numbers that were lost before it. Numbers are
-    /// used up by a commit alone: those of a batch that fails are given again.
+    /// Commits the batch. Numbers are used up by a commit alone: those of a batch that
+    /// fails are given again.
     fn commit(&mut self) -> Result<(), WriteError> {
-        let (batch, lost) = (&self.batch, &self.lost);
+        let batch = &mut self.batch;
         let mut next = self.next;
         let start = clock::instant();
         let done = self.store.write(|transaction| {
-            for range in lost {
-                transaction.write_lost(*range)?;
-            }
             batch
-                .iter()
-                .try_for_each(|entry| write(entry, transaction, &mut next))
+                .iter_mut()
+                .try_for_each(|entry| write(&mut entry.task, transaction, &mut next))
         });
         let taken = clock::instant().duration_since(start);
         self.metrics
@@ -349,19 +329,17 @@ impl AuditWriter {
             .observe(taken.as_secs_f64());
         if matches!(done, Ok(()) | Err(WriteError::FilesAfterCommit(_))) {
             self.next = next;
-            self.lost.clear();
             let answers = CommitAnswers {
                 awaited: count_awaited(&self.batch),
                 duration: taken,
             };
-            let reserved = count(self.store.sequence().reserved);
-            self.entries.note_commit(reserved, answers);
+            self.entries.note_commit(answers);
         }
         done
     }
 
     fn accept(&mut self) {
-        if self.failing.swap(false, Ordering::AcqRel) {
+        if std::mem::take(&mut self.is_failing) {
             tracing::info!("the audit log can be written again");
         }
         let is_redacted = self.has_redaction();
@@ -416,15 +394,13 @@ impl AuditWriter {
         let error = self.note_failure(error);
         let refused = self.batch.extract_if(.., |entry| !entry.task.is_accepted());
         for entry in refused {
-            entry.task.refuse();
-            note_lost(&mut self.lost, &entry);
             entry.task.end(Err(Arc::clone(&error)));
         }
     }
 
     fn note_failure(&mut self, error: WriteError) -> Arc<WriteError> {
         self.metrics.audit_failures.inc();
-        if !self.failing.swap(true, Ordering::AcqRel) {
+        if !std::mem::replace(&mut self.is_failing, true) {
             tracing::error!(%error, "the audit log cannot be written: every request is refused");
             // On a full disk, what is old may make room.
             self.retention.search_now();
@@ -498,51 +474,30 @@ async fn end_written(entries: Vec<WriterEntry>) {
     }
 }
 
-/// Notes the number of an entry that is given up, if it has one already.
-fn note_lost(lost: &mut Vec<LostRange>, entry: &WriterEntry) {
-    if entry.number == 0 {
-        return;
-    }
-    let number = lost_number(entry.number, clock::now());
-    match lost.last_mut() {
-        Some(last) if last.last + 1 == number.first => last.last = number.last,
-        _ => lost.push(number),
-    }
-}
-
-/// Writes an entry under the number it was given on queueing, else under `next`.
+/// Writes what `task` is about. An entry gets the number `next`.
 fn write(
-    entry: &WriterEntry,
+    task: &mut WriterTask,
     transaction: &mut AuditTransaction<'_>,
     next: &mut u64,
 ) -> rusqlite::Result<()> {
-    let mut number = || match entry.number {
-        0 => {
-            *next += 1;
-            *next - 1
-        }
-        number => number,
+    let mut number = || {
+        *next += 1;
+        *next - 1
     };
-    match &entry.task {
-        WriterTask::Record { record, seq, .. } => {
-            let number = number();
-            seq.set(number);
-            transaction.write_decision(number, record)
+    match task {
+        WriterTask::Record(pending) => {
+            pending.seq = number();
+            transaction.write_decision(pending.seq, &pending.record)
         }
         WriterTask::Complete { seq, outcome } => {
             let numbers = EndingNumbers {
-                decision: seq.get(),
+                decision: *seq,
                 seq: number(),
             };
             transaction.write_ending(numbers, outcome)
         }
         // Asked before the number is taken: what is not written needs none.
-        WriterTask::Event(pending) if transaction.is_repeated(&pending.event)? => {
-            match entry.number {
-                0 => Ok(()),
-                number => transaction.write_lost(lost_number(number, clock::now())),
-            }
-        }
+        WriterTask::Event(pending) if transaction.is_repeated(&pending.event)? => Ok(()),
         WriterTask::Event(pending) => transaction.write_event(number(), &pending.event),
         WriterTask::Process(pending) => transaction.write_process_event(number(), pending),
         WriterTask::Redact { order, .. } => transaction.redact(number(), order),

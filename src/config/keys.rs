@@ -28,8 +28,8 @@ use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE};
 use crate::archive::address::ArchiveAddress;
+use crate::audit::SealTarget;
 use crate::audit::privacy::{ClientAddresses, QueryStrings};
-use crate::audit::{Durability, SealTarget};
 use crate::clients::client::ClientLimits;
 use crate::decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use crate::decision::inquiry::Identity;
@@ -620,10 +620,6 @@ keys! {
     ["audit"] audit: Audit {
         /// The database.
         store: PathBuf = r#""sqlite:data/audit.db""#, STORE;
-        /// When a request may be sent: once its decision is on disk ("commit"), or
-        /// once it is queued for it ("queue": faster, and a crash loses the queue, a
-        /// power failure the last second).
-        durability: Durability = r#""commit""#, Choice(&[("commit", Durability::Commit), ("queue", Durability::Queue)]);
         /// How many decisions may wait to be written, and exchanges be open: each holds
         /// a place, so that its end can be written too. Without one a request is
         /// refused: nothing goes on unrecorded.

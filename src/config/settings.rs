@@ -250,7 +250,6 @@ fn fields_options(proxy: &Proxy, accept_encoding: AcceptEncoding) -> fields::Opt
 fn audit_options(audit: Audit, data: &Path) -> audit::Options {
     audit::Options {
         path: data.join(audit.store),
-        durability: audit.durability,
         queue: audit.queue,
         wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
         retention: audit.retention,

@@ -647,7 +647,6 @@ bounds! {
         refuses ["[]" "['0']" "['65536']" "['2-1']" "['1-']" "['+1']" "[0]" "[65536]" "[-1]" "[80.0]"]
         takes ["['default']" "['1', '1-65535', '8080']" "[443, 8443]" "[0x1F90, '9000-9100', 65_535]"];
     audit_store: "audit.store" refuses ["data/audit.db" "'sqlite:'" "postgres://a" "sqlite:~/a.db"] takes ["sqlite:a.db"];
-    audit_durability: "audit.durability" refuses ["none"] takes ["commit" "queue"];
     audit_wal_max: "audit.wal_max" refuses ["16777215B" "16385MiB" "1"] takes ["16MiB" "16384MiB"];
     audit_retention: "audit.retention" refuses ["999ms" "36501d" "never" "0s"] takes ["none" "1s" "400d"];
     audit_query_strings: "audit.query_strings" refuses ["none" "hash"] takes ["full" "keyed" "omitted"];

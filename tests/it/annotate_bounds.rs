@@ -370,7 +370,6 @@ fn many_pages_at_once_arrive_whole_within_the_budget() {
         let page = stepped(&[&first, "</title></head>", "<body>"], &gate);
         let config = Config::default()
             .set(HOLD_LONG)
-            .set("audit.durability = \"queue\"")
             .set("directives.hold_total = \"1MiB\"");
         let (origin, proxy) = started(page, config).await;
         let mut crawlers = Vec::new();

@@ -193,7 +193,7 @@ async fn start(servings: &[Serving], tls: Tls) -> (Origin, Proxy) {
         Tls::With => script.start_tls().await,
     };
     // What the audit does is not the subject.
-    let config = resolve("o.test", origin.address()).set("audit.durability = \"queue\"");
+    let config = resolve("o.test", origin.address());
     let proxy = config.start().await;
     (origin, proxy)
 }

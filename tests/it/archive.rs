@@ -88,10 +88,9 @@ fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
         let origin = origin().await;
         let [gone] = free_addresses();
         let config = config(&origin).resolve("gone.test", gone);
-        let proxy = config.set("audit.durability = \"queue\"").start().await;
+        let proxy = config.start().await;
         crawl(&proxy).await;
         proxy.place().rows_when(|rows| rows.len() == 12).await;
-        // Numbers are lost, which is noted.
         let proxy = proxy.kill().await.start().await;
         assert_eq!(get(&proxy, "http://p.test/no").await.status(), 403);
         let place = proxy.stop().await;
@@ -301,7 +300,7 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
         let origin = origin().await;
         let mut postgres = Postgres::start().await;
         let config = || {
-            let config = config(&origin).set("audit.durability = \"queue\"");
+            let config = config(&origin);
             shipping(config, &postgres.url())
         };
         let (config, aging) = (config(), config().set("audit.retention = \"1s\""));
@@ -347,7 +346,7 @@ fn nothing_is_removed_on_the_node_before_it_has_arrived() {
 fn a_command_ships_before_it_removes_entries() {
     run_within(MINUTES, async {
         let origin = origin().await;
-        let config = config(&origin).set("audit.durability = \"queue\"");
+        let config = config(&origin);
         let place = Place::with(&config);
         let proxy = place.start().await;
         fill_part(&proxy).await;

@@ -27,9 +27,7 @@ pub(crate) async fn origin() -> Origin {
 }
 
 pub(crate) fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address())
-        .set("audit.durability = \"queue\"")
-        .set("audit.seal_entries = 500")
+    resolve("o.test", origin.address()).set("audit.seal_entries = 500")
 }
 
 /// Asks for so many pages, of which every second is refused.

@@ -88,7 +88,6 @@ async fn kill_again_and_again(count: usize) {
     let mut nodes = Vec::new();
     for number in 0..NODES {
         let config = resolve("o.test", origin.address())
-            .set("audit.durability = \"commit\"")
             .set("audit.seal_entries = 100")
             .set(&format!("fleet.node = \"node-{number}\""));
         let place = Place::with(&shipping(config, &postgres.url()));

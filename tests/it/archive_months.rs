@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use politesse::audit::{AuditLog, Durability, Options, RecordEnding, SealOptions};
+use politesse::audit::{AuditLog, Options, RecordEnding, SealOptions};
 use politesse::clock;
 use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
 use politesse::decision::record::{ExchangeEnd, Record};
@@ -76,7 +76,6 @@ impl PastRecord {
     pub(crate) fn open(place: &Place) -> Self {
         let tracker = TaskTracker::new();
         let options = Options {
-            durability: Durability::Queue,
             queue: NonZeroUsize::new(4096).unwrap(),
             wal_max: 1 << 30,
             waits_for_archive: true,

@@ -296,20 +296,6 @@ fn malformed_requests_have_no_row() {
     });
 }
 
-// Ours: durability "queue" accepts on queueing.
-#[test]
-fn queued_rows_are_written_before_a_stop() {
-    run(async {
-        let origin = Script::robots("").start().await;
-        let config = resolve("o.test", origin.address()).set("audit.durability = \"queue\"");
-        let proxy = config.start().await;
-        for n in 0..50 {
-            get(&proxy, &format!("http://o.test/{n}")).await;
-        }
-        assert_eq!(proxy.stop().await.rows().await.len(), 50);
-    });
-}
-
 // Ours: a record is the same by whatever name it is opened.
 #[test]
 fn a_second_proxy_on_the_same_file_by_another_name_does_not_start() {

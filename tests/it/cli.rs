@@ -138,7 +138,7 @@ fn five_mistakes_give_five_messages_and_nothing_starts() {
             .set("upstream.connect_timeout = \"-5s\"")
             .set("robots.redirects = 99")
             .set("https.mode = \"tunnel\"")
-            .set("audit.durability = 3");
+            .set("audit.queue = true");
         let place = Place::with(&config);
         for command in [&["serve"][..], &["config", "check"]] {
             let outcome = place.run(command).await;
@@ -152,7 +152,7 @@ fn five_mistakes_give_five_messages_and_nothing_starts() {
                 "upstream.connect_timeout",
                 "robots.redirects",
                 "https.mode",
-                "audit.durability",
+                "audit.queue",
             ] {
                 let told = outcome.stderr.lines().filter(|line| line.contains(key));
                 assert_eq!(told.count(), 1, "{key}: {}", outcome.stderr);

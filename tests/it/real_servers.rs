@@ -239,7 +239,7 @@ fn lighttpd_is_asked_for_nothing_it_would_serve_of_what_is_disallowed() {
 
 async fn hold(kind: Kind) {
     let server = start(kind).await;
-    let config = resolve("o.test", server.address()).set("audit.durability = \"queue\"");
+    let config = resolve("o.test", server.address());
     let proxy = config.start().await;
     let mut count = Count::default();
     let mut disallowed = Vec::new();

@@ -222,12 +222,11 @@ fn what_cannot_change_is_refused_by_name_with_all_that_came_with_it() {
             .set("proxy.listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]")
             .set("admin.listen = \"127.0.0.1:1\"")
             .set("audit.store = \"sqlite:other.db\"")
-            .set("audit.durability = \"queue\"")
             .set("log.format = \"pretty\"");
         proxy.place().configure(&fixed);
         hang_up(&proxy, "failed").await;
-        let told = "admin.listen, audit.durability, audit.store, log.format, proxy.listen \
-                    cannot be changed while the proxy runs";
+        let told = "admin.listen, audit.store, log.format, proxy.listen cannot \
+                    be changed while the proxy runs";
         until("keys", async || proxy.log().contains(told).then_some(())).await;
         assert_eq!(get(&proxy, "http://o.test/private").await.status(), 403);
         origin.assert_only_robots_fetched();
@@ -455,7 +454,6 @@ fn fifty_reloads_under_load_lose_no_request_and_leave_nothing_behind() {
                 .set(&format!("directives.field_limit = \"{}KiB\"", 8 + ttl % 2))
                 .set(&format!("https.handshake_timeout = \"{ttl}s\""))
                 .set(&table)
-                .set("audit.durability = \"queue\"")
         };
         let proxy = config(1).start().await;
         let (stop, done) = tokio::sync::watch::channel(false);

@@ -106,13 +106,6 @@ fn after_a_stop_no_origin_is_asked_again_and_all_are_judged_as_before() {
     run(assert_taken_up_after_a_stop(patient()));
 }
 
-// The same for what was only queued when it was used.
-#[test]
-fn with_a_queue_no_origin_is_asked_again_after_a_stop() {
-    let config = patient().set("audit.durability = \"queue\"");
-    run(assert_taken_up_after_a_stop(config));
-}
-
 /// Returns the origins that a decision on disk speaks of.
 async fn on_record(place: &Place, origins: &Origins) -> BTreeSet<u16> {
     let rows = place.rows().await;
@@ -155,15 +148,6 @@ fn after_kill_9_only_what_was_under_way_is_asked_for_again() {
     run(async {
         let again = asked_again_after_kill_9(patient()).await;
         assert!(again <= usize::from(CRAWLERS), "{again} were asked again");
-    });
-}
-
-// Ours: what a queue loses of decisions, it loses of this.
-#[test]
-fn with_a_queue_nothing_is_asked_again_of_which_a_decision_is_on_record() {
-    run(async {
-        let config = patient().set("audit.durability = \"queue\"");
-        asked_again_after_kill_9(config).await;
     });
 }
 

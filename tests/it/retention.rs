@@ -22,9 +22,7 @@ const REQUESTS: usize = 4200;
 const MINUTES: Duration = Duration::from_secs(180);
 
 fn config(origin: &Origin) -> Config {
-    resolve("o.test", origin.address())
-        .set("audit.store = \"sqlite:data/audit.db\"")
-        .set("audit.durability = \"queue\"")
+    resolve("o.test", origin.address()).set("audit.store = \"sqlite:data/audit.db\"")
 }
 
 /// Asks for pages that are refused, until the record has more than a part.
@@ -173,11 +171,7 @@ fn entries_go_by_their_age() {
 /// by then.
 async fn prune_for(place: &Place, time: Duration) -> bool {
     let mut command = politesse(place.folder());
-    // Else each process that is killed leaves 65,536 reserved numbers behind, which are
-    // removed, too.
-    let commit = "audit.durability=\"commit\"";
-    command.args(["audit", "prune", "--before", "1s", "--why", "test"]);
-    command.args(["--yes", "--set", commit]);
+    command.args(["audit", "prune", "--before", "1s", "--why", "test", "--yes"]);
     let mut program = command.stdout(Stdio::null()).spawn().unwrap();
     let ended = timeout(time, program.wait()).await;
     if ended.is_err() {

@@ -21,7 +21,7 @@ async fn sealed() -> Kit {
     }
     kit.log.probe().await.unwrap();
     let folder = kit.closed().await;
-    Kit::reopened(folder, Durability::Commit, 16)
+    Kit::reopened(folder, 16)
 }
 
 pub(super) fn bundle_of(kit: &Kit, filter: &DecisionFilter) -> Result<Vec<u8>, BundleError> {
@@ -141,12 +141,12 @@ async fn a_bundle_of_some_decisions_is_proved_as_well() {
 // Ours: what no head covers is not handed over as proved.
 #[tokio::test]
 async fn decisions_behind_the_newest_head_are_left_out() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     let open = DecisionFilter::default();
     assert!(matches!(bundle_of(&kit, &open), Err(BundleError::Unsealed)));
     drop(ending);
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let kit = Kit::reopened(kit.closed().await, 16);
     kit.log
         .record(record("/b"))
         .await

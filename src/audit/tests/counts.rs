@@ -1,5 +1,7 @@
 //! Events of the proxy itself, and the count of requests that some of them state.
 
+use std::sync::atomic::Ordering;
+
 use rusqlite::params_from_iter;
 use serde_json::{Value as Json, json};
 
@@ -11,9 +13,6 @@ use crate::audit::events::ProcessEventKind;
 use crate::audit::events::ProcessEventKind::{Configuration, Heartbeat, Started, Stopped};
 use crate::audit::leaf::RecordId;
 use crate::decision::decide::EnforcementMode;
-
-/// Durabilities of a record.
-const BOTH: [Durability; 2] = [Durability::Commit, Durability::Queue];
 
 /// Verifies a record that is still open: no head covers its last event yet.
 fn verify(kit: &Kit) -> (Verification, Vec<String>) {
@@ -77,63 +76,59 @@ fn sent_times(sent: u32) -> ExchangeEnd {
 // Ours: what the count cannot settle is no finding.
 #[tokio::test]
 async fn exchanges_that_are_under_way_at_a_heartbeat_are_no_finding() {
-    for durability in BOTH {
-        let kit = Kit::new(durability, 64);
-        kit.happened(Started).await;
-        // Nothing was sent of the one, the other was sent twice.
-        kit.exchange(0).await;
-        kit.exchange(2).await;
-        let (_, sent_before) = kit.log.record(record("/b")).await.unwrap();
-        let (_, sent_after) = kit.log.record(record("/c")).await.unwrap();
-        let (_, never_sent) = kit.log.record(record("/d")).await.unwrap();
-        kit.send(1);
-        kit.happened(Heartbeat).await;
-        kit.assert_no_alarm();
-        sent_before.complete(sent_times(1));
-        kit.send(2);
-        sent_after.complete(sent_times(2));
-        drop(never_sent);
-        kit.happened(Heartbeat).await;
-        kit.happened(Stopped).await;
-        assert_eq!(kit.assert_no_alarm(), Vec::<String>::new());
-        let counts = kit.all_events().into_iter().map(|event| event.sent);
-        assert!(counts.eq([Some(5), Some(5), Some(3), Some(0)]));
-    }
+    let kit = Kit::new(64);
+    kit.happened(Started).await;
+    // Nothing was sent of the one, the other was sent twice.
+    kit.exchange(0).await;
+    kit.exchange(2).await;
+    let (_, sent_before) = kit.log.record(record("/b")).await.unwrap();
+    let (_, sent_after) = kit.log.record(record("/c")).await.unwrap();
+    let (_, never_sent) = kit.log.record(record("/d")).await.unwrap();
+    kit.send(1);
+    kit.happened(Heartbeat).await;
+    kit.assert_no_alarm();
+    sent_before.complete(sent_times(1));
+    kit.send(2);
+    sent_after.complete(sent_times(2));
+    drop(never_sent);
+    kit.happened(Heartbeat).await;
+    kit.happened(Stopped).await;
+    assert_eq!(kit.assert_no_alarm(), Vec::<String>::new());
+    let counts = kit.all_events().into_iter().map(|event| event.sent);
+    assert!(counts.eq([Some(5), Some(5), Some(3), Some(0)]));
 }
 
 // Ours: the fault is between the upstream and the record, where no type can be.
 #[tokio::test]
 async fn a_request_that_is_not_on_record_is_found_between_two_counts() {
-    for durability in BOTH {
-        let kit = Kit::new(durability, 64);
-        kit.happened(Started).await;
-        kit.exchange(1).await;
-        kit.happened(Heartbeat).await;
-        kit.send(3);
-        kit.exchange(1).await;
-        kit.happened(Heartbeat).await;
-        kit.exchange(1).await;
-        kit.happened(Stopped).await;
-        let (sums, found) = verify(&kit);
-        assert_eq!(found, ["4 to 7: requests sent and not on record: 3"]);
-        assert_eq!((sums.mismatches, sums.unrecorded), (1, 3));
-        // The next process begins to count anew.
-        kit.metrics
-            .upstream_sent
-            .inner()
-            .store(0, Ordering::Relaxed);
-        kit.happened(Started).await;
-        kit.exchange(1).await;
-        kit.happened(Stopped).await;
-        assert_eq!(verify(&kit).1.len(), 1);
-    }
+    let kit = Kit::new(64);
+    kit.happened(Started).await;
+    kit.exchange(1).await;
+    kit.happened(Heartbeat).await;
+    kit.send(3);
+    kit.exchange(1).await;
+    kit.happened(Heartbeat).await;
+    kit.exchange(1).await;
+    kit.happened(Stopped).await;
+    let (sums, found) = verify(&kit);
+    assert_eq!(found, ["4 to 7: requests sent and not on record: 3"]);
+    assert_eq!((sums.mismatches, sums.unrecorded), (1, 3));
+    // The next process begins to count anew.
+    kit.metrics
+        .upstream_sent
+        .inner()
+        .store(0, Ordering::Relaxed);
+    kit.happened(Started).await;
+    kit.exchange(1).await;
+    kit.happened(Stopped).await;
+    assert_eq!(verify(&kit).1.len(), 1);
 }
 
 // Ours: an exchange under way may have been the one that was counted; when it has
 // ended it is known that it was not.
 #[tokio::test]
 async fn a_request_that_an_open_exchange_may_explain_is_found_later() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.happened(Started).await;
     kit.exchange(1).await;
     kit.happened(Heartbeat).await;
@@ -152,7 +147,7 @@ async fn a_request_that_an_open_exchange_may_explain_is_found_later() {
 
 /// A record of one process with two exchanges, numbers 2 to 5.
 async fn two_exchanges() -> Kit {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.happened(Started).await;
     kit.exchange(1).await;
     kit.exchange(1).await;
@@ -192,7 +187,7 @@ async fn a_decision_that_was_taken_away_is_missed_by_the_count() {
 
 #[tokio::test]
 async fn a_refused_request_that_was_sent_is_found() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     let (_, ending) = kit.log.record(record("/private/a")).await.unwrap();
     ending.complete(sent_times(1));
     kit.log.probe().await.unwrap();
@@ -202,7 +197,7 @@ async fn a_refused_request_that_was_sent_is_found() {
 // Ours: report mode sends what it disallows.
 #[tokio::test]
 async fn reported_requests_count_as_the_allowed_ones() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     let reporting = Arc::new((*policy()).clone().with(|terms| {
         terms.mode = EnforcementMode::Report;
     }));
@@ -224,56 +219,52 @@ async fn reported_requests_count_as_the_allowed_ones() {
 // Ours: a crash takes the count with it, and that is said; it is no alarm.
 #[tokio::test]
 async fn after_a_crash_it_is_said_that_the_last_count_is_not_known() {
-    for durability in BOTH {
-        let kit = Kit::new(durability, 64);
-        kit.happened(Started).await;
-        kit.exchange(1).await;
-        kit.happened(Heartbeat).await;
-        kit.exchange(1).await;
-        let (_, _open) = kit.log.record(record("/b")).await.unwrap();
-        kit.send(1);
-        kit.log.probe().await.unwrap();
-        let again = Kit::reopened(crash(&kit, &FILES), durability, 64);
-        assert_eq!(again.assert_no_alarm(), Vec::<String>::new());
-        again.happened(Started).await;
-        again.exchange(1).await;
-        again.happened(Stopped).await;
-        let found = again.assert_no_alarm();
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("after 4: the process ended without a word"));
-        assert_eq!(verify(&again).0.unknown_ends, 1);
-    }
+    let kit = Kit::new(64);
+    kit.happened(Started).await;
+    kit.exchange(1).await;
+    kit.happened(Heartbeat).await;
+    kit.exchange(1).await;
+    let (_, _open) = kit.log.record(record("/b")).await.unwrap();
+    kit.send(1);
+    kit.log.probe().await.unwrap();
+    let again = Kit::reopened(crash(&kit, &FILES), 64);
+    assert_eq!(again.assert_no_alarm(), Vec::<String>::new());
+    again.happened(Started).await;
+    again.exchange(1).await;
+    again.happened(Stopped).await;
+    let found = again.assert_no_alarm();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("after 4: the process ended without a word"));
+    assert_eq!(verify(&again).0.unknown_ends, 1);
 }
 
 // Ours: a heartbeat that was given up would be missed by nobody, a start would.
 #[tokio::test]
 async fn events_of_the_proxy_are_tried_until_they_are_written() {
-    for durability in BOTH {
-        let kit = Kit::new(durability, 64);
-        kit.sql(BREAK_EVENTS);
-        kit.log
-            .record_process_event(ProcessEvent::now(Started, json!({ "version": "1" })));
-        kit.log.record_event(entered("o.test", 90));
-        assert!(kit.log.probe().await.is_err());
-        kit.sql("DROP TRIGGER broken_event");
-        kit.happened(Configuration).await;
-        let events = kit.all_events();
-        let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
-        assert_eq!(kinds, ["configuration", "started"]);
-        let started = events[1].json();
-        assert_eq!(
-            (&started["kind"], &started["sent"], &started["detail"]),
-            (&json!("started"), &json!(0), &json!({ "version": "1" }))
-        );
-        assert_eq!((&events[0].sent, &events[0].detail), (&None, &None));
-        kit.assert_no_alarm();
-    }
+    let kit = Kit::new(64);
+    kit.sql(BREAK_EVENTS);
+    kit.log
+        .record_process_event(ProcessEvent::now(Started, json!({ "version": "1" })));
+    kit.log.record_event(entered("o.test", 90));
+    assert!(kit.log.probe().await.is_err());
+    kit.sql("DROP TRIGGER broken_event");
+    kit.happened(Configuration).await;
+    let events = kit.all_events();
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["configuration", "started"]);
+    let started = events[1].json();
+    assert_eq!(
+        (&started["kind"], &started["sent"], &started["detail"]),
+        (&json!("started"), &json!(0), &json!({ "version": "1" }))
+    );
+    assert_eq!((&events[0].sent, &events[0].detail), (&None, &None));
+    kit.assert_no_alarm();
 }
 
 // Ours: what is removed is stated, once for each search.
 #[tokio::test]
 async fn saved_state_that_is_removed_is_an_event() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.sql(
         "INSERT INTO back_off (host, until_us, incidents, since_us, digest)
          VALUES ('a.test', 1, 1, 1, x''), ('b.test', 2, 1, 1, x'')",

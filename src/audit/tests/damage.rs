@@ -93,7 +93,7 @@ impl Original {
         kit.log.probe().await.unwrap();
         let folder = kit.closed().await;
         let path = file(folder.path());
-        add_lost_range(&path);
+        add_lost_range(&path, 3);
         // The range is sealed with the next stop.
         let kit = Kit::with(folder, &options);
         let (_, ending) = kit.log.record(record("/private/end")).await.unwrap();
@@ -145,21 +145,18 @@ impl Original {
     }
 }
 
-/// Notes three numbers as lost, as a crash would.
-fn add_lost_range(path: &Path) {
+/// Notes `count` numbers as lost, as a start after damage does.
+pub(super) fn add_lost_range(path: &Path, count: i64) {
     let connection = Connection::open(path).unwrap();
     let id = RecordId::parse(&read_id(&connection).unwrap().unwrap());
     let numbers = Sequence::read(&connection).unwrap().unwrap();
     let lost = LostRange {
         first: numbers.last + 1,
-        last: numbers.last + 3,
+        last: numbers.last + count,
         time_us: 7,
     };
     write_lost(&connection, id, lost).unwrap();
-    let ends = Sequence {
-        last: lost.last,
-        reserved: lost.last,
-    };
+    let ends = Sequence { last: lost.last };
     ends.write(&connection, id).unwrap();
 }
 
@@ -468,7 +465,7 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
         connection.execute("UPDATE lost_range SET digest = ? WHERE first = ?", values)?;
     }
     let numbers = Sequence::read(connection)?.unwrap_or_default();
-    let digest = numbers_digest(id, numbers.last, numbers.reserved);
+    let digest = numbers_digest(id, numbers.last);
     let values = params![digest.as_bytes().as_slice()];
     connection
         .execute("UPDATE sequence SET digest = ?", values)
@@ -611,7 +608,7 @@ async fn what_is_cut_off_the_end_with_all_its_traces_is_found_by_an_exported_hea
                 "PRAGMA foreign_keys = OFF; DELETE FROM decision WHERE {cut} < seq;
                  DELETE FROM ending WHERE {cut} < seq; DELETE FROM event WHERE {cut} < seq;
                  DELETE FROM lost_range WHERE {cut} < last; DELETE FROM seal WHERE {cut} < size;
-                 UPDATE sequence SET last = {cut}, reserved = {cut}"
+                 UPDATE sequence SET last = {cut}"
             ))
             .unwrap();
         make_hashes(&connection).unwrap();

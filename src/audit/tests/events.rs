@@ -61,7 +61,7 @@ impl Kit {
 
 /// A log of one back-off, and of the beginning of another.
 async fn three() -> Kit {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for event in [
         entered("o.test", 90),
         left("o.test", 90),
@@ -121,7 +121,7 @@ async fn events_are_listed_the_newest_first() {
 // begins while its back-off is kept, for a day, cannot know that it was told.
 #[tokio::test]
 async fn that_a_host_was_left_is_on_record_once_for_each_back_off() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for event in [
         entered("o.test", 90),
         left("o.test", 90),
@@ -189,7 +189,7 @@ async fn a_filter_narrows_the_events() {
 #[tokio::test]
 async fn a_long_back_off_is_known_to_the_next_process() {
     let kit = three().await;
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let kit = Kit::reopened(kit.closed().await, 16);
     let mut kept = kit.log.saved_back_offs();
     kept.sort_by_key(|kept| kept.until);
     let of = |host: &str, seconds: i64| SavedBackOff {
@@ -207,7 +207,7 @@ async fn a_long_back_off_is_known_to_the_next_process() {
 // host.
 #[tokio::test]
 async fn back_offs_of_urls_are_kept_too() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let began = entered("o.test", 7200);
     let urls = [7, u64::MAX].map(|url| SavedUrl {
         url: UrlKey(url),
@@ -238,7 +238,7 @@ async fn back_offs_of_urls_are_kept_too() {
 // Ours: on record with who did it and why, and not taken up by the next process.
 #[tokio::test]
 async fn an_order_of_an_operator_ends_a_back_off_on_record() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.note(entered("o.test", 7200)).await;
     let order = ReleaseOrder {
         by: "admin token from 127.0.0.1".to_owned(),
@@ -287,14 +287,14 @@ async fn a_host_has_one_back_off_its_last() {
 // day.
 #[tokio::test]
 async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for (host, hours) in [("c.test", 1), ("b.test", -23), ("a.test", -25)] {
         let until = clock::now() + SignedDuration::from_hours(hours);
         let at = until - SignedDuration::from_hours(1);
         let event = entered(host, 0);
         kit.note(BackOffEvent { at, until, ..event }).await;
     }
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let kit = Kit::reopened(kit.closed().await, 16);
     assert_eq!(kit.log.saved_back_offs().len(), 3);
     kit.log.probe().await.unwrap();
     kit.log.probe().await.unwrap();
@@ -308,11 +308,7 @@ async fn a_back_off_that_is_over_for_a_day_is_taken_away() {
 #[test]
 fn a_few_back_offs_are_taken_away_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = AuditStore::open(
-        &options(folder.path(), Durability::Commit, 16),
-        &Metrics::default(),
-    )
-    .unwrap();
+    let mut store = AuditStore::open(&options(folder.path(), 16), &Metrics::default()).unwrap();
     let all = (0..5).map(|n| entered(&format!("d{n}.test"), 3600 + n));
     store
         .write(|batch| {
@@ -396,7 +392,7 @@ async fn a_back_off_that_was_changed_by_hand_counts_as_absent() {
 // Invariant 8 (ARCHITECTURE.md).
 #[tokio::test]
 async fn events_that_find_no_place_are_lost_and_counted() {
-    let kit = Kit::new(Durability::Commit, 2);
+    let kit = Kit::new(2);
     // The decisions' queue is full, which is nothing to the events.
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     let lock = Connection::open(kit.path()).unwrap();
@@ -416,7 +412,7 @@ async fn events_that_find_no_place_are_lost_and_counted() {
 // Ours: what no decision rests on keeps none out.
 #[tokio::test]
 async fn an_event_that_cannot_be_written_is_counted_and_costs_no_decision() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.sql(
         "CREATE TRIGGER broken_event BEFORE INSERT ON event
          BEGIN SELECT RAISE(ABORT, 'disk full'); END;",
@@ -432,10 +428,10 @@ async fn an_event_that_cannot_be_written_is_counted_and_costs_no_decision() {
 
 #[tokio::test]
 async fn a_closed_log_has_written_its_events_and_takes_no_more() {
-    let kit = Kit::new(Durability::Queue, 16);
+    let kit = Kit::new(16);
     kit.log.record_event(entered("o.test", 90));
     let (log, metrics) = (Arc::clone(&kit.log), Arc::clone(&kit.metrics));
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 16);
+    let kit = Kit::reopened(kit.closed().await, 16);
     log.record_event(entered("o.test", 90));
     assert_eq!(kit.all_events().len(), 1);
     let lost = ResultLabel { result: "lost" };

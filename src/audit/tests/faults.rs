@@ -53,7 +53,7 @@ fn marker(folder: &Path) -> serde_json::Value {
 
 /// Opens the record in `folder` as a start would.
 fn start(folder: &Path) -> Result<AuditLog, AuditError> {
-    start_with(&options(folder, Durability::Commit, 16))
+    start_with(&options(folder, 16))
 }
 
 fn start_with(options: &Options) -> Result<AuditLog, AuditError> {
@@ -73,8 +73,7 @@ macro_rules! fault {
     ($($name:ident: $act:expr => $said:expr;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            for durability in [Durability::Commit, Durability::Queue] {
-                let kit = Kit::new(durability, 64);
+                let kit = Kit::new(64);
                 kit.record_many(3).await;
                 let act: fn(&Path) = $act;
                 act(kit.path().parent().unwrap());
@@ -87,7 +86,6 @@ macro_rules! fault {
                 let before = listing(kit.folder.path());
                 let folder = kit.closed().await;
                 assert_eq!(listing(folder.path()), before);
-            }
         }
     )*};
 }
@@ -158,7 +156,7 @@ async fn a_link_to_the_database_that_leads_elsewhere_is_noticed() {
     }
     let link = folder.path().join("data");
     std::os::unix::fs::symlink("one", &link).unwrap();
-    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    let kit = Kit::reopened(folder, 64);
     kit.record_many(1).await;
     let lead_to = |name: &str| {
         fs::remove_file(&link).unwrap();
@@ -175,7 +173,7 @@ async fn a_link_to_the_database_that_leads_elsewhere_is_noticed() {
 // Ours: "database is locked" helps nobody.
 #[tokio::test]
 async fn a_program_that_has_locked_the_database_is_told_apart_from_a_fault() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     let other = Connection::open(kit.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let said = kit.refusal().await;
@@ -187,7 +185,7 @@ async fn a_program_that_has_locked_the_database_is_told_apart_from_a_fault() {
 // Ours: without its marker nobody can tell whether the record is whole.
 #[tokio::test]
 async fn a_marker_that_is_none_keeps_the_record_from_being_opened() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.record_many(1).await;
     let folder = kit.closed().await;
     let path = file(folder.path()).with_file_name("record");
@@ -221,7 +219,7 @@ async fn a_marker_that_is_none_keeps_the_record_from_being_opened() {
 
 #[tokio::test]
 async fn a_record_goes_on_when_its_files_are_back() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.record_many(3).await;
     let folder = kit.path().parent().unwrap().to_owned();
     let away = folder.with_file_name("x");
@@ -242,7 +240,7 @@ async fn a_record_goes_on_when_its_files_are_back() {
 // Checkpoints by others are no fault, whether they leave the WAL or empty it.
 #[tokio::test]
 async fn a_checkpoint_of_another_process_is_no_fault() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     for mode in ["PASSIVE", "FULL", "RESTART", "TRUNCATE", "TRUNCATE"] {
         kit.record_many(20).await;
         let other = Connection::open(kit.path()).unwrap();
@@ -252,7 +250,7 @@ async fn a_checkpoint_of_another_process_is_no_fault() {
         kit.record_many(20).await;
     }
     assert_eq!(kit.rows().len(), 200);
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let kit = Kit::reopened(kit.closed().await, 16);
     assert_eq!(verify(&kit).0.missing, 0);
 }
 
@@ -262,7 +260,7 @@ macro_rules! loss {
     ($($name:ident: $act:expr => $said:expr;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            let kit = Kit::new(Durability::Commit, 64);
+            let kit = Kit::new(64);
             kit.record_many(3).await;
             let folder = kit.closed().await;
             let data = file(folder.path());
@@ -282,7 +280,7 @@ macro_rules! loss {
 /// Holds that a new record begins in `folder`, that it says so, and that what
 /// was left of the previous one is not touched.
 async fn begin_anew(folder: TempDir) {
-    let mut options = options(folder.path(), Durability::Commit, 16);
+    let mut options = options(folder.path(), 16);
     options.new_record = true;
     let left = fs::read(&options.path).unwrap_or_default();
     let kit = Kit::with(folder, &options);
@@ -322,11 +320,11 @@ loss! {
         fs::write(folder.join("audit.db"), [b'x'; 8192]).unwrap();
     } => "it is damaged";
     a_start_with_fewer_decisions_says_so: |folder| {
-        let sql = "DELETE FROM decision WHERE seq = 5; UPDATE sequence SET last = 4, reserved = 4;";
+        let sql = "DELETE FROM decision WHERE seq = 5; UPDATE sequence SET last = 4;";
         Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
     } => "it ends at 4";
     a_start_with_changed_numbers_says_so: |folder| {
-        let sql = "UPDATE sequence SET reserved = 9223372036854775807";
+        let sql = "UPDATE sequence SET digest = x'00'";
         Connection::open(folder.join("audit.db")).unwrap().execute_batch(sql).unwrap();
     } => "its highest number is not as it was written";
     a_start_with_a_gap_says_so: |folder| {
@@ -349,17 +347,17 @@ loss! {
 // Ours: what a damaged row says may have no end.
 #[tokio::test]
 async fn without_a_marker_numbers_that_were_changed_are_not_gone_on_with() {
-    let kit = Kit::new(Durability::Queue, 64);
+    let kit = Kit::new(64);
     kit.record_many(2).await;
     let folder = kit.closed().await;
     fs::remove_file(file(folder.path()).with_file_name("record")).unwrap();
-    let sql = format!("UPDATE sequence SET last = 9, reserved = {}", i64::MAX);
+    let sql = format!("UPDATE sequence SET last = {}", i64::MAX);
     let database = Connection::open(file(folder.path())).unwrap();
     assert_eq!(database.execute(&sql, []).unwrap(), 1);
     drop(database);
-    let kit = Kit::reopened(folder, Durability::Queue, 64);
+    let kit = Kit::reopened(folder, 64);
     kit.record_many(1).await;
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 64);
+    let kit = Kit::reopened(kit.closed().await, 64);
     let last = u64::try_from(UNKNOWN_NUMBERS).unwrap();
     let mut numbers: Vec<u64> = kit.rows().iter().map(|row| row.seq).collect();
     numbers.sort_unstable();
@@ -369,10 +367,10 @@ async fn without_a_marker_numbers_that_were_changed_are_not_gone_on_with() {
 
 #[tokio::test]
 async fn a_second_database_in_the_folder_is_refused() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.record_many(1).await;
     let folder = kit.closed().await;
-    let mut options = options(folder.path(), Durability::Commit, 16);
+    let mut options = options(folder.path(), 16);
     options.path.set_file_name("other.db");
     let said = start_with(&options).unwrap_err().to_string();
     assert!(said.contains("audit.db had at least 2 entries"), "{said}");
@@ -381,7 +379,7 @@ async fn a_second_database_in_the_folder_is_refused() {
 
 #[tokio::test]
 async fn a_database_that_was_renamed_or_compacted_is_the_same_record() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.record_many(600).await;
     kit.sql("DELETE FROM decision WHERE seq < 500");
     let folder = kit.closed().await;
@@ -396,7 +394,7 @@ async fn a_database_that_was_renamed_or_compacted_is_the_same_record() {
         .unwrap();
     assert!(fs::metadata(&path).unwrap().len() < before["bytes"].as_u64().unwrap());
     fs::rename(&path, &other).unwrap();
-    let mut options = options(folder.path(), Durability::Commit, 16);
+    let mut options = options(folder.path(), 16);
     options.path = other;
     let kit = Kit::with(folder, &options);
     assert_eq!(kit.marker()["record"], before["record"]);
@@ -408,7 +406,7 @@ async fn a_database_that_was_renamed_or_compacted_is_the_same_record() {
 // database itself.
 #[tokio::test]
 async fn decisions_that_were_only_in_a_removed_wal_are_missed_at_the_next_start() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.record_many(5).await;
     assert_eq!(kit.marker()["last"], 0);
     remove(kit.path().parent().unwrap(), "audit.db-wal");
@@ -423,7 +421,7 @@ async fn decisions_that_were_only_in_a_removed_wal_are_missed_at_the_next_start(
 // An old copy of the database beside a newer WAL.
 #[tokio::test]
 async fn a_copy_from_before_a_checkpoint_is_found_to_be_damaged() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.record_many(3).await;
     let copy = fs::read(kit.path()).unwrap();
     while kit.marker()["last"] == 0 {
@@ -440,7 +438,7 @@ async fn a_copy_from_before_a_checkpoint_is_found_to_be_damaged() {
 // The same, with so few rows after the checkpoint that every page is sound.
 #[tokio::test]
 async fn entries_between_a_copy_and_a_newer_wal_are_missed_by_verify_and_by_the_start() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     kit.record_many(3).await;
     let copy = fs::read(kit.path()).unwrap();
     while kit.marker()["last"] == 0 {
@@ -472,12 +470,12 @@ async fn entries_between_a_copy_and_a_newer_wal_are_missed_by_verify_and_by_the_
 // Ours: what may be the ending of an early decision is not taken for missing.
 #[tokio::test]
 async fn endings_of_exchanges_that_outlast_many_others_are_found_by_a_start() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     let (_, ending) = kit.log.record(record("/long")).await.unwrap();
     kit.record_many(400).await;
     ending.complete(done(200));
     kit.log.probe().await.unwrap();
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    let kit = Kit::reopened(kit.closed().await, 64);
     assert_eq!(kit.marker()["last"], 802);
     // Unless it is gone.
     kit.sql("DELETE FROM ending WHERE decision = 1");
@@ -499,7 +497,7 @@ pub(super) fn crash(kit: &Kit, names: &[&str]) -> TempDir {
 // A crash may come between a checkpoint and its marker, and before either.
 #[tokio::test]
 async fn the_marker_is_never_ahead_of_the_database() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     let mut checkpoints = 0;
     while checkpoints < 3 {
         let before = kit.marker();
@@ -510,7 +508,7 @@ async fn the_marker_is_never_ahead_of_the_database() {
         }
         checkpoints += 1;
         // Without the WAL: what the marker says is in the database itself.
-        Kit::reopened(crash(&kit, &["audit.db", "record"]), Durability::Commit, 16);
+        Kit::reopened(crash(&kit, &["audit.db", "record"]), 16);
         // With the marker of before: a crash between the two.
         let folder = crash(&kit, &["audit.db", "audit.db-wal"]);
         fs::write(
@@ -518,7 +516,7 @@ async fn the_marker_is_never_ahead_of_the_database() {
             before.to_string(),
         )
         .unwrap();
-        let late = Kit::reopened(folder, Durability::Commit, 16);
+        let late = Kit::reopened(folder, 16);
         assert_eq!(
             late.marker()["last"].as_u64(),
             Some(2 * late.rows().len() as u64)
@@ -540,16 +538,12 @@ fn flip_in_log(folder: &Path, number: u64) {
 // Ours: cases/tampering.md.
 #[tokio::test]
 async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     for _ in 0..20 {
         kit.record_many(1).await;
     }
     let whole = crash(&kit, &["audit.db", "audit.db-wal", "record"]);
-    assert!(
-        !Kit::reopened(whole, Durability::Commit, 16)
-            .has_lost_entries()
-            .await
-    );
+    assert!(!Kit::reopened(whole, 16).has_lost_entries().await);
     for names in [
         &["audit.db", "audit.db-wal", "record"][..],
         // As after a power failure: what was not synced of the marker is gone.
@@ -563,7 +557,7 @@ async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
             let missing = verify::verify(&reader, &open, drop).unwrap().missing;
             assert_ne!(missing, 0, "verify alone finds it before the start");
         }
-        let again = Kit::reopened(folder, Durability::Commit, 16);
+        let again = Kit::reopened(folder, 16);
         assert!(again.has_lost_entries().await, "{names:?}");
         let (sums, found) = verify(&again);
         assert_ne!(sums.lost, 0);
@@ -576,31 +570,26 @@ async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
 
 #[tokio::test]
 async fn a_crash_in_the_first_moments_of_a_record_leaves_one_that_starts() {
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     // Before the marker was written, and while it was.
     for (marker, text) in [(None, ""), (Some("record.new"), "{\"rec")] {
         let folder = crash(&kit, &["audit.db", "audit.db-wal"]);
         if let Some(name) = marker {
             fs::write(file(folder.path()).with_file_name(name), text).unwrap();
         }
-        let again = Kit::reopened(folder, Durability::Commit, 16);
+        let again = Kit::reopened(folder, 16);
         assert_eq!(again.marker(), kit.marker());
     }
     // Before the database was.
     let folder = crash(&kit, &[]);
     fs::write(file(folder.path()), "").unwrap();
-    Kit::reopened(folder, Durability::Commit, 16)
-        .record_many(1)
-        .await;
+    Kit::reopened(folder, 16).record_many(1).await;
 }
 
 // A crash after the new database was made, and before its marker was.
 #[tokio::test]
 async fn a_crash_while_a_record_begins_anew_leaves_the_old_marker() {
-    let (old, new) = (
-        Kit::new(Durability::Commit, 16),
-        Kit::new(Durability::Commit, 16),
-    );
+    let (old, new) = (Kit::new(16), Kit::new(16));
     old.record_many(3).await;
     let old = old.closed().await;
     let folder = crash(&new, &["audit.db", "audit.db-wal"]);
@@ -612,7 +601,7 @@ async fn a_crash_while_a_record_begins_anew_leaves_the_old_marker() {
 
 #[tokio::test]
 async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_of() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.record_many(3).await;
     let folder = kit.closed().await;
     let found = |sql: &str| {
@@ -627,7 +616,7 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
         found
     };
     let gone = "DELETE FROM decision WHERE seq = 5; DELETE FROM ending WHERE decision = 5;
-                UPDATE sequence SET last = 4, reserved = 4;";
+                UPDATE sequence SET last = 4;";
     let number = "the record's highest number is not as it was written";
     assert_eq!(found(gone), [number, "5 to 6: no such rows"]);
     let changed = "UPDATE record SET begun_us = 0";
@@ -645,7 +634,7 @@ async fn a_changed_id_is_found_by_verify_and_so_are_decisions_the_marker_knows_o
 /// Returns a kit whose WAL may have [`SMALL_WAL`] bytes.
 fn small_wal() -> Kit {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = options(folder.path(), Durability::Commit, 64);
+    let mut options = options(folder.path(), 64);
     options.wal_max = SMALL_WAL;
     Kit::with(folder, &options)
 }
@@ -723,7 +712,7 @@ macro_rules! permissions {
     ($($name:ident: $path:literal $mode:literal => $opens:literal;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            let kit = Kit::new(Durability::Commit, 16);
+            let kit = Kit::new(16);
             let path = kit.path().parent().unwrap().join($path);
             let folder = kit.closed().await;
             fs::set_permissions(&path, fs::Permissions::from_mode($mode)).unwrap();
@@ -751,21 +740,22 @@ permissions! {
     a_marker_that_others_may_write_is_refused: "record" 0o622 => false;
 }
 
-// Ours: entries that were accepted are tried again though nobody can send another,
-// because they hold every place.
+// Ours: endings are tried again though no decision can be sent, because they hold its
+// places.
 #[tokio::test]
 async fn a_full_queue_is_written_when_the_disk_is_well_again() {
-    let kit = Kit::new(Durability::Queue, 2);
-    kit.sql(BREAK);
+    let kit = Kit::new(2);
+    kit.sql(BREAK_ENDINGS);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     drop(ending);
     while kit.metrics.audit_failures.get() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(matches!(kit.log.probe().await, Err(AuditError::Full)));
-    kit.sql("DROP TRIGGER broken");
+    let refused = kit.log.record(record("/b")).await;
+    assert!(matches!(refused, Err(AuditError::Full)));
+    kit.sql("DROP TRIGGER broken_ending");
     timeout(Duration::from_secs(5), async {
-        while kit.rows().is_empty() {
+        while kit.rows()[0].error.is_none() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })

@@ -22,7 +22,7 @@ fn behind_record(hops: &[&str]) -> Record {
 /// Returns a log of two decisions: by a robots.txt behind two redirects, and by
 /// one without.
 async fn redirected() -> Kit {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for hops in [&[FIRST, SECOND][..], &[]] {
         let (_, ending) = kit.log.record(behind_record(hops)).await.unwrap();
         ending.complete(done(200));
@@ -48,7 +48,7 @@ async fn hops_are_read_back_in_order() {
 
 #[tokio::test]
 async fn snapshots_that_differ_in_hops_alone_are_two() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     // Each is another value in memory, so that only what they say counts.
     for hops in [&[FIRST][..], &[FIRST], &[], &[], &[SECOND]] {
         let (_, ending) = kit.log.record(behind_record(hops)).await.unwrap();

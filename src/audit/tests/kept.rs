@@ -124,12 +124,12 @@ macro_rules! round_trips {
         #[tokio::test]
         async fn $name() {
             let saved = $kept;
-            let kit = Kit::new(Durability::Queue, 16);
+            let kit = Kit::new(16);
             kit.keep(&saved).await;
             let loaded = kit.kept(&saved.snapshot.key).await.unwrap();
             assert!(!Arc::ptr_eq(&loaded.snapshot, &saved.snapshot));
             assert_eq!(told(&loaded), told(&saved));
-            let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+            let kit = Kit::reopened(kit.closed().await, 16);
             let loaded = kit.kept(&saved.snapshot.key).await.unwrap();
             assert_eq!(told(&loaded), told(&saved));
         }
@@ -187,7 +187,7 @@ round_trips! {
 
 #[tokio::test]
 async fn what_is_not_kept_is_not_found() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.keep(&kept(&mine(), file(ROBOTS))).await;
     for other in [
         key("o.test", token("FooBot")),
@@ -201,7 +201,7 @@ async fn what_is_not_kept_is_not_found() {
 // Ours: a snapshot belongs to an origin and a token.
 #[tokio::test]
 async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let of = |token| key("o.test", token);
     for (token, body) in [
         (token("FooBot"), "# 1"),
@@ -227,7 +227,7 @@ async fn tokens_of_one_origin_are_kept_apart_and_each_once() {
 // one answer.
 #[tokio::test]
 async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let first = but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
         snapshot.fetched_at = "2126-11-21T04:00:00.123456789Z".parse().unwrap();
     });
@@ -244,7 +244,7 @@ async fn a_snapshot_that_was_read_again_is_the_same_evidence() {
 // Ours: no reason to ask again, or to be judged by something else.
 #[tokio::test]
 async fn what_is_known_last_is_in_force() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.keep(&kept(&mine(), file(ROBOTS))).await;
     kit.keep(&kept(&mine(), AccessResult::Unavailable)).await;
     let last = kit.kept(&mine()).await.unwrap();
@@ -253,7 +253,7 @@ async fn what_is_known_last_is_in_force() {
 
 #[tokio::test]
 async fn a_file_is_read_by_the_dialect_in_force() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let rules = "User-agent: *\nDisallow: /\nAllow: /a\n";
     let lock = kit.held();
     let hops = || vec!["https://p.test/robots.txt".to_owned()];
@@ -284,7 +284,7 @@ async fn a_file_is_read_by_the_dialect_in_force() {
 // Ours: what a restart was to mend is tried again after it.
 #[tokio::test]
 async fn failures_of_our_own_are_not_kept() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let before = kept(&mine(), file(ROBOTS));
     kit.keep(&before).await;
     for cause in [
@@ -305,7 +305,7 @@ async fn failures_of_our_own_are_not_kept() {
 
 /// Checks that a row which `sql` has changed is found out, and not used.
 async fn assert_not_trusted(sql: &str) {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let kept = but(&kept(&mine(), file(ROBOTS)), |snapshot, _| {
         snapshot.stale = Some(Cause::Timeout);
     });
@@ -379,7 +379,7 @@ async fn verification_counts_what_is_kept_and_names_what_was_changed() {
 // Ours: asked no second time because it was forgotten too early.
 #[tokio::test]
 async fn what_is_on_its_way_to_the_disk_is_found() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let lock = kit.held();
     let (first, second) = (kept(&mine(), file("# 1")), kept(&mine(), file("# 2")));
     // Begun when called: nobody has waited for them yet.
@@ -403,7 +403,7 @@ async fn what_is_on_its_way_to_the_disk_is_found() {
 // The same where an earlier one ends meanwhile.
 #[tokio::test]
 async fn the_end_of_a_save_does_not_hide_the_next_one() {
-    let kit = Kit::new(Durability::Commit, 2);
+    let kit = Kit::new(2);
     let lock = kit.held();
     kit.log
         .save_snapshot(kept(&key("p.test", None), file("")))
@@ -424,7 +424,7 @@ async fn the_end_of_a_save_does_not_hide_the_next_one() {
 // Invariant 8 (ARCHITECTURE.md).
 #[tokio::test]
 async fn a_full_queue_gives_a_save_up_after_a_second_and_counts_it() {
-    let kit = Kit::new(Durability::Commit, 2);
+    let kit = Kit::new(2);
     let lock = kit.held();
     for name in ["a.test", "b.test"] {
         kit.log
@@ -448,7 +448,7 @@ const BREAK_KEPT: &str = "CREATE TRIGGER broken_kept BEFORE INSERT ON kept
 // Ours: what spares a question keeps no decision out.
 #[tokio::test]
 async fn a_save_that_fails_is_counted_and_costs_no_decision() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.sql(BREAK_KEPT);
     let lock = kit.held();
     kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
@@ -472,7 +472,7 @@ async fn a_save_that_fails_is_counted_and_costs_no_decision() {
 // refuses decisions.
 #[tokio::test]
 async fn with_a_save_beside_it_a_refused_decision_is_refused() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     kit.sql(BREAK);
     kit.sql(BREAK_KEPT);
     kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
@@ -483,7 +483,7 @@ async fn with_a_save_beside_it_a_refused_decision_is_refused() {
 
 #[tokio::test]
 async fn a_closed_log_has_kept_everything_and_finds_nothing() {
-    let kit = Kit::new(Durability::Queue, 16);
+    let kit = Kit::new(16);
     assert!(kit.kept(&mine()).await.is_none());
     kit.log.save_snapshot(kept(&mine(), file(ROBOTS))).await;
     let log = Arc::clone(&kit.log);
@@ -493,7 +493,7 @@ async fn a_closed_log_has_kept_everything_and_finds_nothing() {
     log.save_snapshot(kept(&key("p.test", None), file(ROBOTS)))
         .await;
     assert!(log.saved_snapshot(&mine(), RFC).await.is_err());
-    let kit = Kit::reopened(folder, Durability::Commit, 16);
+    let kit = Kit::reopened(folder, 16);
     assert!(kit.kept(&mine()).await.is_some());
     assert_eq!(kit.count("kept"), 1);
 }
@@ -502,7 +502,7 @@ async fn a_closed_log_has_kept_everything_and_finds_nothing() {
 // days.
 #[tokio::test]
 async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let days = |days: i64| {
         let now = clock::now() + SignedDuration::from_hours(24 * days);
         let key = key(&format!("d{}.test", days.abs()), None);
@@ -513,7 +513,7 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
     for old in [1, -29, -31] {
         kit.keep(&days(old)).await;
     }
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 16);
+    let kit = Kit::reopened(kit.closed().await, 16);
     assert_eq!(kit.count("kept"), 3);
     kit.log.probe().await.unwrap();
     kit.log.probe().await.unwrap();
@@ -525,11 +525,7 @@ async fn what_has_been_of_no_use_for_thirty_days_is_taken_away() {
 #[test]
 fn a_few_are_taken_away_at_a_time_the_oldest_first() {
     let folder = tempfile::tempdir().unwrap();
-    let mut store = AuditStore::open(
-        &options(folder.path(), Durability::Commit, 16),
-        &Metrics::default(),
-    )
-    .unwrap();
+    let mut store = AuditStore::open(&options(folder.path(), 16), &Metrics::default()).unwrap();
     store
         .write(|batch| {
             (0..5).try_for_each(|n| {
@@ -554,11 +550,7 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
     let of = |n: u32| key(&format!("host-{n}.example.test"), token("FooBot"));
     let folder = tempfile::tempdir().unwrap();
     let start = clock::instant();
-    let mut store = AuditStore::open(
-        &options(folder.path(), Durability::Commit, 16),
-        &Metrics::default(),
-    )
-    .unwrap();
+    let mut store = AuditStore::open(&options(folder.path(), 16), &Metrics::default()).unwrap();
     for first in (0..ROWS).step_by(512) {
         store
             .write(|batch| {
@@ -572,7 +564,7 @@ async fn a_load_from_a_hundred_thousand_rows_takes_little() {
     }
     eprintln!("{ROWS} rows written in {:?}", clock::instant() - start);
     drop(store);
-    let kit = Kit::reopened(folder, Durability::Commit, 16);
+    let kit = Kit::reopened(folder, 16);
     // A stride that is prime to the rows, so that no two neighbours follow.
     let places = (0..20_000u32).map(|n| n * 7919 % ROWS);
     for (what, shift) in [("present", 0), ("absent", ROWS)] {

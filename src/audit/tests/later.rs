@@ -12,7 +12,7 @@ fn later(decision: Decision, reason: Reason) -> Record {
 /// Returns what was allowed, what was only reported, and what was put off of
 /// each.
 async fn put_off() -> Kit {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let reporting = policy()
         .as_ref()
         .clone()

@@ -66,7 +66,7 @@ async fn a_decision_has_its_own_values_whatever_the_one_before_has() {
     };
     let pairs = variants.into_iter().map(|variant| [record("/a"), variant]);
     let pairs: Vec<_> = pairs.chain([[record("/robots.txt"), cached]]).collect();
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     for record in pairs.as_flattened() {
         let (_, ending) = kit.log.record(record.clone()).await.unwrap();
         ending.complete(done(200));
@@ -115,7 +115,7 @@ async fn an_ending_has_its_own_values_whatever_the_one_before_has() {
             ..done(200)
         },
     ];
-    let kit = Kit::new(Durability::Commit, 64);
+    let kit = Kit::new(64);
     for variant in &variants {
         for outcome in [done(200), variant.clone()] {
             let (_, ending) = kit.log.record(record("/a")).await.unwrap();

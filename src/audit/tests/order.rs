@@ -60,7 +60,7 @@ fn runs(kit: &Kit) -> Vec<i64> {
 // Ours: a clock that is set back begins a run, and no row is missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_time_after_the_clock_was_set_back() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let start = now();
     // An hour ahead for a while, set back, then ahead by a day and back.
     let ahead = (0..50).map(|n| seconds(start, 3600 + n));
@@ -76,7 +76,7 @@ async fn rows_are_found_by_time_after_the_clock_was_set_back() {
 // Ours: concurrent requests get their numbers in another order than their times.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_time_when_concurrent_requests_overtook_each_other() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let start = now();
     // Up to 10 s out of order, and never more than that: one run.
     let jittered = (0..400).map(|n: i64| seconds(start, n * 3 / 2 - n * 7919 % 10));
@@ -88,12 +88,12 @@ async fn rows_are_found_by_time_when_concurrent_requests_overtook_each_other() {
 // Ours: clocks that drift back a little at each restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_time_after_many_restarts() {
-    let mut kit = Kit::new(Durability::Queue, 4096);
+    let mut kit = Kit::new(4096);
     let start = now();
     for restart in 0..12 {
         let began = seconds(start, 1000 - restart * 9);
         write(&kit, (0..8).map(|n| seconds(began, n))).await;
-        kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+        kit = Kit::reopened(kit.closed().await, 4096);
     }
     assert_found_by_time(&kit.reader());
 }
@@ -101,7 +101,7 @@ async fn rows_are_found_by_time_after_many_restarts() {
 // Ours: what could not be written begins no run.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_time_after_a_failed_write() {
-    let kit = Kit::new(Durability::Commit, 4096);
+    let kit = Kit::new(4096);
     let start = now();
     write(&kit, [start]).await;
     kit.sql(BREAK);
@@ -117,7 +117,7 @@ async fn rows_are_found_by_time_after_a_failed_write() {
 // one.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_before_the_first_run_are_found_by_time() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let start = now();
     write(&kit, (0..40).map(|n| seconds(start, n * 7919 % 6000))).await;
     kit.sql("DELETE FROM clock_step WHERE seq < 40");
@@ -128,7 +128,7 @@ async fn rows_before_the_first_run_are_found_by_time() {
 // the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_ends_whatever_the_numbers_are() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let start = now();
     write(&kit, (0..20).map(|n| seconds(start, n * 60))).await;
     kit.sql(
@@ -142,7 +142,7 @@ async fn a_search_ends_whatever_the_numbers_are() {
 // Ours: a search by time is not led astray in silence.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_taken_out_is_found() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let start = now();
     let ahead = (0..20).map(|n| seconds(start, 3600 + n));
     write(&kit, ahead.chain((0..20).map(|n| seconds(start, n)))).await;

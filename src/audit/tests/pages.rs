@@ -7,7 +7,7 @@ use crate::audit::reader::PageBounds;
 /// Returns a log with `count` rows, of which every tenth is refused by line 2.
 /// All but the first two are copies made in SQL.
 async fn many(count: u64) -> Kit {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for path in ["/private/x", "/a"] {
         let (_, ending) = kit.log.record(record(path)).await.unwrap();
         ending.complete(done(200));

@@ -50,13 +50,13 @@ async fn write(kit: &Kit, numbers: std::ops::Range<u32>) {
 /// A record of several parts, of which one was begun by a process and ended by
 /// another, after a write that failed.
 async fn parts() -> Kit {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     write(&kit, 0..2000).await;
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    let kit = Kit::reopened(kit.closed().await, 64);
     kit.sql(BREAK);
     kit.log.record(record("/a")).await.unwrap_err();
     kit.sql("DROP TRIGGER broken");
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let kit = Kit::reopened(kit.closed().await, 4096);
     write(&kit, 2000..DECISIONS).await;
     kit
 }
@@ -178,7 +178,7 @@ async fn rows_are_found_by_host_and_verdict_as_by_a_look_at_each() {
 // Ours: numbers that no version gives end a search all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_by_host_ends_whatever_the_parts_are() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     write(&kit, 0..20).await;
     kit.sql(
         "UPDATE decision SET seq = seq + 4000000000000000000 WHERE 10 < seq;

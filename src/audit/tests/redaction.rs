@@ -56,7 +56,7 @@ async fn sealed() -> (Kit, SealEvidence) {
     let folder = kit.closed().await;
     let heads = heads_of(&Connection::open(file(folder.path())).unwrap());
     let evidence = outside(heads.last().unwrap());
-    (Kit::reopened(folder, Durability::Commit, 64), evidence)
+    (Kit::reopened(folder, 64), evidence)
 }
 
 /// Reports whether [`SECRET`] is in the file or its WAL.
@@ -172,7 +172,7 @@ async fn values_of_redacted_decisions_are_looked_for_until_all_were() {
         let connection = Connection::open(file(folder.path())).unwrap();
         connection.execute_batch(sql).unwrap();
         drop(connection);
-        Kit::reopened(folder, Durability::Commit, 64)
+        Kit::reopened(folder, 64)
     };
     // Nothing says that there may be any.
     let kit = reopened(folder, add);
@@ -276,7 +276,7 @@ fn numbers(numbers: &[u64]) -> RedactionRequest {
 // knows of them then.
 #[tokio::test]
 async fn redactions_just_behind_a_part_leave_its_late_endings() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let (receipt, late) = kit.log.record(record("/a")).await.unwrap();
     let part = PART_NUMBERS as u64;
     let held = fill_up_to(&kit, part).await;
@@ -294,7 +294,7 @@ async fn redactions_just_behind_a_part_leave_its_late_endings() {
 // Ours: what is removed is counted no more, whoever reads it again.
 #[tokio::test]
 async fn a_removed_part_is_not_rolled_up_again() {
-    let kit = Kit::new(Durability::Commit, 4096);
+    let kit = Kit::new(4096);
     let (receipt, open) = kit.log.record(record("/a")).await.unwrap();
     let part = PART_NUMBERS as u64;
     let held = fill_up_to(&kit, part).await;
@@ -366,7 +366,7 @@ async fn a_start_goes_on_to_wait_for_a_reader_that_keeps_the_wal() {
     let step = kit.log.redact(secrets(), "test".to_owned()).await.unwrap();
     assert_eq!(step.count, SECRETS);
     values_are_gone(&kit).await;
-    let again = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    let again = Kit::reopened(kit.closed().await, 64);
     assert_unsettled(&again).await;
     drop(reader);
     again.log.settled().await.unwrap();

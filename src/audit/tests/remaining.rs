@@ -50,7 +50,7 @@ async fn redact(kit: &Kit, number: i64) {
 }
 
 async fn remaining() -> Remaining {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let (_, redacted) = kit.log.record(record_of_url(FIRST_URL, 0)).await.unwrap();
     let (_, ending) = kit.log.record(record_of_url(OPEN_URL, 0)).await.unwrap();
     kit.log.probe().await.unwrap();
@@ -107,7 +107,7 @@ async fn an_exchange_of_an_earlier_process_does_not_remain() {
     let Remaining { kit, ending } = remaining().await;
     let folder = kit.closed().await;
     drop(ending);
-    let kit = Kit::reopened(folder, Durability::Queue, 4096);
+    let kit = Kit::reopened(folder, 4096);
     assert_eq!(verified(&kit).redacted, 1);
     write(&kit, DECISIONS + 1..2 * DECISIONS).await;
     prune(&kit, 2 * DECISIONS).await;

@@ -1,6 +1,6 @@
 //! Removal of old entries: what goes, what stays, and what is known of it.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
 use rusqlite::OptionalExtension;
@@ -52,7 +52,7 @@ pub(super) async fn write(kit: &Kit, numbers: std::ops::Range<i64>) {
 }
 
 pub(super) async fn long_record() -> Kit {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     write(&kit, 0..DECISIONS).await;
     kit
 }
@@ -162,7 +162,7 @@ async fn old_parts_go_with_all_they_alone_refer_to_and_the_rest_verifies() {
     assert_eq!(count(&kit, origins), 1);
     verified(&kit);
     // A start finds all that there has to be.
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    let kit = Kit::reopened(kit.closed().await, 64);
     write(&kit, 3..5).await;
     verified(&kit);
 }
@@ -176,17 +176,17 @@ async fn what_is_removed_is_overwritten() {
         let text = b"first-of-all";
         bytes.windows(text.len()).any(|window| window == text)
     };
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let kit = Kit::reopened(kit.closed().await, 4096);
     assert!(is_there(&kit));
     prune(&kit, 5000).await;
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let kit = Kit::reopened(kit.closed().await, 4096);
     assert!(!is_there(&kit));
 }
 
 // Ours: a download over days keeps its decision until it has ended, and then goes.
 #[tokio::test]
 async fn a_decision_stays_until_its_ending_is_old_enough() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     let (_, ending) = kit.log.record(record_of_url(FIRST_URL, 0)).await.unwrap();
     write(&kit, 1..DECISIONS).await;
     drop(ending);
@@ -209,9 +209,9 @@ async fn a_decision_stays_until_its_ending_is_old_enough() {
 // Ours: a part that is summed up nowhere may have young decisions.
 #[tokio::test]
 async fn a_part_stays_until_its_times_are_known() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     assert!(fill_up_to(&kit, PART_NUMBERS as u64).await.is_none());
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let kit = Kit::reopened(kit.closed().await, 4096);
     assert_eq!(count(&kit, "SELECT count(*) FROM subtree"), 1);
     prune(&kit, 10).await;
     assert_eq!(entries_until(&kit, PART_NUMBERS as u64), PART_NUMBERS);
@@ -235,7 +235,7 @@ async fn a_removal_that_a_crash_has_cut_short_goes_on() {
         )
         .unwrap();
     drop(connection);
-    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    let kit = Kit::reopened(folder, 64);
     kit.log.settled().await.unwrap();
     let row = "SELECT count(*) FROM decision WHERE seq = 7";
     assert_eq!(count(&kit, row), 0);
@@ -267,7 +267,7 @@ async fn a_removal_that_fails_says_so_and_goes_on_later() {
     let connection = Connection::open(file(folder.path())).unwrap();
     connection.execute_batch("DROP TRIGGER held").unwrap();
     drop(connection);
-    let kit = Kit::reopened(folder, Durability::Commit, 64);
+    let kit = Kit::reopened(folder, 64);
     kit.log.settled().await.unwrap();
     assert_eq!(verified(&kit).removing, 0);
 }
@@ -275,10 +275,10 @@ async fn a_removal_that_fails_says_so_and_goes_on_later() {
 // Ours: a head that was exported long ago still proves what it did.
 #[tokio::test]
 async fn heads_of_removed_entries_hold() {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     write(&kit, 0..2000).await;
     // A stop makes a head.
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let kit = Kit::reopened(kit.closed().await, 4096);
     let exported = kit.reader().tree().newest_seal().unwrap().unwrap();
     assert!(exported.size < PART_NUMBERS);
     write(&kit, 2000..DECISIONS).await;

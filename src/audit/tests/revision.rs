@@ -31,7 +31,7 @@ fn allowed_by(policy: &str) -> Record {
 
 /// Returns a log with one row of this revision, and one that `policy` allowed.
 async fn kit(policy: &str) -> Kit {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     for record in [record("/a"), allowed_by(policy)] {
         let (_, ending) = kit.log.record(record).await.unwrap();
         ending.complete(done(200));
@@ -85,7 +85,7 @@ async fn what_this_revision_does_not_decide_is_a_mismatch() {
 
 #[tokio::test]
 async fn a_row_of_an_earlier_revision_that_decides_the_same_is_not_told() {
-    let kit = Kit::new(Durability::Commit, 16);
+    let kit = Kit::new(16);
     let policy = Arc::new(Policy::restore(FIRST).unwrap());
     let decision = decide(&inquiry("/private/x"), &robots(), &policy, now());
     let (_, ending) = kit.log.record(record_of(&decision)).await.unwrap();

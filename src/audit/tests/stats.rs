@@ -85,13 +85,13 @@ async fn write(kit: &Kit, numbers: std::ops::Range<u64>) {
 
 /// A record of several parts that two processes wrote, after a write that failed.
 pub(super) async fn drawn_record() -> Kit {
-    let kit = Kit::new(Durability::Queue, 4096);
+    let kit = Kit::new(4096);
     write(&kit, 0..3000).await;
-    let kit = Kit::reopened(kit.closed().await, Durability::Commit, 64);
+    let kit = Kit::reopened(kit.closed().await, 64);
     kit.sql(BREAK);
     kit.log.record(record("/a")).await.unwrap_err();
     kit.sql("DROP TRIGGER broken");
-    let kit = Kit::reopened(kit.closed().await, Durability::Queue, 4096);
+    let kit = Kit::reopened(kit.closed().await, 4096);
     write(&kit, 3000..DECISIONS).await;
     kit
 }
@@ -325,7 +325,7 @@ async fn late_endings_that_were_changed_are_found() {
 // that began before it end after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn exchanges_that_outlast_a_failed_transaction_are_rolled_up() {
-    let kit = Kit::new(Durability::Commit, 4096);
+    let kit = Kit::new(4096);
     let (_, ending) = kit.log.record(record("/a")).await.unwrap();
     kit.sql(BREAK);
     kit.log.record(record("/b")).await.unwrap_err();

@@ -179,10 +179,7 @@ fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
             "findings, perhaps because entries were removed by age meanwhile (verify again)",
         ),
         some(sums.lost_heads, "times that lost heads were accepted"),
-        some(
-            sums.lost,
-            "numbers lost in a crash, by damage or by a restored backup",
-        ),
+        some(sums.lost, "numbers lost by damage or by a restored backup"),
         some(sums.unknown_ends, "processes that ended without a word"),
         some(
             sums.other_revision,
@@ -255,7 +252,7 @@ fn summary(sums: &Verification) -> String {
             "by query strings that are not on record",
         ),
         some(sums.redacted, "redacted, not decided again"),
-        some(sums.lost, "numbers lost in a crash or given up"),
+        some(sums.lost, "numbers lost"),
         match sums.pruned {
             0 => String::new(),
             last => format!(", entries up to {last} removed by age"),

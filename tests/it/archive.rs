@@ -43,7 +43,7 @@ fn config(origin: &Origin) -> Config {
         .resolve("p.test", origin.address())
         .set("fleet.node = \"north\"")
         .set("pace.backoff = {}")
-        .set("audit.seal_entries = 4")
+        .set("audit.seal_entries = 500")
 }
 
 async fn done(place: &Place, arguments: &[&str]) -> Outcome {

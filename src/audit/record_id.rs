@@ -4,9 +4,9 @@
 //! A deleted database leaves no trace of itself. The marker does: it states the
 //! highest number of an entry that is known to be on disk. A checkpoint is
 //! written first and the marker after it, so that the marker may lag behind the
-//! database and never leads it. After each commit it takes the number that was reached:
-//! a start that finds less has lost what was committed. The id says whether a database is the one that a
-//! marker was written for; it is no secret.
+//! database and never leads it. Each commit writes its last number into the marker: a
+//! start that finds less has lost what was committed. The id says whether a database is
+//! the one that a marker was written for; it is no secret.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

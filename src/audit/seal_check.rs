@@ -36,7 +36,7 @@ const CLOCK_SLACK: SignedDuration = SignedDuration::from_mins(1);
 /// writes an event an hour, and a head waits a day at most (`audit.seal_interval`).
 const HEAD_LATENESS_MAX: SignedDuration = SignedDuration::from_hours(48);
 
-/// What is known of heads from outside the record.
+/// Keys and heads from outside the record.
 #[derive(Debug, Clone, Default)]
 pub struct SealEvidence {
     /// Keys, one of which has signed each head; any key may have if there are none.

@@ -172,12 +172,12 @@ struct VerificationRun<'a, F> {
     reader: &'a AuditReader,
     report: F,
     sums: Verification,
-    /// What is known of heads from outside the record.
+    /// Keys and heads from outside the record.
     evidence: &'a SealEvidence,
     /// Evidence that many rows rest on.
     decided_on: EvidenceCache,
     order: OrderCheck,
-    /// What was redacted by order.
+    /// Numbers of the decisions that were redacted by order.
     redacted: RedactedNumbers,
     /// Entries that remain where others were removed.
     remaining: RemainingCheck<'a>,

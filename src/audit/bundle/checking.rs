@@ -284,7 +284,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         let is_late_enough = from.is_none_or(|from| from.as_microsecond() <= line.time_us);
         let is_early_enough = until.is_none_or(|until| line.time_us < until.as_microsecond());
         let is_at_host = match &self.header.host {
-            // A redacted row has no origin.
+            // A redacted row keeps its origin only if its snapshot has the same one.
             Some(host) if line.origin != 0 => {
                 let sql = "SELECT 1 FROM origin WHERE id = ? AND host = ?";
                 let mut statement = self.connection.prepare_cached(sql)?;

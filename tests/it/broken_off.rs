@@ -27,7 +27,9 @@ enum Speaks {
     Http2,
 }
 
-const NO_ROBOTS: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+// Without `Connection: close` an upload may go out on the connection that is about to close.
+const NO_ROBOTS: &[u8] =
+    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// An origin that answers each request but that for robots.txt by `answer`, as soon as
 /// its head has come, and closes the connection.

@@ -23,9 +23,9 @@ use hyper::Response;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use politesse::clock;
 use politesse::config::{Config, ConfigSources};
 use politesse::serve::{self, RunningProxy};
+use politesse_base::clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

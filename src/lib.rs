@@ -50,24 +50,6 @@ pub mod serve;
 
 pub mod cli;
 
-pub mod byte_cache;
-
-pub mod clients;
-
-pub mod clock;
-
-mod command_line;
-
-pub mod descriptors;
-
 mod explain;
 
-mod inert;
-
-pub mod metrics;
-
 mod page;
-
-pub mod tasks;
-
-pub mod throttle;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use politesse::clock;
+use politesse_base::clock;
 
 use crate::proxy::Proxy;
 use crate::record::{BUSY_HOST, LONE_HOST};

@@ -13,7 +13,7 @@ mod whole;
 
 use std::time::Duration;
 
-use politesse::clock;
+use politesse_base::clock;
 
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(20);

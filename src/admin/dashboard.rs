@@ -28,8 +28,8 @@ use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::{VisitState, begin_visit};
 use crate::audit::AuditLog;
-use crate::clients::directory::ClientDirectory;
-use crate::metrics::Metrics;
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::metrics::Metrics;
 
 /// Parts that the dashboard is made of.
 #[derive(Debug)]

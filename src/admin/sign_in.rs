@@ -19,7 +19,7 @@ use super::access::{Access, AccessRefusal, Pass};
 use super::arrival::AdminArrival;
 use super::layout::{DashboardPage, layout};
 use super::visit::{THEME_COOKIE, Theme, Visit};
-use crate::command_line::command;
+use politesse_base::command_line::command;
 
 /// Bytes of a form: a token, and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;

@@ -16,10 +16,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::api::{ApiQuery, json};
-use crate::clients::directory::ClientDirectory;
-use crate::clients::snapshot::ClientSnapshots;
 use crate::fleet::status::FleetStatus;
 use crate::pace::host_pace::{HostPace, HostPaces};
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::clients::snapshot::ClientSnapshots;
 
 /// Source of the page: returns the pace of all hosts. It waits for no turn, but
 /// takes milliseconds where hosts are many.

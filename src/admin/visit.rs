@@ -12,7 +12,7 @@ use axum::response::Response;
 
 use super::access::Pass;
 use super::sessions::cookie;
-use crate::metrics::Metrics;
+use politesse_base::metrics::Metrics;
 
 /// Cookie of the theme that somebody has chosen.
 pub(super) const THEME_COOKIE: &str = "politesse_theme";

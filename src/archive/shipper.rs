@@ -21,7 +21,7 @@ use crate::audit::AuditError;
 use crate::audit::entry_window::EntryWindow;
 use crate::audit::reader::AuditReader;
 use crate::decision::digest::Digest;
-use crate::metrics::Metrics;
+use politesse_base::metrics::Metrics;
 
 /// Time from one look for new entries to the next.
 const EVERY: Duration = Duration::from_secs(1);

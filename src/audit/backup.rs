@@ -24,7 +24,7 @@ use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside}
 use super::record_id::{RecordMarker, read_id};
 use super::schema::{self, open_error};
 use super::sequence::{Sequence, UNKNOWN_NUMBERS, check_complete};
-use crate::clock;
+use politesse_base::clock;
 
 /// Backup that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]

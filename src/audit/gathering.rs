@@ -146,7 +146,7 @@ fn time_until(end: Instant, now: Instant) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use politesse_base::clock;
 
     fn us(number: u64) -> Duration {
         Duration::from_micros(number)

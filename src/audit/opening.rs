@@ -27,7 +27,7 @@ use super::sealing::SealOptions;
 use super::sequence::Sequence;
 use super::start_check::find_missing;
 use super::wal::commits_after_damage;
-use crate::clock;
+use politesse_base::clock;
 
 /// Location of the record, and what it promises.
 #[derive(Debug, Clone)]

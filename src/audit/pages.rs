@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::order::Direction;
 use super::parts::PartFilter;
-use crate::clock;
+use politesse_base::clock;
 
 /// Rows looked at in one transaction, matching or not.
 const ROWS_SEEN_MAX: i64 = 4096;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::error::AuditError;
 use super::reader::AuditReader;
-use crate::clock;
+use politesse_base::clock;
 
 /// Readers of a pool at a time: enough that a large file which is parsed does not hold
 /// up the small ones. A disk gains nothing by more, and queries would take the processor

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::error::AuditError;
-use crate::clock;
+use politesse_base::clock;
 
 /// Account of the operating system that gave an order, as the command found it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
 use super::removal_order::RetentionOrder;
 use super::used_values::{UsedBodies, UsedValues};
-use crate::clock;
+use politesse_base::clock;
 
 /// Rows of one table that are removed in a step.
 const STEP_ROWS: i64 = 512;

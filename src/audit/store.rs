@@ -39,9 +39,9 @@ use super::tasks::PrunedNumbers;
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::tree_rows::TreeReader;
 use super::wal::Wal;
-use crate::clock;
-use crate::metrics::Metrics;
-use crate::throttle::REPEATING;
+use politesse_base::clock;
+use politesse_base::metrics::Metrics;
+use politesse_base::throttle::REPEATING;
 
 /// Time between two attempts to empty a WAL that has what was removed.
 const ERASE_AGAIN: Duration = Duration::from_secs(1);

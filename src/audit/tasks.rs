@@ -14,8 +14,8 @@ use super::error::WriteError;
 use super::events::ProcessEvent;
 use super::removal_order::RetentionOrder;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
-use crate::metrics::{Metrics, ResultLabel};
 use crate::pace::back_off::BackOffEvent;
+use politesse_base::metrics::{Metrics, ResultLabel};
 
 /// Error of an exchange that was dropped before its end.
 pub(super) const CLIENT_GONE: &str = "client_gone";

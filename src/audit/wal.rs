@@ -22,7 +22,7 @@ use rusqlite::Connection;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::clock;
+use politesse_base::clock;
 
 /// Time for which a lock of another process on the database is waited for.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -26,9 +26,9 @@ use super::retention::{RemovalState, Retention};
 use super::store::AuditStore;
 use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers};
 use super::transaction::{AuditTransaction, EndingNumbers};
-use crate::clock;
-use crate::metrics::{Metrics, ResultLabel};
-use crate::throttle::REPEATING;
+use politesse_base::clock;
+use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_base::throttle::REPEATING;
 
 /// Time after which what waits is tried again though no entry has come. Entries
 /// that could not be written may hold all places, and then none can come.

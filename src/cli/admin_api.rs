@@ -24,7 +24,7 @@ use super::output::{Exit, OutputForm, print};
 use super::process::{reachable, runtime};
 use crate::admin::AdminToken;
 use crate::config::Settings;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);

@@ -64,7 +64,7 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, row_json};
 use crate::config::Settings;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]

@@ -8,9 +8,9 @@ use clap::Args;
 use super::admin_api::show;
 use super::output::{Exit, columns};
 use crate::admin::ROWS_SHOWN;
-use crate::clients::snapshot::{ClientSnapshot, ClientSnapshots};
 use crate::config::Settings;
-use crate::inert::inert;
+use politesse_base::clients::snapshot::{ClientSnapshot, ClientSnapshots};
+use politesse_base::inert::inert;
 
 /// Titles of the columns.
 const HEAD: [&str; 6] = ["CLIENT", "OF", "HELD", "WAITING", "REFUSED", "DISPLACED"];
@@ -75,7 +75,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::clients::snapshot::ResourceSnapshot;
+    use politesse_base::clients::snapshot::ResourceSnapshot;
 
     fn client(name: &str, held: &[u32]) -> ClientSnapshot {
         let share = |held: &u32| ResourceSnapshot {

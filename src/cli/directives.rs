@@ -20,9 +20,9 @@ use self::page::{PageBody, PageLimits, PageQuery, PageReport, fields};
 use self::sentences::sentences;
 use super::lines::open;
 use super::output::{Exit, Usage, print, report};
-use crate::clock;
 use crate::config::Settings;
-use crate::inert::append_json;
+use politesse_base::clock;
+use politesse_base::inert::append_json;
 use politesse_directives::Annotation;
 use politesse_robots::crawler::Crawler;
 

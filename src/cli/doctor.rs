@@ -30,17 +30,17 @@ use super::trust::{TrustingClient, is_trusted};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, free_bytes};
-use crate::clock;
-use crate::command_line::{command, command_here};
 use crate::config::Settings;
 use crate::decision::policy::EnforcementMode;
-use crate::inert::inert;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::shortages;
 use crate::serve::control::instance::Instance;
 use crate::serve::files_check::unusable_files;
 use crate::serve::listening::FailedAddress;
+use politesse_base::clock;
+use politesse_base::command_line::{command, command_here};
+use politesse_base::inert::inert;
 
 /// Free bytes below which a disk is called full: a day of a busy crawl.
 const FREE_BYTES_MIN: u64 = 1 << 30;

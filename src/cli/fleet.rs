@@ -8,7 +8,7 @@ use super::admin_api::show;
 use super::output::{Exit, columns};
 use crate::config::Settings;
 use crate::fleet::status::{FleetAnswer, FleetNode, FleetStatus};
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Titles of the columns.
 const HEAD: [&str; 7] = [

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::output::{Exit, Usage};
-use crate::inert::append_json;
+use politesse_base::inert::append_json;
 
 /// Longest line of a batch, in bytes: room for a page that is several times as
 /// long as what is ever scanned of one.

@@ -27,11 +27,11 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, reload};
 
-use crate::clock;
 use crate::config::{LogFormat, LogOptions, Settings};
-use crate::metrics::LOG_LINES_LEFT_OUT;
 use crate::proxy::completion::EXCHANGES;
-use crate::throttle::{Fate, PAUSE, REPEATING, Throttle};
+use politesse_base::clock;
+use politesse_base::metrics::LOG_LINES_LEFT_OUT;
+use politesse_base::throttle::{Fate, PAUSE, REPEATING, Throttle};
 
 /// Beginning of the targets of this program's own events.
 const OWN: &str = "politesse";

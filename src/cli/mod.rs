@@ -39,7 +39,7 @@ use self::configuration::{ConfigurationRequest, Home};
 use self::output::{Exit, Usage, print, report};
 use crate::admin::AdminToken;
 use crate::config::{Settings, default_file};
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// A forward proxy that makes any crawler polite.
 #[derive(Debug, Parser)]

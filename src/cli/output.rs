@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use thiserror::Error;
 
 use crate::config::Problems;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Exit code of a command. Of several outcomes the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

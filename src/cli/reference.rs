@@ -12,7 +12,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::output::{Exit, print};
-use crate::{config, metrics};
+use crate::config;
+use politesse_base::metrics;
 
 /// Arguments of `completions`.
 #[derive(Debug, Args)]

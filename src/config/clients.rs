@@ -13,7 +13,7 @@ use super::kinds::{Count, Kind, Text, places};
 use super::network::{CLIENTS, network};
 use super::problem::Fault;
 use super::tables::{Fields, Table};
-use crate::clients::client::{ClientLimits, Resource};
+use politesse_base::clients::client::{ClientLimits, Resource};
 
 /// Networks of one entry of `proxy.clients`, with the limits that it sets.
 #[derive(Debug, Clone)]

@@ -17,8 +17,6 @@ use super::print::Values;
 use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
 use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
-use crate::clients::client::ClientLimits;
-use crate::clients::directory::{self, NetworkLimits};
 use crate::decision::decide::Policy;
 use crate::decision::inquiry::{Identities, Identity};
 use crate::fleet::membership::FleetRules;
@@ -34,6 +32,8 @@ use crate::robots_cache::options::UserAgent;
 use crate::upstream::client::Roots;
 use crate::upstream::{client as upstream, egress};
 use crate::{admin, archive, audit, fleet};
+use politesse_base::clients::client::ClientLimits;
+use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_robots::origin::{Host, Scheme};
 

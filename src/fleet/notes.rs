@@ -16,7 +16,7 @@ use super::status::{ConfigurationDifference, FleetBoard, NodeNote, NodeSighting}
 use super::store::RedisStore;
 use super::store_error::StoreError;
 use crate::pace::Scheduler;
-use crate::throttle::REPEATING;
+use politesse_base::throttle::REPEATING;
 
 /// Time between two notes of a node. For each, all hosts are looked at.
 const NOTES_EVERY: Duration = Duration::from_secs(2);

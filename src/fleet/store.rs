@@ -18,10 +18,10 @@ use super::membership::Beat;
 use super::options::{Options, StoreAddress};
 use super::status::StoreState;
 use super::store_error::{StoreError, is_about_rights, is_about_shards};
-use crate::metrics::Metrics;
 use crate::pace::fleet_part::HostHistory;
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
-use crate::throttle::REPEATING;
+use politesse_base::metrics::Metrics;
+use politesse_base::throttle::REPEATING;
 
 /// Connection to the primary server of the store.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::fleet_part::HostHistory;
 use super::schedule::Uptime;
-use crate::clock;
+use politesse_base::clock;
 use politesse_robots::origin::Host;
 
 /// Part of a lease after which its holder renews it or hands it on.

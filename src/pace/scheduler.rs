@@ -28,12 +28,12 @@ use super::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest, Waiter}
 use super::schedule::{Kind, Uptime};
 use super::seats::{Seat, Seats};
 use super::turn::Turn;
-use crate::clients::client::Client;
-use crate::clock;
 use crate::decision::delay::{Delay, DelayEnd, DelayScope};
 use crate::decision::reason::Reason;
-use crate::metrics::{Metrics, ReasonLabel};
-use crate::tasks::Tasks;
+use politesse_base::clients::client::Client;
+use politesse_base::clock;
+use politesse_base::metrics::{Metrics, ReasonLabel};
+use politesse_base::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 

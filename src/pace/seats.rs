@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::options::QueueLimits;
 use super::request::TurnOwner;
-use crate::clients::client::Resource;
-use crate::clients::shares::{DisplacementOrder, Share, ShareRefusal, Shares};
-use crate::metrics::Metrics;
+use politesse_base::clients::client::Resource;
+use politesse_base::clients::shares::{DisplacementOrder, Share, ShareRefusal, Shares};
+use politesse_base::metrics::Metrics;
 
 /// Seats of all requests that wait, in a queue or for their robots.txt.
 #[derive(Debug)]
@@ -146,8 +146,8 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::clients::client::ClientLimits;
-    use crate::clients::directory::{ClientDirectory, Options};
+    use politesse_base::clients::client::ClientLimits;
+    use politesse_base::clients::directory::{ClientDirectory, Options};
 
     fn limits(crawler: usize, total: usize) -> QueueLimits {
         let count = |count| NonZeroUsize::new(count).unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::schedule::{Start, Uptime};
 use super::turn_activity::TurnActivity;
-use crate::clients::client::Client;
+use politesse_base::clients::client::Client;
 
 /// Longest stall of a client that has used up its time: more than the moments in
 /// which any client is waited for.

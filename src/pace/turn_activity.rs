@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::schedule::{Start, Uptime};
-use crate::clients::client::Client;
-use crate::clock;
+use politesse_base::clients::client::Client;
+use politesse_base::clock;
 
 /// Bytes that make up for a second of waiting, so that a turn is kept by a client
 /// that takes a long response at a moderate speed, and not by one that takes a

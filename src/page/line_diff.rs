@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Lines that stay the same and are shown before and after those that do not.
 const CONTEXT: usize = 3;

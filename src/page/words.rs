@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Most characters of a text from outside on a page.
 const TEXT_MAX: usize = 160;

@@ -26,8 +26,8 @@ use super::certificate::{
     DAY, authority_params, begin_of, check_authority, check_link, end_of, is_root, leaf_params,
     spki_hash, to_date, to_pem,
 };
-use crate::clock::{self, Stamp};
 use crate::decision::digest::Digest;
+use politesse_base::clock::{self, Stamp};
 use politesse_robots::origin::Host;
 
 /// Settings of the authority (`https.*`).
@@ -436,8 +436,8 @@ mod tests {
     // now. 25 hours are longer than a leaf is kept, 40 days longer than it holds.
     #[tokio::test(start_paused = true)]
     async fn a_leaf_is_made_anew_when_the_clock_was_set() {
-        use clock::tests::set_wall_by;
         use jiff::SignedDuration;
+        use politesse_base::testing::set_wall_by;
 
         let folder = tempfile::tempdir().unwrap();
         let ca = Ca::open(&options(folder.path())).unwrap();

@@ -14,7 +14,7 @@ use super::ca_files::{
     CERT_FOLDER_MODE, CERT_MODE, CaError, KEY_FOLDER_MODE, KEY_MODE, make_folder, write_new,
 };
 use super::certificate::{has_room, node_params, to_date};
-use crate::clock;
+use politesse_base::clock;
 
 /// Order for the certificate of a node.
 #[derive(Debug)]

@@ -26,10 +26,10 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::ca::Ca;
 use super::ca_files::CaError;
 use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
-use crate::clients::client::Client;
-use crate::clients::shares::{ShareRefusal, Shares};
-use crate::clock;
 use crate::upstream::client::crypto_provider;
+use politesse_base::clients::client::Client;
+use politesse_base::clients::shares::{ShareRefusal, Shares};
+use politesse_base::clock;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 
 /// Settings of CONNECT interception (`https.*`).
@@ -430,9 +430,9 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::clients::client::Resource;
-    use crate::clients::directory::ClientDirectory;
-    use crate::clients::shares::DisplacementOrder;
+    use politesse_base::clients::client::Resource;
+    use politesse_base::clients::directory::ClientDirectory;
+    use politesse_base::clients::shares::DisplacementOrder;
 
     // Ours: the check sees every byte, in whatever pieces it is read.
     #[tokio::test]

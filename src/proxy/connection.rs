@@ -34,12 +34,12 @@ use super::progress::{MinimumProgress, StreamTasks, count_slow};
 use super::request::{ConnectionInfo, only_host};
 use super::server::{ActiveConfig, ConnectionSlot};
 use super::socket::{ClientEnd, CutReason, ListenAddress, Socket};
-use crate::clients::client::Client;
-use crate::clients::shares::Share;
-use crate::clock;
-use crate::metrics::ResultLabel;
-use crate::tasks::OwnWakes;
-use crate::throttle::REPEATING;
+use politesse_base::clients::client::Client;
+use politesse_base::clients::shares::Share;
+use politesse_base::clock;
+use politesse_base::metrics::ResultLabel;
+use politesse_base::tasks::OwnWakes;
+use politesse_base::throttle::REPEATING;
 use politesse_robots::origin::{Origin, Scheme};
 
 /// Bytes of a request's head, target and fields together.

@@ -12,7 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::problem_details::ProblemDetails;
-use crate::command_line::command;
+use politesse_base::command_line::command;
 
 /// Style of the page. It holds no text from outside, and no character that is
 /// markup in HTML.

@@ -29,15 +29,15 @@ use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
 use crate::audit::{AuditError, AuditLog};
-use crate::clients::client::{Client, Resource};
-use crate::clients::shares::{Share, ShareRefusal};
-use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Receipt};
 use crate::decision::record::{Effect, Record};
-use crate::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
-use crate::throttle::REPEATING;
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::Upstream;
+use politesse_base::clients::client::{Client, Resource};
+use politesse_base::clients::shares::{Share, ShareRefusal};
+use politesse_base::clock;
+use politesse_base::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
+use politesse_base::throttle::REPEATING;
 
 /// Settings of exchanges.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use super::problem::{MalformedRequest, Problem};
 use super::progress::count_slow;
 use super::server::ProxyServer;
 use super::socket::ConnectionActivity;
-use crate::clock;
+use politesse_base::clock;
 
 /// A connection of HTTP/1 whose heads have a time limit.
 #[derive(Debug)]

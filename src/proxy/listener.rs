@@ -17,9 +17,9 @@ use super::problem::Problem;
 use super::proxy_protocol::{ProxyHeaderError, read_client};
 use super::server::{ConnectionSlot, ListenerGroup, ProxyServer};
 use super::socket::Socket;
-use crate::clients::shares::ShareRefusal;
-use crate::descriptors;
-use crate::throttle::REPEATING;
+use politesse_base::clients::shares::ShareRefusal;
+use politesse_base::descriptors;
+use politesse_base::throttle::REPEATING;
 use politesse_robots::origin::Scheme;
 
 /// Pause after `accept` failed for want of descriptors, until some are closed.

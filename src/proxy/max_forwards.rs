@@ -14,7 +14,7 @@ use super::answer::{http_date, put, status_member};
 use super::body::ProxyBody;
 use super::fields::PROXY_STATUS;
 use super::problem::MalformedRequest;
-use crate::clock;
+use politesse_base::clock;
 
 /// Parts of the names of fields that may hold a secret. TRACE sends none of them
 /// back (RFC 9110, section 9.3.8).

@@ -16,8 +16,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 
-use crate::clients::client::ClientId;
-use crate::clock::{self, Stamp};
+use politesse_base::clients::client::ClientId;
+use politesse_base::clock::{self, Stamp};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 
@@ -237,7 +237,7 @@ mod tests {
         let mut table = WindowTable::default();
         table.window(0, 1000);
         for pair in 1..5 {
-            clock::tests::set_wall_by(jiff::SignedDuration::from_hours(1));
+            politesse_base::testing::set_wall_by(jiff::SignedDuration::from_hours(1));
             table.window(pair, 1000);
         }
         assert!(!table.young.contains_key(&0) && !table.old.contains_key(&0));
@@ -249,7 +249,7 @@ mod tests {
         let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         assert!(admitted(&names, 1, "http://a.test/", "A"));
         assert!(!admitted(&names, 1, "http://a.test/", "B"));
-        clock::tests::set_wall_by(jiff::SignedDuration::from_hours(1));
+        politesse_base::testing::set_wall_by(jiff::SignedDuration::from_hours(1));
         assert!(admitted(&names, 1, "http://a.test/", "B"));
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn names_are_counted_anew_within_the_hour_by_a_clock_that_was_set_back() {
         let names = NameLimiter::new(NonZeroUsize::MIN, Counter::default());
         assert!(admitted(&names, 1, "http://a.test/", "A"));
-        clock::tests::set_wall_by(jiff::SignedDuration::from_hours(-1000));
+        politesse_base::testing::set_wall_by(jiff::SignedDuration::from_hours(-1000));
         let until = admit(&names, 1, "http://a.test/", "B").unwrap_err();
         assert!(until <= clock::now() + WINDOW);
     }

@@ -17,7 +17,7 @@ use super::answer::{http_date, put, status_member};
 use super::body::ProxyBody;
 use super::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
 use super::fields::PROXY_STATUS;
-use crate::clock;
+use politesse_base::clock;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// Reports whether `authority`, the value of a `Host` or of a target, names `own`.

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
-use crate::clients::client::Resource;
-use crate::clients::shares::{DisplacementOrder, Share, Shares};
-use crate::metrics::Metrics;
+use politesse_base::clients::client::Resource;
+use politesse_base::clients::shares::{DisplacementOrder, Share, Shares};
+use politesse_base::metrics::Metrics;
 
 /// How many of each resource there are.
 #[derive(Debug, Clone)]
@@ -184,8 +184,8 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::clients::client::Client;
-    use crate::clients::directory::ClientDirectory;
+    use politesse_base::clients::client::Client;
+    use politesse_base::clients::directory::ClientDirectory;
 
     fn entry() -> EntryShares {
         let one = NonZeroUsize::MIN;

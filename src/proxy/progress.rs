@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hyper::rt::Executor;
 
-use crate::metrics::{Metrics, ResultLabel};
-use crate::tasks::Tasks;
+use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_base::tasks::Tasks;
 
 /// The least that a client takes of a response, or sends of an upload, in the
 /// time in which nothing else is waited for.

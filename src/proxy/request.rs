@@ -25,12 +25,12 @@ use super::problem::{MalformedRequest, Problem};
 use super::socket::{ClientEnd, ConnectionActivity};
 use super::tally::Tally;
 use super::upload::{ClientUpload, UploadLimits};
-use crate::clients::client::Client;
 use crate::decision::decide::Inquiry;
 use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{OutgoingHead, TargetForm};
 use crate::upstream::private::PrivateConnections;
+use politesse_base::clients::client::Client;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 
@@ -373,9 +373,9 @@ fn unquoted_split(text: &str, separator: char) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::client::Resource;
-    use crate::clients::directory::ClientDirectory;
-    use crate::clients::shares::{DisplacementOrder, Shares};
+    use politesse_base::clients::client::Resource;
+    use politesse_base::clients::directory::ClientDirectory;
+    use politesse_base::clients::shares::{DisplacementOrder, Shares};
 
     fn parts(uri: &str, fields: &[(&'static str, &'static str)]) -> Parts {
         let mut request = Request::builder().uri(uri);

@@ -25,10 +25,10 @@ use super::proxy_protocol::AwaitedHeaders;
 pub use super::socket::ListenAddress;
 use super::socket::{ClientEnd, Socket};
 use super::tally::Tally;
-use crate::clients::directory::{self, ClientDirectory};
-use crate::clients::shares::Share;
-use crate::metrics::{Metrics, ResultLabel};
-use crate::tasks::Tasks;
+use politesse_base::clients::directory::{self, ClientDirectory};
+use politesse_base::clients::shares::Share;
+use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_base::tasks::Tasks;
 
 /// Settings of listeners and connections (`proxy.*`).
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
 use super::progress::ResponseProgress;
-use crate::tasks::ReadBudget;
+use politesse_base::tasks::ReadBudget;
 use politesse_robots::origin::Scheme;
 
 /// Address to listen on, and how clients speak to it (`proxy.listen`).
@@ -380,13 +380,13 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::tasks::tests::{MOST, most_in_one_turn};
+    use politesse_base::testing::{TURN_BYTES_MAX, most_in_one_turn};
 
     // Ours: so did a crawler with its upload.
     #[tokio::test]
     async fn a_flood_from_a_crawler_lets_others_run() {
         let most = most_in_one_turn(|stream: TcpStream| Socket::from(stream)).await;
-        assert!(most <= MOST, "{most}");
+        assert!(most <= TURN_BYTES_MAX, "{most}");
     }
 
     async fn pair() -> (Socket, TcpStream) {

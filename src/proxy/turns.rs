@@ -20,8 +20,6 @@ use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::places::RequestPlace;
 use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
-use crate::clients::client::Client;
-use crate::clock;
 use crate::decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use crate::decision::delay::{Delay, DelayEnd};
 use crate::decision::reason::Reason;
@@ -29,6 +27,8 @@ use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use crate::robots_cache::QueuedFetch;
 use crate::upstream::client::HostTurns;
 use crate::upstream::private::PrivateScope;
+use politesse_base::clients::client::Client;
+use politesse_base::clock;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
 /// be asked for because too much else was under way.
@@ -530,7 +530,7 @@ pub(super) fn owner(inquiry: &Inquiry, client: &Arc<Client>, address: IpAddr) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::directory::ClientDirectory;
+    use politesse_base::clients::directory::ClientDirectory;
     use politesse_robots::crawler::Crawler;
 
     // RFC 9309, section 2.2.1: case does not count.

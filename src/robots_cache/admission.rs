@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::clients::client::Client;
-use crate::clients::shares::{Share, ShareRefusal, Shares};
-use crate::clock;
-use crate::metrics::Metrics;
+use politesse_base::clients::client::Client;
+use politesse_base::clients::shares::{Share, ShareRefusal, Shares};
+use politesse_base::clock;
+use politesse_base::metrics::Metrics;
 
 /// Time that is left for something.
 #[derive(Debug)]
@@ -138,9 +138,9 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::clients::directory::ClientDirectory;
     use crate::robots_cache::options::Options;
     use crate::robots_cache::tests::kit::options;
+    use politesse_base::clients::directory::ClientDirectory;
 
     // Ours: what one client may not have does not end what others wait for.
     #[tokio::test]

@@ -8,10 +8,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clients::client::Resource;
-use crate::clients::shares::{DisplacementOrder, Shares};
 use crate::decision::decide::Policy;
-use crate::metrics::Metrics;
+use politesse_base::clients::client::Resource;
+use politesse_base::clients::shares::{DisplacementOrder, Shares};
+use politesse_base::metrics::Metrics;
 
 /// Longest time for which an entry is used without asking the origin again
 /// (RFC 9309, section 2.4).

@@ -14,9 +14,9 @@ use crate::archive::shipper::Shipper;
 use crate::archive::{ArrivalListener, ShippedRecord};
 use crate::audit::AuditError;
 use crate::audit::reader::AuditReader;
-use crate::clock;
 use crate::config::Settings;
-use crate::metrics::Metrics;
+use politesse_base::clock;
+use politesse_base::metrics::Metrics;
 
 /// Entries that the archive does not have, counted when the metrics are asked for.
 #[derive(Debug, Clone)]

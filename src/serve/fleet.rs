@@ -15,7 +15,6 @@ use super::agreement::agreed;
 use super::parts::{SharedParts, node_name};
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
-use crate::clock;
 use crate::config::Settings;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::CacheKey;
@@ -27,12 +26,13 @@ use crate::fleet::robots_store::RobotsStore;
 use crate::fleet::shared_answer::FleetKey;
 use crate::fleet::status::{ConfigurationDifference, FleetBoard, FleetStatus};
 use crate::fleet::store::RedisStore;
-use crate::metrics::Metrics;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
 use crate::proxy::server::{ActiveConfig, ProxyServer};
 use crate::robots_cache::shared_answers::SharedStore;
 use crate::upstream::client::{Roots, client_config};
 use crate::upstream::parent::user_and_password;
+use politesse_base::clock;
+use politesse_base::metrics::Metrics;
 
 /// Stores of the fleet that this proxy is going to be in.
 #[derive(Debug)]

@@ -33,9 +33,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::SealTarget;
 use crate::config::Settings;
-use crate::metrics::{Metrics, ResultLabel};
-use crate::throttle::REPEATING;
 use crate::upstream::client::{UpstreamSetupError, client_config};
+use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_base::throttle::REPEATING;
 use politesse_robots::origin::{Scheme, Target};
 
 /// Longest time of one attempt. A stop waits for the one that is under way, and for

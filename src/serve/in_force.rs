@@ -9,9 +9,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::admin::{ConfigurationCell, ConfigurationInForce, FailedReload, ShownOverride};
-use crate::clock;
 use crate::config::{Problems, Settings, text_without_secrets};
 use crate::decision::overrides::Override;
+use politesse_base::clock;
 
 /// Makes the cell of the configuration that the proxy starts with.
 pub(super) fn cell(settings: &Settings) -> ConfigurationCell {

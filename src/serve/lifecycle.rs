@@ -123,7 +123,7 @@ mod tests {
     use crate::audit::filter::EventFilter;
     use crate::audit::reader::AuditReader;
     use crate::config::{Config, ConfigSources};
-    use crate::metrics::Metrics;
+    use politesse_base::metrics::Metrics;
 
     // Ours: silence in the record is told from a proxy that was not there.
     #[tokio::test(start_paused = true)]

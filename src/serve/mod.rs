@@ -51,11 +51,8 @@ use crate::admin::{
     ConfigurationCell, FleetSource, GaugeRefresh, PaceSource, PlanSource,
 };
 use crate::audit::AuditLog;
-use crate::clients::directory::ClientDirectory;
-use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{EnforcementMode, Policy};
-use crate::metrics::{Metrics, ResultLabel, VersionLabel};
 use crate::proxy::client_pages::{GuidePages, as_reached};
 use crate::proxy::connect::Interceptor;
 use crate::proxy::decider::Decider;
@@ -67,8 +64,11 @@ use crate::proxy::places::EntryShares;
 use crate::proxy::plan::plan;
 use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
-use crate::tasks::Tasks;
 use crate::upstream::egress::OwnAddresses;
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::clock;
+use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
+use politesse_base::tasks::Tasks;
 
 /// Longest wait of a stop for requests to the admin listener, and again for
 /// commands that read their counts. Neither may keep the record from being

@@ -12,15 +12,12 @@ use politesse_robots::Dialect;
 use politesse_robots::origin::Scheme;
 
 use crate::audit::AuditLog;
-use crate::clients::directory::ClientDirectory;
-use crate::clients::shares::Shares;
 use crate::config::Settings;
 use crate::decision::decide::Policy;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::fleet::options::is_name;
-use crate::metrics::Metrics;
 use crate::pace::Scheduler;
 use crate::pace::back_off::BackOffListener;
 use crate::proxy::annotate::Annotator;
@@ -37,9 +34,12 @@ use crate::robots_cache::shared_answers::{
 };
 use crate::robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
 use crate::robots_cache::{CacheSources, RobotsCache};
-use crate::tasks::Tasks;
 use crate::upstream::client::{Roots, Upstream};
 use crate::upstream::egress::{Egress, LatestEgress, OwnAddresses};
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::clients::shares::Shares;
+use politesse_base::metrics::Metrics;
+use politesse_base::tasks::Tasks;
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]

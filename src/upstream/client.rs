@@ -31,13 +31,13 @@ use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
 use super::private::{PrivateScope, authenticates_connection};
 use super::upload::Upload;
-use crate::clients::client::Client;
 use crate::decision::access::NoConnection;
 use crate::decision::decide::{Permit, RobotsPermit};
 use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::decision::snapshot::Validators;
-use crate::metrics::{Metrics, ResultLabel};
-use crate::tasks::Tasks;
+use politesse_base::clients::client::Client;
+use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_base::tasks::Tasks;
 use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};

@@ -29,7 +29,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 
 use crate::decision::access::NoConnection;
-use crate::tasks::Tasks;
+use politesse_base::tasks::Tasks;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
 /// Most bytes and fields in the head of an answer to CONNECT.

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use super::connect::Connection;
-use crate::clock::Stamp;
+use politesse_base::clock::Stamp;
 use politesse_robots::origin::Origin;
 
 /// Limits of the pool.

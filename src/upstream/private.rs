@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::connect::Connection;
 use super::pool::Pool;
-use crate::clock::Stamp;
+use politesse_base::clock::Stamp;
 use politesse_robots::origin::Origin;
 
 /// Schemes that authenticate connections. The registry of IANA has Negotiate, and says

@@ -66,7 +66,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::clock;
+    use politesse_base::clock;
 
     const APART: Duration = Duration::from_millis(250);
 

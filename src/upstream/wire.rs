@@ -22,8 +22,8 @@ use super::read_ahead::ReadAhead;
 use super::response_heads::{INTERIM_RESPONSES_MAX, ResponseHeads};
 use super::tls::handshake_failure;
 use crate::decision::access::NoConnection;
-use crate::descriptors::ReservePlace;
-use crate::tasks::ReadBudget;
+use politesse_base::descriptors::ReservePlace;
+use politesse_base::tasks::ReadBudget;
 
 /// Stream to an origin.
 #[derive(Debug)]
@@ -323,13 +323,13 @@ impl AsyncWrite for Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::tests::{MOST, most_in_one_turn};
+    use politesse_base::testing::{TURN_BYTES_MAX, most_in_one_turn};
 
     // Ours: an origin that sent a chunk size of endless zeros kept a thread for
     // seconds.
     #[tokio::test]
     async fn a_flood_from_an_origin_lets_others_run() {
         let most = most_in_one_turn(|stream: TcpStream| Wire::from(stream)).await;
-        assert!(most <= MOST, "{most}");
+        assert!(most <= TURN_BYTES_MAX, "{most}");
     }
 }

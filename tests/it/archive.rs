@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use politesse::clock;
+use politesse_base::clock;
 
 use crate::kit::addresses::free_addresses;
 use crate::kit::archived::{ArchivedNode, shipping};

@@ -1,7 +1,7 @@
 //! Records that were put back from a backup, and what the archive has of several nodes at
 //! once. All ours; docs/archive.md.
 
-use politesse::clock;
+use politesse_base::clock;
 
 use crate::archive_months::{Archive, done, ship, write};
 use crate::kit::archive_fleet::lines;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use politesse::clock;
+use politesse_base::clock;
 
 use super::fleet_pace::{DELAY, SeenPages};
 use crate::kit::fleet::{Load, all_are, node, page, quoted};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use politesse::clock;
+use politesse_base::clock;
 
 use crate::kit::fleet::{Load, all_are, node, quoted};
 use crate::kit::paced::{metric, ms};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use politesse::clock;
+use politesse_base::clock;
 
 use crate::kit::client::{Crawler, get};
 use crate::kit::fleet::{SECRET, all_are, quoted, sharing, start_with_key};

@@ -226,7 +226,7 @@ impl Crawl {
     /// Asks each of these origins for a page that it allows and one that it
     /// does not.
     async fn of(proxy: &Proxy, crowd: &Arc<Crowd>, origins: std::ops::Range<usize>) -> Self {
-        let started = politesse::clock::instant();
+        let started = politesse_base::clock::instant();
         let next = Arc::new(AtomicUsize::new(origins.start));
         let mut workers = JoinSet::new();
         for _ in 0..WORKERS {
@@ -247,7 +247,7 @@ impl Crawl {
         pages.sort_unstable();
         Self {
             pages,
-            took: politesse::clock::instant() - started,
+            took: politesse_base::clock::instant() - started,
         }
     }
 
@@ -268,9 +268,9 @@ async fn visit(crawler: &mut Crawler, crowd: &Crowd, number: usize) -> Option<Du
             .await;
         (reply.status(), reply.text())
     };
-    let started = politesse::clock::instant();
+    let started = politesse_base::clock::instant();
     let page = ask("/page").await;
-    let took = politesse::clock::instant() - started;
+    let took = politesse_base::clock::instant() - started;
     let private = ask("/private/page").await;
     let kind = crowd.kind(number);
     let can_be_known = matches!(kind, Kind::Healthy | Kind::Endless);
@@ -390,12 +390,15 @@ fn half_an_hour_over_100_000_origins_leaves_memory_and_descriptors_flat() {
     run_within(Duration::from_secs(3600), async {
         let crowd = Crowd::start(COUNT, false).await;
         let proxy = Arc::new(config(5000).start().await);
-        let (begun, next) = (politesse::clock::instant(), Arc::new(AtomicUsize::new(0)));
+        let (begun, next) = (
+            politesse_base::clock::instant(),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let mut workers = JoinSet::new();
         for _ in 0..WORKERS {
             let (address, crowd, next) = (proxy.address(), Arc::clone(&crowd), Arc::clone(&next));
             workers.spawn(async move {
-                while politesse::clock::instant() - begun < TIME {
+                while politesse_base::clock::instant() - begun < TIME {
                     // Connections come and go, too.
                     let mut crawler = Crawler::to(address).await;
                     for _ in 0..100 {
@@ -406,7 +409,7 @@ fn half_an_hour_over_100_000_origins_leaves_memory_and_descriptors_flat() {
             });
         }
         let mut looks = Vec::new();
-        while politesse::clock::instant() - begun < TIME {
+        while politesse_base::clock::instant() - begun < TIME {
             tokio::time::sleep(Duration::from_secs(10)).await;
             looks.push(Look::at(&proxy));
         }
@@ -414,7 +417,7 @@ fn half_an_hour_over_100_000_origins_leaves_memory_and_descriptors_flat() {
         let requests = 2 * next.load(Ordering::Relaxed);
         println!(
             "{requests} requests in {:?}",
-            politesse::clock::instant() - begun
+            politesse_base::clock::instant() - begun
         );
         for look in looks.iter().step_by(18) {
             println!("{look:?}");

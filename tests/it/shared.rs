@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politesse::clock;
+use politesse_base::clock;
 use tokio::task::JoinSet;
 
 use crate::kit::client::{Crawler, metrics};

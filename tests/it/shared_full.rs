@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use politesse::clock;
+use politesse_base::clock;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

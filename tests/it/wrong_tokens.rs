@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use politesse::clock;
+use politesse_base::clock;
 use tokio::time::sleep;
 
 use crate::kit::client::{Crawler, metrics};

@@ -1,4 +1,4 @@
-//! The source files of the four crates, without their tests.
+//! The source files of all crates, without their tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,24 +28,30 @@ fn top() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()
 }
 
+/// Returns the folder of each crate's sources, with the name by which others use it.
+fn crates(top: &Path) -> Vec<(PathBuf, String)> {
+    let mut crates = vec![(top.join("src"), "politesse".to_owned())];
+    for entry in fs::read_dir(top.join("crates")).unwrap() {
+        let folder = entry.unwrap();
+        let name = folder.file_name().into_string().unwrap().replace('-', "_");
+        crates.push((folder.path().join("src"), name));
+    }
+    crates
+}
+
 /// Returns every source file of the workspace.
 pub(crate) fn all() -> Vec<SourceFile> {
     let top = top();
     let mut files = Vec::new();
-    for (folder, name) in [
-        ("src", "politesse"),
-        ("crates/politesse-crawls/src", "politesse_crawls"),
-        ("crates/politesse-robots/src", "politesse_robots"),
-        ("crates/politesse-directives/src", "politesse_directives"),
-    ] {
-        let mut folders = vec![top.join(folder)];
+    for (folder, name) in crates(&top) {
+        let mut folders = vec![folder.clone()];
         while let Some(folder_now) = folders.pop() {
             for entry in fs::read_dir(&folder_now).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() && !path.ends_with("tests") {
                     folders.push(path);
                 } else if is_source(&path) {
-                    files.push(read(&path, &top.join(folder), name));
+                    files.push(read(&path, &folder, &name));
                 }
             }
         }
@@ -77,7 +83,8 @@ pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
 }
 
 fn is_source(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs")
+    let is_for_tests = path.ends_with("tests.rs") || path.ends_with("testing.rs");
+    path.extension().is_some_and(|extension| extension == "rs") && !is_for_tests
 }
 
 fn read(path: &Path, root: &Path, crate_name: &str) -> SourceFile {

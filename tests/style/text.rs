@@ -122,6 +122,8 @@ fn few_files_are_too_small_to_have_a_subject() {
     let files = sources::all();
     let small: Vec<String> = files
         .iter()
+        // The root of a crate lists its modules.
+        .filter(|file| !file.path.ends_with("src/lib.rs"))
         .filter(|file| file.lines.len() < SMALL_FILE_LINES)
         .map(|file| format!("{} ({})", file.path, file.lines.len()))
         .collect();

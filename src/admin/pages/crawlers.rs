@@ -23,9 +23,9 @@ use crate::admin::layout::{DashboardPage, DashboardSection, layout};
 use crate::admin::visit::Visit;
 use crate::audit::AuditError;
 use crate::audit::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
-use crate::clock;
 use crate::explain::facts::meaning;
 use crate::page::words::{code, counted, foreign, number, percent, shown};
+use politesse_base::clock;
 
 /// Crawlers that are shown.
 const CRAWLERS_MAX: usize = 100;

@@ -26,9 +26,9 @@ use crate::audit::AuditError;
 use crate::audit::bundle::{BundleError, write_bundle};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
-use crate::command_line::command;
 use crate::page::report::{Report, ReportKind, make_report};
 use crate::page::words::shown;
+use politesse_base::command_line::command;
 
 /// Longest time that one is made: millions of decisions are made again in it.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(10 * 60);

@@ -3,10 +3,10 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::metrics::ResultLabel;
 use crate::pace::back_off::{
     BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff, SavedUrl, UrlKey,
 };
+use politesse_base::metrics::ResultLabel;
 
 fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use super::*;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{CacheKey, StoredSnapshot, Validators};
-use crate::metrics::ResultLabel;
+use politesse_base::metrics::ResultLabel;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;

@@ -15,7 +15,7 @@ use super::super::sequence::Sequence;
 use super::super::used_values::UsedBodies;
 use super::super::verify::{verify, verify_with};
 use super::*;
-use crate::clock::tests::set_wall_by;
+use politesse_base::testing::set_wall_by;
 
 /// Decisions of the record, which with their endings take up more than two parts.
 pub(super) const DECISIONS: i64 = 9000;

@@ -24,7 +24,7 @@ use crate::audit::seal_check::{OutsideHead, SealEvidence};
 use crate::audit::seal_key::open_key;
 use crate::audit::store::AuditStore;
 use crate::audit::tree_rows::{SEALS, StoredSeal, TreeReader};
-use crate::metrics::ResultLabel;
+use politesse_base::metrics::ResultLabel;
 
 /// Files of a record that is open, its key among them.
 const ALL_FILES: [&str; 4] = ["audit.db", "audit.db-wal", "record", "seal.key"];

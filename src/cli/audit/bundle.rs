@@ -15,8 +15,8 @@ use crate::audit::note::NoteKey;
 use crate::audit::reader::AuditReader;
 use crate::cli::audit::write_json;
 use crate::cli::output::{Exit, OutputForm, Usage};
-use crate::command_line::command;
-use crate::inert::{inert, shell_quoted};
+use politesse_base::command_line::command;
+use politesse_base::inert::{inert, shell_quoted};
 
 /// Arguments of `audit bundle`.
 #[derive(Debug, Args)]

@@ -22,7 +22,7 @@ use crate::audit::{Direction, row_json};
 use crate::cli::output::{Exit, Usage, print_notice};
 use crate::decision::record::StoredRecord;
 use crate::explain::decision_json;
-use crate::inert::{csv_line, csv_row};
+use politesse_base::inert::{csv_line, csv_row};
 
 /// Arguments of `audit export`.
 #[derive(Debug, Args)]

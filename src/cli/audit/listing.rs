@@ -11,7 +11,7 @@ use super::rows::RowLayout;
 use crate::audit::ROW_COLUMNS;
 use crate::audit::events::EventRow;
 use crate::decision::record::StoredRecord;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Characters of a URL or a rule that are shown however narrow the terminal is.
 const SHOWN_MIN: usize = 24;

@@ -19,12 +19,12 @@ use crate::audit::AuditLog;
 use crate::audit::reader::AuditReader;
 use crate::audit::{PruneRequest, PrunedNumbers};
 use crate::cli::output::{Exit, Usage, print};
-use crate::clock;
 use crate::config::Settings;
 #[cfg(feature = "postgres")]
-use crate::metrics::Metrics;
-#[cfg(feature = "postgres")]
 use crate::serve::archive::shipped_record;
+use politesse_base::clock;
+#[cfg(feature = "postgres")]
+use politesse_base::metrics::Metrics;
 
 /// Arguments of `audit prune`.
 #[derive(Debug, Args)]

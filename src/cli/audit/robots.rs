@@ -15,9 +15,9 @@ use super::versions::print_history;
 use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 use crate::cli::output::{Exit, Usage};
-use crate::clock;
-use crate::command_line::command;
-use crate::inert::{inert, shell_word};
+use politesse_base::clock;
+use politesse_base::command_line::command;
+use politesse_base::inert::{inert, shell_word};
 
 /// Files that are named where one has to be chosen.
 const CHOICES_MAX: usize = 20;

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::output::{Exit, print_notice};
-use crate::inert::{append_json, csv_line, csv_row};
+use politesse_base::inert::{append_json, csv_line, csv_row};
 
 /// Rows that are shown unless told otherwise.
 const LIST_ROWS: u64 = 50;

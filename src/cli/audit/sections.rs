@@ -5,10 +5,10 @@
 use std::io::{self, Write};
 
 use super::listing::{Screen, cut};
-use crate::command_line::command;
 use crate::explain::DecisionDetails;
 use crate::explain::facts::Facts;
-use crate::inert::inert;
+use politesse_base::command_line::command;
+use politesse_base::inert::inert;
 
 /// Most lines of a robots.txt that are shown whole on a terminal: with more, the facts
 /// above would scroll away.

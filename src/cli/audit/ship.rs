@@ -12,8 +12,8 @@ use crate::archive::shipper::Shipper;
 use crate::cli::output::{Exit, print};
 use crate::cli::process::runtime;
 use crate::config::Settings;
-use crate::metrics::Metrics;
 use crate::serve::archive::shipped_record;
+use politesse_base::metrics::Metrics;
 
 /// Arguments of `audit ship`.
 #[derive(Debug, Args)]

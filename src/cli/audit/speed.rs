@@ -12,7 +12,7 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::speed::{CrawlSpeed, SpeedKey, crawl_speeds};
 use crate::cli::output::{Exit, print_notice};
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Characters of a name that are shown on a terminal.
 const NAME_MAX: usize = 40;

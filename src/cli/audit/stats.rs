@@ -14,7 +14,7 @@ use super::source::DecisionSource;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQuestion};
 use crate::cli::output::{Exit, Usage, print_notice};
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Characters of a value that are shown on a terminal.
 const VALUE_MAX: usize = 40;

@@ -16,8 +16,8 @@ use crate::audit::removals::RemovalNote;
 use crate::audit::seal_check::{SealEvidence, SealSums};
 use crate::audit::verify::{Verification, verify_with};
 use crate::cli::output::{Exit, OutputForm, Usage, unless_closed};
-use crate::inert::{append_json, inert};
 use crate::page::words::number;
+use politesse_base::inert::{append_json, inert};
 
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]

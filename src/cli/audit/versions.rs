@@ -10,8 +10,8 @@ use crate::audit::reader::AuditReader;
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 use crate::cli::output::{Exit, print_notice};
-use crate::inert::{csv_line, csv_row, inert};
 use crate::page::line_diff::LineDiff;
+use politesse_base::inert::{csv_line, csv_row, inert};
 
 /// Rulings of a version that people are shown; the others are counted.
 const RULINGS_SHOWN: usize = 20;

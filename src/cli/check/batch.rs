@@ -17,7 +17,7 @@ use super::saved::SavedAnswer;
 use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
 use crate::decision::decide::ruling;
-use crate::inert::append_json;
+use politesse_base::inert::append_json;
 use politesse_robots::Dialect;
 
 /// Line of a batch. Unknown keys are ignored.

@@ -12,11 +12,11 @@ use jiff::Timestamp;
 
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Exit, Usage};
-use crate::clock;
 use crate::config::Settings;
 use crate::decision::decide::{Evidence, Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict};
 use crate::decision::inquiry::Identities;
-use crate::inert::inert;
+use politesse_base::clock;
+use politesse_base::inert::inert;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, RobotsTxt};

@@ -18,7 +18,7 @@ use super::saved::{SavedFolder, SavedResult};
 use crate::cli::lines::{LineError, append_line};
 use crate::cli::output::Exit;
 use crate::decision::decide::{Inquiry, ruling};
-use crate::inert::append_json;
+use politesse_base::inert::append_json;
 use politesse_robots::origin::{Origin, Target};
 
 /// Lines of the first batch. Each has twice as many as the one before it, up to

@@ -17,7 +17,7 @@ use crate::audit::reader::AuditReader;
 use crate::cli::output::{Exit, OutputForm, print_notice};
 use crate::decision::again::{Again, EvidenceCache, Undecidable, decide_again, decision_again};
 use crate::decision::record::{StoredRecord, StoredRuling};
-use crate::inert::{append_json, inert};
+use politesse_base::inert::{append_json, inert};
 
 /// Explains the decision with the number `seq`.
 ///

@@ -8,7 +8,7 @@ use crate::decision::access::Cause;
 use crate::decision::decide::{Candidates, Reason};
 use crate::decision::overrides::{Action, Override};
 use crate::decision::snapshot::{AccessResult, Snapshot};
-use crate::inert::inert;
+use politesse_base::inert::inert;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::{JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 

@@ -18,11 +18,11 @@ use super::audit;
 use super::log;
 use super::output::{Exit, Usage};
 use super::process::{Signals, open_control, runtime};
-use crate::command_line::{Invocation, command};
 use crate::config::{Config, ConfigSources};
-use crate::inert::shell_quoted;
 use crate::serve::listening::ListenError;
 use crate::serve::{self, RunningProxy};
+use politesse_base::command_line::{Invocation, command};
+use politesse_base::inert::shell_quoted;
 
 /// Usual port of a proxy; the next one is that of its admin side.
 const PORT: u16 = 3128;

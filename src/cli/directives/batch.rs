@@ -18,9 +18,9 @@ use super::json::AnnotationJson;
 use super::page::{PageLimits, PageQuery, fields};
 use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
-use crate::clock;
 use crate::config::Settings;
-use crate::inert::append_json;
+use politesse_base::clock;
+use politesse_base::inert::append_json;
 use politesse_directives::DirectiveLimits;
 
 /// Line of a batch. Unknown keys are ignored.

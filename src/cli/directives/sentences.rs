@@ -4,8 +4,8 @@
 //! Does not know how the annotation comes about.
 
 use super::page::{ActiveDirective, PageBody, PageReport};
-use crate::clock;
-use crate::inert::inert;
+use politesse_base::clock;
+use politesse_base::inert::inert;
 use politesse_directives::preferences::Preference;
 use politesse_robots::crawler::ProductToken;
 

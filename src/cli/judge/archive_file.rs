@@ -8,7 +8,7 @@ use std::io::{self, Cursor, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::cli::output::Usage;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// First bytes of a file, by which its compression is detected.
 const BEGIN_BYTES: u64 = 5;

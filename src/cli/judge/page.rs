@@ -16,14 +16,14 @@ use super::counts::{
 use super::outcome::PastVerdict;
 use crate::cli::audit::export::write_new_file;
 use crate::cli::output::print_notice;
-use crate::clock;
 use crate::config::argument_without_secrets;
 use crate::decision::digest::Digest;
-use crate::inert::{inert, shell_quoted};
 use crate::page::charts::ChartPart;
 use crate::page::over_time::{HourCounts, over_time};
 use crate::page::words::{code, counted, foreign, minute, number, percent};
 use crate::page::{Figure, PageFrame, figures, page, robots_box};
+use politesse_base::clock;
+use politesse_base::inert::{inert, shell_quoted};
 
 /// Rows of a table; the others are counted.
 const ROWS_MAX: usize = 25;

@@ -13,7 +13,7 @@ use super::counts::{
 use super::outcome::PastVerdict;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter, write_json};
 use crate::cli::output::columns;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Columns of the groups in CSV.
 const GROUP_COLUMNS: [&str; 7] = [

@@ -10,7 +10,7 @@ use super::outcome::JudgedRequest;
 use super::past_request::PastAgent;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter};
 use crate::cli::check::json::RulingJson;
-use crate::inert::inert;
+use politesse_base::inert::inert;
 
 /// Columns of CSV, as the members of the JSON.
 const COLUMNS: [&str; 13] = [

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::command_line::command;
 use crate::page::words::counted;
 use crate::proxy::tally::{TallyAction, Totals};
+use politesse_base::command_line::command;
 
 /// Count of the requests that did not come to the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

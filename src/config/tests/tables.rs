@@ -1,6 +1,6 @@
 //! Crawlers and overrides: lists of tables. All ours; docs/configuration.md.
 
-use crate::clients::client::Resource;
+use politesse_base::clients::client::Resource;
 use std::time::Duration;
 
 use super::{file, problems, read, text};

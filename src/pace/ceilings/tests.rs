@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use tokio::time::{Instant, advance, timeout};
 
 use super::*;
-use crate::clock;
 use crate::pace::policy::Rate;
+use politesse_base::clock;
 
 fn host(name: &str) -> Host {
     name.parse().unwrap()

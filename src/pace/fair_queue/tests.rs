@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::clients::directory::ClientDirectory;
 use crate::pace::ceilings::Ceilings;
 use crate::pace::options::Options;
 use crate::pace::policy::PaceLimits;
 use crate::pace::request::TurnOwner;
 use crate::pace::schedule::Kind;
+use politesse_base::clients::directory::ClientDirectory;
 
 thread_local! {
     /// Directory of a test, so that a client is the same wherever it is named.

@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
-use crate::clients::client::Client;
-use crate::clients::directory::ClientDirectory;
-use crate::clock;
 use crate::decision::delay::Delay;
-use crate::metrics::Metrics;
 use crate::pace::options::Options;
 use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
 use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
-use crate::tasks::Tasks;
+use politesse_base::clients::client::Client;
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::clock;
+use politesse_base::metrics::Metrics;
+use politesse_base::tasks::Tasks;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::{Host, Target};
 

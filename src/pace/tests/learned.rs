@@ -219,7 +219,7 @@ async fn the_end_of_a_back_off_is_told_whoever_came_behind_it() {
 // alone for years, and what was forgiven is forgotten.
 #[tokio::test(start_paused = true)]
 async fn what_the_process_before_knew_is_taken_up_within_bounds() {
-    let wall = crate::clock::now();
+    let wall = politesse_base::clock::now();
     let hours = jiff::SignedDuration::from_hours;
     let kept = |name: &str, ahead| SavedBackOff {
         host: host(name),
@@ -385,7 +385,7 @@ async fn a_back_off_can_be_ended_by_an_order() {
 // Ours: the next process goes on with what this one knew of URLs.
 #[tokio::test(start_paused = true)]
 async fn back_offs_of_urls_are_taken_up() {
-    let wall = crate::clock::now();
+    let wall = politesse_base::clock::now();
     let later = |seconds| wall + jiff::SignedDuration::from_secs(seconds);
     let bad: Target = BAD.parse().unwrap();
     let origin = Origin::new(by_one());

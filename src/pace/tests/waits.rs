@@ -303,14 +303,14 @@ async fn a_page_that_may_not_wait_follows_its_robots_txt() {
 async fn the_process_before_may_have_been_there_until_now() {
     let origin = Origin::new(profile(Profile::Owned));
     let asked = asked(10);
-    let before = crate::clock::now() - jiff::SignedDuration::from_secs(60);
+    let before = politesse_base::clock::now() - jiff::SignedDuration::from_secs(60);
     let get = |host, robots_from| Get {
         host,
         robots_from,
         ..Get::by(host, asked.as_ref())
     };
     sleep(seconds(4)).await;
-    let later = crate::clock::now() + jiff::SignedDuration::from_secs(60);
+    let later = politesse_base::clock::now() + jiff::SignedDuration::from_secs(60);
     origin.get(get("kept.example", Some(before))).await;
     origin.get(get("new.example", Some(later))).await;
     sleep(seconds(10)).await;
@@ -397,7 +397,7 @@ async fn a_wait_ends_when_the_longest_is_over() {
 async fn outside_its_hours_a_site_is_visited_later() {
     use politesse_robots::PaceRecords;
     use politesse_robots::VisitTime;
-    let minute = crate::clock::now().as_second().rem_euclid(86_400) / 60;
+    let minute = politesse_base::clock::now().as_second().rem_euclid(86_400) / 60;
     let from = u16::try_from((minute + 2) % 1440).unwrap();
     let to = (from + 10) % 1440;
     let visits = vec![VisitTime { from, to }];

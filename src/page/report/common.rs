@@ -4,11 +4,11 @@ use maud::{Markup, html};
 
 use super::gathered::ReportData;
 use crate::audit::stats::DecisionSums;
-use crate::inert::inert;
 use crate::page::charts::ChartPart;
 use crate::page::over_time::{HourCounts, over_time};
 use crate::page::words::{code, counted, foreign, minute, number};
 use crate::page::{PageFrame, page};
+use politesse_base::inert::inert;
 
 /// Parts of the bars, in the order of [`counts`].
 const PARTS: [ChartPart; 4] = [

@@ -23,7 +23,7 @@ use crate::decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, de
 use crate::decision::overrides::Override;
 use crate::decision::record::{ExchangeEnd, Record};
 use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
-use crate::metrics::Metrics;
+use politesse_base::metrics::Metrics;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

@@ -7,8 +7,8 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::clients::directory::ClientDirectory;
-use crate::tasks::Tasks;
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::tasks::Tasks;
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_askers_share_one_fetch() {

@@ -5,9 +5,9 @@
 use super::kept::Shelf;
 use super::shared::pair;
 use super::*;
-use crate::clients::directory::ClientDirectory;
 use crate::decision::digest::Digest;
 use crate::decision::snapshot::{AccessResult, StoredSnapshot};
+use politesse_base::clients::directory::ClientDirectory;
 
 const GOOD: &str = "GoodBot/1.0";
 const EVIL: &str = "GoodBot/1.0 evil";

@@ -236,7 +236,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::clock;
+    use politesse_base::clock;
 
     fn instance_of(pid: u32, folder: &Path) -> Instance {
         Instance {

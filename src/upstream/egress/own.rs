@@ -13,8 +13,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::clock;
 use crate::upstream::addresses::ipv4_within;
+use politesse_base::clock;
 
 /// Time for which it is remembered whether an address is local. A check takes
 /// 12 µs, and interfaces come and go.

@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::rules::{DialError, ResolvedName};
-use crate::clients::bound::SharedBound;
-use crate::clients::client::{Client, ClientId, Resource};
-use crate::clock;
+use politesse_base::clients::bound::SharedBound;
+use politesse_base::clients::client::{Client, ClientId, Resource};
+use politesse_base::clock;
 
 /// Zones above which those that no look-up is in are forgotten.
 const ZONES_SWEPT: usize = 1024;

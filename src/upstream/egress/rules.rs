@@ -12,8 +12,8 @@ use ipnet::{IpNet, Ipv4Net};
 use thiserror::Error;
 
 use crate::decision::access::NoConnection;
-use crate::metrics::Metrics;
 use crate::upstream::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
+use politesse_base::metrics::Metrics;
 use politesse_robots::origin::Host;
 
 /// Entry of `egress.deny`.

@@ -14,15 +14,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::clients::client::Client;
 use crate::decision::decide::Receipt;
 use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
 use crate::decision::snapshot::{AccessResult, CacheKey, Snapshot};
-use crate::metrics::Metrics;
-use crate::tasks::Tasks;
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{HostTurns, Options, OutgoingHead, Roots, Upstream, UpstreamError};
 use crate::upstream::egress::{self, Deny, Egress, EgressPorts, Resolve};
+use politesse_base::clients::client::Client;
+use politesse_base::metrics::Metrics;
+use politesse_base::tasks::Tasks;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
@@ -300,8 +300,8 @@ pub(super) fn permit(url: &str) -> Permit {
         url: url.to_owned(),
         hops: Vec::new(),
         status: Some(404),
-        fetched_at: crate::clock::now(),
-        expires_at: crate::clock::now(),
+        fetched_at: politesse_base::clock::now(),
+        expires_at: politesse_base::clock::now(),
         result: AccessResult::Unavailable,
         stale: None,
     };
@@ -315,7 +315,7 @@ pub(super) fn permit(url: &str) -> Permit {
         &Arc::new(inquiry),
         &Arc::new(snapshot),
         &policy,
-        crate::clock::now(),
+        politesse_base::clock::now(),
     );
     let receipt = Receipt::issue(1, decision.evidence());
     decision.into_permit(&receipt).unwrap()

@@ -27,9 +27,9 @@ use super::kit::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
 use crate::decision::access::{CertificateFault, NoConnection};
-use crate::tasks::Tasks;
 use crate::upstream::client::{Options, Roots, Upstream};
 use crate::upstream::error::UpstreamError;
+use politesse_base::tasks::Tasks;
 
 const URL: &str = "https://h.test/";
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use politesse::clock;
+use politesse_base::clock;
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;

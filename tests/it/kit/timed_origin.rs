@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-use politesse::clock;
+use politesse_base::clock;
 
 use super::raw_origin::find;
 

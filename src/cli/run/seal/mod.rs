@@ -36,8 +36,8 @@ use self::enter::{GoOn, MAP_USER, SealMessage};
 use self::failure::SealFailure;
 use super::child;
 use super::environment::Environment;
-use crate::clock;
 use crate::serve::control::MessageStream;
+use politesse_base::clock;
 
 /// Longest time for the steps of the process inside; they take milliseconds.
 const STEPS_TIMEOUT: Duration = Duration::from_secs(10);

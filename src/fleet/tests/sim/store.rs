@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::chance::Chance;
-use crate::clock;
 use crate::fleet::membership::Beat;
 use crate::pace::fleet_part::HostHistory;
 use crate::pace::lease::{LeaseAnswer, LeaseOrder};
+use politesse_base::clock;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const FORGET: Duration = Duration::from_secs(600);

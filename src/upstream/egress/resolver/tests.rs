@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::clients::client::Resource;
-use crate::clients::directory::ClientDirectory;
-use crate::clients::shares::DisplacementOrder;
-use crate::clock;
 use crate::upstream::egress::rules::{Deny, EgressLists, EgressPorts};
+use politesse_base::clients::client::Resource;
+use politesse_base::clients::directory::ClientDirectory;
+use politesse_base::clients::shares::DisplacementOrder;
+use politesse_base::clock;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -103,7 +103,7 @@ fn cause(found: &ResolvedName) -> NoConnection {
 async fn an_answer_from_before_the_clock_was_set_forward_is_not_used() {
     let resolver = resolver(1);
     for (seconds, lookups) in [(0, 1), (-3600, 1), (3600, 1), (31, 2)] {
-        clock::tests::set_wall_by(jiff::SignedDuration::from_secs(seconds));
+        politesse_base::testing::set_wall_by(jiff::SignedDuration::from_secs(seconds));
         resolver.of("a.test").await.unwrap();
         assert_eq!(answers(&resolver, "found"), lookups, "{seconds}");
     }

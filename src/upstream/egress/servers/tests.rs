@@ -10,8 +10,8 @@ use hyper::rt::Executor as _;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::clock;
-use crate::tasks::Tasks;
+use politesse_base::clock;
+use politesse_base::tasks::Tasks;
 
 /// Time for which requests wait.
 const PATIENCE: Duration = Duration::from_secs(5);

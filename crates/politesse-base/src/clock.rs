@@ -11,42 +11,28 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+#[cfg(any(test, feature = "testing"))]
+use crate::testing;
+
 /// Reads the wall clock: for the audit record and dates.
-#[cfg(not(test))]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn now() -> Timestamp {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(now) = testing::wall_clock() {
+        return now;
+    }
     Timestamp::now()
-}
-
-/// Reads a wall clock that is paused and advanced with the monotonic one.
-#[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "this is the one place")]
-pub fn now() -> Timestamp {
-    use std::sync::LazyLock;
-
-    static START: LazyLock<(Timestamp, Instant)> =
-        LazyLock::new(|| (Timestamp::now(), Instant::now()));
-    let (began, at) = *START;
-    let now = Instant::now();
-    let shift = tests::WALL_SHIFT.get();
-    let moved = match now.checked_duration_since(at) {
-        Some(passed) => began.checked_add(passed),
-        None => began.checked_sub(at.duration_since(now)),
-    };
-    moved.unwrap_or(began) + shift
 }
 
 /// Reads the wall clock as the system has it. To make a date of it takes several
 /// times as long, and ages need none.
-#[cfg(not(test))]
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 fn wall() -> SystemTime {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(now) = testing::wall_clock() {
+        return now.into();
+    }
     SystemTime::now()
-}
-
-#[cfg(test)]
-fn wall() -> SystemTime {
-    now().into()
 }
 
 /// A moment on both clocks, from which an age is counted.
@@ -97,28 +83,18 @@ pub fn instant() -> Instant {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::cell::Cell;
-
+mod tests {
     use jiff::SignedDuration;
 
     use super::*;
-
-    thread_local! {
-        /// Shift of the wall clock of the test on this thread.
-        pub(super) static WALL_SHIFT: Cell<SignedDuration> = const { Cell::new(SignedDuration::ZERO) };
-    }
-
-    /// Sets the wall clock of the test on this thread forward or back.
-    pub(crate) fn set_wall_by(shift: SignedDuration) {
-        WALL_SHIFT.set(WALL_SHIFT.get() + shift);
-    }
+    use crate::testing::{follow_tokio, set_wall_by};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     // Ours: a machine that slept, and a clock that was set back.
     #[tokio::test(start_paused = true)]
     async fn an_age_is_counted_on_the_clock_on_which_more_has_passed() {
+        follow_tokio();
         let stamp = Stamp::now();
         let older = Stamp::aged(HOUR);
         tokio::time::advance(HOUR).await;

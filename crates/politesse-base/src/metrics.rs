@@ -617,7 +617,10 @@ mod tests {
     // `politesse reference metrics > docs/reference/metrics.md` writes it anew.
     #[test]
     fn the_reference_in_the_repository_is_that_of_the_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/metrics.md");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/metrics.md"
+        );
         let file = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             file == reference(),

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use crate::inert::shell_quoted;
 
 /// Keys of the files that commands read, and of the listener that they ask.
-pub(crate) const PLACES: [&str; 5] = [
+pub const PLACES: [&str; 5] = [
     "admin.listen",
     "admin.token_file",
     "audit.store",
@@ -34,23 +34,23 @@ struct CommandPrefix {
 
 /// Configuration that this process uses, as the command line named it.
 #[derive(Debug, Clone)]
-pub(crate) struct Invocation<'a> {
+pub struct Invocation<'a> {
     /// The configuration file, if one was named.
-    pub(crate) file: Option<&'a Path>,
+    pub file: Option<&'a Path>,
     /// Folder of `--here`.
-    pub(crate) here: Option<&'a Path>,
+    pub here: Option<&'a Path>,
     /// The arguments of `--set`.
-    pub(crate) overrides: &'a [String],
+    pub overrides: &'a [String],
     /// Settings of the environment, as a shell takes them before a command.
-    pub(crate) variables: Vec<String>,
+    pub variables: Vec<String>,
     /// Folders in which a shell looks for programs (`PATH`).
-    pub(crate) search_path: Option<OsString>,
+    pub search_path: Option<OsString>,
 }
 
 impl Invocation<'_> {
     /// Has every command begin with this program and these options from now on. The
     /// first call in a process counts.
-    pub(crate) fn install(&self) {
+    pub fn install(&self) {
         let executable = env::current_exe().unwrap_or_else(|_| "politesse".into());
         let mut searched = self.search_path.iter().flat_map(env::split_paths);
         let program = match is_found(&executable, &mut searched) {
@@ -87,13 +87,13 @@ impl Invocation<'_> {
 }
 
 /// Returns a command of this installation, such as `politesse --here=/srv audit list`.
-pub(crate) fn command(arguments: impl Display) -> String {
+pub fn command(arguments: impl Display) -> String {
     with(|prefix| &prefix.shown, &arguments)
 }
 
 /// Returns a command with all of the configuration that was typed, for the terminal
 /// where it was.
-pub(crate) fn command_here(arguments: impl Display) -> String {
+pub fn command_here(arguments: impl Display) -> String {
     with(|prefix| &prefix.whole, &arguments)
 }
 

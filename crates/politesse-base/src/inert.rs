@@ -13,7 +13,7 @@ use serde_json::{Serializer, Value};
 
 /// Replaces control and direction-changing characters of `text` by escapes
 /// (`\u{1b}`), for people to read.
-pub(crate) fn inert(text: &str) -> String {
+pub fn inert(text: &str) -> String {
     text.chars()
         .map(|letter| {
             if controls_terminal(letter) {
@@ -27,13 +27,13 @@ pub(crate) fn inert(text: &str) -> String {
 
 /// Quotes `text` as one word of a shell, for command lines that people copy: a
 /// quotation mark in a URL must not begin a command.
-pub(crate) fn shell_word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Quotes `text` as [`shell_word`] does, unless it holds only letters, digits
 /// and `/._-`, none of which has a meaning to a shell.
-pub(crate) fn shell_quoted(text: &str) -> String {
+pub fn shell_quoted(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
     if text.chars().all(is_plain) {
         text.to_owned()
@@ -49,7 +49,7 @@ pub(crate) fn shell_quoted(text: &str) -> String {
 ///
 /// [`serde_json::Error`] if JSON cannot hold `value`, such as a map whose keys
 /// are no text.
-pub(crate) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
+pub fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
     value.serialize(&mut Serializer::with_formatter(line, InertFormatter))
 }
 
@@ -59,13 +59,13 @@ pub(crate) fn append_json(line: &mut Vec<u8>, value: &impl Serialize) -> serde_j
 /// A field that a spreadsheet would take for a formula begins with an apostrophe,
 /// which spreadsheets take for the sign of a text. Control and direction-changing
 /// characters are escaped as by [`inert`], ends of lines among them.
-pub(crate) fn csv_line<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
+pub fn csv_line<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
     let fields: Vec<_> = fields.into_iter().map(csv_field).collect();
     format!("{}\r\n", fields.join(","))
 }
 
 /// Makes the line of CSV with the members of `row` that `columns` name.
-pub(crate) fn csv_row(row: &Value, columns: &[&str]) -> String {
+pub fn csv_row(row: &Value, columns: &[&str]) -> String {
     let cells: Vec<_> = columns.iter().map(|name| cell(row, name)).collect();
     csv_line(cells.iter().map(String::as_str))
 }

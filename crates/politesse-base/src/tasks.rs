@@ -36,7 +36,7 @@ where
 }
 
 /// Bytes that a task reads before others run.
-const BUDGET_BYTES: usize = 128 * 1024;
+pub(crate) const BUDGET_BYTES: usize = 128 * 1024;
 
 /// Time for which a task reads before others run.
 ///
@@ -180,60 +180,10 @@ impl OwnWakes {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::future::poll_fn;
-    use std::io::Write as _;
-    use std::net::{SocketAddr, TcpListener};
-    use std::time::Duration;
 
     use super::*;
-
-    /// Bytes that the peer sends in all.
-    const SENT: usize = 8 << 20;
-
-    /// Returns a peer that sends as fast as it can.
-    fn flooding() -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.write_all(&vec![b'0'; SENT]).unwrap();
-        });
-        address
-    }
-
-    /// Returns the most that was read from a flood between two waits, by a
-    /// reader that goes on for as long as there is input.
-    pub(crate) async fn most_in_one_turn<S: AsyncRead + Unpin>(
-        of: impl FnOnce(tokio::net::TcpStream) -> S,
-    ) -> usize {
-        let stream = tokio::net::TcpStream::connect(flooding()).await.unwrap();
-        let mut stream = of(stream);
-        let (mut all, mut most) = (0, 0);
-        while all < SENT {
-            // Time for more than one budget to arrive.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let mut taken = 0;
-            poll_fn(|cx| {
-                let mut bytes = [0; 16 * 1024];
-                let mut buffer = ReadBuf::new(&mut bytes);
-                while Pin::new(&mut stream).poll_read(cx, &mut buffer).is_ready()
-                    && !buffer.filled().is_empty()
-                {
-                    taken += buffer.filled().len();
-                    buffer.clear();
-                }
-                Poll::Ready(())
-            })
-            .await;
-            all += taken;
-            most = most.max(taken);
-        }
-        most
-    }
-
-    /// Most bytes of one turn: the budget, and the one read that goes beyond it.
-    pub(crate) const MOST: usize = BUDGET_BYTES + 16 * 1024;
 
     // Ours: a thousand clients that take nothing made the proxy ask the system for
     // memory in each read.

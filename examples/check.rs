@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::decision::decide::{Inquiry, Policy, Unauthorized, decide};
-use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::decide::{Inquiry, Policy, Unauthorized, decide};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

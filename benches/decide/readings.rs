@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use politesse::decision::decide::{Policy, Readings, Unauthorized, ruling};
-use politesse::decision::snapshot::Snapshot;
+use politesse_decision::decide::{Policy, Readings, Unauthorized, ruling};
+use politesse_decision::snapshot::Snapshot;
 use politesse_robots::reading::of_servers;
 
 use crate::files::{self, Case};

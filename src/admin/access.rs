@@ -20,10 +20,10 @@ use base64::engine::general_purpose::STANDARD;
 use super::arrival::AdminArrival;
 use super::sessions::{Session, SessionOptions, Sessions};
 use super::token::AdminToken;
-use crate::decision::digest::Digest;
 use politesse_base::command_line::command;
 use politesse_base::inert::inert;
 use politesse_base::metrics::{Metrics, ReasonLabel};
+use politesse_decision::digest::Digest;
 
 /// The ways to send the token (RFC 9110, section 11.6.1).
 const CHALLENGES: [&str; 2] = [

@@ -135,7 +135,7 @@ pub(super) fn unescape(value: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::admin::filter_query::{EFFECTS, VERDICTS};
-    use crate::decision::decide::Reason;
+    use politesse_decision::decide::Reason;
 
     fn query(limit: usize, host: Option<&str>) -> Result<ApiQuery, InvalidQuery> {
         let host = host.map(str::to_owned);

@@ -25,10 +25,10 @@ use crate::audit::filter::DecisionFilter;
 #[cfg(feature = "postgres")]
 use crate::audit::filter::UrlPattern;
 use crate::audit::overview::OverviewFacts;
-use crate::decision::record::StoredRecord;
 use crate::explain::DecisionDetails;
 #[cfg(feature = "postgres")]
 use crate::explain::of_url;
+use politesse_decision::record::StoredRecord;
 
 /// Longest time for an answer of the archive: that of any question of a page.
 #[cfg(feature = "postgres")]

@@ -14,8 +14,8 @@ use thiserror::Error;
 use super::api;
 use crate::archive::place::ArchivePlace;
 use crate::audit::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
-use crate::decision::decide::Reason;
 use politesse_base::clock;
+use politesse_decision::decide::Reason;
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];

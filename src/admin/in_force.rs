@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::decision::digest::Digest;
-use crate::decision::overrides::Override;
+use politesse_decision::digest::Digest;
+use politesse_decision::overrides::Override;
 
 /// Key with its value in force.
 #[derive(Debug, Clone, Serialize)]

@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::access::FORM_TOKEN;
 use super::visit::{Theme, Visit};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Digits of a digest in the name of a file: enough that no two versions share one.
 const NAME_DIGITS: usize = 16;

@@ -19,10 +19,10 @@ use super::decision_view::decision_row;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::NewerDecisions;
 use crate::audit::{AuditError, AuditLog, row_json};
-use crate::decision::record::StoredRecord;
 use politesse_base::clock;
 use politesse_base::inert::append_json;
 use politesse_base::metrics::Metrics;
+use politesse_decision::record::StoredRecord;
 
 /// Most watchers at a time. Each holds a connection.
 const WATCHERS_MAX: usize = 16;

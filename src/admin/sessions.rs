@@ -11,9 +11,9 @@ use std::time::Duration;
 use axum::http::{HeaderMap, header};
 use tokio::time::Instant;
 
-use crate::decision::digest::Digest;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
+use politesse_decision::digest::Digest;
 
 /// Cookie of the id of a session.
 const SESSION_COOKIE: &str = "politesse_session";

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Hexadecimal digits of a token: 256 bits.
 const DIGITS: usize = 64;

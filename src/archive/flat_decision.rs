@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CharEscape, Formatter};
 
-use crate::decision::record::{
+use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
 use politesse_robots::origin::Target;

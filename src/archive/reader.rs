@@ -21,8 +21,8 @@ use super::question::{ArchiveConditions, ArchiveQuestion};
 use super::session::ArchiveSession;
 use crate::audit::Direction;
 use crate::audit::filter::DecisionFilter;
-use crate::decision::digest::Digest;
-use crate::decision::record::{StoredPolicy, StoredRecord};
+use politesse_decision::digest::Digest;
+use politesse_decision::record::{StoredPolicy, StoredRecord};
 
 /// Decisions of a node that are read at a time as they arrive.
 const ARRIVED_MAX: usize = 4096;

@@ -19,7 +19,7 @@ use super::month::{Month, PARTITIONED};
 use crate::audit::copy_end::{CopiedEntry, CopyEnd};
 use crate::audit::entry_window::{EntryWindow, RecordDescription};
 use crate::audit::events::EventRow;
-use crate::decision::record::StoredRecord;
+use politesse_decision::record::StoredRecord;
 
 /// Lock under which partitions are made.
 const PARTITION_LOCK: i64 = 0x706f_6c69_7466;

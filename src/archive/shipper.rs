@@ -20,8 +20,8 @@ use super::{ArrivalListener, ShippedRecord};
 use crate::audit::AuditError;
 use crate::audit::entry_window::EntryWindow;
 use crate::audit::reader::AuditReader;
-use crate::decision::digest::Digest;
 use politesse_base::metrics::Metrics;
+use politesse_decision::digest::Digest;
 
 /// Time from one look for new entries to the next.
 const EVERY: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use rusqlite::Row;
 use rusqlite::types::{FromSql, Value, ValueRef};
 
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Bytes of most rows, as they are put under a digest.
 const ROW_BYTES: usize = 1024;

@@ -15,7 +15,7 @@ use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::reader::AuditReader;
 use super::stats::{DecisionSums, KeyTexts};
-use crate::decision::record::{StoredCrawler, StoredRuling};
+use politesse_decision::record::{StoredCrawler, StoredRuling};
 
 /// Groups of one crawler that are told apart, those that bound it most often first.
 const GROUPS_MAX: usize = 20;

@@ -17,8 +17,8 @@ use super::dictionary_cache::{DictionaryValue, DictionaryValues};
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::leaf::{DecisionValues, EndingValues, LeafRun, PersonalValues, RecordId};
 use super::pages::NumberedTable;
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::{
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
 

@@ -14,7 +14,7 @@ use rusqlite::Row;
 use rusqlite::types::{Value, ValueRef};
 
 use super::columns::text_bytes;
-use crate::decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::digest::{CanonicalBytes, Digest};
 
 use ColumnKind::{Integer, OptionalBlob, OptionalInteger, OptionalText, Text};
 

@@ -16,8 +16,8 @@ use super::dictionary::{
     SNAPSHOTS, TERMS,
 };
 use super::snapshot_row::read_snapshot;
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::{
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRuling,
 };
 

@@ -22,7 +22,7 @@ use super::record_id::SELECT_RECORD;
 use super::redaction::redacted_numbers;
 use super::rollup_row::late_parts;
 use super::sequence::Sequence;
-use crate::decision::record::StoredRecord;
+use politesse_decision::record::StoredRecord;
 
 /// Most numbers of a window.
 const NUMBERS_MAX: i64 = 4096;

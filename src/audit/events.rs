@@ -15,9 +15,9 @@ use serde_json::{Value as Json, json};
 use super::columns::{Altered, ColumnReader, blob, is_digest, signed, written_text};
 use super::leaf::{EventValues, RecordId};
 use super::pages::NumberedTable;
-use crate::decision::digest::{CanonicalBytes, Digest};
 use crate::pace::back_off::BackOffEvent;
 use politesse_base::clock;
+use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Position of the leaf in [`EVENTS`].
 pub(super) const LEAF_AT: usize = 11;

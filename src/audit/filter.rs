@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::order::TimeRange;
 use super::pages::SqlConditions;
 use super::parts::{PartFilter, PartKey};
-use crate::decision::record::{StoredRecord, StoredRuling};
+use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
 /// Finds the rulings that meet conditions, in the words of

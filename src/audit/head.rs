@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use super::merkle::TreeHead;
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Beginning of the first line, before the id of the record.
 const ORIGIN: &str = "politesse/";

@@ -14,9 +14,9 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use super::columns::blob;
 use super::dictionary::{BoundedMap, DictionaryRef, DictionaryTable, POLICIES, SNAPSHOTS};
 use super::snapshot_row::snapshot_values;
-use crate::decision::decide::Policy;
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::snapshot::Snapshot;
+use politesse_decision::decide::Policy;
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::snapshot::Snapshot;
 
 /// Approximate memory of an entry of a map, in bytes, without its encoding.
 const REF_BYTES: usize = 64;

@@ -7,7 +7,7 @@
 
 use super::dictionary::{BoundedMap, DictionaryRef};
 use super::leaf::{ContextValues, OutcomeValues, RecordId};
-use crate::decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Bytes that a digest takes in a map, roughly.
 const ENTRY_BYTES: usize = 128;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::dictionary::DictionaryRef;
 use super::joint_digests::{ContextRefs, OutcomeRefs};
-use crate::decision::decide::Evidence;
-use crate::decision::digest::Digest;
-use crate::decision::record::{Record, Seen, StoredCrawler, bound_token};
+use politesse_decision::decide::Evidence;
+use politesse_decision::digest::Digest;
+use politesse_decision::record::{Record, Seen, StoredCrawler, bound_token};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// Decision that was written last, and the rows that it refers to.

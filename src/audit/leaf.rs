@@ -9,7 +9,7 @@
 //!
 //! Pure functions. Does not know tables.
 
-use crate::decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Bytes of the salt of a decision.
 pub(super) const SALT_BYTES: usize = 16;

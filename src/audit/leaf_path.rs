@@ -9,7 +9,7 @@
 use super::columns::count;
 use super::merkle::{PlacedLeaf, TreeHead, leaf_hash, node_hash};
 use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Leaves of a part.
 const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();

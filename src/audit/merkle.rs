@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// First byte of what is hashed for a leaf.
 const LEAF: u8 = 0;

@@ -146,13 +146,13 @@ use self::tasks::{
 };
 pub use self::wal::WalFull;
 use self::writer::{AuditWriter, PrunedRows};
-use crate::decision::decide::Receipt;
-use crate::decision::record::Record;
-use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use crate::pace::back_off::{BackOffEvent, SavedBackOff};
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::throttle::REPEATING;
+use politesse_decision::decide::Receipt;
+use politesse_decision::record::Record;
+use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
 
 /// Events that may wait for the writer. They have a queue of their own: what

@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use thiserror::Error;
 
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// First byte of an encoded Ed25519 key.
 const ED25519_TYPE: u8 = 1;

@@ -25,7 +25,7 @@ use super::reader::AuditReader;
 use super::rollup::RollupCheck;
 use super::seal_check::{SealCheck, SealFinding, SealSums};
 use super::sequence::{CheckedRange, LOST_RANGES, Sequence};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Numbers of the events, with their leaves.
 const EVENT_NUMBERS: NumberedTable = NumberedTable {

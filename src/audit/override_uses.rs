@@ -12,10 +12,10 @@ use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::order::Direction;
 use super::reader::AuditReader;
-use crate::decision::again::{EvidenceCache, decision_again};
-use crate::decision::overrides::Override;
-use crate::decision::reason::Reason;
-use crate::decision::record::{Effect, StoredRecord};
+use politesse_decision::again::{EvidenceCache, decision_again};
+use politesse_decision::overrides::Override;
+use politesse_decision::reason::Reason;
+use politesse_decision::record::{Effect, StoredRecord};
 
 /// Overrides that are told apart at most; decisions by others are counted.
 const OVERRIDES_MAX: usize = 4096;

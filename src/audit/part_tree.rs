@@ -8,7 +8,7 @@
 
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::parts::{PART_LEVEL, PART_NUMBERS};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Numbers of a part.
 const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::keyed_sums::{KeyedSum, KeyedSums, Sum};
 use super::order::Direction;
 use super::rollup_row::has_ruling;
-use crate::decision::decide::Verdict;
 use politesse_base::clock;
+use politesse_decision::decide::Verdict;
 
 /// Numbers of a part, as a power of two: a part is a subtree of the tree over the
 /// sequence.

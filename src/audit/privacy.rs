@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::{hmac, rand};
 
 use super::error::AuditError;
-use crate::decision::again::WITHHELD;
+use politesse_decision::again::WITHHELD;
 
 /// Name of the key in the folder of the record.
 const KEY_NAME: &str = "privacy.key";

@@ -23,7 +23,7 @@ use super::head::{InvalidHead, RecordHead};
 use super::merkle::TreeHead;
 use super::note::{NoteKey, SignedNote};
 use super::parts::{numbers_of, part_of};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// First parts that may not go: the first with a decision that is younger, as far as
 /// parts are rolled up, that of the first event that is, and the one behind the last that

@@ -23,8 +23,8 @@ use super::redaction::RedactionOrder;
 use super::tasks::{
     CLIENT_GONE, CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PruneOrder,
 };
-use crate::decision::record::{ExchangeEnd, Record};
 use politesse_base::clock;
+use politesse_decision::record::{ExchangeEnd, Record};
 
 /// Entries taken from the queue at a time.
 pub(super) const BATCH_MAX: usize = 512;

@@ -29,9 +29,9 @@ use super::schema;
 use super::sequence::check_complete;
 use super::tasks::PrunedNumbers;
 use super::tree_rows::TreeReader;
-use crate::decision::digest::Digest;
-use crate::decision::record::StoredRecord;
 use politesse_base::clock;
+use politesse_decision::digest::Digest;
+use politesse_decision::record::StoredRecord;
 
 /// Numbers of the decisions alone, for counting.
 const DECISION_NUMBERS: NumberedTable = NumberedTable {

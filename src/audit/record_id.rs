@@ -24,7 +24,7 @@ use super::events::{EventRow, INSERT_EVENT};
 use super::files::name_of;
 use super::leaf::RecordId;
 use super::tree_rows::{StoredSeal, TreeReader};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Name of the marker in the folder of the record.
 const NAME: &str = "record";

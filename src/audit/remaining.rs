@@ -23,7 +23,7 @@ use super::parts::{numbers_of, part_of};
 use super::pruned::{PrunedEnd, remaining_numbers_digest};
 use super::redaction::redacting_events;
 use super::tree_rows::TreeReader;
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Finds decisions up to a number whose exchange ended behind it. By the endings,
 /// which lie in the order of their decisions: each row is read once.

@@ -15,11 +15,11 @@ use super::decision_row::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::reader::AuditReader;
-use crate::decision::again::{
+use politesse_decision::again::{
     Again, EvidenceCache, Undecidable, WITHHELD, decide_again, decision_again,
 };
-use crate::decision::decide::Policy;
-use crate::decision::record::{StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
+use politesse_decision::decide::Policy;
+use politesse_decision::record::{StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
 
 /// Outcome of replaying a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,9 +23,9 @@ use super::reader::AuditReader;
 use super::rollup::{CountedDecision, HOUR_US};
 use super::speed::{PauseCounts, SPEEDS_MAX};
 use super::stats::{DecisionSums, KeyTexts};
-use crate::decision::decide::{EnforcementMode, Policy};
-use crate::decision::digest::Digest;
-use crate::decision::record::{StoredCrawler, StoredRuling};
+use politesse_decision::decide::{EnforcementMode, Policy};
+use politesse_decision::digest::Digest;
+use politesse_decision::record::{StoredCrawler, StoredRuling};
 
 /// Decisions with their endings: the columns of [`CountedDecision`], then the others that
 /// a report looks at.

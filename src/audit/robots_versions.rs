@@ -19,7 +19,7 @@ use super::pages::NumberedTable;
 use super::reader::AuditReader;
 use super::robots_history::{RobotsOwner, origins};
 use super::snapshot_row::{SNAPSHOT_COLUMNS, read_snapshot};
-use crate::decision::record::{RecordedSnapshot, StoredRuling};
+use politesse_decision::record::{RecordedSnapshot, StoredRuling};
 
 /// Snapshots read in one transaction.
 const PAGE: usize = 1024;

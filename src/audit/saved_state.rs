@@ -20,12 +20,12 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::columns::{ColumnReader, is_as_written, read_digest, with_digest};
 use super::pages::KeyedTable;
 use super::snapshot_row::{SNAPSHOT_COLUMNS, snapshot_values};
-use crate::decision::access::Cause;
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::{
+use crate::pace::back_off::{SavedBackOff, SavedUrl, UrlKey};
+use politesse_decision::access::Cause;
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
-use crate::pace::back_off::{SavedBackOff, SavedUrl, UrlKey};
 use politesse_robots::origin::{Origin, Target};
 use politesse_robots::{Dialect, FileSource};
 

@@ -29,7 +29,7 @@ const STATEMENTS: usize = 64;
 /// would be two rows. `NOCASE`
 /// folds what [`ProductToken`] folds.
 ///
-/// [`CacheKey`]: crate::decision::snapshot::CacheKey
+/// [`CacheKey`]: politesse_decision::snapshot::CacheKey
 /// [`ProductToken`]: politesse_robots::crawler::ProductToken
 const TABLES: &str = "
 CREATE TABLE record (

@@ -26,7 +26,7 @@ use super::pruned::{PrunedEnd, PrunedSeal};
 use super::remaining::remaining_digest;
 use super::seal_paths::SealPath;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Time by which a head may be earlier than the one before it: clocks are corrected in
 /// small steps.

@@ -14,7 +14,7 @@ use super::columns::{count, signed};
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::parts::{PART_NUMBERS, numbers_of, part_of};
 use super::tree_rows::{PartLeaves, TreeReader};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Leaves of a part.
 const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();

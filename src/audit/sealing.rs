@@ -30,8 +30,8 @@ use super::parts::{numbers_of, part_of};
 use super::pruned::{PrunedSeal, RemovalStatement};
 use super::record_id::{LostHeads, MarkedHead};
 use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
-use crate::decision::digest::Digest;
 use politesse_base::clock;
+use politesse_decision::digest::Digest;
 use politesse_robots::origin::Target;
 
 /// Time after which a head that could not be written is tried again.

@@ -5,8 +5,8 @@
 use rusqlite::types::Value;
 
 use super::columns::{ColumnReader, blob, json_list};
-use crate::decision::record::{RecordedSnapshot, result_word};
-use crate::decision::snapshot::{AccessResult, Snapshot};
+use politesse_decision::record::{RecordedSnapshot, result_word};
+use politesse_decision::snapshot::{AccessResult, Snapshot};
 
 /// Number of the columns.
 pub(super) const SNAPSHOT_COLUMNS: usize = 11;

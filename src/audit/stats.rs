@@ -23,7 +23,7 @@ use super::order::Direction;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
 pub use super::rollup_row::EntrySums;
-use crate::decision::record::{StoredRecord, StoredRuling};
+use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::Target;
 
 /// Property by which decisions are counted apart.

@@ -56,11 +56,11 @@ use super::seal_check::SealSums;
 use super::sequence::Sequence;
 use super::verify::Verification;
 use super::*;
-use crate::decision::access::{Cause, NoConnection};
-use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
-use crate::decision::digest::Digest;
-use crate::decision::record::{ExchangeEnd, Seen, StoredRecord};
-use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::access::{Cause, NoConnection};
+use politesse_decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
+use politesse_decision::digest::Digest;
+use politesse_decision::record::{ExchangeEnd, Seen, StoredRecord};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

@@ -26,11 +26,11 @@ use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot
 use super::sealing::NewSeal;
 use super::sequence::Sequence;
 use super::tasks::PendingProcessEvent;
-use crate::decision::decide::{Evidence, Policy};
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
-use crate::decision::snapshot::{Snapshot, StoredSnapshot};
 use crate::pace::back_off::{BackOffChange, BackOffEvent};
+use politesse_decision::decide::{Evidence, Policy};
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
+use politesse_decision::snapshot::{Snapshot, StoredSnapshot};
 use politesse_robots::origin::Origin;
 
 /// Salts that are drawn at a time: a call costs as much as a hundred bytes.

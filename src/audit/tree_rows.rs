@@ -18,7 +18,7 @@ use super::pages::NumberedTable;
 use super::part_tree::PartRoot;
 use super::parts::{PART_LEVEL, numbers_of, part_of};
 use super::rollup_row::late_parts;
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// All heads, for [`StoredSeal::read`].
 pub(super) const SEALS: NumberedTable = NumberedTable {

@@ -40,10 +40,10 @@ use super::schema::{self, schema_objects};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
 use super::sequence::Sequence;
-use crate::decision::again::{Again, EvidenceCache, decide_again};
-use crate::decision::decide::Revision;
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::StoredRuling;
+use politesse_decision::again::{Again, EvidenceCache, decide_again};
+use politesse_decision::decide::Revision;
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::record::StoredRuling;
 
 /// Dictionary values looked at in one transaction.
 const VALUES: usize = 512;

@@ -39,12 +39,12 @@ use politesse_base::inert::append_json;
 use super::process::runtime;
 use crate::audit::reader::AuditReader;
 use crate::config::Settings;
-use crate::decision::decide::{Decision, Inquiry, decide};
-use crate::decision::snapshot::Snapshot;
 use crate::proxy::decider::{Decider, RobotsWait};
 use crate::robots_cache::fetch::Asker;
 use crate::serve::OriginClients;
 use politesse_base::clock;
+use politesse_decision::decide::{Decision, Inquiry, decide};
+use politesse_decision::snapshot::Snapshot;
 use politesse_robots::origin::{Origin, Target};
 
 /// Decides the URLs of the command line, of a batch or of a list, and prints the

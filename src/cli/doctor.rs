@@ -31,7 +31,6 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::{Direction, free_bytes};
 use crate::config::Settings;
-use crate::decision::policy::EnforcementMode;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
 use crate::serve::capacity::shortages;
@@ -41,6 +40,7 @@ use crate::serve::listening::FailedAddress;
 use politesse_base::clock;
 use politesse_base::command_line::{command, command_here};
 use politesse_base::inert::inert;
+use politesse_decision::policy::EnforcementMode;
 
 /// Free bytes below which a disk is called full: a day of a busy crawl.
 const FREE_BYTES_MIN: u64 = 1 << 30;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::keys::SECTIONS;
 use super::layers::{Key, Layers};
 use crate::admin::ShownKey;
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Width of comments in the default file.
 const COLUMNS: usize = 80;

@@ -17,8 +17,6 @@ use super::print::Values;
 use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
 use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
-use crate::decision::decide::Policy;
-use crate::decision::inquiry::{Identities, Identity};
 use crate::fleet::membership::FleetRules;
 use crate::pace::options as pace;
 use crate::pace::policy::PacePolicy;
@@ -34,6 +32,8 @@ use crate::upstream::{client as upstream, egress};
 use crate::{admin, archive, audit, fleet};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
+use politesse_decision::decide::Policy;
+use politesse_decision::inquiry::{Identities, Identity};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_robots::origin::{Host, Scheme};
 

@@ -10,9 +10,9 @@ use super::kinds::{Choice, Kind, List, OneOrMore, Text, WAIT};
 use super::network::CLIENTS;
 use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
-use crate::decision::digest::Digest;
-use crate::decision::inquiry::Identity;
-use crate::decision::overrides::{Action, Origins, Override, Paths};
+use politesse_decision::digest::Digest;
+use politesse_decision::inquiry::Identity;
+use politesse_decision::overrides::{Action, Origins, Override, Paths};
 use politesse_robots::crawler::ProductToken;
 
 /// A name that robots.txt files may speak of a crawler by.

@@ -9,10 +9,10 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use super::DecisionDetails;
-use crate::decision::decide::{EnforcementMode, Policy};
-use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_base::command_line::command;
 use politesse_base::inert::{inert, shell_word};
+use politesse_decision::decide::{EnforcementMode, Policy};
+use politesse_decision::record::{RecordedSnapshot, StoredRecord};
 
 /// Names and values, in the order in which they are shown.
 pub(crate) struct Facts(pub(crate) Vec<(&'static str, String)>);

@@ -17,11 +17,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::{
+use crate::upstream::parent::{CredentialsError, read_private};
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
-use crate::upstream::parent::{CredentialsError, read_private};
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource};
 

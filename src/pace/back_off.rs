@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::schedule::Uptime;
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 use politesse_robots::origin::{Host, Target};
 
 /// Back-offs that end sooner are not saved for a restart, which takes about as

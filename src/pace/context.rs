@@ -21,10 +21,10 @@ use super::fleet_part::{FleetMode, FleetPart, FleetShare};
 use super::lease::{LeaseStore, LeaseTime};
 use super::options::Options;
 use super::schedule::Uptime;
-use crate::decision::delay::DelayEnd;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_decision::delay::DelayEnd;
 use politesse_robots::origin::Host;
 
 /// Configuration in force, with the ceilings that follow from it.

@@ -17,8 +17,8 @@ use super::context::Now;
 use super::host::HostState;
 use super::request::{Grant, QueuePlace, RequestsAhead, Waiter};
 use super::schedule::Uptime;
-use crate::decision::delay::{Delay, DelayEnd, DelayScope};
-use crate::decision::reason::Reason;
+use politesse_decision::delay::{Delay, DelayEnd, DelayScope};
+use politesse_decision::reason::Reason;
 
 /// Requests that wait at one host, in the order in which they start.
 #[derive(Debug, Default)]

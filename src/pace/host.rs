@@ -20,9 +20,9 @@ use super::request::{Grant, RequestsAhead, StartEstimate, Waiter};
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
 use super::stall_watch::StallWatch;
 use super::turn_activity::TurnActivity;
-use crate::decision::delay::{Delay, DelayEnd, DelayScope};
-use crate::decision::reason::Reason;
 use politesse_base::clock;
+use politesse_decision::delay::{Delay, DelayEnd, DelayScope};
+use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 

@@ -13,8 +13,8 @@ use dashmap::DashMap;
 use super::back_off::BackOff;
 use super::context::{Now, PaceContext};
 use super::queue::HostQueue;
-use crate::decision::delay::{Delay, DelayEnd};
-use crate::decision::reason::Reason;
+use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::reason::Reason;
 use politesse_robots::origin::Host;
 
 /// Parts of the map, each under a lock of its own. A sweep holds one at a time,

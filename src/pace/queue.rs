@@ -25,8 +25,8 @@ use super::lease::{HostLease, HostNeeds, LeaseCall, LeaseOrder, LeaseStep};
 use super::request::{Grant, QueuePlace, StartEstimate, TurnAnswer, Waiter};
 use super::schedule::{Kind, Uptime};
 use super::seats::Seat;
-use crate::decision::delay::{Delay, DelayEnd};
-use crate::decision::reason::Reason;
+use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::reason::Reason;
 use politesse_robots::origin::Host;
 
 /// Queue of one host.

@@ -14,9 +14,9 @@ use super::back_off::{BackOff, UrlKey};
 use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::schedule::{Kind, Start, Uptime};
-use crate::decision::delay::{Delay, DelayEnd};
-use crate::decision::reason::Reason;
 use politesse_base::clients::client::Client;
+use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::{Host, Target};
 

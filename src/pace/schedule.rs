@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use super::fleet_part::{FleetShare, HostHistory};
 use super::policy::AdaptivePause;
-use crate::decision::delay::{Delay, DelayEnd};
-use crate::decision::reason::Reason;
+use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::reason::Reason;
 
 /// Longest delay before a robots.txt is fetched. Meanwhile the pages of other
 /// crawlers wait, too, and the site may ask them for no delay at all.

@@ -28,12 +28,12 @@ use super::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest, Waiter}
 use super::schedule::{Kind, Uptime};
 use super::seats::{Seat, Seats};
 use super::turn::Turn;
-use crate::decision::delay::{Delay, DelayEnd, DelayScope};
-use crate::decision::reason::Reason;
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ReasonLabel};
 use politesse_base::tasks::Tasks;
+use politesse_decision::delay::{Delay, DelayEnd, DelayScope};
+use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 

@@ -17,12 +17,12 @@ use tokio::time::timeout_at;
 use super::annotation_cache::{AnnotationCache, ConditionalRequest};
 use super::completion::AnnotationSummary;
 use super::hold::{HeldBody, HoldBudget, HoldShare};
-use crate::decision::decide::Evidence;
-use crate::decision::record::Effect;
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::OutgoingHead;
 use politesse_base::clock;
 use politesse_base::metrics::{AnnotationLabels, Metrics};
+use politesse_decision::decide::Evidence;
+use politesse_decision::record::Effect;
 use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
     PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,

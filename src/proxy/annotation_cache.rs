@@ -18,9 +18,9 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::decision::decide::Inquiry;
-use crate::decision::digest::Digest;
 use politesse_base::byte_cache::ByteCache;
+use politesse_decision::decide::Inquiry;
+use politesse_decision::digest::Digest;
 use politesse_directives::{AnnotationState, SavedDirectives};
 use politesse_robots::crawler::ProductToken;
 

@@ -18,7 +18,7 @@ use super::body::ProxyBody;
 use super::error_page::ErrorPage;
 use super::fields::PROXY_STATUS;
 use super::problem_details::ProblemDetails;
-use crate::decision::snapshot::{RobotsFile, Snapshot};
+use politesse_decision::snapshot::{RobotsFile, Snapshot};
 
 /// Bytes of `details` in `Proxy-Status`. It is for people, and some clients
 /// reject responses with long fields.

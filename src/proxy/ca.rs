@@ -26,8 +26,8 @@ use super::certificate::{
     DAY, authority_params, begin_of, check_authority, check_link, end_of, is_root, leaf_params,
     spki_hash, to_date, to_pem,
 };
-use crate::decision::digest::Digest;
 use politesse_base::clock::{self, Stamp};
+use politesse_decision::digest::Digest;
 use politesse_robots::origin::Host;
 
 /// Settings of the authority (`https.*`).

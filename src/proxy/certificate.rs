@@ -19,7 +19,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 use politesse_robots::origin::Host;
 
 /// Length of a day.

@@ -14,8 +14,8 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::ca::Ca;
 use super::socket::ListenAddress;
-use crate::decision::digest::Digest;
 use politesse_base::command_line::command;
+use politesse_decision::digest::Digest;
 use politesse_robots::origin::Scheme;
 
 /// What the pages may load: their style, from where they are.

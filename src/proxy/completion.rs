@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::socket::ConnectionActivity;
 use crate::audit::RecordEnding;
-use crate::decision::decide::Evidence;
-use crate::decision::record::{ExchangeEnd, Seen};
 use politesse_base::clock;
+use politesse_decision::decide::Evidence;
+use politesse_decision::record::{ExchangeEnd, Seen};
 use politesse_directives::Quotations;
 
 /// Target of the log's line for each exchange: `log.exchanges` turns it on.

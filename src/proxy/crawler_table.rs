@@ -16,8 +16,8 @@ use dashmap::DashMap;
 use super::crawler_names::{CrawlerNames, REMEMBERED_MAX, VALUE_BYTES_MAX};
 use super::credentials::{AuthMode, CrawlerCredentials, CredentialError, VerifiedCredential};
 use super::problem::{MalformedRequest, Problem};
-use crate::decision::digest::Digest;
-use crate::decision::inquiry::{Identities, Identity, KnownEntry};
+use politesse_decision::digest::Digest;
+use politesse_decision::inquiry::{Identities, Identity, KnownEntry};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// Table of crawlers of one configuration.

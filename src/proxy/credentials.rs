@@ -19,8 +19,8 @@ use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use thiserror::Error;
 
-use crate::decision::digest::Digest;
-use crate::decision::inquiry::{Identities, Identity, KnownEntry};
+use politesse_decision::digest::Digest;
+use politesse_decision::inquiry::{Identities, Identity, KnownEntry};
 
 /// Treatment of credentials (`proxy.auth`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::names::NameLimiter;
-use crate::decision::access::Cause;
-use crate::decision::decide::{Decision, Inquiry, Policy, decide};
-use crate::decision::snapshot::{CacheKey, Snapshot};
 use crate::robots_cache::fetch::Asker;
 use crate::robots_cache::{RobotsCache, RobotsLookup};
 use crate::upstream::egress::{DialError, Egress};
 use politesse_base::clients::client::ClientId;
 use politesse_base::clock;
+use politesse_decision::access::Cause;
+use politesse_decision::decide::{Decision, Inquiry, Policy, decide};
+use politesse_decision::snapshot::{CacheKey, Snapshot};
 
 /// Decides inquiries, and finds out what a decision needs.
 #[derive(Debug)]

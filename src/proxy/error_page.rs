@@ -33,7 +33,7 @@ const FACTS: [(&str, &str); 11] = [
     ("Redirects to it", "robots/hops"),
 ];
 
-/// Words of [`Reason`](crate::decision::decide::Reason) with their explanations.
+/// Words of [`Reason`](politesse_decision::decide::Reason) with their explanations.
 const REASONS: [(&str, &str); 14] = [
     ("rule", "a rule of robots.txt"),
     ("restricted", "robots.txt itself is refused"),

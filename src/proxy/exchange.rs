@@ -29,8 +29,6 @@ use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
 use crate::audit::{AuditError, AuditLog};
-use crate::decision::decide::{Decision, Evidence, Receipt};
-use crate::decision::record::{Effect, Record};
 use crate::upstream::body::ResponseBody;
 use crate::upstream::client::Upstream;
 use politesse_base::clients::client::{Client, Resource};
@@ -38,6 +36,8 @@ use politesse_base::clients::shares::{Share, ShareRefusal};
 use politesse_base::clock;
 use politesse_base::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use politesse_base::throttle::REPEATING;
+use politesse_decision::decide::{Decision, Evidence, Receipt};
+use politesse_decision::record::{Effect, Record};
 
 /// Settings of exchanges.
 #[derive(Debug, Clone)]

@@ -23,8 +23,8 @@ use tokio_rustls::server::TlsStream;
 
 use super::ca_files::is_exposed;
 use super::certificate::end_of;
-use crate::decision::digest::Digest;
 use crate::upstream::client::crypto_provider;
+use politesse_decision::digest::Digest;
 
 /// Keys of the configuration that name the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::problem_details::{ProblemDetails, sentence};
-use crate::decision::access::{Cause, NoConnection};
-use crate::decision::decide::{Evidence, Reason, Refusal, Ruling};
-use crate::decision::record::Effect;
-use crate::decision::snapshot::{AccessResult, Snapshot};
+use politesse_decision::access::{Cause, NoConnection};
+use politesse_decision::decide::{Evidence, Reason, Refusal, Ruling};
+use politesse_decision::record::Effect;
+use politesse_decision::snapshot::{AccessResult, Snapshot};
 
 /// Error type of what is refused although the origin could be reached (RFC 9209,
 /// section 2.3.9).
@@ -293,12 +293,12 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
-    use crate::decision::delay::{Delay, DelayEnd};
-    use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
     use crate::proxy::answer::{AnswerForm, ProxyIdentity};
     use crate::proxy::body::ProxyBody;
     use crate::proxy::problem::Problem;
+    use politesse_decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
+    use politesse_decision::delay::{Delay, DelayEnd};
+    use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
     use politesse_robots::crawler::Crawler;
 
     fn decision() -> Decision {

@@ -25,12 +25,12 @@ use super::problem::{MalformedRequest, Problem};
 use super::socket::{ClientEnd, ConnectionActivity};
 use super::tally::Tally;
 use super::upload::{ClientUpload, UploadLimits};
-use crate::decision::decide::Inquiry;
-use crate::decision::inquiry::Identities;
 use crate::robots_cache::fetch::Asker;
 use crate::upstream::client::{OutgoingHead, TargetForm};
 use crate::upstream::private::PrivateConnections;
 use politesse_base::clients::client::Client;
+use politesse_decision::decide::Inquiry;
+use politesse_decision::inquiry::Identities;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::decision::decide::{Evidence, Reason, Verdict};
-use crate::decision::record::Effect;
+use politesse_decision::decide::{Evidence, Reason, Verdict};
+use politesse_decision::record::Effect;
 use politesse_robots::origin::Target;
 
 /// Reasons that are counted apart. A crawler that follows every link of a large

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 
-use crate::decision::access::Cause;
+use politesse_decision::access::Cause;
 use politesse_directives::BodyDecoder;
 use politesse_robots::RobotsTxt;
 

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use super::options::{LIFETIME_MAX, Options};
 use super::outcome::FetchOutcome;
-use crate::decision::access::Cause;
-use crate::decision::snapshot::{AccessResult, Snapshot, StoredSnapshot, Validators};
 use politesse_base::clock::{self, Stamp, passed};
+use politesse_decision::access::Cause;
+use politesse_decision::snapshot::{AccessResult, Snapshot, StoredSnapshot, Validators};
 
 /// An entry in use is fetched again in the last tenth of its lifetime, so that
 /// no request waits for the same robots.txt twice.

@@ -18,13 +18,15 @@ use tokio::time::timeout;
 
 use super::body_text::decoded_text;
 use super::shared_answers::FetchClaim;
-use crate::decision::access::{Cause, NoConnection, StatusMeaning, is_challenge, status_meaning};
-use crate::decision::decide::RobotsPermit;
-use crate::decision::snapshot::{RobotsBody, Validators};
 use crate::pace::{Scheduler, Turn};
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{HostTurns, Upstream, UpstreamError};
 use politesse_base::clients::client::Client;
+use politesse_decision::access::{
+    Cause, NoConnection, StatusMeaning, is_challenge, status_meaning,
+};
+use politesse_decision::decide::RobotsPermit;
+use politesse_decision::snapshot::{RobotsBody, Validators};
 use politesse_directives::BodyDecoder;
 use politesse_robots::origin::Host;
 
@@ -353,12 +355,12 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::decision::snapshot::CacheKey;
     use crate::pace::options::Options;
     use crate::robots_cache::shared_answers::{Claim, SharedAnswers};
     use crate::robots_cache::tests::kit::inquiry;
     use crate::robots_cache::tests::shared_shelf::{SharedShelf, TIMES};
     use politesse_base::tasks::Tasks;
+    use politesse_decision::snapshot::CacheKey;
 
     // Ours: another node may have fetched the file then.
     #[tokio::test(start_paused = true)]

@@ -43,12 +43,12 @@ use self::options::Options;
 use self::outcome::FetchOutcome;
 use self::store::{EntryTable, FetchState, KnownEntries, Lookup, SENDERS_MAX};
 use self::worker::{FetchWorker, Requester};
-use crate::decision::access::Cause;
-use crate::decision::decide::Inquiry;
-use crate::decision::snapshot::{CacheKey, Snapshot};
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
+use politesse_decision::access::Cause;
+use politesse_decision::decide::Inquiry;
+use politesse_decision::snapshot::{CacheKey, Snapshot};
 use politesse_robots::origin::Host;
 
 pub use self::worker::CacheSources;

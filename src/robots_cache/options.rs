@@ -8,10 +8,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::decision::decide::Policy;
 use politesse_base::clients::client::Resource;
 use politesse_base::clients::shares::{DisplacementOrder, Shares};
 use politesse_base::metrics::Metrics;
+use politesse_decision::decide::Policy;
 
 /// Longest time for which an entry is used without asking the origin again
 /// (RFC 9309, section 2.4).

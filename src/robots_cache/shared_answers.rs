@@ -17,8 +17,8 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use super::store::StoreFuture;
-use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_base::clock::{self, Stamp};
+use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
 
 /// Time after which a store that was late is asked again.

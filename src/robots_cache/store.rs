@@ -20,15 +20,15 @@ use super::entry::CacheEntry;
 use super::fetch::Asker;
 use super::options::Options;
 use super::outcome::FetchOutcome;
-use crate::decision::access::Cause;
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::{CacheKey, Snapshot, StoredSnapshot};
 use politesse_base::byte_cache::ByteCache;
 use politesse_base::clients::bound::SharedBound;
 use politesse_base::clients::client::{Client, ClientId, Resource};
 use politesse_base::clock::Stamp;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::throttle::REPEATING;
+use politesse_decision::access::Cause;
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::{CacheKey, Snapshot, StoredSnapshot};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 

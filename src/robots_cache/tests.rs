@@ -27,12 +27,12 @@ use tokio::time::{advance, timeout};
 
 use self::kit::*;
 use super::*;
-use crate::decision::access::NoConnection;
-use crate::decision::snapshot::CacheKey;
 use crate::robots_cache::options::UserAgent;
 use crate::robots_cache::store::SnapshotStore;
 use crate::upstream::body::BodyError;
 use crate::upstream::client::UpstreamError;
+use politesse_decision::access::NoConnection;
+use politesse_decision::snapshot::CacheKey;
 use politesse_robots::crawler::Crawler;
 
 // Ours: a crawler that hangs up cancels its own exchange only.

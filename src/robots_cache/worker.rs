@@ -26,14 +26,16 @@ use super::shared_answers::{Claim, FetchClaim, SharedAnswers};
 use super::store::{
     EntryTable, FetchState, Lookup, LookupKeys, RunningFetch, SnapshotStore, StoreUnread,
 };
-use crate::decision::access::{Cause, StatusMeaning, status_meaning};
-use crate::decision::decide::{Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide, ruling};
-use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, Snapshot, StoredSnapshot};
 use crate::upstream::location::redirect_target;
 use politesse_base::clients::client::Client;
 use politesse_base::clients::shares::{ShareRefusal, Shares};
 use politesse_base::clock;
 use politesse_base::throttle::REPEATING;
+use politesse_decision::access::{Cause, StatusMeaning, status_meaning};
+use politesse_decision::decide::{
+    Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide, ruling,
+};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsBody, Snapshot, StoredSnapshot};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Host, ROBOTS_TXT, Target};

@@ -16,8 +16,6 @@ use super::parts::{SharedParts, node_name};
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::config::Settings;
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::CacheKey;
 use crate::fleet::heartbeat::FleetTask;
 use crate::fleet::membership::Beat;
 use crate::fleet::notes::NodeNotes;
@@ -33,6 +31,8 @@ use crate::upstream::client::{Roots, client_config};
 use crate::upstream::parent::user_and_password;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::CacheKey;
 
 /// Stores of the fleet that this proxy is going to be in.
 #[derive(Debug)]

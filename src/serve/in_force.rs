@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 
 use crate::admin::{ConfigurationCell, ConfigurationInForce, FailedReload, ShownOverride};
 use crate::config::{Problems, Settings, text_without_secrets};
-use crate::decision::overrides::Override;
 use politesse_base::clock;
+use politesse_decision::overrides::Override;
 
 /// Makes the cell of the configuration that the proxy starts with.
 pub(super) fn cell(settings: &Settings) -> ConfigurationCell {

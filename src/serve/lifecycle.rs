@@ -15,8 +15,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::audit::AuditLog;
 use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::config::Settings;
-use crate::decision::digest::Digest;
-use crate::decision::overrides::Override;
+use politesse_decision::digest::Digest;
+use politesse_decision::overrides::Override;
 
 /// Time between two heartbeats. Silence in the record is told from silence of
 /// crawlers by them, and the count of requests is compared between them.

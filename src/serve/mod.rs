@@ -52,7 +52,6 @@ use crate::admin::{
 };
 use crate::audit::AuditLog;
 use crate::config::Settings;
-use crate::decision::decide::{EnforcementMode, Policy};
 use crate::proxy::client_pages::{GuidePages, as_reached};
 use crate::proxy::connect::Interceptor;
 use crate::proxy::decider::Decider;
@@ -69,6 +68,7 @@ use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
 use politesse_base::tasks::Tasks;
+use politesse_decision::decide::{EnforcementMode, Policy};
 
 /// Longest wait of a stop for requests to the admin listener, and again for
 /// commands that read their counts. Neither may keep the record from being

@@ -13,9 +13,6 @@ use politesse_robots::origin::Scheme;
 
 use crate::audit::AuditLog;
 use crate::config::Settings;
-use crate::decision::decide::Policy;
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::{CacheKey, StoredSnapshot};
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::fleet::options::is_name;
 use crate::pace::Scheduler;
@@ -40,6 +37,9 @@ use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::shares::Shares;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_decision::decide::Policy;
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use rustls::{
 use thiserror::Error as ThisError;
 use x509_parser::parse_x509_certificate;
 
-use crate::decision::access::CertificateFault;
+use politesse_decision::access::CertificateFault;
 
 /// Verifier that tells self-signed certificates from those of unknown issuers.
 #[derive(Debug)]

@@ -31,13 +31,13 @@ use super::parent::{Credentials, is_made_on_the_way};
 use super::pool::{Pool, PoolLimits};
 use super::private::{PrivateScope, authenticates_connection};
 use super::upload::Upload;
-use crate::decision::access::NoConnection;
-use crate::decision::decide::{Permit, RobotsPermit};
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::snapshot::Validators;
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::NoConnection;
+use politesse_decision::decide::{Permit, RobotsPermit};
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::snapshot::Validators;
 use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};
@@ -85,7 +85,7 @@ pub struct Asker {
     /// Client, of whose shares it takes; absent for requests of our own.
     pub client: Option<Arc<Client>>,
     /// Digest of the entry of `crawler` that the operator has for it
-    /// ([`Identity::digest`](crate::decision::inquiry::Identity::digest)). Not sent.
+    /// ([`Identity::digest`](politesse_decision::inquiry::Identity::digest)). Not sent.
     pub entry: Option<Digest>,
     /// `User-Agent`, as sent.
     pub user_agent: Option<HeaderValue>,

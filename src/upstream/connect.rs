@@ -25,11 +25,11 @@ use super::read_ahead::ReadAhead;
 use super::tls::handshake_failure;
 use super::upload::Upload;
 use super::wire::{ReceivedBytes, Wire};
-use crate::decision::access::NoConnection;
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_base::descriptors::ReservePlace;
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::NoConnection;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// Most fields in the head of a response.

@@ -14,10 +14,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::staggered::first_success;
-use crate::decision::access::NoConnection;
 use politesse_base::clock;
 use politesse_base::descriptors::{self, ReservePlace};
 use politesse_base::throttle::REPEATING;
+use politesse_decision::access::NoConnection;
 use politesse_robots::origin::Host;
 
 /// Time after which the next address is tried as well (RFC 8305, section 8).

@@ -28,11 +28,11 @@ use self::resolver::{LookupSource, Resolver, ResolverLimits, ResolverParts};
 pub use self::rules::{Allow, Denial, Deny, DialError, EgressPorts};
 use self::rules::{EgressLists, EgressRules};
 use super::parent::Parent;
-use crate::decision::access::NoConnection;
 use politesse_base::clients::client::{Client, Resource};
 use politesse_base::clients::shares::{DisplacementOrder, Shares};
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::NoConnection;
 use politesse_robots::origin::{Host, Origin};
 
 /// Settings (`egress.*`, `upstream.resolve`, `upstream.dns_*`).

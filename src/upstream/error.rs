@@ -6,7 +6,7 @@ use h2::Reason;
 use thiserror::Error;
 
 use super::egress::{Denial, DialError};
-use crate::decision::access::NoConnection;
+use politesse_decision::access::NoConnection;
 
 /// Error by which a permitted request brought no response. The answer is 502 or
 /// 504, with the error type of [`UpstreamError::as_str`].

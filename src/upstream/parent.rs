@@ -28,8 +28,8 @@ use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
-use crate::decision::access::NoConnection;
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::NoConnection;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 
 /// Most bytes and fields in the head of an answer to CONNECT.

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::certificate_check::{OriginVerifier, fault};
 use super::parent::CredentialsError;
-use crate::decision::access::NoConnection;
+use politesse_decision::access::NoConnection;
 
 /// TLS sessions remembered for resumption.
 // rustls keeps 256 by default, which is fewer than the origins of a crawl.

@@ -21,9 +21,9 @@ use super::head_repair::HeadRepair;
 use super::read_ahead::ReadAhead;
 use super::response_heads::{INTERIM_RESPONSES_MAX, ResponseHeads};
 use super::tls::handshake_failure;
-use crate::decision::access::NoConnection;
 use politesse_base::descriptors::ReservePlace;
 use politesse_base::tasks::ReadBudget;
+use politesse_decision::access::NoConnection;
 
 /// Stream to an origin.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use flate2::bufread::{GzDecoder, MultiGzDecoder};
-use politesse::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

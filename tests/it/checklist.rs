@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::access::Cause;
-use politesse::decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
-use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::access::Cause;
+use politesse_decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict, decide};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, Judgement, NoteKind, RobotsTxt, RuleKind, whole_lines};

@@ -5,8 +5,8 @@
 //! The columns stand side by side, so that a row shows what sets a dialect off
 //! from its neighbours. `crates/politesse-robots/cases/dialects.jsonl` has more of the same.
 
-use politesse::decision::decide::{Reason, Ruling, Verdict};
-use politesse::decision::snapshot::AccessResult;
+use politesse_decision::decide::{Reason, Ruling, Verdict};
+use politesse_decision::snapshot::AccessResult;
 use politesse_robots::Dialect;
 
 use crate::checklist::Said::{Allow, Disallow, NoGroup, NoRule, RobotsItself};

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use politesse::decision::access::{StatusMeaning, status_meaning};
+use politesse_decision::access::{StatusMeaning, status_meaning};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, FileSource, RobotsTxt};

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use politesse::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::again::{Again, EvidenceCache, decide_again};
-use politesse::decision::decide::{
+use politesse_decision::again::{Again, EvidenceCache, decide_again};
+use politesse_decision::decide::{
     Candidates, Inquiry, Policy, Readings, Unauthorized, Verdict, decide,
 };
-use politesse::decision::record::{
+use politesse_decision::record::{
     RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
-use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::without_dot_segments;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use politesse::decision::decide::{
+use politesse_decision::decide::{
     Inquiry, Policy, Readings, Ruling, Unauthorized, Verdict, ruling,
 };
-use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::reading::{of_servers, without_dot_segments};

@@ -31,12 +31,12 @@ use crate::admin::visit::Visit;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::PageBounds;
 use crate::audit::{AuditLog, Direction, ROW_COLUMNS, row_json};
-use crate::decision::decide::Reason;
-use crate::decision::record::StoredRecord;
 use crate::explain::decision_json;
 use crate::page::words::shown;
 use politesse_base::clock;
 use politesse_base::inert::{append_json, csv_line, csv_row};
+use politesse_decision::decide::Reason;
+use politesse_decision::record::StoredRecord;
 
 /// Rows of a page.
 const ROWS: usize = 50;

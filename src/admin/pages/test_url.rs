@@ -27,16 +27,16 @@ use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout, 
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
 use crate::audit::robots_history::robots_for;
-use crate::decision::access::Cause;
-use crate::decision::decide::{Decision, Evidence};
-use crate::decision::record::{Effect, StoredRuling};
-use crate::decision::ruling::with_served_forms;
-use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use crate::explain::facts::meaning;
 use crate::page::words::{code, foreign};
 use crate::proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_base::clock;
 use politesse_base::inert::inert;
+use politesse_decision::access::Cause;
+use politesse_decision::decide::{Decision, Evidence};
+use politesse_decision::record::{Effect, StoredRuling};
+use politesse_decision::ruling::with_served_forms;
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 
 /// Bytes of a form: a robots.txt of 500 KiB, each byte of which may be escaped by
 /// three.

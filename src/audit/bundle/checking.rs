@@ -31,9 +31,9 @@ use crate::audit::note::{NoteKey, SignedNote};
 use crate::audit::reader::AuditReader;
 use crate::audit::schema;
 use crate::audit::verify::ruling_line;
-use crate::decision::again::{Again, EvidenceCache, Undecidable, decide_again};
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::StoredRecord;
+use politesse_decision::again::{Again, EvidenceCache, Undecidable, decide_again};
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::record::StoredRecord;
 
 /// Position of the SHA-256 of the body in the columns of a snapshot.
 const BODY_AT: usize = 8;

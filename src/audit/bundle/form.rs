@@ -24,7 +24,7 @@ use crate::audit::dictionary::{
 };
 use crate::audit::leaf::LeafRun;
 use crate::audit::merkle::{PlacedLeaf, leaf_hash};
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Version of the format.
 pub(super) const VERSION: u32 = 1;

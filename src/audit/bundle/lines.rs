@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use super::BundleError;
 use super::form::{BundleLine, BundlePart};
 use crate::audit::columns::read_digest;
-use crate::decision::digest::Digest;
+use politesse_decision::digest::Digest;
 
 /// Longest line: the largest robots.txt that the proxy keeps has 16 MiB, and a third more
 /// in Base64.

@@ -28,8 +28,8 @@ use crate::audit::merkle::{PlacedLeaf, chosen_ranges};
 use crate::audit::note::SignedNote;
 use crate::audit::reader::AuditReader;
 use crate::audit::tree_rows::StoredSeal;
-use crate::decision::digest::Digest;
 use politesse_base::clock;
+use politesse_decision::digest::Digest;
 
 /// Counts of a bundle that was written.
 #[derive(Debug, Clone, PartialEq, Eq)]

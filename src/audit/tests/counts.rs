@@ -12,7 +12,7 @@ use super::*;
 use crate::audit::events::ProcessEventKind;
 use crate::audit::events::ProcessEventKind::{Configuration, Heartbeat, Started, Stopped};
 use crate::audit::leaf::RecordId;
-use crate::decision::decide::EnforcementMode;
+use politesse_decision::decide::EnforcementMode;
 
 /// Verifies a record that is still open: no head covers its last event yet.
 fn verify(kit: &Kit) -> (Verification, Vec<String>) {

@@ -30,7 +30,7 @@ use crate::audit::seal_check::SealEvidence;
 use crate::audit::seal_key::read_key;
 use crate::audit::sequence::write_lost;
 use crate::audit::tree_rows::TreeReader;
-use crate::decision::digest::CanonicalBytes;
+use politesse_decision::digest::CanonicalBytes;
 
 /// Cases of each test: some milliseconds each.
 const CASES: u64 = 150;

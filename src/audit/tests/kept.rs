@@ -4,9 +4,9 @@ use http::HeaderValue;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::{CacheKey, StoredSnapshot, Validators};
 use politesse_base::metrics::ResultLabel;
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::{CacheKey, StoredSnapshot, Validators};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;

@@ -1,8 +1,8 @@
 //! Rows of what was put off: verdict `later`.
 
 use super::*;
-use crate::decision::decide::{EnforcementMode, Reason};
-use crate::decision::delay::{Delay, DelayEnd};
+use politesse_decision::decide::{EnforcementMode, Reason};
+use politesse_decision::delay::{Delay, DelayEnd};
 
 fn later(decision: Decision, reason: Reason) -> Record {
     let delay = Delay::of_host(reason, DelayEnd::After(Duration::from_secs(9)));

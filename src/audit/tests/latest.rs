@@ -2,7 +2,7 @@
 //! recorded with its own.
 
 use super::*;
-use crate::decision::record::Effect;
+use politesse_decision::record::Effect;
 
 /// Returns the record of a request for `/a` by a crawler with this User-Agent.
 fn asked_by(user_agent: &str) -> Record {

@@ -15,7 +15,7 @@ use super::super::sequence::Sequence;
 use super::super::used_values::UsedBodies;
 use super::super::verify::{verify, verify_with};
 use super::*;
-use politesse_base::testing::set_wall_by;
+use politesse_base::testing::{follow_tokio, set_wall_by};
 
 /// Decisions of the record, which with their endings take up more than two parts.
 pub(super) const DECISIONS: i64 = 9000;
@@ -522,6 +522,7 @@ fn of_two_orders_the_one_that_goes_further_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_ahead_for_a_moment_removes_nothing_too_young() {
     const HOUR: Duration = Duration::from_secs(3600);
+    follow_tokio();
     let hours = SignedDuration::from_hours;
     let (age, year) = (hours(24), hours(24 * 365));
     let mut retention = Retention::new(Some(age), clock::now());

@@ -1,7 +1,7 @@
 //! Rows that another revision of the engine decided.
 
 use super::*;
-use crate::decision::decide::{Evidence, Reason, Verdict};
+use politesse_decision::decide::{Evidence, Reason, Verdict};
 
 /// A policy without a revision: written before there were any.
 const FIRST: &str = r#"{"unauthorized":"allow","readings":"server"}"#;

@@ -6,8 +6,8 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
-use crate::decision::decide::{EnforcementMode, Reason};
-use crate::decision::delay::{Delay, DelayEnd};
+use politesse_decision::decide::{EnforcementMode, Reason};
+use politesse_decision::delay::{Delay, DelayEnd};
 
 /// Decisions of the record, which with their endings take up more than two parts.
 const DECISIONS: u64 = 9000;

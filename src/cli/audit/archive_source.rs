@@ -20,8 +20,8 @@ use crate::audit::Direction;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
 use crate::audit::stats::{StatGroup, StatQuestion};
 use crate::cli::output::Usage;
-use crate::decision::record::StoredRecord;
 use crate::explain::{DecisionDetails, of_url};
+use politesse_decision::record::StoredRecord;
 
 /// Rows of a page: the first is shown at once, and the others are read in pages that
 /// hide the way to the archive.

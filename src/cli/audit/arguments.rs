@@ -13,9 +13,9 @@ use crate::audit::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern}
 use crate::audit::robots_history::RobotsOwner;
 use crate::cli::output::Usage;
 use crate::config::duration;
-use crate::decision::decide::Reason;
-use crate::decision::record::StoredRecord;
 use politesse_base::clock;
+use politesse_decision::decide::Reason;
+use politesse_decision::record::StoredRecord;
 use politesse_robots::origin::{Host, Target};
 
 /// Explanation of the filters, for `--help`.

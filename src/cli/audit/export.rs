@@ -20,9 +20,9 @@ use super::warc::{WarcCompression, WarcExport};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::{Direction, row_json};
 use crate::cli::output::{Exit, Usage, print_notice};
-use crate::decision::record::StoredRecord;
 use crate::explain::decision_json;
 use politesse_base::inert::{csv_line, csv_row};
+use politesse_decision::record::StoredRecord;
 
 /// Arguments of `audit export`.
 #[derive(Debug, Args)]

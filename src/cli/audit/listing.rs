@@ -10,8 +10,8 @@ use rustix::termios::tcgetwinsize;
 use super::rows::RowLayout;
 use crate::audit::ROW_COLUMNS;
 use crate::audit::events::EventRow;
-use crate::decision::record::StoredRecord;
 use politesse_base::inert::inert;
+use politesse_decision::record::StoredRecord;
 
 /// Characters of a URL or a rule that are shown however narrow the terminal is.
 const SHOWN_MIN: usize = 24;
@@ -214,7 +214,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::decision::record::{StoredPolicy, StoredRuling};
+    use politesse_decision::record::{StoredPolicy, StoredRuling};
 
     fn record(url: &str) -> StoredRecord {
         StoredRecord {

@@ -23,11 +23,11 @@ use crate::audit::replay::{
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Exit, Usage, columns, print_notice};
 use crate::config::Settings;
-use crate::decision::inquiry::Identities;
-use crate::decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
 use crate::proxy::crawler_table::{CrawlerTable, RequestSender};
 use crate::proxy::credentials::AuthMode;
 use politesse_base::inert::{csv_line, inert};
+use politesse_decision::inquiry::Identities;
+use politesse_decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Target;
 

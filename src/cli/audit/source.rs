@@ -19,8 +19,8 @@ use crate::audit::filter::UrlPattern;
 use crate::audit::reader::AuditReader;
 use crate::audit::stats::{StatGroup, StatQuestion, stats};
 use crate::cli::output::print_notice;
-use crate::decision::record::StoredRecord;
 use crate::explain::{DecisionDetails, of_url};
+use politesse_decision::record::StoredRecord;
 
 /// Source of decisions.
 pub(super) enum DecisionSource {

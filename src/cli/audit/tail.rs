@@ -14,7 +14,7 @@ use super::source::{DecisionSource, SourceEnd};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::{Direction, row_json};
 use crate::cli::output::{Exit, Usage};
-use crate::decision::record::StoredRecord;
+use politesse_decision::record::StoredRecord;
 
 /// Time between two looks at the record: short for whoever watches, and a look at
 /// one page of the file costs next to nothing.

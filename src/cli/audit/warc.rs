@@ -19,10 +19,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::audit::reader::AuditReader;
-use crate::decision::digest::{CanonicalBytes, Digest};
-use crate::decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_base::clock;
 use politesse_base::inert::{append_json, inert};
+use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::record::{RecordedSnapshot, StoredRecord};
 
 /// Media type of named fields, line by line (WARC 1.1, section 6.2).
 const FIELDS: &str = "application/warc-fields";

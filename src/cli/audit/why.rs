@@ -20,12 +20,12 @@ use crate::audit::robots_history::{OriginSnapshot, robots_for};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
 use crate::cli::output::Exit;
 use crate::config::Settings;
-use crate::decision::record::StoredRecord;
 use crate::explain::facts::{Facts, sentence};
 use crate::explain::{DecisionDetails, add_fetch, of_url};
 use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_base::inert::{csv_line, inert, shell_word};
+use politesse_decision::record::StoredRecord;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

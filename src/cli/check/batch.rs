@@ -16,8 +16,8 @@ use super::json::RulingJson;
 use super::saved::SavedAnswer;
 use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
-use crate::decision::decide::ruling;
 use politesse_base::inert::append_json;
+use politesse_decision::decide::ruling;
 use politesse_robots::Dialect;
 
 /// Line of a batch. Unknown keys are ignored.

@@ -13,10 +13,12 @@ use jiff::Timestamp;
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Exit, Usage};
 use crate::config::Settings;
-use crate::decision::decide::{Evidence, Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict};
-use crate::decision::inquiry::Identities;
 use politesse_base::clock;
 use politesse_base::inert::inert;
+use politesse_decision::decide::{
+    Evidence, Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict,
+};
+use politesse_decision::inquiry::Identities;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, RobotsTxt};

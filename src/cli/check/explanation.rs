@@ -8,11 +8,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::context::CheckContext;
-use crate::decision::decide::{
+use politesse_decision::decide::{
     Decision, Evidence, Policy, Reason, RuleCited, Ruling, Verdict, ruling,
 };
-use crate::decision::ruling::{judged_path, with_served_forms};
-use crate::decision::snapshot::{RobotsFile, Snapshot};
+use politesse_decision::ruling::{judged_path, with_served_forms};
+use politesse_decision::snapshot::{RobotsFile, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{
     Binding, Dialect, JoinedAgents, Judgement, Outranked, PaceRecord, RobotsTxt, Rule,

@@ -6,9 +6,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::explanation::{BoundName, CompetingRule, DecisionExplanation};
-use crate::decision::decide::{Reason, Ruling, Verdict};
-use crate::decision::overrides::Override;
-use crate::decision::snapshot::AccessResult;
+use politesse_decision::decide::{Reason, Ruling, Verdict};
+use politesse_decision::overrides::Override;
+use politesse_decision::snapshot::AccessResult;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::{JoinedAgents, Note, PaceRecord, PaceScope};
 

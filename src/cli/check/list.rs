@@ -17,8 +17,8 @@ use super::json::RulingJson;
 use super::saved::{SavedFolder, SavedResult};
 use crate::cli::lines::{LineError, append_line};
 use crate::cli::output::Exit;
-use crate::decision::decide::{Inquiry, ruling};
 use politesse_base::inert::append_json;
+use politesse_decision::decide::{Inquiry, ruling};
 use politesse_robots::origin::{Origin, Target};
 
 /// Lines of the first batch. Each has twice as many as the one before it, up to

@@ -15,9 +15,9 @@ use super::json::ExplanationJson;
 use super::sentences::sentences;
 use crate::audit::reader::AuditReader;
 use crate::cli::output::{Exit, OutputForm, print_notice};
-use crate::decision::again::{Again, EvidenceCache, Undecidable, decide_again, decision_again};
-use crate::decision::record::{StoredRecord, StoredRuling};
 use politesse_base::inert::{append_json, inert};
+use politesse_decision::again::{Again, EvidenceCache, Undecidable, decide_again, decision_again};
+use politesse_decision::record::{StoredRecord, StoredRuling};
 
 /// Explains the decision with the number `seq`.
 ///

@@ -14,10 +14,10 @@ use thiserror::Error;
 
 use super::context::CheckContext;
 use crate::cli::output::Usage;
-use crate::decision::access::{Cause, StatusMeaning, status_meaning};
-use crate::decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot};
 use crate::robots_cache::body_text::decoded_text;
 use politesse_base::clock;
+use politesse_decision::access::{Cause, StatusMeaning, status_meaning};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot};
 use politesse_robots::FileSource;
 use politesse_robots::origin::Origin;
 

@@ -4,11 +4,11 @@
 //! Does not know how a decision is explanation, only how the explanation reads.
 
 use super::explanation::{BoundName, CompetingRule, DecisionExplanation};
-use crate::decision::access::Cause;
-use crate::decision::decide::{Candidates, Reason};
-use crate::decision::overrides::{Action, Override};
-use crate::decision::snapshot::{AccessResult, Snapshot};
 use politesse_base::inert::inert;
+use politesse_decision::access::Cause;
+use politesse_decision::decide::{Candidates, Reason};
+use politesse_decision::overrides::{Action, Override};
+use politesse_decision::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::{JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::outcome::{JudgedRequest, PastVerdict, UnknownReason};
-use crate::decision::decide::{RuleCited, Ruling};
+use politesse_decision::decide::{RuleCited, Ruling};
 
 /// Memory for groups, in bytes, approximately. Requests of further groups are
 /// counted in the totals alone.
@@ -258,9 +258,9 @@ mod tests {
     use super::super::outcome::JudgedRuling;
     use super::super::past_request::{PastAgent, PastRequest};
     use super::*;
-    use crate::decision::access::Cause;
-    use crate::decision::decide::{Inquiry, Policy, Unauthorized, ruling};
-    use crate::decision::snapshot::{CacheKey, Snapshot};
+    use politesse_decision::access::Cause;
+    use politesse_decision::decide::{Inquiry, Policy, Unauthorized, ruling};
+    use politesse_decision::snapshot::{CacheKey, Snapshot};
 
     const NOON: &str = "2026-01-02T12:00:00Z";
 

@@ -10,8 +10,8 @@ use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
 use super::past_request::PastRequest;
-use crate::decision::decide::{Ruling, Verdict};
-use crate::decision::snapshot::Snapshot;
+use politesse_decision::decide::{Ruling, Verdict};
+use politesse_decision::snapshot::Snapshot;
 
 /// Verdict on a past request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

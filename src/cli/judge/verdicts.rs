@@ -14,9 +14,9 @@ use super::past_request::{PastAgent, PastRequest};
 use super::robots_index::{FoundRobots, RobotsIndex};
 use crate::cli::check::context::{CheckContext, target};
 use crate::cli::check::saved::{SavedFileError, SavedFolder};
-use crate::decision::access::Cause;
-use crate::decision::decide::{Inquiry, Reason, ruling};
-use crate::decision::snapshot::{CacheKey, Snapshot};
+use politesse_decision::access::Cause;
+use politesse_decision::decide::{Inquiry, Reason, ruling};
+use politesse_decision::snapshot::{CacheKey, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, Target};
 

@@ -7,10 +7,10 @@ use jiff::ToSpan as _;
 use tokio::time::{advance, sleep};
 
 use super::kit::*;
-use crate::decision::reason::Reason;
 use crate::pace::policy::Profile;
 use crate::pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use politesse_base::clock;
+use politesse_decision::reason::Reason;
 use politesse_robots::{PaceRecords, VisitTime};
 
 /// Estimates the start of one more request of the crawler `a`.

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
-use crate::decision::delay::Delay;
 use crate::pace::options::Options;
 use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
 use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
@@ -18,6 +17,7 @@ use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_decision::delay::Delay;
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::{Host, Target};
 

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use super::kit::*;
-use crate::decision::reason::Reason;
 use crate::pace::back_off::{
     BackOffChange, BackOffEvent, BackOffLimits, BackOffListener, BackOffUpdate, ReleaseOrder,
     SavedBackOff, SavedUrl, UrlKey,
 };
 use crate::pace::options::Options;
 use crate::pace::policy::Profile;
+use politesse_decision::reason::Reason;
 use politesse_robots::origin::Target;
 use tokio::time::{advance, sleep};
 

@@ -4,12 +4,12 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use super::kit::*;
-use crate::decision::reason::Reason;
 use crate::pace::TurnOwner;
 use crate::pace::options::{Options, QueueLimits};
 use crate::pace::policy::Rate;
 use crate::pace::policy::{PaceLimits, Profile};
 use politesse_base::clock;
+use politesse_decision::reason::Reason;
 use tokio::time::sleep;
 
 fn rate(text: &str) -> PaceLimits {

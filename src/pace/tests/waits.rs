@@ -1,9 +1,9 @@
 //! How long requests wait, and what comes of it when that is too long.
 
 use super::kit::*;
-use crate::decision::reason::Reason;
 use crate::pace::RobotsFetch;
 use crate::pace::policy::Profile;
+use politesse_decision::reason::Reason;
 use tokio::time::{advance, sleep};
 
 /// Times from timers are rounded up to a millisecond.

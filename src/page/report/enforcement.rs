@@ -8,8 +8,8 @@ use maud::{Markup, html};
 
 use super::gathered::ReportData;
 use super::tables::{ROWS_MAX, left_out};
-use crate::decision::decide::EnforcementMode;
 use crate::page::words::{code, counted, foreign, minute, number};
+use politesse_decision::decide::EnforcementMode;
 
 /// States what was done about what a robots.txt disallows, by the modes in which the
 /// decisions were made.

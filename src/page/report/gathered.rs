@@ -20,9 +20,9 @@ use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, robots_versions};
 use crate::audit::stats::DecisionSums;
 use crate::audit::verify::{Verification, verify};
-use crate::decision::decide::EnforcementMode;
-use crate::decision::record::{StoredRecord, StoredRuling};
 use politesse_base::clock;
+use politesse_decision::decide::EnforcementMode;
+use politesse_decision::record::{StoredRecord, StoredRuling};
 
 /// Findings of the verification that a report shows; the others are counted.
 const FINDINGS_MAX: usize = 10;

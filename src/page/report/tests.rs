@@ -18,12 +18,12 @@ use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
 use crate::audit::report::report_facts;
 use crate::audit::{AuditLog, Options, OrderReason, RecordEnding, RedactionRequest};
-use crate::decision::access::Cause;
-use crate::decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, decide};
-use crate::decision::overrides::Override;
-use crate::decision::record::{ExchangeEnd, Record};
-use crate::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_base::metrics::Metrics;
+use politesse_decision::access::Cause;
+use politesse_decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, decide};
+use politesse_decision::overrides::Override;
+use politesse_decision::record::{ExchangeEnd, Record};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Map, json};
 
 use super::*;
-use crate::decision::decide::Reason;
+use politesse_decision::decide::Reason;
 
 fn answer(kind: &'static str, members: Value) -> ProblemDetails {
     let Value::Object(members) = members else {

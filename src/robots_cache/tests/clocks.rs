@@ -6,8 +6,8 @@ use tokio::time::advance;
 
 use super::kit::*;
 use super::*;
-use crate::decision::snapshot::AccessResult;
 use politesse_base::testing::set_wall_by;
+use politesse_decision::snapshot::AccessResult;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILE: &str = "User-agent: *\nDisallow: /a";

@@ -16,9 +16,9 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::decision::snapshot::{AccessResult, RobotsFile, StoredSnapshot, Validators};
 use crate::robots_cache::store::{EntryTable, StoreFuture, StoreUnread};
 use crate::robots_cache::worker::LOAD_TIMEOUT;
+use politesse_decision::snapshot::{AccessResult, RobotsFile, StoredSnapshot, Validators};
 use politesse_robots::Dialect;
 
 const FILE: &str = "User-agent: *\nDisallow: /a";

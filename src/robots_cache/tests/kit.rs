@@ -11,11 +11,11 @@ use http::Response;
 use tokio::time::sleep;
 
 use super::*;
-use crate::decision::decide::{Policy, Unauthorized};
-use crate::decision::snapshot::{AccessResult, RobotsBody, Validators};
 use crate::robots_cache::fetch::{FetchError, RobotsRequest};
 use crate::robots_cache::shared_answers::{SharedAnswers, SharedStore};
 use crate::robots_cache::store::SnapshotStore;
+use politesse_decision::decide::{Policy, Unauthorized};
+use politesse_decision::snapshot::{AccessResult, RobotsBody, Validators};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);

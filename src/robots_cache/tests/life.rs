@@ -25,8 +25,8 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::decision::access::NoConnection;
-use crate::decision::snapshot::{AccessResult, RobotsFile, Validators};
+use politesse_decision::access::NoConnection;
+use politesse_decision::snapshot::{AccessResult, RobotsFile, Validators};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const FILE: &str = "User-agent: *\nDisallow: /a";
@@ -65,7 +65,7 @@ async fn an_answer_is_one_of_three() {
     ] {
         let snapshot = ask(&cache(&Script::default().at(ROBOTS, [reply]))).await;
         assert_eq!(
-            crate::decision::record::result_word(&snapshot.result),
+            politesse_decision::record::result_word(&snapshot.result),
             result
         );
         assert_eq!(snapshot.stale, None);

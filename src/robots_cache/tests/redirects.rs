@@ -6,9 +6,9 @@ use tokio::time::sleep;
 
 use super::kit::*;
 use super::*;
-use crate::decision::decide::{Policy, decide};
-use crate::decision::overrides::Override;
-use crate::decision::snapshot::AccessResult;
+use politesse_decision::decide::{Policy, decide};
+use politesse_decision::overrides::Override;
+use politesse_decision::snapshot::AccessResult;
 use politesse_robots::Dialect;
 
 // RFC 9309, section 2.3.1.2: at least five are followed.

@@ -5,9 +5,9 @@
 use super::kept::Shelf;
 use super::shared::pair;
 use super::*;
-use crate::decision::digest::Digest;
-use crate::decision::snapshot::{AccessResult, StoredSnapshot};
 use politesse_base::clients::directory::ClientDirectory;
+use politesse_decision::digest::Digest;
+use politesse_decision::snapshot::{AccessResult, StoredSnapshot};
 
 const GOOD: &str = "GoodBot/1.0";
 const EVIL: &str = "GoodBot/1.0 evil";

@@ -8,7 +8,7 @@ use super::kept::Shelf;
 use super::kit::*;
 use super::shared_shelf::{SharedShelf, ShelfLink};
 use super::*;
-use crate::decision::snapshot::StoredSnapshot;
+use politesse_decision::snapshot::StoredSnapshot;
 
 /// Two nodes of a fleet.
 pub(super) struct Pair {

@@ -7,11 +7,11 @@ use tokio::time::{Instant, sleep};
 
 use super::kit::SECOND;
 use super::*;
-use crate::decision::snapshot::StoredSnapshot;
 use crate::robots_cache::shared_answers::{
     ClaimAnswer, ClaimCall, SharedStore, SharedStoreError, SharedStoreTimes,
 };
 use crate::robots_cache::store::StoreFuture;
+use politesse_decision::snapshot::StoredSnapshot;
 use politesse_robots::Dialect;
 
 /// Times of the store: those of a fleet whose leases last two seconds.

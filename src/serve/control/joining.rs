@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::instance::SocketPath;
 use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
-use crate::decision::digest::Digest;
 use crate::proxy::tally::Totals;
+use politesse_decision::digest::Digest;
 
 /// Reason why the holder does not serve a listener.
 #[derive(Debug, Error)]

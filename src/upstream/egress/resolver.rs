@@ -28,12 +28,12 @@ use tokio::time::{timeout, timeout_at};
 use super::pending::{Joined, LookupClaim, PendingLookups, ZonePlaces};
 use super::rules::{DialError, EgressRules, ResolvedName};
 use super::servers::{NameAnswer, NameServers};
-use crate::decision::access::NoConnection;
 use politesse_base::clients::client::Client;
 use politesse_base::clients::shares::{Share, Shares};
 use politesse_base::clock::Stamp;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::NoConnection;
 
 /// Addresses of one name that are tried.
 // The time to connect is divided among them: with more, each part would be too

@@ -19,10 +19,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::decision::access::NoConnection;
 use crate::upstream::staggered::first_success;
 use politesse_base::clock;
 use politesse_base::throttle::REPEATING;
+use politesse_decision::access::NoConnection;
 
 /// Time after which the next server is asked as well.
 const NEXT_SERVER_AFTER: Duration = Duration::from_millis(500);

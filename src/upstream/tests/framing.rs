@@ -13,9 +13,9 @@ use hyper::body::{Body, Frame};
 use super::kit::{
     OK, Paced, RawOrigin, Setup, Step, body as text, options, outgoing, permit, setup, setup_with,
 };
-use crate::decision::access::NoConnection;
 use crate::upstream::body::BodyError;
 use crate::upstream::client::{Options, UpstreamError};
+use politesse_decision::access::NoConnection;
 
 /// An upload of unknown length, its last part first.
 struct Parts(Vec<io::Result<Bytes>>);

@@ -14,15 +14,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::decision::decide::Receipt;
-use crate::decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
-use crate::decision::snapshot::{AccessResult, CacheKey, Snapshot};
 use crate::upstream::body::{BodyError, ResponseBody};
 use crate::upstream::client::{HostTurns, Options, OutgoingHead, Roots, Upstream, UpstreamError};
 use crate::upstream::egress::{self, Deny, Egress, EgressPorts, Resolve};
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_decision::decide::Receipt;
+use politesse_decision::decide::{Inquiry, Permit, Policy, Unauthorized, decide};
+use politesse_decision::snapshot::{AccessResult, CacheKey, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use http::{HeaderValue, Response};
 
 use super::kit::{OK, RawOrigin, Setup, Step, setup};
-use crate::decision::access::Cause;
-use crate::decision::decide::RobotsPermit;
-use crate::decision::snapshot::{RobotsBody, Validators};
 use crate::pace::Scheduler;
 use crate::pace::options::Options;
 use crate::robots_cache::fetch::{Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsRequest};
 use politesse_base::clients::client::Client;
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::Cause;
+use politesse_decision::decide::RobotsPermit;
+use politesse_decision::snapshot::{RobotsBody, Validators};
 use politesse_robots::origin::{Origin, Scheme};
 
 async fn fetch(setup: &Setup, asker: &Asker) -> Result<Response<RobotsBody>, Cause> {

@@ -26,10 +26,10 @@ use tokio_rustls::TlsAcceptor;
 use super::kit::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
-use crate::decision::access::{CertificateFault, NoConnection};
 use crate::upstream::client::{Options, Roots, Upstream};
 use crate::upstream::error::UpstreamError;
 use politesse_base::tasks::Tasks;
+use politesse_decision::access::{CertificateFault, NoConnection};
 
 const URL: &str = "https://h.test/";
 

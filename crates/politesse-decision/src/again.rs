@@ -16,9 +16,7 @@ use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
 use super::record::{RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
 use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
-use crate::decision::decide::{
-    Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide,
-};
+use crate::decide::{Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{InvalidTarget, Origin};
 use politesse_robots::{Dialect, FileSource};

@@ -1,4 +1,5 @@
-//! Layer 0: what an origin said, and what follows.
+//! Decision of [politesse](https://crates.io/crates/politesse): what an origin said, and
+//! what follows for one request.
 //!
 //! Invariant 5 (ARCHITECTURE.md): no IO, no clock, no async here. Time is an
 //! argument, parsing never fails, and everything is tested as data in, verdict

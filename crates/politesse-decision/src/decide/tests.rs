@@ -6,9 +6,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::*;
-use crate::decision::access::{Cause, NoConnection};
-use crate::decision::record::{Effect, StoredRuling};
-use crate::decision::snapshot::{AccessResult, CacheKey};
+use crate::access::{Cause, NoConnection};
+use crate::record::{Effect, StoredRuling};
+use crate::snapshot::{AccessResult, CacheKey};
 use politesse_robots::Dialect;
 use politesse_robots::crawler::ProductToken;
 

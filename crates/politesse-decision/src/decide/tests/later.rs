@@ -5,7 +5,7 @@ use std::time::Duration;
 use politesse_robots::PauseRecord;
 
 use super::*;
-use crate::decision::delay::{Delay, DelayEnd};
+use crate::delay::{Delay, DelayEnd};
 
 fn delay(reason: Reason) -> Delay {
     let delay = Delay::of_host(reason, DelayEnd::After(Duration::from_millis(1500)));

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::digest::Digest;
 use super::reason::words;
 use super::snapshot::AccessResult;
-use crate::decision::decide::{Decision, Evidence, Ruling};
+use crate::decide::{Decision, Evidence, Ruling};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 words! {

@@ -5,8 +5,11 @@
 //! to this file:
 //!
 //! ```compile_fail
-//! use politesse::decision::decide::Permit;
-//! let permit = Permit { target: "http://h.test/".parse().unwrap() };
+//! use politesse_decision::decide::{Inquiry, Permit};
+//!
+//! fn forged(inquiry: std::sync::Arc<Inquiry>) -> Permit {
+//!     Permit { inquiry }
+//! }
 //! ```
 //!
 //! Invariant 2 (ARCHITECTURE.md): [`decide`] is a pure function of [`Inquiry`],
@@ -211,7 +214,7 @@ pub struct Receipt {
 
 impl Receipt {
     /// Creates the receipt for the decision record `seq`, which holds `evidence`.
-    pub(crate) fn issue(seq: u64, evidence: &Arc<Evidence>) -> Self {
+    pub fn issue(seq: u64, evidence: &Arc<Evidence>) -> Self {
         Self {
             seq,
             evidence: Arc::clone(evidence),
@@ -291,14 +294,14 @@ pub struct RobotsPermit {
 
 impl RobotsPermit {
     /// Creates leave to read the robots.txt of `origin`.
-    pub(crate) fn first(origin: &Origin) -> Self {
+    pub fn first(origin: &Origin) -> Self {
         Self {
             target: origin.robots_txt(),
         }
     }
 
     /// Creates leave to follow a redirect of that robots.txt to `target`.
-    pub(crate) fn redirected(target: Target) -> Self {
+    pub fn redirected(target: Target) -> Self {
         Self { target }
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::upstream::parent::ServerPlace;
+use politesse_base::server::ServerPlace;
 
 /// Address of a database: `postgres://db.example:5432/politesse`, with
 /// `?sslmode=disable` where TLS is not spoken.

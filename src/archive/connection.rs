@@ -24,8 +24,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::Options;
 use super::address::ArchiveAddress;
 use super::failure::ArchiveFailure;
-use crate::upstream::client::{Roots, client_config};
-use crate::upstream::parent::user_and_password;
+use politesse_base::server::user_and_password;
+use politesse_base::tls::{Roots, client_config};
 
 /// Name under which the server lists the connection; that of the user, too, where no
 /// file says another.

@@ -11,8 +11,8 @@ use tokio_postgres::error::SqlState;
 
 use super::address::ArchiveAddress;
 use crate::audit::AuditError;
-use crate::upstream::client::UpstreamSetupError;
-use crate::upstream::parent::CredentialsError;
+use politesse_base::server::CredentialsError;
+use politesse_base::tls::TlsSetupError;
 
 /// Reason why nothing can be shipped to the archive, or asked of it.
 #[derive(Debug, Error)]
@@ -28,7 +28,7 @@ pub enum ArchiveFailure {
     Auth(#[source] CredentialsError),
     /// The certificates cannot be used.
     #[error("audit.archive_ca cannot be used")]
-    Roots(#[source] UpstreamSetupError),
+    Roots(#[source] TlsSetupError),
     /// The server cannot be reached.
     #[error("the archive {0} of audit.archive cannot be reached")]
     Unreached(ArchiveAddress, #[source] io::Error),

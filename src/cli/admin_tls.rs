@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::upstream::client::crypto_provider;
+use politesse_base::tls::crypto_provider;
 
 /// Makes TLS with the listener at `address` on `stream`, if it shows the first certificate
 /// in the file at `path`.

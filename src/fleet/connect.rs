@@ -17,7 +17,7 @@ use super::options::{Options, StoreAddress};
 use super::rights;
 use super::store::StoreLink;
 use super::store_error::{StoreError, first_command_error, is_about_shards, is_about_type};
-use crate::upstream::parent::UserPassword;
+use politesse_base::server::UserPassword;
 
 /// Keys that a server is asked for, to see whether it has those of all hosts. A shard with
 /// nine in ten of all slots has all of these once in 850 times.

@@ -21,8 +21,8 @@ use super::store::{RedisStore, StoreLink, micros};
 use super::store_error::StoreError;
 use crate::pace::Scheduler;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
-use crate::upstream::parent::UserPassword;
 use politesse_base::clock;
+use politesse_base::server::UserPassword;
 
 /// Largest number of nodes that a heartbeat names. A store that has lost its data
 /// learns the nodes of the fleet from these names.

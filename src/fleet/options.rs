@@ -8,7 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::membership::FleetRules;
-use crate::upstream::parent::ServerPlace;
+use politesse_base::server::ServerPlace;
 
 /// Options of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]

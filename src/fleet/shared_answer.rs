@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::upstream::parent::{CredentialsError, read_private};
+use politesse_base::server::{CredentialsError, read_private};
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,

@@ -26,10 +26,10 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::ca::Ca;
 use super::ca_files::CaError;
 use super::first_bytes::{FirstBytes, ForeignProtocol, ProtocolRefusal, TLS_HANDSHAKE};
-use crate::upstream::client::crypto_provider;
 use politesse_base::clients::client::Client;
 use politesse_base::clients::shares::{ShareRefusal, Shares};
 use politesse_base::clock;
+use politesse_base::tls::crypto_provider;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme};
 
 /// Settings of CONNECT interception (`https.*`).

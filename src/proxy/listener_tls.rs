@@ -23,7 +23,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::ca_files::is_exposed;
 use super::certificate::end_of;
-use crate::upstream::client::crypto_provider;
+use politesse_base::tls::crypto_provider;
 use politesse_decision::digest::Digest;
 
 /// Keys of the configuration that name the files.

@@ -27,10 +27,10 @@ use crate::fleet::store::RedisStore;
 use crate::pace::fleet_part::{FleetMode, FleetPart};
 use crate::proxy::server::{ActiveConfig, ProxyServer};
 use crate::robots_cache::shared_answers::SharedStore;
-use crate::upstream::client::{Roots, client_config};
-use crate::upstream::parent::user_and_password;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
+use politesse_base::server::user_and_password;
+use politesse_base::tls::{Roots, client_config};
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::CacheKey;
 

@@ -33,9 +33,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::SealTarget;
 use crate::config::Settings;
-use crate::upstream::client::{UpstreamSetupError, client_config};
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::throttle::REPEATING;
+use politesse_base::tls::{TlsSetupError, client_config};
 use politesse_robots::origin::{Scheme, Target};
 
 /// Longest time of one attempt. A stop waits for the one that is under way, and for
@@ -55,13 +55,13 @@ const TAIL_BYTES: u64 = 4096;
 ///
 /// # Errors
 ///
-/// [`UpstreamSetupError`] if there is an `https` target, and no roots.
+/// [`TlsSetupError`] if there is an `https` target, and no roots.
 pub(super) fn start(
     settings: &Settings,
     heads: &watch::Receiver<Option<Arc<str>>>,
     metrics: &Arc<Metrics>,
     tracker: &TaskTracker,
-) -> Result<(), UpstreamSetupError> {
+) -> Result<(), TlsSetupError> {
     let targets = &settings.audit.seal.to;
     let needs_tls = |target: &SealTarget| match target {
         SealTarget::Url(url) => url.origin.scheme() == Scheme::Https,

@@ -31,12 +31,13 @@ use crate::robots_cache::shared_answers::{
 };
 use crate::robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
 use crate::robots_cache::{CacheSources, RobotsCache};
-use crate::upstream::client::{Roots, Upstream};
+use crate::upstream::client::Upstream;
 use crate::upstream::egress::{Egress, LatestEgress, OwnAddresses};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::shares::Shares;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_base::tls::Roots;
 use politesse_decision::decide::Policy;
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};

@@ -34,6 +34,7 @@ use super::upload::Upload;
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
+use politesse_base::tls::{Roots, client_config};
 use politesse_decision::access::NoConnection;
 use politesse_decision::decide::{Permit, RobotsPermit};
 use politesse_decision::digest::{CanonicalBytes, Digest};
@@ -41,7 +42,7 @@ use politesse_decision::snapshot::Validators;
 use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};
-pub use super::tls::{Roots, UpstreamSetupError, client_config, crypto_provider};
+pub use super::tls::UpstreamSetupError;
 pub use crate::upstream::error::UpstreamError;
 
 /// Number of times that one request is handed to a connection, at most.

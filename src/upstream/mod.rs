@@ -39,8 +39,6 @@ mod read_ahead;
 
 mod tls;
 
-mod certificate_check;
-
 pub mod egress;
 
 mod addresses;

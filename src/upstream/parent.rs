@@ -4,30 +4,24 @@
 //! Requests for `http` URLs are sent to the parent itself (RFC 9112, section
 //! 3.2.2). Those for `https` URLs go through a CONNECT (RFC 9110, section 9.3.6),
 //! inside which the origin's certificate is verified as without a parent. The
-//! connection to the parent is in the clear. Other servers beside origins (stores,
-//! archives) are named, and let the proxy in, by the same forms. Does not know which
-//! addresses a parent may have.
+//! connection to the parent is in the clear. Does not know which addresses a parent
+//! may have.
 
-use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, PROXY_AUTHORIZATION};
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
-use thiserror::Error;
 use tokio::net::TcpStream;
 
+use politesse_base::server::{CredentialsError, UserPassword, user_and_password};
 use politesse_base::tasks::Tasks;
 use politesse_decision::access::NoConnection;
 use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
@@ -35,9 +29,6 @@ use politesse_robots::origin::{InvalidTarget, Origin, Scheme};
 /// Most bytes and fields in the head of an answer to CONNECT.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const FIELDS_MAX: usize = 256;
-
-/// Longest credentials file that is read: it holds one line.
-const CREDENTIALS_BYTES_MAX: u64 = 4096;
 
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// Field by which Squid marks an error page as its own.
@@ -62,68 +53,6 @@ impl FromStr for Parent {
     }
 }
 
-/// Name or address of a server, and port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ServerPlace {
-    /// Name or address, without brackets.
-    pub host: String,
-    /// Port.
-    pub port: u16,
-}
-
-impl ServerPlace {
-    /// Reads `host`, `host:port`, or `[address]:port`; without a port it is
-    /// `default_port`. `None` if the text is none of them: with a password in it, it
-    /// would stand in the configuration, and on pages that show that.
-    pub fn parse(text: &str, default_port: u16) -> Option<Self> {
-        let authority: Authority = text.parse().ok()?;
-        let host = authority.host().trim_matches(['[', ']']);
-        let has_port = authority.as_str().len() != authority.host().len();
-        let port = authority.port_u16().filter(|port| *port != 0);
-        let is_plain = !authority.as_str().contains('@') && !host.is_empty();
-        (is_plain && has_port == port.is_some()).then(|| Self {
-            host: host.to_owned(),
-            port: port.unwrap_or(default_port),
-        })
-    }
-}
-
-impl fmt::Display for ServerPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        match host.contains(':') {
-            true => write!(f, "[{host}]:{port}"),
-            false => write!(f, "{host}:{port}"),
-        }
-    }
-}
-
-/// Reason why the credentials for another server cannot be used. The proxy does not
-/// start then.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum CredentialsError {
-    /// The file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Others than its owner may read the file.
-    #[error("{} may be read by others (mode {mode:o}); `chmod 600` it", path.display())]
-    Mode {
-        /// The file.
-        path: PathBuf,
-        /// Permissions of the file.
-        mode: u32,
-    },
-    /// The file does not hold one line: a name, a colon and a password.
-    #[error("{} does not hold one line of the form user:password", .0.display())]
-    Form(PathBuf),
-}
-
 /// Credentials for the parent (RFC 7617).
 #[derive(Debug, Clone)]
 pub(super) struct Credentials(HeaderValue);
@@ -131,73 +60,19 @@ pub(super) struct Credentials(HeaderValue);
 impl Credentials {
     /// Reads the file of `upstream.parent_auth`.
     pub(super) fn read(path: &Path) -> Result<Self, CredentialsError> {
-        let text = read_private(path)?;
-        Self::parse(&text).ok_or_else(|| CredentialsError::Form(path.to_owned()))
+        Ok(Self::from(&user_and_password(path)?))
     }
+}
 
-    /// Reads `user:password`, with or without an end of line.
-    fn parse(text: &str) -> Option<Self> {
-        let (user, password) = line(text)?;
+impl From<&UserPassword> for Credentials {
+    fn from(UserPassword { user, password }: &UserPassword) -> Self {
         let encoded = STANDARD.encode(format!("{user}:{password}"));
-        let mut value = HeaderValue::try_from(format!("Basic {encoded}")).ok()?;
+        let mut value =
+            HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 is visible ASCII");
         // The debug output of a header map leaves such values out.
         value.set_sensitive(true);
-        Some(Self(value))
+        Self(value)
     }
-}
-
-/// Reads a file of one line with a secret, which nobody but its owner may read.
-pub(crate) fn read_private(path: &Path) -> Result<String, CredentialsError> {
-    let unreadable = |source| CredentialsError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let file = File::open(path).map_err(unreadable)?;
-    // The mode of the open file, not of the path: the path could lead to
-    // another file by the time it is read.
-    let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(CredentialsError::Mode {
-            path: path.to_owned(),
-            mode,
-        });
-    }
-    let mut text = String::new();
-    let mut start = file.take(CREDENTIALS_BYTES_MAX);
-    start.read_to_string(&mut text).map_err(unreadable)?;
-    Ok(text)
-}
-
-/// Reads a file of the form `user:password`.
-///
-/// # Errors
-///
-/// [`CredentialsError`].
-pub fn user_and_password(path: &Path) -> Result<UserPassword, CredentialsError> {
-    let text = read_private(path)?;
-    let form = || CredentialsError::Form(path.to_owned());
-    let (user, password) = line(&text).ok_or_else(form)?;
-    Ok(UserPassword {
-        user: user.to_owned(),
-        password: password.to_owned(),
-    })
-}
-
-/// A name with its password.
-#[derive(Clone)]
-pub struct UserPassword {
-    /// Name.
-    pub user: String,
-    /// Password.
-    pub password: String,
-}
-
-/// Reads `user:password`, with or without an end of line.
-fn line(text: &str) -> Option<(&str, &str)> {
-    let without_lf = text.strip_suffix('\n').unwrap_or(text);
-    let line = without_lf.strip_suffix('\r').unwrap_or(without_lf);
-    line.split_once(':')
-        .filter(|(user, _)| !user.is_empty() && !line.contains(char::is_control))
 }
 
 /// Adds the credentials for the parent, if there are any, to the fields of a
@@ -331,14 +206,13 @@ mod tests {
 
     // RFC 7617, section 2, with its example.
     #[test]
-    fn credentials_are_one_line_with_a_colon() {
-        let value = |text| Credentials::parse(text).map(|Credentials(value)| value);
-        let basic = value("Aladdin:open sesame\r\n").unwrap();
-        assert_eq!(basic, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
-        assert!(basic.is_sensitive());
-        for text in ["", "user", ":secret", "a:b\nc:d\n", "a:b\0", "a:b\n\n"] {
-            assert!(value(text).is_none(), "{text:?}");
-        }
+    fn credentials_are_the_basic_ones_and_are_not_shown() {
+        let Credentials(value) = Credentials::from(&UserPassword {
+            user: "Aladdin".to_owned(),
+            password: "open sesame".to_owned(),
+        });
+        assert_eq!(value, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert!(value.is_sensitive());
     }
 
     // RFC 9209, section 2.1.1; Squid's own field.

@@ -1,166 +1,25 @@
-//! TLS towards origins: the roots that are trusted, and what is offered.
+//! TLS towards origins: errors of the set-up, and the reason why a handshake failed.
 //!
-//! One configuration for all origins, so that sessions are resumed and roots
-//! are read once. There is no switch to accept a bad certificate. Does not know
-//! connections.
+//! Does not know connections.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, ClientConfig, RootCertStore};
+use politesse_base::server::CredentialsError;
+use politesse_base::tls::{SelfSigned, TlsSetupError};
+use politesse_decision::access::{CertificateFault, NoConnection};
+use rustls::CertificateError;
 use thiserror::Error;
-
-use super::certificate_check::{OriginVerifier, fault};
-use super::parent::CredentialsError;
-use politesse_decision::access::NoConnection;
-
-/// TLS sessions remembered for resumption.
-// rustls keeps 256 by default, which is fewer than the origins of a crawl.
-const SESSIONS_MAX: usize = 4096;
-
-/// A source of root certificates; origins are verified by those of all sources
-/// (`https.upstream_roots`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Roots {
-    /// Certificates that the operating system trusts.
-    System,
-    /// Mozilla's list, as it was when this was built.
-    Webpki,
-    /// The certificates of a PEM file.
-    File(PathBuf),
-}
 
 /// Error in the set-up of connections, with which the proxy does not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UpstreamSetupError {
-    /// The file of roots cannot be read.
-    #[error("cannot read the roots in {}", path.display())]
-    RootsFile {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the file.
-        source: pem::Error,
-    },
-    /// A certificate in the file of roots is none that can be trusted.
-    #[error("{} holds a certificate that is no root", path.display())]
-    Root {
-        /// The file.
-        path: PathBuf,
-        /// Fault of the file.
-        source: rustls::Error,
-    },
-    /// The file of roots has no certificate in it.
-    #[error("{} holds no certificate", path.display())]
-    NoRoots {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The operating system has no root certificates.
-    #[error(
-        "the system has no root certificates; install ca-certificates, or set \
-         https.upstream_roots to \"webpki\" or to a PEM file"
-    )]
-    NoSystemRoots(#[source] Option<rustls_native_certs::Error>),
+    /// The roots cannot be used, or TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsSetupError),
     /// The credentials for `upstream.parent` cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The system's roots cannot be had, or TLS cannot be set up.
-    #[error("TLS towards origins cannot be set up")]
-    Tls(#[from] rustls::Error),
-}
-
-/// Creates the provider of cryptography for both sides of the proxy: the default
-/// one of rustls, with AES-128-GCM first (RFC 8446, section 9.1: the one suite
-/// that everybody has).
-///
-/// rustls and OpenSSL put AES-256 first, whose keys are derived by SHA-384. No
-/// common processor has instructions for that, and all have them for SHA-256: a
-/// handshake costs a third more with it.
-pub fn crypto_provider() -> Arc<CryptoProvider> {
-    // By name: with two providers in the tree, the default one would panic.
-    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-    let suites = &mut provider.cipher_suites;
-    // Stable: TLS 1.3 stays before 1.2 among the others.
-    suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
-    Arc::new(provider)
-}
-
-fn is_aes_128(suite: CipherSuite) -> bool {
-    matches!(
-        suite,
-        CipherSuite::TLS13_AES_128_GCM_SHA256
-            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
-    )
-}
-
-/// Creates a configuration that trusts the roots of all `sources`, without protocols to
-/// offer.
-///
-/// # Errors
-///
-/// [`UpstreamSetupError`] but for the credentials.
-pub fn client_config(sources: &[Roots]) -> Result<ClientConfig, UpstreamSetupError> {
-    let mut trusted = RootCertStore::empty();
-    for source in sources {
-        trusted.roots.extend(match source {
-            Roots::System => of_system()?.roots,
-            Roots::Webpki => webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-            Roots::File(path) => from_file(path)?.roots,
-        });
-    }
-    let provider = crypto_provider();
-    let verifier = OriginVerifier::new(trusted, Arc::clone(&provider));
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
-    let mut config = builder
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
-    Ok(config)
-}
-
-/// Reads the certificates that the operating system trusts, or those that
-/// `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
-fn of_system() -> Result<RootCertStore, UpstreamSetupError> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    // Systems keep certificates that no verifier takes any more; what is left
-    // is what counts.
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        let cause = found.errors.into_iter().next();
-        return Err(UpstreamSetupError::NoSystemRoots(cause));
-    }
-    Ok(roots)
-}
-
-fn from_file(path: &Path) -> Result<RootCertStore, UpstreamSetupError> {
-    let unreadable = |source| UpstreamSetupError::RootsFile {
-        path: path.to_owned(),
-        source,
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
-        let added = roots.add(certificate.map_err(unreadable)?);
-        added.map_err(|source| UpstreamSetupError::Root {
-            path: path.to_owned(),
-            source,
-        })?;
-    }
-    if roots.is_empty() {
-        let path = path.to_owned();
-        return Err(UpstreamSetupError::NoRoots { path });
-    }
-    Ok(roots)
 }
 
 /// Returns what a failed handshake, or a read behind it, says about the origin. In TLS 1.3
@@ -180,19 +39,29 @@ fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref::<rustls::Error>()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Ours: what the handshake costs most by is not chosen where it need not be.
-    #[test]
-    fn aes_128_comes_first_and_nothing_is_left_out() {
-        let provider = crypto_provider();
-        let suites = provider.cipher_suites.iter().map(|suite| suite.suite());
-        let suites: Vec<_> = suites.collect();
-        assert_eq!(suites[0], CipherSuite::TLS13_AES_128_GCM_SHA256);
-        assert!(suites[..3].iter().all(|suite| is_aes_128(*suite)));
-        let all = rustls::crypto::aws_lc_rs::default_provider().cipher_suites;
-        assert!(all.iter().all(|suite| suites.contains(&suite.suite())));
+/// Returns the reason why a certificate does not hold.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls may add errors, and those without a remedy are one"
+)]
+fn fault(error: &CertificateError) -> CertificateFault {
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            CertificateFault::Expired
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            CertificateFault::NotValidYet
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            CertificateFault::Name
+        }
+        // A bad signature: a trusted root has the name of the issuer, and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            CertificateFault::Issuer
+        }
+        CertificateError::Other(other) if other.0.is::<SelfSigned>() => {
+            CertificateFault::SelfSigned
+        }
+        _ => CertificateFault::Other,
     }
 }

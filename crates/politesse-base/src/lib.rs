@@ -1,5 +1,6 @@
 //! Parts that every layer of [politesse](https://crates.io/crates/politesse) may use:
-//! clocks, metrics, tasks, the shares of clients, bounded caches and inert text.
+//! clocks, metrics, tasks, TLS as a client, the shares of clients, bounded caches, inert
+//! text.
 //!
 //! Knows no origin, no decision, no record and no configuration.
 
@@ -17,9 +18,13 @@ pub mod inert;
 
 pub mod metrics;
 
+pub mod server;
+
 pub mod tasks;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub mod throttle;
+
+pub mod tls;

@@ -303,6 +303,7 @@ struct Life {
 
 impl Life {
     async fn run(self) {
+        politesse_base::testing::follow_tokio();
         let policy = PacePolicy::new(Profile::Owned, &PaceLimits::default(), Vec::new());
         let options = Options {
             policy: Arc::new(policy),

@@ -49,6 +49,7 @@ pub(super) fn profile(profile: Profile) -> Options {
 }
 
 pub(super) fn scheduler(options: Options) -> Scheduler {
+    politesse_base::testing::follow_tokio();
     Scheduler::new(options, Arc::new(Metrics::default()), Tasks::default())
 }
 

@@ -397,6 +397,7 @@ async fn a_wait_ends_when_the_longest_is_over() {
 async fn outside_its_hours_a_site_is_visited_later() {
     use politesse_robots::PaceRecords;
     use politesse_robots::VisitTime;
+    politesse_base::testing::follow_tokio();
     let minute = politesse_base::clock::now().as_second().rem_euclid(86_400) / 60;
     let from = u16::try_from((minute + 2) % 1440).unwrap();
     let to = (from + 10) % 1440;

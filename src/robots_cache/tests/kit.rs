@@ -14,6 +14,7 @@ use super::*;
 use crate::robots_cache::fetch::{FetchError, RobotsRequest};
 use crate::robots_cache::shared_answers::{SharedAnswers, SharedStore};
 use crate::robots_cache::store::SnapshotStore;
+use politesse_base::testing::follow_tokio;
 use politesse_decision::decide::{Policy, Unauthorized};
 use politesse_decision::snapshot::{AccessResult, RobotsBody, Validators};
 
@@ -193,6 +194,8 @@ pub(super) fn response(
 }
 
 pub(in crate::robots_cache) fn options() -> Options {
+    // Lifetimes are counted on the wall clock, which must pause with the other.
+    follow_tokio();
     Options {
         user_agent: UserAgent::Crawler,
         max_bytes: 512_000,

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::upstream::body::{BodyError, ResponseBody};
-use crate::upstream::client::{HostTurns, Options, OutgoingHead, Roots, Upstream, UpstreamError};
+use crate::upstream::client::{HostTurns, Options, OutgoingHead, Upstream, UpstreamError};
 use crate::upstream::egress::{self, Deny, Egress, EgressPorts, Resolve};
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::Metrics;
@@ -151,7 +151,7 @@ pub(super) fn options() -> Options {
         connect_timeout: Duration::from_secs(10),
         first_byte_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
-        roots: vec![Roots::Webpki],
+        roots: vec![politesse_base::tls::Roots::Webpki],
         http2: true,
         pool_idle_timeout: Duration::from_secs(60),
         pool_idle_per_origin: NonZeroUsize::new(8).unwrap(),

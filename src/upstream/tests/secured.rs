@@ -26,9 +26,10 @@ use tokio_rustls::TlsAcceptor;
 use super::kit::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
-use crate::upstream::client::{Options, Roots, Upstream};
+use crate::upstream::client::{Options, Upstream};
 use crate::upstream::error::UpstreamError;
 use politesse_base::tasks::Tasks;
+use politesse_base::tls::Roots;
 use politesse_decision::access::{CertificateFault, NoConnection};
 
 const URL: &str = "https://h.test/";

@@ -89,7 +89,6 @@ fn egress(entries: u32, listener: &str) -> Egress {
         dns_lookups: NonZeroUsize::MIN,
         dns_zone_lookups: NonZeroUsize::MIN,
         dns_cache: NonZeroUsize::MAX,
-        resolver: Vec::new(),
         own_name: None,
     };
     let metrics = Arc::new(Metrics::default());

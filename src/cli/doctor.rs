@@ -327,8 +327,8 @@ fn names(settings: &Settings) -> Finding {
     }
     let configured = fs::read("/etc/resolv.conf").unwrap_or_default();
     let mut lines = configured.split(|byte| *byte == b'\n');
-    let is_given = !settings.egress.resolver.is_empty() || settings.egress.parent.is_some();
-    if is_given || lines.any(|line| line.starts_with(b"nameserver")) {
+    let has_parent = settings.egress.parent.is_some();
+    if has_parent || lines.any(|line| line.starts_with(b"nameserver")) {
         return Fine("names: the system's resolver answers".to_owned());
     }
     let text = "/etc/resolv.conf names no name server: sites are not found unless they are in \

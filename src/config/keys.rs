@@ -21,8 +21,8 @@ use super::kinds::{
 use super::layers::{Key, Layers, Section};
 use super::network::{
     ADMIN_HOST, ALLOW, ArchiveOrNone, BASE_PATH, CONTACT, DENY, FIELD_NAME, FLEET_NAME,
-    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENERS, NAME_SERVER, OPERATOR, PARENT, PATH,
-    PATH_OR_NONE, PortRange, ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
+    FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENERS, OPERATOR, PARENT, PATH, PATH_OR_NONE, PortRange,
+    ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
@@ -581,12 +581,6 @@ keys! {
         dns_zone_lookups: NonZeroUsize = "8", count(1..=512);
         /// How many resolved names are kept, and how many may wait to be resolved.
         dns_cache: NonZeroUsize = "10000", count(1..=1_000_000);
-        /// Name servers that the proxy asks itself, such as "192.0.2.53:53", the first
-        /// that answers; none: the system resolves names, as for every other program.
-        /// They have to be recursive. Such a look-up ends when nobody waits for it, and
-        /// an answer holds as long as it says, `dns_ttl` at most; /etc/hosts does not
-        /// count.
-        resolver: Vec<SocketAddr> = "[]", List { of: NAME_SERVER, len: 0..=8 };
         /// Addresses of names in place of those in DNS, like curl's --resolve; the entry
         /// with a port wins. Exempt from `egress.deny`, with a port from `egress.ports`
         /// too. For example

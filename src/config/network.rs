@@ -50,15 +50,6 @@ pub(super) const LISTENERS: OneOrMore<Text<ListenAddress>> = OneOrMore(List {
     len: 1..=64,
 });
 
-/// A name server; port 53 if it names none.
-pub(super) const NAME_SERVER: Text<SocketAddr> = Text {
-    wanted: "an address with or without a port, such as \"192.0.2.53:53\" or \"2001:db8::53\"",
-    parse: |text| {
-        let (address, port) = address_and_port(text)?;
-        Some(SocketAddr::new(address, port.unwrap_or(53)))
-    },
-};
-
 /// Networks that may connect: one word can stand for more than one.
 pub(super) const CLIENTS: Text<Vec<IpNet>> = Text {
     wanted: "an address, a network such as \"10.0.0.0/8\", \"loopback\" or \"private\"",

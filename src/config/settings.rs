@@ -467,7 +467,6 @@ fn egress_options(egress: Egress, upstream: Upstream, own_name: Option<Host>) ->
         dns_lookups: upstream.dns_lookups,
         dns_zone_lookups: upstream.dns_zone_lookups,
         dns_cache: upstream.dns_cache,
-        resolver: upstream.resolver,
         own_name,
     }
 }

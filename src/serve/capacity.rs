@@ -15,8 +15,7 @@ use politesse_base::metrics::Metrics;
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 
 /// Descriptors of one lookup of a name: `/etc/hosts`, or a socket for each of
-/// the two questions that are asked; by each server where `upstream.resolver`
-/// names several.
+/// the two questions that are asked.
 const PER_LOOKUP: usize = 2;
 /// Descriptors of all else: the runtime, the audit record with its readers, and
 /// the log.
@@ -29,7 +28,6 @@ const OTHERS: usize = 64;
 /// HTTP/2 connection can need more; then its requests are refused.
 fn descriptors_wanted(settings: &Settings) -> u64 {
     let listener = &settings.listener;
-    let servers = settings.egress.resolver.len().max(1);
     // Connections of load balancers that have not named their client yet.
     let awaited_headers = match listener.proxy_protocol_from[..] {
         [] => 0,
@@ -43,7 +41,7 @@ fn descriptors_wanted(settings: &Settings) -> u64 {
         .saturating_add(awaited_headers)
         .saturating_add(settings.upstream.pool_idle_total.get())
         .saturating_add(settings.robots.max_fetches.get())
-        .saturating_add(settings.egress.dns_lookups.get() * PER_LOOKUP * servers)
+        .saturating_add(settings.egress.dns_lookups.get() * PER_LOOKUP)
         .saturating_add(listener.listen.len() + ANSWERED_MAX + admin::CONNECTIONS_MAX + OTHERS);
     u64::try_from(wanted).unwrap_or(u64::MAX)
 }
@@ -128,7 +126,6 @@ mod tests {
             (r#"proxy.proxy_protocol_from=["192.0.2.5"]"#, 1024),
             ("robots.max_fetches=1034", 10),
             ("upstream.dns_lookups=266", 20),
-            (r#"upstream.resolver=["192.0.2.53", "192.0.2.54"]"#, 512),
         ] {
             assert_eq!(
                 descriptors_wanted(&settings(&[key])),

@@ -12,7 +12,6 @@ mod own;
 mod pending;
 mod resolver;
 mod rules;
-mod servers;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +23,7 @@ use arc_swap::ArcSwapOption;
 
 pub use self::own::OwnAddresses;
 use self::own::OwnListeners;
-use self::resolver::{LookupSource, Resolver, ResolverLimits, ResolverParts};
+use self::resolver::{Resolver, ResolverLimits, ResolverParts};
 pub use self::rules::{Allow, Denial, Deny, DialError, EgressPorts};
 use self::rules::{EgressLists, EgressRules};
 use super::parent::Parent;
@@ -60,8 +59,6 @@ pub struct Options {
     pub dns_zone_lookups: NonZeroUsize,
     /// Names that are remembered.
     pub dns_cache: NonZeroUsize,
-    /// Name servers to ask in place of the system (`upstream.resolver`).
-    pub resolver: Vec<SocketAddr>,
     /// Name of the proxy itself (`proxy.internal_name`), which is neither resolved nor
     /// passed to a parent, whatever the rest says.
     pub own_name: Option<Host>,
@@ -163,7 +160,6 @@ impl Egress {
             Some(_) => Arc::new(EgressRules::open(metrics)),
             None => Arc::clone(&rules),
         };
-        let source = LookupSource::new(options.resolver, options.dns_timeout);
         let limits = ResolverLimits {
             ttl: options.dns_ttl,
             timeout: options.dns_timeout,
@@ -178,7 +174,7 @@ impl Egress {
         Self {
             rules,
             resolve: by_name(options.resolve),
-            resolver: Resolver::new(limits, source, resolver_parts),
+            resolver: Resolver::new(limits, resolver_parts),
             parent: options.parent,
             own: OwnListeners::default(),
             own_name: options.own_name,

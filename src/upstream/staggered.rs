@@ -1,7 +1,6 @@
 //! Attempts one after the other, each begun before the one before has failed.
 //!
-//! RFC 8305, section 5, has it for connections; name servers are asked in the same
-//! way. Does not know what is attempted.
+//! RFC 8305, section 5. Does not know what is attempted.
 
 use std::pin::Pin;
 use std::time::Duration;

@@ -37,9 +37,9 @@ const NO_COMMANDS: [&str; 10] = [
     "html", "ini", "js", "json", "python", "rust", "sql", "text", "toml", "yaml",
 ];
 
-/// Name servers of each demo. Browsers ask for hosts of their own: nobody is asked for
-/// their addresses.
-const NOBODY: &str = "[\"127.0.0.1:1\"]";
+/// Parent proxy of each demo, at which nothing listens: requests of browsers for hosts of
+/// their own end there.
+const DEAD_PARENT: &str = "http://127.0.0.1:1";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -221,7 +221,7 @@ fn install_packages(folder: &Path) {
 
 impl Session {
     async fn start() -> Self {
-        let demo = Demo::start(&["--set", &format!("upstream.resolver={NOBODY}")]).await;
+        let demo = Demo::start(&["--set", &format!("upstream.parent={DEAD_PARENT}")]).await;
         let folder = demo.folder();
         install_packages(&folder);
         let instance = std::fs::read(folder.join("data/instance")).unwrap();
@@ -254,7 +254,7 @@ impl Session {
         crate::clients::with_package(&mut command);
         command
             .env("PATH", format!("{}:{path}", programs.join(":")))
-            .env("POLITESSE_UPSTREAM__RESOLVER", NOBODY)
+            .env("POLITESSE_UPSTREAM__PARENT", DEAD_PARENT)
             .args(["-euc", script]);
         finish(command, b"").await
     }

@@ -19,9 +19,9 @@ async fn shop() -> (Origin, Proxy) {
         .page("/lamp", Page::html("A lamp."))
         .start_tls()
         .await;
-    // Chromium asks for hosts of its own: nobody is asked for their addresses.
+    // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
     let config = resolve("o.test", origin.address());
-    let config = config.set("upstream.resolver = [\"127.0.0.1:1\"]");
+    let config = config.set("upstream.parent = \"http://127.0.0.1:1\"");
     (origin, config.start().await)
 }
 

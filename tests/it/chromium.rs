@@ -41,10 +41,10 @@ fn chromium_accepts_certificates_of_the_key_that_ca_show_names() {
             .page("/lamp", Page::html("A lamp."))
             .start_tls()
             .await;
-        // Chromium asks for hosts of its own: nobody is asked for their addresses.
+        // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
         let config = resolve("o.test", origin.address());
         let proxy = config
-            .set("upstream.resolver = [\"127.0.0.1:1\"]")
+            .set("upstream.parent = \"http://127.0.0.1:1\"")
             .start()
             .await;
         let shown = proxy.place().run(&["ca", "show"]).await;

@@ -34,9 +34,12 @@ async fn site() -> (crate::kit::origin::Origin, Config) {
         .page("/own", Page::html("No.").with_status(403))
         .start_tls()
         .await;
-    // Chromium asks for hosts of its own: nobody is asked for their addresses.
+    // Chromium asks for hosts of its own: a parent that refuses them keeps them here.
     let config = resolve("o.test", origin.address());
-    (origin, config.set("upstream.resolver = [\"127.0.0.1:1\"]"))
+    (
+        origin,
+        config.set("upstream.parent = \"http://127.0.0.1:1\""),
+    )
 }
 
 /// Adds the arguments of Node that open [`PAGES`] with `options`.

@@ -188,7 +188,7 @@ impl LookupClaim {
     }
 
     /// Waits until no request waits for the look-up, and ends the claim.
-    pub(super) async fn is_abandoned(&mut self) {
+    async fn is_abandoned(&mut self) {
         loop {
             self.answer.closed().await;
             let pending = Arc::clone(&self.pending);

@@ -1,16 +1,14 @@
-//! Resolver: the addresses of names, from the system or from name servers of the
-//! operator's choice, and from a cache.
+//! Resolver: the addresses of names, from the system and from a cache.
 //!
 //! The system's resolver is getaddrinfo (RFC 3493, section 6.1), on a thread that
 //! nothing can stop. So one look-up at a time runs for each name, few for each
 //! client in each zone, and no client has more of them than it leaves free; and a
 //! request waits no longer than `upstream.dns_timeout`, whatever the thread does.
-//! A look-up by a name server ends with its time, or when no request waits for it.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -27,7 +25,6 @@ use tokio::time::{timeout, timeout_at};
 
 use super::pending::{Joined, LookupClaim, PendingLookups, ZonePlaces};
 use super::rules::{DialError, EgressRules, ResolvedName};
-use super::servers::{NameAnswer, NameServers};
 use politesse_base::clients::client::Client;
 use politesse_base::clients::shares::{Share, Shares};
 use politesse_base::clock::Stamp;
@@ -40,14 +37,9 @@ use politesse_decision::access::NoConnection;
 // short to connect in.
 const ADDRESSES_MAX: usize = 16;
 
-/// Time for which "no address" is cached if nobody says for how long it holds:
-/// long enough for the requests of one page, short enough for a resolver that had
-/// a bad moment.
+/// Time for which "no address" is cached: long enough for the requests of one page,
+/// short enough for a resolver that had a bad moment.
 const NONE_TTL: Duration = Duration::from_secs(5);
-
-/// Shortest time for which an answer of a name server is cached. A request needs
-/// the address twice, to be decided and to be sent.
-const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// Time after which a look-up counts as one that hangs. Recursive resolvers need
 /// less, but for name servers that do not answer, and networks that drop what is asked
@@ -57,8 +49,7 @@ const HANGS_AFTER: Duration = Duration::from_millis(500);
 /// Limits of a resolver (`upstream.dns_*`), but for the number of look-ups.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ResolverLimits {
-    /// Longest time for which an answer is cached, and that of one which does not
-    /// say.
+    /// Time for which an answer is cached.
     pub(super) ttl: Duration,
     /// Longest wait of a request for an answer.
     pub(super) timeout: Duration,
@@ -83,25 +74,6 @@ pub(super) enum AddressFamily {
     V4,
 }
 
-/// Source of the addresses of names.
-pub(super) enum LookupSource {
-    /// The system, as other programs ask it.
-    System(SystemLookup),
-    /// Name servers.
-    Servers(NameServers),
-}
-
-impl LookupSource {
-    /// Returns the source that asks `servers`, for requests that wait for
-    /// `patience`; the system if there are none.
-    pub(super) fn new(servers: Vec<SocketAddr>, patience: Duration) -> Self {
-        if servers.is_empty() {
-            return Self::System(|name, family| Box::pin(ask_system(name, family)));
-        }
-        Self::Servers(NameServers::new(servers, patience))
-    }
-}
-
 /// Parts that a resolver shares with others.
 pub(super) struct ResolverParts {
     /// Rules by which addresses are allowed.
@@ -118,7 +90,7 @@ pub(super) struct Resolver(Arc<ResolverState>);
 /// State that look-ups share with the requests that wait for them.
 struct ResolverState {
     limits: ResolverLimits,
-    source: LookupSource,
+    lookup: SystemLookup,
     rules: Arc<EgressRules>,
     cache: Cache<Box<str>, CachedName>,
     pending: Arc<PendingLookups>,
@@ -145,7 +117,14 @@ struct LookupPlace {
 }
 
 impl Resolver {
-    pub(super) fn new(limits: ResolverLimits, source: LookupSource, parts: ResolverParts) -> Self {
+    /// Makes a resolver that asks the system, as other programs do.
+    pub(super) fn new(limits: ResolverLimits, parts: ResolverParts) -> Self {
+        Self::with_lookup(limits, parts, |name, family| {
+            Box::pin(ask_system(name, family))
+        })
+    }
+
+    fn with_lookup(limits: ResolverLimits, parts: ResolverParts, lookup: SystemLookup) -> Self {
         let ResolverParts {
             rules,
             shares,
@@ -156,7 +135,7 @@ impl Resolver {
         let pending = PendingLookups::new(limits.names.get(), limits.timeout);
         Self(Arc::new(ResolverState {
             limits,
-            source,
+            lookup,
             metrics: Arc::clone(&rules.metrics),
             rules,
             // The other policy may turn the newest name away.
@@ -224,12 +203,9 @@ impl ResolverState {
         if !claim.begin() {
             return;
         }
-        let Some(answer) = self.ask(&mut claim, place).await else {
-            return;
-        };
-        let ttl = answer.as_ref().ok().and_then(|answer| answer.ttl);
-        let found = self.allowed(&claim.name, answer);
-        self.cache_name(&claim.name, &found, ttl);
+        let addresses = self.ask_system(&claim, place).await;
+        let found = self.allowed(&claim.name, addresses);
+        self.cache_name(&claim.name, &found);
         self.count_answer(match &found {
             Ok(_) => "found",
             Err(DialError::Denied(_)) => "denied",
@@ -261,45 +237,13 @@ impl ResolverState {
         }
     }
 
-    /// Asks the source. Returns nothing where no request waits any more, and the look-up
-    /// can be stopped.
-    async fn ask(
-        self: &Arc<Self>,
-        claim: &mut LookupClaim,
-        place: LookupPlace,
-    ) -> Option<Result<NameAnswer, NoConnection>> {
-        let name = claim.name.clone();
-        match &self.source {
-            LookupSource::System(lookup) => {
-                let addresses = self.ask_system(*lookup, claim, place).await;
-                Some(Ok(NameAnswer {
-                    addresses,
-                    ttl: None,
-                }))
-            }
-            LookupSource::Servers(servers) => {
-                let _place = place;
-                self.counted(async {
-                    tokio::select! {
-                        biased;
-                        answer = servers.ask(&name) => Some(answer),
-                        () = claim.is_abandoned() => None,
-                    }
-                })
-                .await
-            }
-        }
-    }
-
     /// Asks the system, and for IPv4 by itself if that hangs and a place is free: its
     /// answer is for both families, and comes with the later one.
-    async fn ask_system(
-        self: &Arc<Self>,
-        lookup: SystemLookup,
-        claim: &LookupClaim,
-        place: LookupPlace,
-    ) -> Vec<IpAddr> {
-        let asked = |family, place| self.on_thread(lookup(claim.name.clone(), family), place);
+    async fn ask_system(self: &Arc<Self>, claim: &LookupClaim, place: LookupPlace) -> Vec<IpAddr> {
+        let asked = |family, place| {
+            let answer = (self.lookup)(claim.name.clone(), family);
+            self.on_thread(answer, place)
+        };
         let mut both = asked(AddressFamily::Any, place);
         if let Ok(addresses) = timeout(HANGS_AFTER, &mut both).await {
             return addresses.unwrap_or_default();
@@ -357,8 +301,7 @@ impl ResolverState {
         answers.get_or_create(&ResultLabel { result }).inc();
     }
 
-    fn allowed(&self, name: &str, answer: Result<NameAnswer, NoConnection>) -> ResolvedName {
-        let mut found = answer.map_err(DialError::NoConnection)?.addresses;
+    fn allowed(&self, name: &str, mut found: Vec<IpAddr>) -> ResolvedName {
         found.dedup();
         if found.is_empty() {
             return Err(DialError::NoConnection(NoConnection::Dns));
@@ -373,20 +316,17 @@ impl ResolverState {
         (cached.since.age() < cached.ttl).then_some(cached.found)
     }
 
-    /// Caches what was found, for `stated` if a name server has said so.
-    fn cache_name(&self, name: &str, found: &ResolvedName, stated: Option<Duration>) {
+    fn cache_name(&self, name: &str, found: &ResolvedName) {
         // A denial is as firm as an address. Only a resolver that failed is
         // asked again soon.
-        let usual = match found {
-            Err(DialError::NoConnection(_) | DialError::Busy) => NONE_TTL,
+        let ttl = match found {
+            Err(DialError::NoConnection(_) | DialError::Busy) => NONE_TTL.min(self.limits.ttl),
             Ok(_) | Err(DialError::Denied(_)) => self.limits.ttl,
         };
-        let ttl = stated.map_or(usual, |stated| stated.max(TTL_MIN));
-        let ttl_bounded = ttl.min(self.limits.ttl);
         let cached = CachedName {
             found: found.clone(),
             since: Stamp::now(),
-            ttl: ttl_bounded,
+            ttl,
         };
         self.cache.insert(name.into(), cached);
         let names = i64::try_from(self.cache.entry_count()).unwrap_or(i64::MAX);

@@ -13,7 +13,6 @@ fn options() -> Options {
         dns_lookups: NonZeroUsize::new(4).unwrap(),
         dns_zone_lookups: NonZeroUsize::new(4).unwrap(),
         dns_cache: NonZeroUsize::new(16).unwrap(),
-        resolver: Vec::new(),
         own_name: None,
     }
 }

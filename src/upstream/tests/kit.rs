@@ -180,7 +180,6 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
         dns_lookups: NonZeroUsize::new(4).unwrap(),
         dns_zone_lookups: NonZeroUsize::new(4).unwrap(),
         dns_cache: NonZeroUsize::new(16).unwrap(),
-        resolver: Vec::new(),
     };
     let lookups = Egress::lookups(&options, Arc::default());
     Arc::new(Egress::new(

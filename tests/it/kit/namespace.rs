@@ -217,11 +217,7 @@ pub(crate) struct NameServer(Arc<Mutex<Vec<String>>>);
 
 impl NameServer {
     pub(crate) async fn start(zone: Zone) -> Self {
-        Self::start_at("127.0.0.1:53", zone).await
-    }
-
-    pub(crate) async fn start_at(address: &str, zone: Zone) -> Self {
-        let socket = UdpSocket::bind(address).await.unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:53").await.unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&asked);
         tokio::spawn(async move {

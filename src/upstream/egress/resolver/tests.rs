@@ -70,7 +70,7 @@ fn resolver_with(lookups: usize, lookup: SystemLookup) -> Resolver {
         shares: Shares::new(Resource::Lookups, lookups, order, metrics),
         tasks: Tasks::default(),
     };
-    Resolver::new(limits, LookupSource::System(lookup), parts)
+    Resolver::with_lookup(limits, parts, lookup)
 }
 
 impl Resolver {

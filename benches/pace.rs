@@ -77,7 +77,6 @@ fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<
         owner: &OWNER,
         address: None,
         pace_records: asked.clone(),
-        url: None,
         max_wait: Duration::from_secs(120),
         robots_fetched_at: None,
         robots_fetch: RobotsFetch::No,

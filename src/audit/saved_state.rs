@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::columns::{ColumnReader, is_as_written, read_digest, with_digest};
 use super::pages::KeyedTable;
 use super::snapshot_row::{SNAPSHOT_COLUMNS, snapshot_values};
-use crate::pace::back_off::{SavedBackOff, SavedUrl, UrlKey};
+use crate::pace::back_off::SavedBackOff;
 use politesse_decision::access::Cause;
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::{
@@ -34,7 +34,7 @@ use politesse_robots::{Dialect, FileSource};
 pub(super) const SAVED_SNAPSHOT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
 
 /// Columns that the digest of a back-off is over.
-pub(super) const BACK_OFF_COLUMNS: usize = 6;
+pub(super) const BACK_OFF_COLUMNS: usize = 4;
 
 /// Position of the token among the values of a snapshot; here it is the scope of the key.
 const TOKEN_AT: usize = 1;
@@ -69,13 +69,13 @@ FROM kept",
 
 /// Puts [`back_off_values`] in place of the row of the same host.
 pub(super) const SAVE_BACK_OFF: &str = "
-REPLACE INTO back_off (host, until_us, incidents, since_us, probe_us, urls, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?)";
+REPLACE INTO back_off (host, until_us, incidents, since_us, digest)
+VALUES (?, ?, ?, ?, ?)";
 
 /// All saved back-offs.
 pub(super) const BACK_OFFS: KeyedTable = KeyedTable {
     select: "
-SELECT host, until_us, incidents, since_us, probe_us, urls, digest FROM back_off",
+SELECT host, until_us, incidents, since_us, digest FROM back_off",
     key: &["host"],
 };
 
@@ -259,32 +259,7 @@ pub(super) fn back_off_values(saved: &SavedBackOff) -> Vec<Value> {
         saved.until.as_microsecond().into(),
         saved.incidents.into(),
         saved.quiet_since.as_microsecond().into(),
-        saved.probe_at.map(Timestamp::as_microsecond).into(),
-        urls_text(&saved.urls).into(),
     ])
-}
-
-/// Makes the column of the URLs of a back-off, numbers and times in turn; null for
-/// none. The URLs themselves are not written: they may hold secrets.
-fn urls_text(urls: &[SavedUrl]) -> Option<String> {
-    let texts = urls
-        .iter()
-        .map(|own| format!("{:016x} {}", own.url.0, own.until.as_microsecond()));
-    (!urls.is_empty()).then(|| texts.collect::<Vec<_>>().join(" "))
-}
-
-/// Reads the column of [`urls_text`]. What cannot be read counts as absent.
-fn read_urls(text: &str) -> Vec<SavedUrl> {
-    let words: Vec<&str> = text.split(' ').collect();
-    let read = |pair: &[&str]| {
-        let [url, until] = pair else { return None };
-        let until = Timestamp::from_microsecond(until.parse().ok()?).ok()?;
-        Some(SavedUrl {
-            url: UrlKey(u64::from_str_radix(url, 16).ok()?),
-            until,
-        })
-    };
-    words.chunks(2).filter_map(read).collect()
 }
 
 /// Reads a row of [`BACK_OFFS`]; `None` if it is not as it was written.
@@ -297,15 +272,11 @@ pub(super) fn read_back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackO
     let until = columns.time()?;
     let incidents = columns.number()?;
     let quiet_since = columns.time()?;
-    let probe_us: Option<i64> = columns.number()?;
-    let urls = columns.text()?;
     Ok(host.zip(incidents).map(|(host, incidents)| SavedBackOff {
         host,
         until,
         incidents,
         quiet_since,
-        probe_at: probe_us.and_then(|time| Timestamp::from_microsecond(time).ok()),
-        urls: urls.as_deref().map(read_urls).unwrap_or_default(),
     }))
 }
 

@@ -223,8 +223,6 @@ CREATE TABLE back_off (
   until_us INTEGER NOT NULL,
   incidents INTEGER NOT NULL,
   since_us INTEGER NOT NULL,
-  probe_us INTEGER,
-  urls TEXT,
   digest BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX back_off_until ON back_off (until_us);

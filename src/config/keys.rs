@@ -481,10 +481,7 @@ keys! {
         queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QUEUE;
         /// How long a host is left alone that answers with 429 or 503 and names no time:
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.
-        /// Retry-After is obeyed up to `longest`. With `by_one` (say "10m"), for a proxy
-        /// that several share: after it one request for another URL of the host is sent
-        /// as a probe. If that is answered with neither 429 nor 503 the host is free, and
-        /// the URL that asked for less waits in full by itself; else the host does.
+        /// Retry-After is obeyed up to `longest`.
         // The words of the default stand in alphabetical order, as `config
         // show` prints a table; so it shows an unchanged value as it is written
         // here.

@@ -94,22 +94,20 @@ pub(super) const QUEUE: Table<QueueLimits> = Table {
 /// A time of a back-off.
 const PAUSE: Span = up_to(DAY);
 
-/// `{ first = "60s", longest = "24h", forgive = "30m", by_one = "10m" }`; what is
-/// absent is the default, which has no `by_one`.
+/// `{ first = "60s", longest = "24h", forgive = "30m" }`; what is absent is the
+/// default.
 pub(super) const BACK_OFF: Table<BackOffLimits> = Table {
     wanted: || {
         format!(
-            "a table with at will `first`, `longest`, `forgive` and `by_one`, each {}, `first` no \
-             longer than `longest`",
+            "a table with at will `first`, `longest` and `forgive`, each {}, `first` no longer \
+             than `longest`",
             PAUSE.wanted()
         )
     },
     read: |fields| {
         let default = BackOffLimits::default();
-        let by_one = fields.optional("by_one", &PAUSE);
         let mut pause = |name, default| fields.optional(name, &PAUSE).unwrap_or(default);
         let limits = BackOffLimits {
-            by_one,
             first: pause("first", default.first),
             longest: pause("longest", default.longest),
             forgive: pause("forgive", default.forgive),

@@ -604,7 +604,7 @@ bounds! {
     pace_queue: "pace.queue" refuses ["[]" "256"] takes ["{}" "{ origin = 1 }" "{ origin = 1_000_000, crawler = 1, total = 1_000_000 }"];
     pace_backoff: "pace.backoff"
         refuses ["[]" "60s" "{ first = '2m', longest = '1m' }"]
-        takes ["{}" "{ first = '24h' }" "{ by_one = '10m' }" "{ first = '1ms', longest = '1ms', forgive = '24h' }"];
+        takes ["{}" "{ first = '24h' }" "{ first = '1ms', longest = '1ms', forgive = '24h' }"];
     pace_max_turn: "pace.max_turn" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     pace_max_stall: "pace.max_stall" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     pace_max_hosts: "pace.max_hosts" refuses ["0" "10000001"] takes ["1" "10000000"];

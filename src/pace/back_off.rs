@@ -5,10 +5,8 @@
 //! next until the host was quiet for a while; after `Retry-After: 0` it begins with a
 //! second.
 //!
-//! With `pace.backoff.by_one` a back-off that one URL began is for that URL: after
-//! a while one request for another URL is a probe, and its answer frees the host
-//! or binds it in full. Does not know clocks or chance, nor the record of
-//! back-offs: `serve` connects the listener to it.
+//! Does not know clocks or chance, nor the record of back-offs: `serve` connects the
+//! listener to it.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,34 +14,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::schedule::Uptime;
-use politesse_decision::digest::Digest;
-use politesse_robots::origin::{Host, Target};
+use politesse_robots::origin::Host;
 
 /// Back-offs that end sooner are not saved for a restart, which takes about as
 /// long.
 const WORTH_SAVING: Duration = Duration::from_secs(60);
-
-/// URLs of one host that are left alone by themselves, at most. A further one that
-/// asks for less binds its host in full: a host with so many has more than one bad
-/// URL, and there may be 200,000 hosts.
-const URLS_MAX: usize = 16;
-
-/// Time after which another probe may be sent where the one before has no answer.
-const PROBE_WAIT: Duration = Duration::from_secs(10);
-
-/// Number that stands for a URL: the beginning of its SHA-256, which is the same
-/// in the next process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UrlKey(pub u64);
-
-impl From<&Target> for UrlKey {
-    fn from(target: &Target) -> Self {
-        let digest = Digest::of(target.to_string().as_bytes());
-        let mut first = [0; 8];
-        first.copy_from_slice(&digest.as_bytes()[..8]);
-        Self(u64::from_be_bytes(first))
-    }
-}
 
 /// Growth and forgiveness of back-offs (`pace.backoff`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +29,6 @@ pub struct BackOffLimits {
     pub longest: Duration,
     /// Time without a 429 or 503 after which the next pause is the first again.
     pub forgive: Duration,
-    /// Time after which a request for another URL than the one that asked for less
-    /// may be sent; `None`: not before the back-off is over.
-    pub by_one: Option<Duration>,
 }
 
 impl Default for BackOffLimits {
@@ -65,7 +37,6 @@ impl Default for BackOffLimits {
             first: Duration::from_secs(60),
             longest: Duration::from_secs(24 * 60 * 60),
             forgive: Duration::from_secs(30 * 60),
-            by_one: None,
         }
     }
 }
@@ -83,10 +54,8 @@ pub enum BackOffUpdate {
     None,
     /// A back-off began.
     Entered,
-    /// The current back-off lasts longer, or binds the host in full.
+    /// The current back-off lasts longer.
     Extended,
-    /// The host is free again, but for the URL that asked for less.
-    Freed,
 }
 
 /// Response that asks for less.
@@ -96,15 +65,6 @@ pub(super) struct ThrottleResponse {
     pub(super) retry_after: Option<Duration>,
     /// Part of the jitter, from 0 to 1, that is added to a pause of the operator's.
     pub(super) chance: f64,
-    /// URL that was asked for, if that may be left alone by itself.
-    pub(super) url: Option<UrlKey>,
-}
-
-/// Back-off of one URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UrlBackOff {
-    pub(super) url: UrlKey,
-    pub(super) until: Uptime,
 }
 
 /// Back-off of one host.
@@ -117,10 +77,6 @@ pub(super) struct BackOff {
     /// Whether no event has reported the end. A request that would have shown it
     /// and was not sent leaves it unreported.
     pub(super) is_end_unreported: bool,
-    /// Time from which a probe may be sent; `None`: not before the end.
-    pub(super) probe_at: Option<Uptime>,
-    /// URLs that asked for less, at most [`URLS_MAX`].
-    pub(super) urls: Vec<UrlBackOff>,
     /// Time of the latest response to this process that asked for less.
     pub(super) asked_at: Option<Uptime>,
 }
@@ -146,8 +102,15 @@ impl BackOff {
         let retry_after = response.retry_after.filter(|pause| !pause.is_zero());
         let named = retry_after.map(|pause| pause.min(limits.longest));
         if self.until(now).is_some() {
+            // A response that was on its way when the back-off began. It may make that
+            // longer, but counts as one incident. `None`, a response that names no time,
+            // is less than any time.
             let end = named.map(|pause| now.saturating_add(pause));
-            return self.extend(response.url, end, now);
+            if end <= self.end {
+                return BackOffUpdate::None;
+            }
+            self.end = end;
+            return BackOffUpdate::Extended;
         }
         if self.is_forgiven(limits, now) {
             self.incidents = 0;
@@ -156,110 +119,12 @@ impl BackOff {
         let end = now.saturating_add(pause.min(limits.longest));
         self.end = Some(end);
         self.is_end_unreported = true;
-        self.probe_at = limits
-            .by_one
-            .zip(response.url)
-            .map(|(by_one, url)| (now.saturating_add(by_one), url))
-            .filter(|(probe_at, _)| *probe_at < end)
-            .filter(|(_, url)| self.add_url(*url, end, now))
-            .map(|(probe_at, _)| probe_at);
         BackOffUpdate::Entered
-    }
-
-    /// Records a response within a back-off. It was on its way when that began, or
-    /// is that of a probe.
-    fn extend(&mut self, url: Option<UrlKey>, end: Option<Uptime>, now: Uptime) -> BackOffUpdate {
-        let own = self.urls.iter_mut().find(|own| Some(own.url) == url);
-        let mut is_extended = false;
-        match own.filter(|own| now < own.until) {
-            Some(own) => own.until = own.until.max(end.unwrap_or_default()),
-            // Two URLs that ask for less are the host.
-            None => is_extended = self.probe_at.take().is_some(),
-        }
-        // It may make the back-off longer, but counts as one incident. `None`, a
-        // response that names no time, is less than any time.
-        if self.end < end {
-            self.end = end;
-            is_extended = true;
-        }
-        if is_extended {
-            BackOffUpdate::Extended
-        } else {
-            BackOffUpdate::None
-        }
-    }
-
-    /// Adds a URL that is left alone; returns whether there was room.
-    fn add_url(&mut self, url: UrlKey, until: Uptime, now: Uptime) -> bool {
-        // An earlier answer of it may have named a later time.
-        let before = self.url_until(Some(url), now).unwrap_or_default();
-        let until = until.max(before);
-        self.urls.retain(|own| now < own.until && own.url != url);
-        let has_room = self.urls.len() < URLS_MAX;
-        if has_room {
-            self.urls.push(UrlBackOff { url, until });
-        }
-        has_room
-    }
-
-    /// Has the host be left alone for as long as each of its URLs is: URLs are not told
-    /// apart any more (`pace.backoff.by_one`).
-    pub(super) fn bind_in_full(&mut self) {
-        let latest = self.urls.drain(..).map(|own| own.until).max();
-        self.end = self.end.max(latest);
-        self.probe_at = None;
     }
 
     /// Returns the end of the back-off; `None` if it is over.
     pub(super) fn until(&self, now: Uptime) -> Option<Uptime> {
         self.end.filter(|end| now < *end)
-    }
-
-    /// Returns until when nothing is sent to the host; `None` if something may be:
-    /// a probe, if the back-off is not over.
-    pub(super) fn host_until(&self, now: Uptime) -> Option<Uptime> {
-        let end = self.until(now)?;
-        let until = self.probe_at.unwrap_or(end);
-        (now < until).then_some(until)
-    }
-
-    /// Returns whether the host or one of its URLs is left alone.
-    pub(super) fn is_on(&self, now: Uptime) -> bool {
-        self.until(now).is_some() || self.urls.iter().any(|own| now < own.until)
-    }
-
-    /// Returns until when `url` is left alone.
-    pub(super) fn url_until(&self, url: Option<UrlKey>, now: Uptime) -> Option<Uptime> {
-        let own = self.urls.iter().find(|own| Some(own.url) == url)?;
-        Some(own.until).filter(|until| now < *until)
-    }
-
-    /// Counts a request that starts now as a probe, if the back-off is not over.
-    /// Returns whether it is one.
-    pub(super) fn begin_probe(&mut self, now: Uptime) -> bool {
-        let is_probe = self.until(now).is_some();
-        if is_probe {
-            self.probe_at = Some(now.saturating_add(PROBE_WAIT));
-        }
-        is_probe
-    }
-
-    /// Lets the next request be a probe, since this one had no answer.
-    pub(super) fn repeat_probe(&mut self) {
-        if let Some(probe_at) = &mut self.probe_at {
-            *probe_at = Uptime::ZERO;
-        }
-    }
-
-    /// Ends the back-off of the host, but not that of its URLs, since a probe had
-    /// an answer that does not ask for less. Returns whether there was one.
-    pub(super) fn free_by_probe(&mut self, now: Uptime) -> bool {
-        let is_freed = self.until(now).is_some() && self.probe_at.take().is_some();
-        if is_freed {
-            self.end = Some(now);
-            self.is_end_unreported = false;
-        }
-        is_freed
     }
 
     /// Returns a back-off that is over and whose end is unreported, and marks it
@@ -273,7 +138,7 @@ impl BackOff {
     /// be remembered.
     pub(super) fn is_forgiven(&self, limits: &BackOffLimits, now: Uptime) -> bool {
         let is_quiet = |end: Uptime| end.saturating_add(limits.forgive) <= now;
-        self.end.is_none_or(is_quiet) && self.urls.iter().all(|own| own.until <= now)
+        self.end.is_none_or(is_quiet)
     }
 
     /// Returns the next pause of the operator's, and counts it.
@@ -348,51 +213,24 @@ pub struct BackOffEvent {
     pub until: Timestamp,
     /// Back-offs in a row in which the host named no time.
     pub incidents: u32,
-    /// Time from which a request for another URL may be sent.
-    pub probe_at: Option<Timestamp>,
-    /// URLs that are left alone by themselves.
-    pub urls: Vec<SavedUrl>,
     /// Order of the operator that ended the back-off, if one did.
     pub release: Option<ReleaseOrder>,
 }
 
 impl BackOffEvent {
     /// Returns the back-off that the next process has to know; `None` if the
-    /// host is free again with all of its URLs, or will be within a minute.
+    /// host is free again, or will be within a minute.
     #[must_use]
     pub fn saved(&self) -> Option<SavedBackOff> {
-        let remaining = |until: Timestamp| {
-            Duration::try_from(until.duration_since(self.at)).unwrap_or_default()
-        };
-        let is_worth_it = match self.change {
-            BackOffChange::Entered => {
-                let ends = self.urls.iter().map(|own| own.until);
-                ends.chain([self.until])
-                    .any(|end| WORTH_SAVING < remaining(end))
-            }
-            // Also for a minute: the host was saved with a later end, if a probe
-            // has freed it.
-            BackOffChange::Left => !self.urls.is_empty(),
-            BackOffChange::Released => false,
-        };
+        let remaining = Duration::try_from(self.until.duration_since(self.at)).unwrap_or_default();
+        let is_worth_it = self.change == BackOffChange::Entered && WORTH_SAVING < remaining;
         is_worth_it.then(|| SavedBackOff {
             host: self.host.clone(),
             until: self.until,
             incidents: self.incidents,
             quiet_since: self.until,
-            probe_at: self.probe_at,
-            urls: self.urls.clone(),
         })
     }
-}
-
-/// URL that is left alone by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SavedUrl {
-    /// Number of the URL.
-    pub url: UrlKey,
-    /// End of its back-off.
-    pub until: Timestamp,
 }
 
 /// Back-off that a previous process saved.
@@ -406,10 +244,6 @@ pub struct SavedBackOff {
     pub incidents: u32,
     /// Time from which forgiving is counted; it may lie ahead.
     pub quiet_since: Timestamp,
-    /// Time from which a request for another URL may be sent.
-    pub probe_at: Option<Timestamp>,
-    /// URLs that are left alone by themselves.
-    pub urls: Vec<SavedUrl>,
 }
 
 #[cfg(test)]
@@ -567,7 +401,6 @@ mod tests {
             let response = ThrottleResponse {
                 retry_after,
                 chance,
-                url: None,
             };
             state.record(&response, &BackOffLimits::default(), at(0));
             state.until(at(0)).unwrap().as_secs_f64()
@@ -623,8 +456,6 @@ mod tests {
             status: Some(429),
             until: until.parse().unwrap(),
             incidents: 2,
-            probe_at: None,
-            urls: Vec::new(),
             release: None,
         }
     }
@@ -652,131 +483,5 @@ mod tests {
         }
         let left = event(BackOffChange::Left, "2026-11-21T11:00:00Z");
         assert_eq!(left.saved(), None);
-    }
-
-    #[test]
-    fn a_short_one_is_saved_with_urls_that_are_left_alone_for_longer() {
-        let mut entered = event(BackOffChange::Entered, "2026-11-21T10:00:30Z");
-        assert_eq!(entered.saved(), None);
-        let until = "2026-11-22T10:00:00Z".parse().unwrap();
-        entered.urls.push(SavedUrl {
-            url: UrlKey(1),
-            until,
-        });
-        assert_eq!(entered.saved().unwrap().urls, entered.urls);
-    }
-
-    /// Records that a URL asks for less, with 600 s for it and a probe after 10 s.
-    fn by_one(state: &mut BackOff, url: u64, now: u64) -> BackOffUpdate {
-        by_one_for(state, url, now, 600)
-    }
-
-    fn by_one_for(state: &mut BackOff, url: u64, now: u64, pause: u64) -> BackOffUpdate {
-        let limits = BackOffLimits {
-            by_one: Some(at(10)),
-            ..BackOffLimits::default()
-        };
-        let response = ThrottleResponse {
-            retry_after: Some(at(pause)),
-            chance: 0.0,
-            url: Some(UrlKey(url)),
-        };
-        state.record(&response, &limits, at(now))
-    }
-
-    // Ours: `pace.backoff.by_one`.
-    #[test]
-    fn a_probe_frees_the_host_and_the_url_waits_in_full() {
-        let mut state = BackOff::default();
-        assert_eq!(by_one(&mut state, 1, 0), BackOffUpdate::Entered);
-        assert_eq!(state.host_until(at(9)), Some(at(10)));
-        assert_eq!(state.host_until(at(10)), None);
-        assert!(state.begin_probe(at(10)));
-        assert_eq!(state.host_until(at(10)), Some(at(20)));
-        state.repeat_probe();
-        assert_eq!(state.host_until(at(11)), None);
-        assert!(state.begin_probe(at(11)));
-        assert!(state.free_by_probe(at(12)));
-        assert!(!state.free_by_probe(at(12)));
-        assert_eq!(state.until(at(12)), None);
-        assert_eq!(state.url_until(Some(UrlKey(1)), at(599)), Some(at(600)));
-        assert_eq!(state.url_until(Some(UrlKey(1)), at(600)), None);
-        assert_eq!(state.url_until(Some(UrlKey(2)), at(12)), None);
-        assert_eq!(state.url_until(None, at(12)), None);
-        // As long as the URL is left alone, there is something to remember.
-        let limits = BackOffLimits::default();
-        assert!(!state.is_forgiven(&limits, at(599)));
-        assert!(state.is_forgiven(&limits, at(12 + 30 * MINUTE)));
-    }
-
-    // Ours: what a URL has asked for once is not taken back by a later answer of it.
-    #[test]
-    fn a_url_is_left_alone_for_the_longest_that_it_has_asked_for() {
-        let mut state = BackOff::default();
-        by_one(&mut state, 1, 0);
-        state.begin_probe(at(10));
-        state.free_by_probe(at(11));
-        by_one_for(&mut state, 1, 20, 60);
-        assert_eq!(state.url_until(Some(UrlKey(1)), at(100)), Some(at(600)));
-        // Without the option it is its host that is left alone for as long.
-        state.bind_in_full();
-        assert_eq!(state.host_until(at(100)), Some(at(600)));
-    }
-
-    #[test]
-    fn a_second_url_that_asks_for_less_binds_the_host_in_full() {
-        let mut state = BackOff::default();
-        by_one(&mut state, 1, 0);
-        // The same URL once more says nothing about the others.
-        assert_eq!(by_one(&mut state, 1, 5), BackOffUpdate::Extended);
-        assert_eq!(state.host_until(at(5)), Some(at(10)));
-        state.begin_probe(at(10));
-        assert_eq!(by_one(&mut state, 2, 11), BackOffUpdate::Extended);
-        assert_eq!(state.host_until(at(11)), Some(at(611)));
-        state.repeat_probe();
-        assert!(!state.free_by_probe(at(12)));
-        assert_eq!(state.host_until(at(610)), Some(at(611)));
-    }
-
-    #[test]
-    fn without_the_option_or_a_url_a_back_off_is_in_full() {
-        let mut state = Host::default();
-        state.says(429, Some(600), 0);
-        assert_eq!(state.0.host_until(at(599)), Some(at(600)));
-        assert!(state.0.urls.is_empty());
-    }
-
-    // Ours: bounded.
-    #[test]
-    fn with_too_many_urls_a_back_off_is_in_full() {
-        let mut state = BackOff::default();
-        for url in 0..16 {
-            let now = 20 * url;
-            by_one(&mut state, url, now);
-            state.begin_probe(at(now + 10));
-            assert!(state.free_by_probe(at(now + 11)), "{url}");
-        }
-        by_one(&mut state, 16, 320);
-        assert_eq!(state.host_until(at(320)), Some(at(920)));
-        assert_eq!(state.urls.len(), URLS_MAX);
-    }
-
-    #[test]
-    fn a_url_that_waits_alone_is_kept_with_the_end_of_the_back_off() {
-        let until: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
-        let url = SavedUrl {
-            url: UrlKey(7),
-            until,
-        };
-        let left = BackOffEvent {
-            urls: vec![url],
-            ..event(BackOffChange::Left, "2026-11-21T10:00:00Z")
-        };
-        assert_eq!(left.saved().unwrap().urls, [url]);
-        let released = BackOffEvent {
-            change: BackOffChange::Released,
-            ..left
-        };
-        assert_eq!(released.saved(), None);
     }
 }

@@ -13,9 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::back_off::{
-    BackOff, BackOffChange, BackOffEvent, BackOffListener, ReleaseOrder, SavedUrl, UrlBackOff,
-};
+use super::back_off::{BackOff, BackOffChange, BackOffEvent, BackOffListener, ReleaseOrder};
 use super::ceilings::Ceilings;
 use super::fleet_part::{FleetMode, FleetPart, FleetShare};
 use super::lease::{LeaseStore, LeaseTime};
@@ -218,12 +216,6 @@ impl PaceContext {
             BackOffReport::Left => (until, BackOffChange::Left, None, None),
             BackOffReport::Released(order) => (wall, BackOffChange::Released, None, Some(order)),
         };
-        let saved = |own: &UrlBackOff| SavedUrl {
-            url: own.url,
-            until: self.wall_at(own.until, wall),
-        };
-        let now = self.uptime();
-        let on = back_off.urls.iter().filter(|own| now < own.until);
         listener.0(BackOffEvent {
             at,
             host: host.clone(),
@@ -231,10 +223,6 @@ impl PaceContext {
             status,
             until,
             incidents: back_off.incidents,
-            probe_at: back_off
-                .probe_at
-                .map(|probe_at| self.wall_at(probe_at, wall)),
-            urls: on.map(saved).collect(),
             release,
         });
     }

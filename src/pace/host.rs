@@ -98,16 +98,10 @@ impl HostState {
         if self.terms.adaptive.is_none() {
             self.schedule.forget_adaptive();
         }
-        if now.active.options.back_off.by_one.is_none() {
-            self.back_off.bind_in_full();
-        }
     }
 
     /// Estimates the delay of a request that starts after those `ahead`.
     pub(super) fn estimate(&self, waiter: &Waiter, ahead: &RequestsAhead, now: &Now) -> Delay {
-        if let Some(delay) = self.delay_of_url(waiter, now) {
-            return delay;
-        }
         let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
         if let Some(delay) = self.delay_of_fleet(waiter.kind, &limits, now) {
             return delay;
@@ -187,10 +181,6 @@ impl HostState {
     ///
     /// The [`Delay`] of a request that may not start now.
     pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now) -> Result<Grant, Delay> {
-        if let Some(delay) = self.delay_of_url(waiter, now) {
-            waiter.give_way();
-            return Err(delay);
-        }
         let (kind, uptime) = (waiter.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
         let of_fleet = self.delay_of_fleet(kind, &limits, now);
@@ -224,8 +214,6 @@ impl HostState {
             ceilings: waiter.claim.take(),
             at: uptime,
             pause: self.schedule.step(kind, &limits),
-            url: waiter.url,
-            is_probe: self.back_off.begin_probe(uptime),
             ended_back_off: self.back_off.take_end(uptime),
             overruns: std::mem::take(&mut self.overruns),
             stalls: std::mem::take(&mut self.stalls),
@@ -371,21 +359,9 @@ impl HostState {
             self.back_off = BackOff {
                 end: Some(end),
                 incidents: history.incidents,
-                // Of those the store knows nothing.
-                urls: std::mem::take(&mut self.back_off.urls),
                 ..BackOff::default()
             };
         }
-    }
-
-    /// Returns the delay of a request for a URL that is left alone by itself.
-    fn delay_of_url(&self, waiter: &Waiter, now: &Now) -> Option<Delay> {
-        let until = self.back_off.url_until(waiter.url, now.uptime)?;
-        let end = DelayEnd::After(until.saturating_sub(now.uptime));
-        Some(Delay {
-            scope: DelayScope::Request,
-            ..Delay::of_host(Reason::BackOff, end)
-        })
     }
 
     /// Gives up the turns of stalled clients, if a request waits for one to end.
@@ -450,7 +426,7 @@ impl HostState {
             spacing: terms.rate.map_or(Duration::ZERO, |rate| rate.pause()),
             delay: Duration::ZERO,
             delay_reason: Reason::CrawlDelay,
-            back_off_until: self.back_off.host_until(now.uptime).unwrap_or_default(),
+            back_off_until: self.back_off.until(now.uptime).unwrap_or_default(),
             opens_at: Uptime::ZERO,
             max_turn: now.active.options.max_turn,
             share,
@@ -501,9 +477,6 @@ impl HostState {
     pub(super) fn give_back(&mut self, grant: &Grant) {
         self.schedule.give_back(grant.start);
         self.back_off.is_end_unreported |= grant.ended_back_off.is_some();
-        if grant.is_probe {
-            self.back_off.repeat_probe();
-        }
     }
 
     /// Ends a request.
@@ -514,10 +487,6 @@ impl HostState {
             response_time,
             activity,
         } = *ended;
-        if grant.is_probe {
-            // A status would have ended the back-off, or bound the host in full.
-            self.back_off.repeat_probe();
-        }
         let watch = self.watch.as_mut();
         if activity
             .zip(watch)

@@ -262,7 +262,7 @@ impl HostQueue {
         let mut state = self.lock();
         let (back_off, limits) = (&mut state.host.back_off, &now.active.options.back_off);
         let update = back_off.record(response, limits, now.uptime);
-        let until = back_off.host_until(now.uptime);
+        let until = back_off.until(now.uptime);
         let Some(until) = until.filter(|_| update != BackOffUpdate::None) else {
             return update;
         };
@@ -301,7 +301,7 @@ impl HostQueue {
         let host_delay = state.host.delay(Kind::Page, now);
         let delays = host_delay.into_iter().chain(own_delay());
         let delay = delays.max_by_key(Delay::recheck_after);
-        let back_off = state.host.back_off.host_until(now.uptime);
+        let back_off = state.host.back_off.until(now.uptime);
         let queued = waiting.map_or(0, FairQueue::len);
         let at = |wait| now.wall.checked_add(wait).ok();
         HostPace {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-use super::back_off::{BackOff, UrlKey};
+use super::back_off::BackOff;
 use super::ceilings::CeilingClaim;
 use super::context::Now;
 use super::schedule::{Kind, Start, Uptime};
@@ -18,7 +18,7 @@ use politesse_base::clients::client::Client;
 use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
-use politesse_robots::origin::{Host, Target};
+use politesse_robots::origin::Host;
 
 /// Client and crawler that a request is from, by which turns and places are
 /// shared out.
@@ -63,8 +63,6 @@ pub struct TurnRequest<'a> {
     pub address: Option<IpAddr>,
     /// Pace records that the site states for this crawler.
     pub pace_records: Option<Arc<PaceRecords>>,
-    /// URL of the request, which may be left alone by itself.
-    pub url: Option<&'a Target>,
     /// Longest wait.
     pub max_wait: Duration,
     /// Time at which the origin's robots.txt was fetched. If that was before
@@ -121,8 +119,6 @@ pub(super) struct Waiter {
     pub(super) kind: Kind,
     pub(super) pace_records: Option<Arc<PaceRecords>>,
     pub(super) address: Option<IpAddr>,
-    /// Number of the URL; `None` where URLs are not left alone by themselves.
-    pub(super) url: Option<UrlKey>,
     /// Claim on its ceilings, if it comes under any.
     pub(super) claim: Option<CeilingClaim>,
     pub(super) deadline: Uptime,
@@ -185,10 +181,6 @@ pub(super) struct Grant {
     pub(super) at: Uptime,
     /// Least time until the next start at the host.
     pub(super) pause: Duration,
-    /// Number of the URL, if it may be left alone by itself.
-    pub(super) url: Option<UrlKey>,
-    /// Whether the request is the probe of a back-off that is not over.
-    pub(super) is_probe: bool,
     /// Back-off that ended before this start, not reported yet.
     pub(super) ended_back_off: Option<BackOff>,
     /// Overruns of the host since the previous grant, for the metrics.
@@ -210,7 +202,6 @@ impl<'a> TurnRequest<'a> {
             owner,
             address: None,
             pace_records: None,
-            url: None,
             max_wait,
             robots_fetched_at: None,
             robots_fetch: RobotsFetch::No,
@@ -229,7 +220,6 @@ impl Waiter {
             (Some(_), RobotsFetch::Again) => Kind::PageAtOnce,
         };
         let ceilings = &now.active.ceilings;
-        let limits = &now.active.options.back_off;
         Self {
             place: QueuePlace {
                 owner: request.owner.clone(),
@@ -238,7 +228,6 @@ impl Waiter {
             kind,
             pace_records: request.pace_records.clone(),
             address: request.address,
-            url: limits.by_one.and_then(|_| request.url.map(UrlKey::from)),
             claim: ceilings.claim(crawler, request.host, request.address),
             deadline: now.uptime.saturating_add(request.max_wait),
             not_before: Uptime::ZERO,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff, UrlBackOff};
+use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff};
 use super::context::{BackOffReport, Now, PaceContext, PaceFleet};
 use super::fleet_part::FleetPart;
 use super::host::HostState;
@@ -131,29 +131,16 @@ impl Scheduler {
         let now = self.context.now();
         let limits = now.active.options.back_off;
         for entry in saved {
-            let is_over = entry.urls.iter().all(|own| own.until <= now.wall);
-            if is_over && limits.forgive <= clock::passed(entry.quiet_since, now.wall) {
+            if limits.forgive <= clock::passed(entry.quiet_since, now.wall) {
                 continue;
             }
-            let uptime_at = |until: Timestamp| {
-                let remaining = clock::passed(now.wall, until).min(limits.longest);
-                now.uptime.saturating_add(remaining)
-            };
-            let urls = entry.urls.iter().map(|own| UrlBackOff {
-                url: own.url,
-                until: uptime_at(own.until),
-            });
-            let mut back_off = BackOff {
-                end: Some(uptime_at(entry.until)),
+            let remaining = clock::passed(now.wall, entry.until).min(limits.longest);
+            let back_off = BackOff {
+                end: Some(now.uptime.saturating_add(remaining)),
                 incidents: entry.incidents,
                 is_end_unreported: true,
-                probe_at: entry.probe_at.map(uptime_at),
-                urls: urls.collect(),
                 asked_at: None,
             };
-            if limits.by_one.is_none() {
-                back_off.bind_in_full();
-            }
             if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
                 queue.update(|host| host.back_off = back_off);
             }
@@ -249,7 +236,7 @@ impl Scheduler {
         self.seats.take(owner, &limits).ok().flatten()
     }
 
-    /// Ends the back-off of a host and those of its URLs, by order of an operator.
+    /// Ends the back-off of a host, by order of an operator.
     /// Returns whether there was one.
     pub fn release(&self, host: &Host, order: ReleaseOrder) -> bool {
         let now = self.context.now();
@@ -257,7 +244,7 @@ impl Scheduler {
             return false;
         };
         let ended = queue.update(|state| {
-            let is_on = state.back_off.is_on(now.uptime);
+            let is_on = state.back_off.until(now.uptime).is_some();
             if is_on && let Some(lease) = &mut state.lease {
                 lease.free();
             }
@@ -295,7 +282,7 @@ impl Scheduler {
         let now = self.context.now();
         let mut count = 0;
         self.hosts.for_each(|_, queue| {
-            let is_on = queue.with_host(|host| host.back_off.host_until(now.uptime).is_some());
+            let is_on = queue.with_host(|host| host.back_off.until(now.uptime).is_some());
             count += usize::from(is_on);
         });
         count

@@ -140,43 +140,28 @@ impl Turn {
         let report = match self.record_status(status, retry_after) {
             BackOffUpdate::None => return,
             BackOffUpdate::Entered | BackOffUpdate::Extended => BackOffReport::Entered(status),
-            BackOffUpdate::Freed => BackOffReport::Left,
         };
         let back_off = self.queue.with_host(|host| host.back_off.clone());
         self.queue.context.report(host, &back_off, report);
     }
 
     /// Records the status of a response and its `Retry-After` (RFC 9110, section
-    /// 10.2.3). After a 429 or 503 the host is left alone for a while; another
-    /// status ends that if the request was a probe. Returns what changed.
+    /// 10.2.3). After a 429 or 503 the host is left alone for a while. Returns what
+    /// changed.
     pub fn record_status(&self, status: u16, retry_after: Option<Duration>) -> BackOffUpdate {
         // A 0 would mean that the turn was not used.
         self.status.store(status.max(SENT), Ordering::Relaxed);
         if !asks_for_less(status) {
-            return self.end_probe();
+            return BackOffUpdate::None;
         }
         let update = self.queue.record_throttle(&ThrottleResponse {
             retry_after,
             chance: chance(),
-            url: self.grant.url,
         });
         if update == BackOffUpdate::Entered {
             self.queue.context.metrics.pace_backoffs.inc();
         }
         update
-    }
-
-    /// Frees the host from its back-off if the request was the probe.
-    fn end_probe(&self) -> BackOffUpdate {
-        if !self.grant.is_probe {
-            return BackOffUpdate::None;
-        }
-        let now = self.queue.context.uptime();
-        if !self.queue.update(|host| host.back_off.free_by_probe(now)) {
-            return BackOffUpdate::None;
-        }
-        self.queue.context.metrics.pace_backoffs_freed.inc();
-        BackOffUpdate::Freed
     }
 }
 

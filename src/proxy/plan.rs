@@ -329,7 +329,6 @@ impl Planner<'_> {
             owner: &owner,
             address,
             pace_records: evidence.ruling.asked.clone(),
-            url: Some(&inquiry.target),
             max_wait: Duration::MAX,
             robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
             robots_fetch: RobotsFetch::No,

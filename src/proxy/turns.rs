@@ -455,7 +455,6 @@ impl TurnDecider {
             owner: &wait.owner,
             address: wait.address,
             pace_records: evidence.ruling.asked.clone(),
-            url: Some(&inquiry.target),
             max_wait: wait.left,
             robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
             robots_fetch: wait.robots_fetch,

@@ -1,42 +1,13 @@
-//! Back-offs that end early: by a probe for another URL, and by an operator.
+//! Back-offs that an operator ends early.
 
 use std::sync::Arc;
 
 use crate::dashboard::{Browser, post};
 use crate::kit::client::get;
 use crate::kit::origin::Script;
-use crate::kit::paced::{asking_for_less, assert_later, metric, ms, standard, verified};
+use crate::kit::paced::{asking_for_less, assert_later, standard, verified};
 use crate::kit::proxy::Place;
 use crate::kit::run;
-
-// Ours: the row of a URL that answers `503`, `Retry-After: 86400`.
-#[test]
-fn one_url_that_asks_for_a_day_costs_its_host_a_second() {
-    run(async {
-        let page = asking_for_less(503, Some("86400"));
-        let origin = Script::robots("").page("/bad", page).start().await;
-        let config = standard(&origin).set("pace.backoff = { by_one = \"1s\" }");
-        let proxy = Arc::new(config.start().await);
-        assert_eq!(get(&proxy, "http://o.test/bad").await.status(), 503);
-        let begun = crate::kit::clock::instant();
-        for number in 1..=3 {
-            let url = format!("http://o.test/{number}");
-            assert_eq!(get(&proxy, &url).await.status(), 200);
-        }
-        let took = crate::kit::clock::since(begun);
-        assert!((ms(700)..ms(8000)).contains(&took), "{took:?}");
-        let seconds = assert_later(&get(&proxy, "http://o.test/bad").await, "backoff");
-        assert!((86_300..=86_400).contains(&seconds), "{seconds}");
-        let freed = metric(&proxy, "politesse_pace_backoffs_freed_total").await;
-        assert_eq!(freed, 1.0);
-        assert_eq!(origin.targets(), ["/bad", "/1", "/2", "/3"]);
-        let (place, _) = verified(proxy, 5).await;
-        // So it is in the next process.
-        let again = Arc::new(place.start().await);
-        assert_eq!(get(&again, "http://o.test/4").await.status(), 200);
-        assert_later(&get(&again, "http://o.test/bad").await, "backoff");
-    });
-}
 
 // Ours: an operator ends a back-off, on record with who did it and why.
 #[test]

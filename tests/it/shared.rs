@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::kit::client::{Crawler, metrics};
 use crate::kit::h2::H2Crawler;
 use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{ONE_FILE, asking_for_less, metric, standard};
+use crate::kit::paced::{ONE_FILE, metric, standard};
 use crate::kit::page::{Length, Page};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::tenant::{Crowd, GOOD, ask, bad, crawl};
@@ -150,28 +150,6 @@ fn a_crawl_delay_of_another_crawler_holds_nobody_up() {
         for _ in 0..3 {
             ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
         }
-    });
-}
-
-// Ours: `pace.backoff.by_one`.
-#[test]
-fn a_back_off_for_one_url_ends_with_the_answer_to_another() {
-    run(async {
-        let less = asking_for_less(503, Some("86400"));
-        let origin = Script::robots("").page("/bad", less).start().await;
-        let config = standard(&origin).set("pace.backoff = { by_one = \"1s\" }");
-        let proxy = config.start().await;
-        let bad_url = "http://o.test/bad";
-        let first = ask(&proxy, bad(0), "BadBot", bad_url).await.unwrap_err();
-        assert!(first.starts_with("503"), "{first}");
-        let begun = clock::instant();
-        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
-        assert!(Duration::from_millis(900) <= clock::instant() - begun);
-        ask(&proxy, GOOD, "GoodBot", URL).await.unwrap();
-        let again = ask(&proxy, bad(0), "BadBot", bad_url).await.unwrap_err();
-        assert!(again.contains("backoff"), "{again}");
-        let asked = origin.targets();
-        assert_eq!(asked.iter().filter(|target| *target == "/bad").count(), 1);
     });
 }
 

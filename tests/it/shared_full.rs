@@ -20,7 +20,7 @@ use crate::kit::client::Crawler;
 use crate::kit::h2::H2Crawler;
 use crate::kit::namespace::{Addresses, Everywhere, NameServer, inside};
 use crate::kit::origin::{Origin, Script};
-use crate::kit::paced::{ONE_FILE, asking_for_less, metric, standard};
+use crate::kit::paced::{ONE_FILE, metric, standard};
 use crate::kit::page::{Gate, Length, Page};
 use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::tenant::{
@@ -351,26 +351,6 @@ async fn beside_many_names(others: u8) {
     beside.assert_least(&alone, in_turn(others));
 }
 
-async fn beside_a_back_off(others: u8) {
-    let less = asking_for_less(503, Some("86400"));
-    let origin = Script::robots("").page("/bad", less).start().await;
-    let config = resolve("o.test", origin.address())
-        // Fewer than the machine can do, so that its noise does not count.
-        .set("pace.origin = { rate = \"200/s\" }")
-        .set("pace.backoff = { by_one = \"10s\" }");
-    let proxy = Arc::new(config.start().await);
-    let alone = alone(&proxy).await;
-    let _crowd = crowd_of(&proxy, others, 1, |proxy, client, _| async move {
-        let _ = ask(&proxy, bad(client), "BadBot", "http://o.test/bad").await;
-        sleep(Duration::from_millis(100)).await;
-    });
-    origin.arrival("/bad").await;
-    // For half of it the host is left alone, which binds all.
-    let time = Duration::from_secs(20);
-    let beside = crawl(&proxy, GOOD, "GoodBot", URL, time).await;
-    beside.assert_least(&alone, apart(others));
-}
-
 async fn beside_a_crawl_delay(others: u8) {
     let robots = "User-agent: SlowBot\nCrawl-delay: 2000\n\nUser-agent: *\nDisallow:\n";
     let origin = Script::robots(robots).start().await;
@@ -412,8 +392,6 @@ rows! {
     readers_that_come_and_go_of_ten_clients: beside_the_slow(10, 24, brief_reader, 16.5);
     sixty_names_of_one_client: beside_many_names(1);
     sixty_names_of_ten_clients_each: beside_many_names(10);
-    one_url_that_asks_for_a_day_of_one_client: beside_a_back_off(1);
-    one_url_that_asks_for_a_day_of_ten_clients: beside_a_back_off(10);
     a_crawl_delay_of_one_client: beside_a_crawl_delay(1);
     a_crawl_delay_of_ten_clients: beside_a_crawl_delay(10);
 }

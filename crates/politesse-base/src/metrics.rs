@@ -186,9 +186,6 @@ metrics! {
     pace_backed_off: Gauge;
     /// Back-offs of hosts entered.
     pace_backoffs: Counter;
-    /// Back-offs that ended because another URL of the host answered
-    /// (`pace.backoff.by_one`).
-    pace_backoffs_freed: Counter;
     /// Responses that took longer than `pace.max_turn` while other requests waited.
     pace_overruns: Counter;
     /// Turns that clients lost because they took or sent nothing for `pace.max_stall`

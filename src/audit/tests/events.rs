@@ -3,9 +3,7 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::pace::back_off::{
-    BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff, SavedUrl, UrlKey,
-};
+use crate::pace::back_off::{BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff};
 use politesse_base::metrics::ResultLabel;
 
 fn at() -> Timestamp {
@@ -21,8 +19,6 @@ pub(super) fn entered(host: &str, seconds: i64) -> BackOffEvent {
         status: Some(429),
         until: at() + SignedDuration::from_secs(seconds),
         incidents: 3,
-        probe_at: None,
-        urls: Vec::new(),
         release: None,
     }
 }
@@ -197,42 +193,8 @@ async fn a_long_back_off_is_known_to_the_next_process() {
         until: at() + SignedDuration::from_secs(seconds),
         incidents: 3,
         quiet_since: at() + SignedDuration::from_secs(seconds),
-        probe_at: None,
-        urls: Vec::new(),
     };
     assert_eq!(kept, [of("o.test", 90), of("[::1]", 7200)]);
-}
-
-// Ours: what one URL began goes on for that URL, also after a probe has freed its
-// host.
-#[tokio::test]
-async fn back_offs_of_urls_are_kept_too() {
-    let kit = Kit::new(16);
-    let began = entered("o.test", 7200);
-    let urls = [7, u64::MAX].map(|url| SavedUrl {
-        url: UrlKey(url),
-        until: began.until,
-    });
-    kit.note(BackOffEvent {
-        probe_at: Some(began.at),
-        urls: urls.to_vec(),
-        ..began.clone()
-    })
-    .await;
-    let kept = kit.log.saved_back_offs();
-    assert_eq!(kept[0].probe_at, Some(began.at));
-    assert_eq!((kept[0].until, &kept[0].urls[..]), (began.until, &urls[..]));
-    kit.note(BackOffEvent {
-        change: BackOffChange::Left,
-        status: None,
-        until: began.at,
-        urls: urls.to_vec(),
-        ..began.clone()
-    })
-    .await;
-    let kept = kit.log.saved_back_offs();
-    assert_eq!((kept[0].until, kept[0].urls.len()), (began.at, 2));
-    assert_eq!(kept[0].probe_at, None);
 }
 
 // Ours: on record with who did it and why, and not taken up by the next process.

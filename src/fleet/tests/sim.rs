@@ -368,7 +368,6 @@ impl Life {
                 owner: &owner,
                 address: None,
                 pace_records: Some(Arc::clone(&records)),
-                url: None,
                 max_wait: Duration::from_secs(3600),
                 robots_fetched_at: None,
                 robots_fetch: RobotsFetch::No,

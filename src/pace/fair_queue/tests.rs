@@ -48,7 +48,6 @@ fn waiter(place: QueuePlace) -> Waiter {
         kind: Kind::Page,
         pace_records: None,
         address: None,
-        url: None,
         claim: None,
         deadline: Uptime::MAX,
         not_before: Uptime::ZERO,

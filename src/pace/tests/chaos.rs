@@ -75,7 +75,6 @@ impl Chance {
                 owner: &owner,
                 address,
                 pace_records: asked,
-                url: None,
                 max_wait: longest,
                 robots_fetched_at: None,
                 robots_fetch: RobotsFetch::No,

@@ -25,7 +25,6 @@ fn estimate(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> StartEstimate 
         owner: &owner,
         address: None,
         pace_records: asked.cloned(),
-        url: None,
         max_wait: Duration::MAX,
         robots_fetched_at: None,
         robots_fetch: RobotsFetch::No,

@@ -19,7 +19,7 @@ use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
 use politesse_decision::delay::Delay;
 use politesse_robots::PaceRecords;
-use politesse_robots::origin::{Host, Target};
+use politesse_robots::origin::Host;
 
 pub(super) const PATIENT: Duration = Duration::from_secs(3600);
 
@@ -76,7 +76,6 @@ pub(super) struct Get {
     pub(super) robots_from: Option<Timestamp>,
     pub(super) robots: RobotsFetch,
     pub(super) number: Option<u64>,
-    pub(super) url: Option<&'static str>,
 }
 
 impl Get {
@@ -91,17 +90,11 @@ impl Get {
             robots_from: None,
             robots: RobotsFetch::No,
             number: None,
-            url: None,
         }
     }
 
     pub(super) fn at(self, client: u32) -> Self {
         Self { client, ..self }
-    }
-
-    pub(super) fn of_url(self, url: &'static str) -> Self {
-        let url = Some(url);
-        Self { url, ..self }
     }
 
     pub(super) fn within(self, longest: Duration) -> Self {
@@ -136,13 +129,11 @@ impl Origin {
         };
         async move {
             let name = host(get.host);
-            let url = get.url.map(|url| url.parse::<Target>().unwrap());
             let request = TurnRequest {
                 host: &name,
                 owner: &owner,
                 address: None,
                 pace_records: get.asked,
-                url: url.as_ref(),
                 max_wait: get.longest,
                 robots_fetched_at: get.robots_from,
                 robots_fetch: get.robots,

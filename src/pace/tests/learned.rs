@@ -4,13 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use super::kit::*;
 use crate::pace::back_off::{
-    BackOffChange, BackOffEvent, BackOffLimits, BackOffListener, BackOffUpdate, ReleaseOrder,
-    SavedBackOff, SavedUrl, UrlKey,
+    BackOffChange, BackOffEvent, BackOffListener, BackOffUpdate, ReleaseOrder, SavedBackOff,
 };
-use crate::pace::options::Options;
 use crate::pace::policy::Profile;
 use politesse_decision::reason::Reason;
-use politesse_robots::origin::Target;
 use tokio::time::{advance, sleep};
 
 async fn answered(origin: &Origin, status: u16, retry_after: Option<u64>) -> BackOffUpdate {
@@ -226,8 +223,6 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
         until: wall + hours(ahead),
         incidents: 3,
         quiet_since: wall + hours(ahead),
-        probe_at: None,
-        urls: Vec::new(),
     };
     let origin = Origin::new(profile(Profile::Owned));
     let rows = [
@@ -257,103 +252,10 @@ async fn what_the_process_before_knew_is_taken_up_within_bounds() {
     assert!((60..=66).contains(&later.retry_after().as_secs()));
 }
 
-const BAD: &str = "http://site.example/bad";
-const GOOD: &str = "http://site.example/good";
-
-fn by_one() -> Options {
-    let owned = profile(Profile::Owned);
-    let back_off = BackOffLimits {
-        by_one: Some(seconds(10)),
-        ..owned.back_off
-    };
-    Options { back_off, ..owned }
-}
-
-/// Answers a request for a URL.
-async fn answers(origin: &Origin, url: &'static str, status: u16) -> BackOffUpdate {
-    let get = Get::by("a", None).of_url(url).within(seconds(0));
-    let turn = origin.turn(get).await.unwrap();
-    turn.record_status(status, Some(seconds(86_400)))
-}
-
-/// Returns for how many seconds a URL is left alone now.
-async fn url_left_alone(origin: &Origin, url: &'static str) -> u64 {
-    let get = Get::by("a", None).of_url(url).within(seconds(0));
-    match origin.turn(get).await {
-        Ok(_unused) => 0,
-        Err(later) => later.retry_after().as_secs(),
-    }
-}
-
-// Ours: `pace.backoff.by_one`: one URL that asks for a day costs its host ten
-// seconds, and itself the day.
-#[tokio::test(start_paused = true)]
-async fn a_probe_for_another_url_frees_the_host() {
-    let origin = Origin::new(by_one());
-    assert_eq!(answers(&origin, BAD, 503).await, BackOffUpdate::Entered);
-    assert_eq!(url_left_alone(&origin, GOOD).await, 10);
-    assert_eq!(url_left_alone(&origin, BAD).await, 86_400);
-    advance(seconds(10)).await;
-    // The one that asked for less is no probe, and waits in nobody's way.
-    let bad = Get::by("a", None).of_url(BAD).within(seconds(90_000));
-    let bad = origin.get(bad).await;
-    assert_eq!(bad.await.unwrap().unwrap_err().reason, Reason::BackOff);
-    let probe = origin.turn(Get::by("a", None).of_url(GOOD)).await.unwrap();
-    // Others wait for its answer, and it counts.
-    let waits = origin.get(Get::by("b", None).of_url(GOOD)).await;
-    assert!(!waits.is_finished());
-    assert_eq!(probe.record_status(404, None), BackOffUpdate::Freed);
-    settle().await;
-    assert!(waits.is_finished());
-    assert_eq!(url_left_alone(&origin, GOOD).await, 0);
-    assert_eq!(url_left_alone(&origin, BAD).await, 86_390);
-    let metrics = &origin.scheduler.context.metrics;
-    assert_eq!(metrics.pace_backoffs_freed.get(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_probe_that_is_asked_for_less_binds_the_host_in_full() {
-    let origin = Origin::new(by_one());
-    answers(&origin, BAD, 429).await;
-    advance(seconds(10)).await;
-    assert_eq!(answers(&origin, GOOD, 503).await, BackOffUpdate::Extended);
-    assert_eq!(url_left_alone(&origin, GOOD).await, 86_400);
-    advance(seconds(80_000)).await;
-    assert_eq!(
-        url_left_alone(&origin, "http://site.example/x").await,
-        6_400
-    );
-}
-
-// Ours: a probe without an answer makes way for the next.
-#[tokio::test(start_paused = true)]
-async fn a_probe_that_has_no_answer_is_repeated() {
-    let origin = Origin::new(by_one());
-    answers(&origin, BAD, 429).await;
-    advance(seconds(10)).await;
-    for is_sent in [true, false] {
-        let probe = origin.turn(Get::by("a", None).of_url(GOOD)).await.unwrap();
-        if is_sent {
-            probe.mark_sent();
-        }
-        assert_eq!(url_left_alone(&origin, GOOD).await, 10);
-        drop(probe);
-    }
-    assert_eq!(answers(&origin, GOOD, 200).await, BackOffUpdate::Freed);
-}
-
-// Ours: without the key in full, whatever the URL.
-#[tokio::test(start_paused = true)]
-async fn a_back_off_is_in_full_by_default() {
-    let origin = Origin::new(profile(Profile::Owned));
-    answers(&origin, BAD, 503).await;
-    assert_eq!(url_left_alone(&origin, GOOD).await, 86_400);
-}
-
 // Ours: an operator ends it, on record.
 #[tokio::test(start_paused = true)]
 async fn a_back_off_can_be_ended_by_an_order() {
-    let origin = Origin::new(by_one());
+    let origin = Origin::new(profile(Profile::Owned));
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);
     let tell = move |event: BackOffEvent| log.lock().unwrap().push(event);
@@ -366,42 +268,17 @@ async fn a_back_off_can_be_ended_by_an_order() {
     };
     let name = host("site.example");
     assert!(!origin.scheduler.release(&name, order()));
-    answers(&origin, BAD, 503).await;
-    let waits = origin
-        .get(Get::by("a", None).of_url(GOOD).within(seconds(60)))
-        .await;
+    let turn = origin.turn(Get::by("a", None)).await.unwrap();
+    turn.record_status(503, Some(seconds(86_400)));
+    drop(turn);
+    let waits = origin.get(Get::by("a", None).within(seconds(90_000))).await;
     assert!(!waits.is_finished());
     assert!(origin.scheduler.release(&name, order()));
     settle().await;
     assert!(waits.is_finished());
-    assert_eq!(url_left_alone(&origin, BAD).await, 0);
     assert!(!origin.scheduler.release(&name, order()));
     let told = told.lock().unwrap();
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].change, BackOffChange::Released);
     assert_eq!(told[0].release, Some(order()));
-}
-
-// Ours: the next process goes on with what this one knew of URLs.
-#[tokio::test(start_paused = true)]
-async fn back_offs_of_urls_are_taken_up() {
-    let wall = politesse_base::clock::now();
-    let later = |seconds| wall + jiff::SignedDuration::from_secs(seconds);
-    let bad: Target = BAD.parse().unwrap();
-    let origin = Origin::new(by_one());
-    origin.scheduler.restore_back_offs([SavedBackOff {
-        host: host("site.example"),
-        until: later(7200),
-        incidents: 0,
-        quiet_since: later(7200),
-        probe_at: Some(later(5)),
-        urls: vec![SavedUrl {
-            url: UrlKey::from(&bad),
-            until: later(7200),
-        }],
-    }]);
-    assert!((4..=5).contains(&url_left_alone(&origin, GOOD).await));
-    advance(seconds(6)).await;
-    assert_eq!(answers(&origin, GOOD, 200).await, BackOffUpdate::Freed);
-    assert!(7000 < url_left_alone(&origin, BAD).await);
 }

@@ -134,7 +134,6 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
         owner: &owner,
         address: None,
         pace_records: Some(Arc::new(asked)),
-        url: None,
         max_wait: HOUR,
         robots_fetched_at: None,
         robots_fetch: RobotsFetch::No,

@@ -22,10 +22,11 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, reload};
+use tracing_subscriber::{Registry, reload};
 
 use crate::config::{LogFormat, LogOptions, Settings};
 use crate::proxy::completion::EXCHANGES;
@@ -47,7 +48,7 @@ const LAST_LINE_WAIT: Duration = Duration::from_millis(100);
 /// them, and is told how many if it reads again by then: a stop must not wait for
 /// it.
 pub(super) struct ProcessLog {
-    reload: Box<dyn Fn(EnvFilter) -> Result<(), reload::Error>>,
+    filter: reload::Handle<Targets, Registry>,
     repeats: Repeats,
     lines: Arc<LineCounts>,
     /// Taken by the drop, which waits for the thread that writes.
@@ -57,8 +58,7 @@ pub(super) struct ProcessLog {
 impl ProcessLog {
     /// Sets which events are written: the lowest level, and the exchanges.
     pub(super) fn set_filter(&self, options: &LogOptions) {
-        let set = |filter| (self.reload)(filter).map_err(anyhow::Error::from);
-        if let Err(error) = filter(options).and_then(set) {
+        if let Err(error) = self.filter.reload(filter(options)) {
             tracing::warn!(%error, "log.level stays as it was");
         }
     }
@@ -84,16 +84,18 @@ impl Drop for ProcessLog {
     }
 }
 
-fn filter(options: &LogOptions) -> anyhow::Result<EnvFilter> {
-    let level = options.level;
-    let exchanges = if options.exchanges || Level::DEBUG <= level {
-        "info"
+/// Makes the filter of `log.level` and `log.exchanges`. Other crates log warnings
+/// and errors alone.
+fn filter(options: &LogOptions) -> Targets {
+    let exchanges = if options.exchanges || Level::DEBUG <= options.level {
+        LevelFilter::INFO
     } else {
-        "off"
+        LevelFilter::OFF
     };
-    EnvFilter::builder()
-        .parse(format!("warn,{OWN}={level},{EXCHANGES}={exchanges}"))
-        .context("log.level")
+    Targets::new()
+        .with_default(Level::WARN)
+        .with_target(OWN, options.level)
+        .with_target(EXCHANGES, exchanges)
 }
 
 /// Lines on their way to stderr.
@@ -182,8 +184,7 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
     let (writer, guard) = QueuedWriter::start(io::stderr());
     let lines = Arc::clone(&writer.lines);
     let errors = io::stderr.with_max_level(Level::ERROR);
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(&settings.log)?)
+    let layer = tracing_subscriber::fmt::layer()
         .with_writer(errors.or_else(move || writer.clone()))
         .with_target(false)
         // If stderr is closed, exchanges go on.
@@ -195,21 +196,16 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ProcessLog> {
         LogFormat::Auto => terminal,
     };
     let repeats = Repeats::new(settings.log.burst)?;
-    let layer = repeats.clone();
-    let (started, reload): (_, Box<dyn Fn(EnvFilter) -> _>) = if pretty {
-        let builder = builder.with_ansi(terminal).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload = move |filter| handle.reload(filter);
-        (builder.finish().with(layer).try_init(), Box::new(reload))
-    } else {
-        let builder = builder.json().flatten_event(true).with_filter_reloading();
-        let handle = builder.reload_handle();
-        let reload = move |filter| handle.reload(filter);
-        (builder.finish().with(layer).try_init(), Box::new(reload))
+    let (filter, handle) = reload::Layer::new(filter(&settings.log));
+    let layer = match pretty {
+        true => layer.with_ansi(terminal).boxed(),
+        false => layer.json().flatten_event(true).boxed(),
     };
+    let stack = tracing_subscriber::registry().with(filter).with(layer);
+    let started = stack.with(repeats.clone()).try_init();
     started.map_err(|error| anyhow::anyhow!("cannot log: {error}"))?;
     Ok(ProcessLog {
-        reload,
+        filter: handle,
         repeats,
         lines,
         writer: Some(guard),

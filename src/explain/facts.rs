@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::DecisionDetails;
 use politesse_base::command_line::command;
 use politesse_base::inert::{inert, shell_word};
-use politesse_decision::decide::{EnforcementMode, Policy};
+use politesse_decision::decide::{EnforcementMode, Policy, Reason};
 use politesse_decision::record::{RecordedSnapshot, StoredRecord};
 
 /// Names and values, in the order in which they are shown.
@@ -233,27 +233,7 @@ fn mode(policy: &Policy) -> &'static str {
 
 /// Explains the word of a reason.
 pub(crate) fn meaning(reason: &str) -> &'static str {
-    match reason {
-        "rule" => "a rule of robots.txt matched",
-        "no_rule" => "no rule for this crawler matched",
-        "no_group" => "robots.txt has no group for this crawler, nor for everyone",
-        "robots_txt" => "/robots.txt itself is always allowed",
-        "unavailable" => "the site has no robots.txt (a status from 400 to 499)",
-        "restricted" => "401 or 403 for robots.txt counts as a refusal here",
-        "unreachable" => "robots.txt could not be had, so it is not known what it says",
-        "undecided" => "robots.txt is made so that matching would take too long",
-        "override" => "the operator denies it (robots.override)",
-        "egress" => "the address or port may not be dialled (egress)",
-        "identity" => "a name in User-Agent is pinned to other clients (crawler, client)",
-        "crawl_delay" => "the site asks for a pause between requests",
-        "request_rate" => "the site asks for no more than so many requests in a time",
-        "visit_time" => "the site, or the operator, wants visits at other hours",
-        "backoff" => "the site answered with 429 or 503 and is left alone",
-        "ceiling" => "the operator's limit of requests was reached",
-        "queue_full" => "too many requests were waiting",
-        "overload" => "the proxy had more to do than it can",
-        _ => "no word of this version",
-    }
+    Reason::of_word(reason).map_or("no word of this version", Reason::meaning)
 }
 
 /// Explains the word of an effect.

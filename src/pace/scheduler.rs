@@ -404,7 +404,7 @@ impl Scheduler {
             stopping()
         } else {
             let why = self.operators_reason(host, delay.reason);
-            let detail = format!("the pace of {host}: {}{why}", in_words(delay.reason));
+            let detail = format!("the pace of {host}: {}{why}", delay.reason.meaning());
             delay.explained(detail)
         };
         let reason = delay.reason.as_str();
@@ -446,21 +446,4 @@ fn sweep(context: &PaceContext, hosts: &HostMap) {
         context.report(&host, &back_off, BackOffReport::Left);
     }
     now.active.ceilings.sweep(now.uptime);
-}
-
-fn in_words(reason: Reason) -> &'static str {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the others are not about when"
-    )]
-    match reason {
-        Reason::CrawlDelay => "the site asks for a pause between requests",
-        Reason::RequestRate => "the site asks for fewer requests in a time",
-        Reason::VisitTime => "it is not the time of day for it",
-        Reason::QueueFull => {
-            "too many requests wait already, most of them of this client or crawler"
-        }
-        Reason::BackOff => "the site asked for less, and is left alone for a while",
-        _ => "a limit of the operator's",
-    }
 }

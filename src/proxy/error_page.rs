@@ -3,7 +3,7 @@
 //! Both say who answers, why, what can be done about it, and how to find the
 //! decision in the record. The page is rendered in the origin's own origin, so
 //! everything is escaped (by maud), and every link is made here. Knows nothing
-//! but [`ProblemDetails`].
+//! but [`ProblemDetails`] and the words of a [`Reason`].
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::problem_details::ProblemDetails;
 use politesse_base::command_line::command;
+use politesse_decision::decide::Reason;
 
 /// Style of the page. It holds no text from outside, and no character that is
 /// markup in HTML.
@@ -31,24 +32,6 @@ const FACTS: [(&str, &str); 11] = [
     ("Fetched", "robots/fetched_at"),
     ("Its SHA-256", "robots/sha256"),
     ("Redirects to it", "robots/hops"),
-];
-
-/// Words of [`Reason`](politesse_decision::decide::Reason) with their explanations.
-const REASONS: [(&str, &str); 14] = [
-    ("rule", "a rule of robots.txt"),
-    ("restricted", "robots.txt itself is refused"),
-    ("unreachable", "robots.txt cannot be read now"),
-    ("undecided", "robots.txt takes too long to judge"),
-    ("override", "the operator's word"),
-    ("egress", "an address that is not dialled"),
-    ("identity", "the name is another client's"),
-    ("crawl_delay", "the site asks for a pause between requests"),
-    ("request_rate", "the site asks for fewer requests in a time"),
-    ("visit_time", "not at this time of the day"),
-    ("backoff", "the site asked to be left alone (429 or 503)"),
-    ("ceiling", "a limit that the operator sets"),
-    ("queue_full", "too many requests wait already"),
-    ("overload", "the proxy has too much to do"),
 ];
 
 /// Contact where `proxy.contact` names none.
@@ -268,8 +251,11 @@ fn link(contact: &str) -> Option<String> {
 
 /// Explains a reason, and adds its word, which `audit list --reason` takes.
 fn reason(word: &str) -> String {
-    let known = REASONS.iter().find(|(known, _)| *known == word);
-    known.map_or_else(|| word.to_owned(), |(_, text)| format!("{text} ({word})"))
+    let known = Reason::of_word(word);
+    known.map_or_else(
+        || word.to_owned(),
+        |known| format!("{} ({word})", known.meaning()),
+    )
 }
 
 fn come_again(now: Timestamp, seconds: u64) -> String {

@@ -22,17 +22,6 @@ use politesse_decision::snapshot::{AccessResult, Snapshot};
 /// section 2.3.9).
 pub(super) const DENIED: &str = "http_request_denied";
 
-/// Titles of the answers to delayed requests.
-const DELAY_TITLES: [(Reason, &str); 7] = [
-    (Reason::CrawlDelay, "Not so fast: the site asks for pauses"),
-    (Reason::RequestRate, "Not so fast: the site asks for pauses"),
-    (Reason::VisitTime, "Not at this time of the day"),
-    (Reason::BackOff, "The site is left alone for a while"),
-    (Reason::Ceiling, "Not so fast: the operator sets a limit"),
-    (Reason::QueueFull, "Too many requests wait already"),
-    (Reason::Overload, "The proxy has too much to do"),
-];
-
 /// Returns the error type of a refusal (RFC 9209, section 2.3).
 pub(super) fn refused_error(evidence: &Evidence) -> &'static str {
     match (evidence.ruling.reason, no_connection(evidence)) {
@@ -51,12 +40,9 @@ pub(super) fn refused(
     unreachable: StatusCode,
 ) -> ProblemDetails {
     let evidence = &refusal.evidence;
-    let (status, kind, title) = match (evidence.ruling.reason, no_connection(evidence)) {
-        (Reason::Egress, _) => (
-            StatusCode::BAD_GATEWAY,
-            "egress",
-            "The address may not be dialled",
-        ),
+    let reason = evidence.ruling.reason;
+    let (status, kind, title) = match (reason, no_connection(evidence)) {
+        (Reason::Egress, _) => (StatusCode::BAD_GATEWAY, "egress", reason.title()),
         (_, Some(cause)) => {
             let status = if cause.is_timeout() {
                 StatusCode::GATEWAY_TIMEOUT
@@ -65,20 +51,8 @@ pub(super) fn refused(
             };
             (status, "upstream", "No connection to the origin")
         }
-        (Reason::Unreachable, None) => (
-            unreachable,
-            "refused",
-            "Refused while robots.txt is unreachable",
-        ),
-        (Reason::Override | Reason::Identity, None) => {
-            (StatusCode::FORBIDDEN, "refused", "Refused by the operator")
-        }
-        (Reason::Undecided, None) => (
-            StatusCode::FORBIDDEN,
-            "refused",
-            "Refused, since its robots.txt takes too long to judge",
-        ),
-        _ => (StatusCode::FORBIDDEN, "refused", "Refused by robots.txt"),
+        (Reason::Unreachable, None) => (unreachable, "refused", reason.title()),
+        _ => (StatusCode::FORBIDDEN, "refused", reason.title()),
     };
     ProblemDetails {
         status,
@@ -99,8 +73,7 @@ pub(super) fn delayed(refusal: &Refusal) -> ProblemDetails {
     let delay = evidence.delay.as_ref();
     let seconds = delay.map_or(1, |delay| whole_seconds(delay.retry_after()));
     let reason = evidence.ruling.reason;
-    let known = DELAY_TITLES.iter().find(|(known, _)| *known == reason);
-    let title = known.map_or("Not now", |(_, title)| title);
+    let title = reason.title();
     let stated = delay.map(|delay| delay.detail.trim_end_matches('.'));
     let mut members = members(refusal);
     members.insert("retry_after".to_owned(), seconds.into());

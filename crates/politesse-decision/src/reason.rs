@@ -1,5 +1,5 @@
 //! Verdict and reason of a decision, with their words in decision records,
-//! metrics and answers.
+//! metrics and answers, and texts for people.
 //!
 //! Programs read these words, so none is ever changed. Does not know how a
 //! decision comes by them.
@@ -127,6 +127,84 @@ impl Reason {
         Self::QueueFull,
         Self::Overload,
     ];
+
+    /// Returns the reason with this word; `None` if this version has none.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+
+    /// Explains the reason to people, without a full stop.
+    pub fn meaning(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Returns the title of an answer that refuses or delays a request for this reason.
+    pub fn title(self) -> &'static str {
+        self.texts().1
+    }
+
+    /// Returns meaning and title.
+    fn texts(self) -> (&'static str, &'static str) {
+        const REFUSED: &str = "Refused by robots.txt";
+        const BY_OPERATOR: &str = "Refused by the operator";
+        const PAUSES: &str = "Not so fast: the site asks for pauses";
+        match self {
+            Self::Rule => ("a rule of robots.txt matched", REFUSED),
+            Self::NoRule => ("no rule for this crawler matched", REFUSED),
+            Self::NoGroup => (
+                "robots.txt has no group for this crawler, nor for everyone",
+                REFUSED,
+            ),
+            Self::RobotsTxt => ("/robots.txt itself is always allowed", REFUSED),
+            Self::Unavailable => (
+                "the site has no robots.txt (a status from 400 to 499)",
+                REFUSED,
+            ),
+            Self::Restricted => (
+                "401 or 403 for robots.txt counts as a refusal here",
+                REFUSED,
+            ),
+            Self::Unreachable => (
+                "robots.txt could not be fetched, so its rules are unknown",
+                "Refused while robots.txt is unreachable",
+            ),
+            Self::Undecided => (
+                "robots.txt is made so that matching would take too long",
+                "Refused, since its robots.txt takes too long to judge",
+            ),
+            Self::Override => ("the operator denies it (robots.override)", BY_OPERATOR),
+            Self::Egress => (
+                "the address or port may not be dialled (egress)",
+                "The address may not be dialled",
+            ),
+            Self::Identity => (
+                "a name in User-Agent is pinned to other clients (crawler, client)",
+                BY_OPERATOR,
+            ),
+            Self::CrawlDelay => ("the site asks for a pause between requests", PAUSES),
+            Self::RequestRate => ("the site asks for fewer requests in a time", PAUSES),
+            Self::VisitTime => (
+                "the site, or the operator, wants visits at other hours",
+                "Not at this time of the day",
+            ),
+            Self::BackOff => (
+                "the site answered with 429 or 503 and is left alone for a while",
+                "The site is left alone for a while",
+            ),
+            Self::Ceiling => (
+                "the operator's limit of requests is reached",
+                "Not so fast: the operator sets a limit",
+            ),
+            Self::QueueFull => (
+                "too many requests wait already, most of them of this client or crawler",
+                "Too many requests wait already",
+            ),
+            Self::Overload => (
+                "the proxy has too much to do",
+                "The proxy has too much to do",
+            ),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +228,7 @@ mod tests {
         for reason in Reason::ALL {
             let json = serde_json::to_value(reason).unwrap();
             assert_eq!(json, reason.as_str());
+            assert_eq!(Reason::of_word(reason.as_str()), Some(reason));
         }
     }
 }

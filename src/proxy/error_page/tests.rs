@@ -70,7 +70,7 @@ What can be done:
 - Ask the operator of this proxy.
 
 Address: http://h.test/a
-Reason: a rule of robots.txt (rule)
+Reason: a rule of robots.txt matched (rule)
 Rule: Disallow: /a
 Line: 2
 Written for: everyone (*)

@@ -1,82 +1,63 @@
 //! Differences between two texts, line by line, in the unified format.
 //!
-//! E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986, with a
-//! bound on the number of differences. Does not know what the texts are.
+//! The crate `similar` finds them. Does not know what the texts are.
 
 use std::fmt::Write as _;
+use std::ops::Range;
+use std::time::Duration;
 
+use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
+
+use politesse_base::clock;
 use politesse_base::inert::inert;
 
 /// Lines that stay the same and are shown before and after those that do not.
 const CONTEXT: usize = 3;
 
-/// Differences up to which the shortest description is searched for. Time and
-/// memory grow with the square of it; beyond it, everything between the first and
-/// the last difference is shown as replaced.
-const DIFFERENCES_MAX: usize = 1024;
+/// Time for which the shortest description is searched for; what is compared by then
+/// counts, and the rest is shown as replaced. Two files of 500 KiB without a line in
+/// common would take minutes.
+const SEARCH_TIME: Duration = Duration::from_millis(500);
 
 /// Lines of one description that are shown; the others are counted.
 const SHOWN_MAX: usize = 400;
 
-/// Change of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LineChange {
-    Same,
-    Removed,
-    Added,
-}
-
-/// Line of either text.
-#[derive(Debug, Clone, Copy)]
-struct DiffLine<'a> {
-    change: LineChange,
-    text: &'a [u8],
-}
-
 /// Differences between two texts.
 #[derive(Debug)]
 pub(crate) struct LineDiff<'a> {
-    lines: Vec<DiffLine<'a>>,
+    old: Vec<&'a [u8]>,
+    new: Vec<&'a [u8]>,
+    operations: Vec<DiffOp>,
 }
 
 impl<'a> LineDiff<'a> {
     /// Compares `old` with `new`.
     pub(crate) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
         let (old, new) = (lines(old), lines(new));
-        let pairs = old.iter().zip(&new);
-        let head = pairs.take_while(|(one, other)| one == other).count();
-        let (same, old) = old.split_at(head);
-        let (_, new) = new.split_at(head);
-        let pairs = old.iter().rev().zip(new.iter().rev());
-        let tail = pairs.take_while(|(one, other)| one == other).count();
-        let (old, same_end) = old.split_at(old.len() - tail);
-        let (new, _) = new.split_at(new.len() - tail);
-        let of = |change| move |text: &&'a [u8]| DiffLine { change, text };
-        let mut lines: Vec<_> = same.iter().map(of(LineChange::Same)).collect();
-        match shortest(old, new) {
-            Some(middle) => lines.extend(middle),
-            None => {
-                lines.extend(old.iter().map(of(LineChange::Removed)));
-                lines.extend(new.iter().map(of(LineChange::Added)));
-            }
+        let deadline = (clock::instant() + SEARCH_TIME).into_std();
+        let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
+        Self {
+            old,
+            new,
+            operations,
         }
-        lines.extend(same_end.iter().map(of(LineChange::Same)));
-        Self { lines }
     }
 
     /// Counts the lines that were added.
     pub(crate) fn added(&self) -> usize {
-        self.count(LineChange::Added)
+        let changes = self.changes();
+        changes.map(|change| change.new_range().len()).sum()
     }
 
     /// Counts the lines that were removed.
     pub(crate) fn removed(&self) -> usize {
-        self.count(LineChange::Removed)
+        let changes = self.changes();
+        changes.map(|change| change.old_range().len()).sum()
     }
 
-    fn count(&self, change: LineChange) -> usize {
-        let lines = self.lines.iter();
-        lines.filter(|line| line.change == change).count()
+    fn changes(&self) -> impl Iterator<Item = &DiffOp> {
+        let operations = self.operations.iter();
+        operations.filter(|operation| operation.tag() != DiffTag::Equal)
     }
 
     /// Writes the differences in the unified format, without the names of the files.
@@ -84,36 +65,24 @@ impl<'a> LineDiff<'a> {
     /// not for `patch`.
     pub(crate) fn unified(&self) -> String {
         let mut text = String::new();
-        let (mut old, mut new, mut shown, mut left) = (1, 1, 0, 0);
-        for hunk in self.hunks() {
-            let count = |wanted: LineChange| {
-                let lines = hunk.lines.iter();
-                lines.filter(|line| line.change != wanted).count()
-            };
-            let (in_old, in_new) = (count(LineChange::Added), count(LineChange::Removed));
-            old += hunk.skipped;
-            new += hunk.skipped;
-            if SHOWN_MAX <= shown {
-                left += hunk.lines.len();
-            } else {
-                let (first_old, first_new) = (first(old, in_old), first(new, in_new));
-                let _ = writeln!(text, "@@ -{first_old},{in_old} +{first_new},{in_new} @@");
-            }
-            for line in hunk.lines.iter().take(SHOWN_MAX - shown.min(SHOWN_MAX)) {
-                let sign = match line.change {
-                    LineChange::Same => ' ',
-                    LineChange::Removed => '-',
-                    LineChange::Added => '+',
-                };
-                let line = inert(&String::from_utf8_lossy(line.text));
-                let _ = writeln!(text, "{sign}{line}");
-            }
+        let (mut shown, mut left) = (0, 0);
+        for hunk in group_diff_ops(self.operations.clone(), CONTEXT) {
             if shown < SHOWN_MAX {
-                left += hunk.lines.len().saturating_sub(SHOWN_MAX - shown);
+                let (old, new) = (
+                    span(hunk.iter().map(DiffOp::old_range)),
+                    span(hunk.iter().map(DiffOp::new_range)),
+                );
+                let _ = writeln!(text, "@@ -{old} +{new} @@");
             }
-            shown += hunk.lines.len();
-            old += in_old;
-            new += in_new;
+            for (sign, line) in hunk.iter().flat_map(|operation| self.signed(operation)) {
+                if shown < SHOWN_MAX {
+                    let line = inert(&String::from_utf8_lossy(line));
+                    let _ = writeln!(text, "{sign}{line}");
+                    shown += 1;
+                } else {
+                    left += 1;
+                }
+            }
         }
         if 0 < left {
             let _ = writeln!(text, "… and {left} more lines");
@@ -121,45 +90,27 @@ impl<'a> LineDiff<'a> {
         text
     }
 
-    /// Finds the stretches with differences, each with the lines around it.
-    fn hunks(&self) -> Vec<Hunk<'_>> {
-        let is_changed = |(_, line): &(usize, &DiffLine<'_>)| line.change != LineChange::Same;
-        let changed = self.lines.iter().enumerate().filter(is_changed);
-        let mut stretches: Vec<(usize, usize)> = Vec::new();
-        for (at, _) in changed {
-            let (from, to) = (
-                at.saturating_sub(CONTEXT),
-                (at + 1 + CONTEXT).min(self.lines.len()),
-            );
-            match stretches.last_mut() {
-                Some(last) if from <= last.1 => last.1 = to,
-                _ => stretches.push((from, to)),
-            }
-        }
-        let mut end = 0;
-        let hunk = |(from, to): (usize, usize)| {
-            let skipped = from - end;
-            end = to;
-            Hunk {
-                skipped,
-                lines: self.lines.get(from..to).unwrap_or_default(),
-            }
+    /// Returns the lines of an operation with their signs.
+    fn signed(&self, operation: &DiffOp) -> impl Iterator<Item = (char, &'a [u8])> {
+        let old = self.old.get(operation.old_range()).unwrap_or_default();
+        let new = self.new.get(operation.new_range()).unwrap_or_default();
+        let (sign, added) = match operation.tag() {
+            DiffTag::Equal => (' ', Default::default()),
+            DiffTag::Delete | DiffTag::Insert | DiffTag::Replace => ('-', new),
         };
-        stretches.into_iter().map(hunk).collect()
+        let removed = old.iter().map(move |line| (sign, *line));
+        removed.chain(added.iter().map(|line| ('+', *line)))
     }
 }
 
-/// Stretch of lines with differences.
-struct Hunk<'a> {
-    /// Lines between the hunk before and this one; all stay the same.
-    skipped: usize,
-    lines: &'a [DiffLine<'a>],
-}
-
-/// Returns the number of the first line of a hunk; that of the line before it if it
-/// has none in this text, as the format wants.
-fn first(next: usize, lines: usize) -> usize {
-    if lines == 0 { next - 1 } else { next }
+/// Writes the lines of a hunk in one of the texts: its first and their number. If it has
+/// none there, the first is the line before it, as the format wants.
+fn span(ranges: impl Iterator<Item = Range<usize>>) -> String {
+    let (start, end) = ranges.fold((usize::MAX, 0), |(start, end), range| {
+        (start.min(range.start), end.max(range.end))
+    });
+    let count = end.saturating_sub(start);
+    format!("{},{count}", start + usize::from(0 < count))
 }
 
 /// Splits a text into lines, without the ends of lines: LF, CR LF or CR, as a
@@ -177,177 +128,29 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// Finds the shortest list of changes from `old` to `new`; `None` if there are more
-/// than [`DIFFERENCES_MAX`].
-fn shortest<'a>(old: &[&'a [u8]], new: &[&'a [u8]]) -> Option<Vec<DiffLine<'a>>> {
-    let furthest = Furthest::search(old, new)?;
-    let (mut x, mut y) = (old.len(), new.len());
-    let mut changes = Vec::new();
-    let mut add = |change, text: Option<&&'a [u8]>| {
-        let text = text.copied().unwrap_or_default();
-        changes.push(DiffLine { change, text });
-    };
-    // Back from the end, one difference after the other.
-    for differences in (0..furthest.steps.len()).rev() {
-        let (from_x, from_y) = furthest.before(differences, x, y);
-        while from_x < x && from_y < y {
-            (x, y) = (x - 1, y - 1);
-            add(LineChange::Same, old.get(x));
-        }
-        if differences == 0 {
-            break;
-        }
-        if from_x < x {
-            x -= 1;
-            add(LineChange::Removed, old.get(x));
-        } else {
-            y -= 1;
-            add(LineChange::Added, new.get(y));
-        }
-    }
-    changes.reverse();
-    Some(changes)
-}
-
-/// Furthest lines of the old text that are reached with 0, 1, 2… differences.
-///
-/// A diagonal is the number of lines of the old text less that of the new one.
-struct Furthest {
-    /// Lines reached before the search with d differences, by diagonal from -d to d, for
-    /// each d.
-    steps: Vec<Vec<usize>>,
-}
-
-impl Furthest {
-    fn search(old: &[&[u8]], new: &[&[u8]]) -> Option<Self> {
-        let mut steps: Vec<Vec<usize>> = Vec::new();
-        // Two diagonals more than are reached, so that each has neighbours.
-        let mut reached = vec![0; 3];
-        for differences in 0..=DIFFERENCES_MAX.min(old.len() + new.len()) {
-            steps.push(reached.clone());
-            let mut next = vec![0; 2 * differences + 5];
-            for at in (0..=2 * differences).step_by(2) {
-                let mut x = begin(&reached, differences, at);
-                // Diagonal `at - differences`.
-                while let Some(y) = (x + differences).checked_sub(at)
-                    && let (Some(one), Some(other)) = (old.get(x), new.get(y))
-                    && one == other
-                {
-                    x += 1;
-                }
-                if let Some(place) = next.get_mut(at + 2) {
-                    *place = x;
-                }
-                if x >= old.len() && x + differences >= new.len() + at {
-                    return Some(Self { steps });
-                }
-            }
-            reached = next;
-        }
-        None
-    }
-
-    /// Returns where the last of so many differences began that lead to `x`, `y`,
-    /// the lines that follow it without a difference included.
-    fn before(&self, differences: usize, x: usize, y: usize) -> (usize, usize) {
-        let nothing = Vec::new();
-        let reached = self.steps.get(differences).unwrap_or(&nothing);
-        if differences == 0 {
-            return (0, 0);
-        }
-        let at = (x + differences).saturating_sub(y);
-        let value = |at: usize| reached.get(at).copied().unwrap_or_default();
-        let (below, above) = (value(at), value(at + 2));
-        if is_added(differences, at, below, above) {
-            (above, (above + differences).saturating_sub(at + 1))
-        } else {
-            (below, (below + differences + 1).saturating_sub(at))
-        }
-    }
-}
-
-/// Returns the line of the old text at which diagonal `at` begins: behind a removed
-/// line of the diagonal below, or an added one of that above.
-fn begin(reached: &[usize], differences: usize, at: usize) -> usize {
-    let value = |at: usize| reached.get(at).copied().unwrap_or_default();
-    let (below, above) = (value(at), value(at + 2));
-    if differences == 0 {
-        0
-    } else if is_added(differences, at, below, above) {
-        above
-    } else {
-        below + 1
-    }
-}
-
-/// Reports whether the diagonal `at` is reached by an added line.
-fn is_added(differences: usize, at: usize, below: usize, above: usize) -> bool {
-    at == 0 || (at != 2 * differences && below < above)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the differences as lines with their signs, and checks that both texts
-    /// follow from them.
-    fn signed(old: &str, new: &str) -> Vec<String> {
-        let diff = LineDiff::new(old.as_bytes(), new.as_bytes());
-        let text = |skipped| {
-            let lines = diff.lines.iter().filter(|line| line.change != skipped);
-            lines.map(|line| line.text).collect::<Vec<_>>()
-        };
-        assert_eq!(text(LineChange::Added), lines(old.as_bytes()));
-        assert_eq!(text(LineChange::Removed), lines(new.as_bytes()));
-        let line = |line: &DiffLine<'_>| {
-            let sign = match line.change {
-                LineChange::Same => ' ',
-                LineChange::Removed => '-',
-                LineChange::Added => '+',
-            };
-            format!("{sign}{}", String::from_utf8_lossy(line.text))
-        };
-        diff.lines.iter().map(line).collect()
+    fn unified(old: &str, new: &str) -> String {
+        LineDiff::new(old.as_bytes(), new.as_bytes()).unified()
     }
 
-    // Myers 1986, figure 2: abcabba and cbabac differ in five lines.
+    // RFC 9309, section 2.2: the ends of lines.
     #[test]
-    fn the_shortest_list_of_changes_is_found() {
-        let found = signed("a\nb\nc\na\nb\nb\na\n", "c\nb\na\nb\na\nc\n");
-        let changes = found.iter().filter(|line| !line.starts_with(' '));
-        assert_eq!(changes.count(), 5, "{found:?}");
-        assert_eq!(signed("a\nb\n", "a\nb\n"), [" a", " b"]);
-        assert_eq!(signed("", "a\n"), ["+a"]);
-        assert_eq!(signed("a\n", ""), ["-a"]);
-        assert_eq!(signed("a\r\nb\rc", "a\nx\nc\n"), [" a", "-b", "+x", " c"]);
+    fn lines_that_end_otherwise_are_the_same() {
+        let diff = LineDiff::new(b"a\r\nb\rc", b"a\nx\nc\n");
+        assert_eq!((diff.removed(), diff.added()), (1, 1));
+        assert_eq!(diff.unified(), "@@ -1,3 +1,3 @@\n a\n-b\n+x\n c\n");
+        assert_eq!(unified("a\r\nb", "a\nb\n"), "");
     }
 
-    // Ours: all texts of up to five lines of three kinds.
-    #[test]
-    fn both_texts_follow_from_their_differences() {
-        let text = |mut number: usize| {
-            let mut text = String::new();
-            while 0 < number {
-                text.push_str(["a\n", "b\n", "c\n"][number % 3]);
-                number /= 3;
-            }
-            text
-        };
-        for old in 0..243 {
-            for new in 0..243 {
-                signed(&text(old), &text(new));
-            }
-        }
-    }
-
-    // Ours: a file that is all others takes no more than the bound.
+    // Ours: a file that is another one altogether takes no more than the bound.
     #[test]
     fn files_without_a_line_in_common_are_replaced_whole() {
         let numbers = |from: usize| (from..from + 3000).map(|line| format!("{line}\n"));
         let (old, new): (String, String) = (numbers(0).collect(), numbers(5000).collect());
-        let found = signed(&old, &new);
-        assert_eq!(found.len(), 6000);
-        let text = LineDiff::new(old.as_bytes(), new.as_bytes()).unified();
+        let text = unified(&old, &new);
         assert_eq!(text.lines().count(), SHOWN_MAX + 2);
         assert!(text.ends_with("… and 5600 more lines\n"), "{text}");
     }
@@ -364,13 +167,10 @@ mod tests {
         };
         let (old, new) = (text(&[]), text(&[(2, ""), (17, "x\ny\n")]));
         assert_eq!(
-            LineDiff::new(old.as_bytes(), new.as_bytes()).unified(),
+            unified(&old, &new),
             "@@ -1,5 +1,4 @@\n 1\n-2\n 3\n 4\n 5\n@@ -14,7 +13,8 @@\n 14\n 15\n 16\n-17\n+x\n+y\n \
              18\n 19\n 20\n"
         );
-        assert_eq!(
-            LineDiff::new(b"", b"\x1b\n").unified(),
-            "@@ -0,0 +1,1 @@\n+\\u{1b}\n"
-        );
+        assert_eq!(unified("", "\x1b\n"), "@@ -0,0 +1,1 @@\n+\\u{1b}\n");
     }
 }

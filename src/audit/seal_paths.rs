@@ -11,8 +11,8 @@
 use rusqlite::{Connection, OptionalExtension};
 
 use super::columns::{count, signed};
-use super::merkle::{CompactRange, Subtree, leaf_hash};
-use super::parts::{PART_NUMBERS, numbers_of, part_of};
+use super::merkle::{CompactRange, Subtree, leaf_hash, node_hash};
+use super::parts::{PART_NUMBERS, part_of};
 use super::tree_rows::{PartLeaves, TreeReader};
 use politesse_decision::digest::Digest;
 
@@ -99,38 +99,54 @@ pub(super) fn write_paths(connection: &Connection, pruned: i64, last: i64) -> ru
             continue;
         };
         let part = part_of(*first);
-        let mut leaves = None;
+        let mut subtrees = None;
         for size in heads
             .iter()
             .filter(|size| !count(**size).is_multiple_of(PART_SIZE))
         {
-            let leaves = match &leaves {
-                Some(leaves) => leaves,
-                None => leaves.insert(TreeReader::new(connection).part(part)?),
+            let subtrees = match &subtrees {
+                Some(subtrees) => subtrees,
+                None => subtrees.insert(PartSubtrees::of(&TreeReader::new(connection).part(part)?)),
             };
-            update.execute((path_bytes(leaves, *size), *size))?;
+            update.execute((subtrees.path_bytes(*size), *size))?;
         }
     }
     Ok(())
 }
 
-/// Computes the hashes of the path of the head of `size` entries from the leaves of its
-/// part; `None` if an entry is missing.
-pub(super) fn path_bytes(leaves: &PartLeaves, size: i64) -> Option<Vec<u8>> {
-    let start = numbers_of(part_of(size)).start;
-    let covered = count(size) % PART_SIZE;
-    let levels = levels_before(covered).chain(levels_behind(covered));
-    let mut bytes = Vec::new();
-    let mut next = start;
-    for level in levels {
-        let mut range = CompactRange::default();
-        for number in next..next + (1 << level) {
-            range.push(leaf_hash(leaves.get(number)?.as_bytes()));
+/// Roots of all complete subtrees of a part: those of its leaves first, then level by
+/// level up to its own. `None` where an entry is missing.
+struct PartSubtrees(Vec<Vec<Option<Digest>>>);
+
+impl PartSubtrees {
+    /// Computes each root once: a part may have a head after every few of its leaves.
+    fn of(leaves: &PartLeaves) -> Self {
+        let hash = |leaf: Option<Digest>| leaf.map(|leaf| leaf_hash(leaf.as_bytes()));
+        let mut levels = vec![leaves.iter().map(hash).collect::<Vec<_>>()];
+        while let Some(below) = levels.last()
+            && 1 < below.len()
+        {
+            let (pairs, _) = below.as_chunks::<2>();
+            let joined =
+                |[left, right]: &[Option<Digest>; 2]| Some(node_hash([(*left)?, (*right)?]));
+            levels.push(pairs.iter().map(joined).collect());
         }
-        bytes.extend_from_slice(range.root().as_bytes());
-        next += 1 << level;
+        Self(levels)
     }
-    Some(bytes)
+
+    /// Returns the hashes of the path of the head of `size` entries; `None` if an entry
+    /// is missing.
+    fn path_bytes(&self, size: i64) -> Option<Vec<u8>> {
+        let covered = count(size) % PART_SIZE;
+        let mut bytes = Vec::new();
+        let mut next = 0;
+        for level in levels_before(covered).chain(levels_behind(covered)) {
+            let roots = self.0.get(level as usize)?;
+            bytes.extend_from_slice((*roots.get(next >> level)?)?.as_bytes());
+            next += 1 << level;
+        }
+        Some(bytes)
+    }
 }
 
 #[cfg(test)]

@@ -105,6 +105,11 @@ impl PartLeaves {
         self.leaves.get(place).copied().flatten()
     }
 
+    /// Returns the leaf of each number of the part; `None` where one has no entry.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Digest>> {
+        self.leaves.iter().copied()
+    }
+
     /// Sets the leaf of a number. One of another part is passed over.
     pub fn set(&mut self, number: i64, leaf: Option<Digest>) {
         // Endings of a part's decisions may have numbers of later ones.

@@ -11,12 +11,12 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rusqlite::{Connection, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, TransactionBehavior};
 use serde_json::json;
 
 use super::columns::{count, signed};
 use super::error::AuditError;
-use super::events::{EventRow, INSERT_EVENT, ProcessEvent, ProcessEventKind};
+use super::events::{EventRow, ProcessEvent, ProcessEventKind};
 use super::files::beside;
 use super::folder::LockedFolder;
 use super::leaf::RecordId;
@@ -218,11 +218,7 @@ fn take_over(
         let lost = Sequence::resume(&transaction, id, lost_until, clock::now())?.last;
         let detail = json!({ "last": last, "lost_until": lost });
         let event = ProcessEvent::now(ProcessEventKind::Restored, detail);
-        let row = EventRow::of_process(count(lost + 1), &event, None);
-        let leaf = row.leaf(id);
-        transaction
-            .prepare(INSERT_EVENT)?
-            .insert(params_from_iter(row.values(leaf)))?;
+        EventRow::of_process(count(lost + 1), &event, None).write(&transaction, id)?;
         let ends = Sequence { last: lost + 1 };
         ends.write(&transaction, id)?;
         transaction.commit()?;

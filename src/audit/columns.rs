@@ -5,11 +5,13 @@
 //! cannot show that a URL was changed into another one with the same answer.
 //! Whoever changes a row and its digest too is not found.
 //!
-//! Does not know which columns a table has.
+//! A table whose rows have a struct is defined once, by [`table!`]: the statement
+//! that creates it, the one that inserts a row and the reader of a row follow from
+//! the fields. Does not know which columns a table has.
 
 use jiff::Timestamp;
-use rusqlite::Row;
-use rusqlite::types::{FromSql, Value, ValueRef};
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, Type, Value, ValueRef};
+use rusqlite::{Connection, Row, Statement, params_from_iter};
 
 use politesse_decision::digest::Digest;
 
@@ -81,7 +83,7 @@ pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
 /// that of nothing: it is the leaf of no entry.
 pub(super) fn read_leaf(row: &Row<'_>, column: usize) -> rusqlite::Result<Digest> {
     let bytes = row.get_ref(column)?.as_bytes().unwrap_or_default();
-    Ok(read_digest(bytes).unwrap_or(Digest::from([0; 32])))
+    Ok(read_digest(bytes).unwrap_or_default())
 }
 
 /// Makes the number of a column. SQLite's integers are signed; a greater count is
@@ -113,16 +115,196 @@ pub(super) fn text_bytes(value: ValueRef<'_>) -> Option<&[u8]> {
 #[derive(Debug)]
 pub(super) struct Altered;
 
-/// Returns the bytes of a text as it was written, or nothing for null; [`Altered`] for
-/// a value of another type. One bit of the file makes a blob of the same bytes from a
-/// text.
-pub(super) fn written_text(value: ValueRef<'_>) -> Result<Option<&[u8]>, Altered> {
-    match value {
-        ValueRef::Text(bytes) => Ok(Some(bytes)),
-        ValueRef::Null => Ok(None),
-        ValueRef::Blob(_) | ValueRef::Integer(_) | ValueRef::Real(_) => Err(Altered),
+/// Value of a column as a field of a struct.
+///
+/// A value that is never written (a negative count, a blob in the place of a text) is
+/// read as near as possible: a record must be readable after somebody changed it.
+/// [`TableRow::is_exact`] finds the change.
+pub(super) trait ColumnValue: Sized {
+    /// Reads the column.
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self>;
+
+    /// Returns the column that is written.
+    fn value(&self) -> ValueRef<'_>;
+}
+
+impl ColumnValue for i64 {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Self::column_result(value)
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Integer(*self)
     }
 }
+
+impl ColumnValue for u64 {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(count)
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Integer(signed(*self))
+    }
+}
+
+impl ColumnValue for u16 {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Ok(Self::try_from(i64::column_result(value)?).unwrap_or_default())
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Integer((*self).into())
+    }
+}
+
+/// A time in microseconds since 1970.
+impl ColumnValue for Timestamp {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Ok(Self::from_microsecond(value.as_i64()?).unwrap_or_default())
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Integer(self.as_microsecond())
+    }
+}
+
+impl ColumnValue for String {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let bytes = text_bytes(value).unwrap_or_default();
+        Ok(Self::from_utf8_lossy(bytes).into_owned())
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Text(self.as_bytes())
+    }
+}
+
+impl ColumnValue for Vec<u8> {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Ok(text_bytes(value).unwrap_or_default().to_vec())
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Blob(self)
+    }
+}
+
+impl ColumnValue for Digest {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let bytes = text_bytes(value).unwrap_or_default();
+        Ok(read_digest(bytes).unwrap_or_default())
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        ValueRef::Blob(self.as_bytes())
+    }
+}
+
+impl<T: ColumnValue> ColumnValue for Option<T> {
+    fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value {
+            ValueRef::Null => Ok(None),
+            value => T::read(value).map(Some),
+        }
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        self.as_ref().map_or(ValueRef::Null, T::value)
+    }
+}
+
+/// Row of a table that is defined by [`table!`].
+pub(super) trait TableRow: Sized {
+    /// Number of the columns.
+    const WIDTH: usize;
+    /// Statement that creates the table.
+    const CREATE: &'static str;
+    /// Statement that inserts a row.
+    const INSERT: &'static str;
+
+    /// Reads the columns, all of them, of which the first is the next of `columns`.
+    fn read_columns(columns: &mut ColumnReader<'_>) -> rusqlite::Result<Self>;
+
+    /// Returns the columns in their order.
+    fn values(&self) -> impl Iterator<Item = ValueRef<'_>>;
+
+    /// Reads a row of `SELECT *`.
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Self::read_columns(&mut ColumnReader::new(row))
+    }
+
+    /// Reports whether the columns of `row` from `first` on have, bit by bit, the values
+    /// that were read from them. A value of another type or out of its range has not.
+    fn is_exact(&self, row: &Row<'_>, first: usize) -> bool {
+        let mut places = self.values().zip(first..);
+        places.all(|(value, at)| row.get_ref(at) == Ok(value))
+    }
+
+    /// Executes the statement [`TableRow::INSERT`].
+    fn insert_by(&self, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
+        let values = self.values().map(ToSqlOutput::Borrowed);
+        statement.execute(params_from_iter(values)).map(drop)
+    }
+
+    /// Inserts the row.
+    fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
+        self.insert_by(&mut *connection.prepare_cached(Self::INSERT)?)
+    }
+}
+
+/// Defines a table: the struct of its rows, with the definition of a column after each
+/// field.
+macro_rules! table {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $Row:ident in $table:literal {
+            $(#[$first_meta:meta])*
+            $first_vis:vis $first:ident: $First:ty = $first_sql:literal,
+            $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $Type:ty = $sql:literal,)*
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $Row {
+            $(#[$first_meta])*
+            $first_vis $first: $First,
+            $($(#[$field_meta])* $field_vis $field: $Type,)*
+        }
+
+        impl $crate::audit::columns::TableRow for $Row {
+            const WIDTH: usize = [$first_sql, $($sql,)*].len();
+            const CREATE: &'static str = concat!(
+                "CREATE TABLE ", $table, " (\n  ", $first_sql, $(",\n  ", $sql,)* "\n) STRICT;\n"
+            );
+            const INSERT: &'static str = concat!(
+                "INSERT INTO ", $table, " VALUES (?", $($crate::audit::columns::place!($sql),)* ")"
+            );
+
+            fn read_columns(
+                columns: &mut $crate::audit::columns::ColumnReader<'_>,
+            ) -> rusqlite::Result<Self> {
+                Ok(Self {
+                    $first: columns.field()?,
+                    $($field: columns.field()?,)*
+                })
+            }
+
+            fn values(&self) -> impl Iterator<Item = rusqlite::types::ValueRef<'_>> {
+                use $crate::audit::columns::ColumnValue as _;
+                [self.$first.value(), $(self.$field.value(),)*].into_iter()
+            }
+        }
+    };
+}
+
+/// Makes the place of another column's value in a statement.
+macro_rules! place {
+    ($column:literal) => {
+        ", ?"
+    };
+}
+
+pub(super) use {place, table};
 
 /// Reads the columns of a row from left to right.
 ///
@@ -151,11 +333,6 @@ impl<'a> ColumnReader<'a> {
         Ok(self.text()?.unwrap_or_default())
     }
 
-    /// Reads a count.
-    pub(super) fn count(&mut self) -> rusqlite::Result<u64> {
-        self.take().map(count)
-    }
-
     /// Reads a number that has a narrower type outside the record, or null.
     pub(super) fn number<T: TryFrom<i64>>(&mut self) -> rusqlite::Result<Option<T>> {
         let number: Option<i64> = self.take()?;
@@ -181,6 +358,20 @@ impl<'a> ColumnReader<'a> {
         Ok(bytes.as_deref().and_then(read_digest))
     }
 
+    /// Reads a field of a [`TableRow`].
+    pub(super) fn field<T: ColumnValue>(&mut self) -> rusqlite::Result<T> {
+        let at = self.next;
+        let error = |error| {
+            let kind = self.row.get_ref(at).map(|value| value.data_type());
+            rusqlite::Error::FromSqlConversionFailure(
+                at,
+                kind.unwrap_or(Type::Null),
+                Box::new(error),
+            )
+        };
+        T::read(self.value()?).map_err(error)
+    }
+
     /// Passes over a column.
     pub(super) fn skip(&mut self) {
         self.next += 1;
@@ -194,5 +385,63 @@ impl<'a> ColumnReader<'a> {
     fn take<T: FromSql>(&mut self) -> rusqlite::Result<T> {
         self.next += 1;
         self.row.get(self.next - 1)
+    }
+}
+
+/// Bytes as hexadecimal digits, in JSON.
+pub(super) mod hex_bytes {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
+
+    /// Writes the digits.
+    pub(in crate::audit) fn serialize<S: Serializer>(
+        bytes: &[u8],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        text(bytes).serialize(serializer)
+    }
+
+    /// Reads the digits.
+    pub(in crate::audit) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse(&text).ok_or_else(|| de::Error::custom("pairs of hexadecimal digits are wanted"))
+    }
+
+    /// Writes bytes in hexadecimal.
+    pub(in crate::audit) fn text(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Reads bytes in lower-case hexadecimal.
+    pub(in crate::audit) fn parse(text: &str) -> Option<Vec<u8>> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let pairs = text.as_bytes().chunks(2);
+        pairs
+            .map(|pair| match pair {
+                [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hex_bytes;
+
+    #[test]
+    fn bytes_are_read_as_they_were_written() {
+        assert_eq!(
+            hex_bytes::parse(&hex_bytes::text(&[0, 9, 0x7f, 255])),
+            Some(vec![0, 9, 0x7f, 255])
+        );
+        for wrong in ["0", "0g", "0F", "+1"] {
+            assert_eq!(hex_bytes::parse(wrong), None, "{wrong}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rusqlite::{Connection, Row};
 
-use super::decision_row::DECISIONS;
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::keyed_sums::Sum as _;

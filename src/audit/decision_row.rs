@@ -1,41 +1,25 @@
-//! Rows of `decision` with their endings: as they are read, with what they refer
-//! to, and as JSON.
+//! Decisions with their endings and all that they refer to: as they are read, and as
+//! JSON.
 //!
 //! Does not know which rows are read, nor where they are shown.
 
 use std::sync::Arc;
 
-use rusqlite::types::ValueRef;
+use jiff::Timestamp;
 use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
-use super::columns::{
-    Altered, ColumnReader, count, is_digest, read_digest, read_leaf, text_bytes, written_text,
-};
+use super::columns::{Altered, TableRow as _, count};
 use super::dictionary::DictionaryRef;
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
+use super::entry_rows::{DecisionDigests, DecisionEntry, DecisionRow, EndingRow, EntryLeaves};
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
-use super::leaf::{DecisionValues, EndingValues, LeafRun, PersonalValues, RecordId};
+use super::leaf::{LeafRun, PersonalValues, RecordId};
 use super::pages::NumberedTable;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
-
-/// All decisions with their endings, for [`DecisionReader`].
-pub(super) const DECISIONS: NumberedTable = NumberedTable {
-    name: "decision",
-    select: "
-SELECT d.seq, d.time_us, d.client, d.crawler, d.method, d.origin, d.path, d.ruling,
-       d.reading, d.wait_ms, d.policy, d.snapshot, d.salt, d.leaf,
-       e.seq, e.status, e.directives, e.bytes, e.error, e.sent, e.leaf
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
-    key: "seq",
-    number: "d.seq",
-};
-
-/// Position of the number of the ending in [`DECISIONS`]; null without one.
-const ENDING_AT: usize = 14;
 
 /// Endings whose decision is gone: the decision's number, and their own.
 pub(super) const ORPHANS: NumberedTable = NumberedTable {
@@ -69,7 +53,7 @@ pub struct CheckedRecord {
     pub(super) ending: Option<LeafRun>,
 }
 
-/// Reads rows of [`DECISIONS`], and what they refer to.
+/// Reads rows of [`DECISIONS`](super::entry_rows::DECISIONS), and what they refer to.
 #[derive(Debug)]
 pub(super) struct DecisionReader<'a> {
     connection: &'a Connection,
@@ -78,9 +62,9 @@ pub(super) struct DecisionReader<'a> {
     bytes: CanonicalBytes,
 }
 
-/// Row of a decision with all that it refers to; `None` for rows that are gone.
-struct DecisionParts<'a> {
-    row: &'a Row<'a>,
+/// Decision with all that it refers to; `None` for rows that are gone.
+struct DecisionParts {
+    row: DecisionRow,
     client: Option<DictionaryValue<StoredClient>>,
     crawler: Option<DictionaryValue<StoredCrawler>>,
     method: Option<DictionaryValue<str>>,
@@ -93,11 +77,8 @@ struct DecisionParts<'a> {
 
 /// Ending with all that it refers to.
 struct EndingParts {
-    seq: i64,
-    status: Option<i64>,
-    sent: i64,
+    row: EndingRow,
     directives: Reference<Seen>,
-    bytes: i64,
     error: Reference<str>,
 }
 
@@ -109,12 +90,10 @@ struct Reference<T: ?Sized> {
 }
 
 impl<T: ?Sized> Reference<T> {
-    fn read(
-        row: &Row<'_>,
-        column: usize,
+    fn find(
+        id: Option<i64>,
         find: impl FnOnce(i64) -> rusqlite::Result<Option<DictionaryValue<T>>>,
     ) -> rusqlite::Result<Self> {
-        let id: Option<i64> = row.get(column)?;
         Ok(Self {
             id,
             value: id.map(find).transpose()?.flatten(),
@@ -171,248 +150,201 @@ impl<'a> DecisionReader<'a> {
 
     /// Reads the record in a row.
     pub(super) fn record(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
-        self.parts(row)?.record()
+        self.record_of(DecisionEntry::read(row)?)
+    }
+
+    /// Makes the record of a decision.
+    pub(super) fn record_of(&mut self, entry: DecisionEntry) -> rusqlite::Result<StoredRecord> {
+        Ok(self.parts(entry)?.record())
     }
 
     /// Reads the record in a row, and compares row and ending with their leaves.
     pub(super) fn checked(&mut self, row: &Row<'_>) -> rusqlite::Result<CheckedRecord> {
-        // Values that were changed make no leaf, whatever digest they are kept under.
-        let parts = self.parts(row)?;
-        let leaf = parts.leaf(&mut self.joint, &mut self.bytes)?;
-        let is_own = leaf.is_ok_and(|leaf| row.get_ref(13).is_ok_and(|own| is_digest(own, leaf)));
-        // As stored: whether that is the leaf of what the row says is one finding,
-        // and whether it is the one that was sealed is another.
-        let leaf_of = |seq, column| {
-            let leaf = read_leaf(row, column);
-            leaf.map(|leaf| LeafRun::of_entry(seq, leaf))
-        };
-        let ending = parts.ending.as_ref().map(|ending| ending.seq);
-        let has_own_ending = match &parts.ending {
-            None => true,
-            Some(ending) => {
-                let leaf = ending.leaf(row.get(0)?, &mut self.joint, &mut self.bytes);
-                let own = row.get_ref(ENDING_AT + 6)?;
-                leaf.is_ok_and(|leaf| is_digest(own, leaf))
-            }
-        };
+        let entry = DecisionEntry::read(row)?;
+        let (is_exact, stored) = (entry.is_exact(row), entry.leaves());
+        let parts = self.parts(entry)?;
+        // Returns an error if a stored value does not match its digest.
+        let leaves = parts.leaves(&mut self.joint, &mut self.bytes);
         Ok(CheckedRecord {
-            record: parts.record()?,
-            is_as_written: is_own && has_own_ending,
-            is_redacted: parts.redacted()?.is_some(),
-            origin: row.get(5)?,
-            ruling: row.get(7)?,
-            leaf: leaf_of(row.get(0)?, 13)?,
-            ending: ending.map(|seq| leaf_of(seq, ENDING_AT + 6)).transpose()?,
+            is_as_written: is_exact && leaves.is_ok_and(|leaves| leaves == stored),
+            is_redacted: parts.row.redacted().is_some(),
+            origin: parts.row.origin,
+            ruling: parts.row.ruling,
+            record: parts.record(),
+            // As stored: whether that is the leaf of what the row says is one finding,
+            // and whether it is the one that was sealed is another.
+            leaf: stored.decision,
+            ending: stored.ending,
         })
     }
 
-    /// Computes the leaves that a row and its ending must have; `None` if one of them
+    /// Computes the leaves that a decision and its ending must have; `None` if one of them
     /// refers to what is not there, or was changed.
-    pub(super) fn leaves(&mut self, row: &Row<'_>) -> rusqlite::Result<Option<Vec<LeafRun>>> {
-        let parts = self.parts(row)?;
-        let seq = row.get(0)?;
-        let mut leaves = Vec::new();
-        match parts.leaf(&mut self.joint, &mut self.bytes)? {
-            Ok(leaf) => leaves.push(LeafRun::of_entry(seq, leaf)),
-            Err(Altered) => return Ok(None),
-        }
-        if let Some(ending) = &parts.ending {
-            match ending.leaf(seq, &mut self.joint, &mut self.bytes) {
-                Ok(leaf) => leaves.push(LeafRun::of_entry(ending.seq, leaf)),
-                Err(Altered) => return Ok(None),
-            }
-        }
-        Ok(Some(leaves))
+    pub(super) fn leaves(&mut self, entry: DecisionEntry) -> rusqlite::Result<Option<EntryLeaves>> {
+        let parts = self.parts(entry)?;
+        Ok(parts.leaves(&mut self.joint, &mut self.bytes).ok())
     }
 
-    /// Computes what is left of a row that is redacted; `None` if it is not as it was
-    /// written, or is redacted already.
+    /// Computes what is left of a decision that is redacted; `None` if its row is not as it
+    /// was written, or is redacted already.
     pub(super) fn commitment_to_keep(&mut self, row: &Row<'_>) -> rusqlite::Result<Option<Digest>> {
-        let parts = self.parts(row)?;
-        let leaf = parts.leaf(&mut self.joint, &mut self.bytes)?;
+        let entry = DecisionEntry::read(row)?;
+        let is_exact = entry.decision.is_exact(row, 0);
+        let parts = self.parts(entry)?;
+        let leaf = parts.leaf(&mut self.joint, &mut self.bytes);
         // What somebody has changed stays, so that it is found.
-        let is_own = leaf.is_ok_and(|leaf| row.get_ref(13).is_ok_and(|own| is_digest(own, leaf)));
-        if !is_own || parts.redacted()?.is_some() {
+        let is_own = is_exact && leaf.is_ok_and(|leaf| leaf == parts.row.leaf);
+        if !is_own || parts.row.redacted().is_some() {
             return Ok(None);
         }
-        Ok(parts.commitment(&mut self.bytes)?.ok())
+        Ok(parts.commitment(&mut self.bytes).ok())
     }
 
-    fn parts<'r>(&mut self, row: &'r Row<'r>) -> rusqlite::Result<DecisionParts<'r>> {
+    fn parts(&mut self, entry: DecisionEntry) -> rusqlite::Result<DecisionParts> {
         let (values, connection) = (&mut self.values, self.connection);
-        let ending = if row.get_ref(ENDING_AT)? == ValueRef::Null {
-            None
-        } else {
-            Some(EndingParts {
-                seq: row.get(ENDING_AT)?,
-                status: row.get(ENDING_AT + 1)?,
-                directives: Reference::read(row, ENDING_AT + 2, |id| {
-                    values.directives(connection, id)
-                })?,
-                bytes: row.get(ENDING_AT + 3)?,
-                error: Reference::read(row, ENDING_AT + 4, |id| values.term(connection, id))?,
-                sent: row.get(ENDING_AT + 5)?,
+        let DecisionEntry { decision, ending } = entry;
+        let ending_parts = |row: EndingRow| -> rusqlite::Result<_> {
+            let directives = |id| values.directives(connection, id);
+            Ok(EndingParts {
+                directives: Reference::find(row.directives, directives)?,
+                error: Reference::find(row.error, |id| values.term(connection, id))?,
+                row,
             })
         };
+        let ending = ending.map(ending_parts).transpose()?;
+        let snapshot = |id| values.snapshot(connection, id);
         Ok(DecisionParts {
-            row,
-            client: values.client(connection, row.get(2)?)?,
-            crawler: values.crawler(connection, row.get(3)?)?,
-            method: values.term(connection, row.get(4)?)?,
-            origin: values.origin(connection, row.get(5)?)?,
-            ruling: values.ruling(connection, row.get(7)?)?,
-            policy: values.policy(connection, row.get(10)?)?,
-            snapshot: Reference::read(row, 11, |id| values.snapshot(connection, id))?,
+            snapshot: Reference::find(decision.snapshot, snapshot)?,
+            client: values.client(connection, decision.client)?,
+            crawler: values.crawler(connection, decision.crawler)?,
+            method: values.term(connection, decision.method)?,
+            origin: values.origin(connection, decision.origin)?,
+            ruling: values.ruling(connection, decision.ruling)?,
+            policy: values.policy(connection, decision.policy)?,
+            row: decision,
             ending,
         })
     }
 }
 
-impl DecisionParts<'_> {
+impl DecisionParts {
+    /// Computes the leaves that the row and that of its ending must have.
+    fn leaves(
+        &self,
+        joint: &mut JointDigests,
+        bytes: &mut CanonicalBytes,
+    ) -> Result<EntryLeaves, Altered> {
+        let decision = self.leaf(joint, bytes)?;
+        let ending = self.ending.as_ref();
+        let of_ending = |ending: &EndingParts| {
+            let leaf = ending.leaf(joint, bytes)?;
+            Ok(LeafRun::of_entry(ending.row.seq, leaf))
+        };
+        Ok(EntryLeaves {
+            decision: LeafRun::of_entry(self.row.seq, decision),
+            ending: ending.map(of_ending).transpose()?,
+        })
+    }
+
     /// Computes the leaf that the row must have.
     fn leaf(
         &self,
         joint: &mut JointDigests,
         bytes: &mut CanonicalBytes,
-    ) -> rusqlite::Result<Result<Digest, Altered>> {
-        let row = self.row;
-        let (seq, time_us, wait_ms) = (row.get(0)?, row.get(1)?, row.get(9)?);
-        let commitment = self.commitment(bytes)?;
-        let context = self.context()?;
-        let values = || {
-            Ok(DecisionValues {
-                seq,
-                time_us,
-                wait_ms,
-                commitment: commitment?,
-                context: joint.context(&context?),
-                snapshot: self.snapshot.row()?.map(|row| row.sha256),
-            })
+    ) -> Result<Digest, Altered> {
+        let digests = DecisionDigests {
+            commitment: self.commitment(bytes)?,
+            context: joint.context(&self.context()?),
+            snapshot: self.snapshot.row()?.map(|row| row.sha256),
         };
-        Ok(values().map(|values| values.leaf(bytes)))
-    }
-
-    /// Returns the commitment that is left of a redacted row; `None` if the row is
-    /// not redacted.
-    fn redacted(&self) -> rusqlite::Result<Option<Digest>> {
-        Ok(self.row.get_ref(12)?.as_blob().ok().and_then(read_digest))
+        Ok(self.row.leaf_over(&digests, bytes))
     }
 
     /// Computes the commitment to client and URL, or reads it where they are redacted.
-    fn commitment(&self, bytes: &mut CanonicalBytes) -> rusqlite::Result<Result<Digest, Altered>> {
-        let row = self.row;
-        let texts = [row.get_ref(6)?, row.get_ref(8)?].map(written_text);
-        let [Ok(written_path), Ok(reading)] = texts else {
-            return Ok(Err(Altered));
-        };
-        let path = written_path.unwrap_or_default();
-        let (client, origin): (i64, i64) = (row.get(2)?, row.get(5)?);
-        if let Some(commitment) = self.redacted()? {
+    fn commitment(&self, bytes: &mut CanonicalBytes) -> Result<Digest, Altered> {
+        let row = &self.row;
+        if let Some(commitment) = row.redacted() {
             // Else anything could stand there: the commitment says nothing of it.
-            let is_empty = path.is_empty() && reading.is_none() && client == 0;
-            let kept = self
-                .snapshot
-                .value
-                .as_ref()
-                .map(|snapshot| &*snapshot.value.origin);
+            let is_empty = row.path.is_empty() && row.reading.is_none() && row.client == 0;
+            let snapshot = self.snapshot.value.as_ref();
+            let kept = snapshot.map(|snapshot| &*snapshot.value.origin);
             let is_kept = kept == self.origin.as_ref().map(|origin| &*origin.value);
-            return Ok(if is_empty && (origin == 0 || is_kept) {
-                Ok(commitment)
-            } else {
-                Err(Altered)
-            });
+            let is_allowed = is_empty && (row.origin == 0 || is_kept);
+            return is_allowed.then_some(commitment).ok_or(Altered);
         }
-        // A text of the same bytes is not what was written.
-        let salt = row.get_ref(12)?.as_blob().unwrap_or_default();
-        let values = || {
-            Ok(PersonalValues {
-                salt,
-                client: whole_row(client, self.client.as_ref())?.sha256,
-                origin: whole_row(origin, self.origin.as_ref())?.sha256,
-                path,
-                reading,
-            })
+        let values = PersonalValues {
+            salt: &row.salt,
+            client: whole_row(row.client, self.client.as_ref())?.sha256,
+            origin: whole_row(row.origin, self.origin.as_ref())?.sha256,
+            path: row.path.as_bytes(),
+            reading: row.reading.as_deref().map(str::as_bytes),
         };
-        Ok(values().map(|values| values.commitment(bytes)))
+        Ok(values.commitment(bytes))
     }
 
-    fn context(&self) -> rusqlite::Result<Result<ContextRefs, Altered>> {
-        let (crawler, method) = (self.row.get(3)?, self.row.get(4)?);
-        let (ruling, policy) = (self.row.get(7)?, self.row.get(10)?);
-        let refs = || {
-            Ok(ContextRefs {
-                crawler: whole_row(crawler, self.crawler.as_ref())?,
-                method: whole_row(method, self.method.as_ref())?,
-                ruling: whole_row(ruling, self.ruling.as_ref())?,
-                policy: whole_row(policy, self.policy.as_ref())?,
-            })
-        };
-        Ok(refs())
+    fn context(&self) -> Result<ContextRefs, Altered> {
+        Ok(ContextRefs {
+            crawler: whole_row(self.row.crawler, self.crawler.as_ref())?,
+            method: whole_row(self.row.method, self.method.as_ref())?,
+            ruling: whole_row(self.row.ruling, self.ruling.as_ref())?,
+            policy: whole_row(self.row.policy, self.policy.as_ref())?,
+        })
     }
 
-    fn record(&self) -> rusqlite::Result<StoredRecord> {
-        let mut columns = ColumnReader::new(self.row);
-        let (seq, at) = (columns.count()?, columns.time()?);
-        let path = text_bytes(self.row.get_ref(6)?).unwrap_or_default();
-        let is_redacted = self.redacted()?.is_some();
-        let url = match is_redacted {
-            true => StoredRecord::REDACTED.to_owned(),
-            false => [&*text(self.origin.as_ref()), &String::from_utf8_lossy(path)].concat(),
+    fn record(self) -> StoredRecord {
+        let row = self.row;
+        let (url, client) = match row.redacted() {
+            Some(_) => (
+                StoredRecord::REDACTED.to_owned(),
+                StoredRecord::redacted_client(),
+            ),
+            None => (
+                [&*text(self.origin.as_ref()), &row.path].concat(),
+                shared(self.client.as_ref()),
+            ),
         };
-        let client = match is_redacted {
-            true => StoredRecord::redacted_client(),
-            false => shared(self.client.as_ref()),
-        };
-        let reading = text_bytes(self.row.get_ref(8)?);
         let ending = self.ending.as_ref();
-        let status = ending.and_then(|ending| ending.status);
-        let bytes = ending.map(|ending| ending.bytes);
-        Ok(StoredRecord {
+        let status = ending.and_then(|ending| ending.row.status);
+        let bytes = ending.map(|ending| ending.row.bytes);
+        StoredRecord {
             node: None,
-            seq,
-            at,
+            seq: count(row.seq),
+            at: Timestamp::from_microsecond(row.time_us).unwrap_or_default(),
             client,
             crawler: shared(self.crawler.as_ref()),
             method: text(self.method.as_ref()),
             url,
             ruling: shared(self.ruling.as_ref()),
-            reading: reading.map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
+            reading: row.reading,
             snapshot: self.snapshot.value(),
             policy: match &self.policy {
                 Some(policy) => Arc::clone(&policy.value),
                 None => Arc::new(StoredPolicy::new("")),
             },
-            wait_ms: self.row.get(9).map(count)?,
+            wait_ms: count(row.wait_ms),
             status: status.and_then(|status| u16::try_from(status).ok()),
-            sent: ending.map(|ending| count(ending.sent)),
+            sent: ending.map(|ending| count(ending.row.sent)),
             directives: ending.and_then(|ending| ending.directives.value()),
             bytes: bytes.and_then(|bytes| u64::try_from(bytes).ok()),
             error: ending.and_then(|ending| ending.error.value()),
-        })
+        }
     }
 }
 
 impl EndingParts {
-    /// Computes the leaf that the ending of `decision` must have.
+    /// Computes the leaf that the ending must have.
     fn leaf(
         &self,
-        decision: i64,
         joint: &mut JointDigests,
         bytes: &mut CanonicalBytes,
     ) -> Result<Digest, Altered> {
         let outcome = OutcomeRefs {
-            status: self.status,
-            sent: self.sent,
+            status: self.row.status,
+            sent: self.row.sent,
             directives: self.directives.row()?,
             error: self.error.row()?,
         };
-        let values = EndingValues {
-            decision,
-            seq: self.seq,
-            bytes: self.bytes,
-            outcome: joint.outcome(&outcome),
-        };
-        Ok(values.leaf(bytes))
+        Ok(self.row.leaf_over(joint.outcome(&outcome), bytes))
     }
 }
 

@@ -13,7 +13,7 @@ use std::mem;
 use rusqlite::Row;
 use rusqlite::types::{Value, ValueRef};
 
-use super::columns::text_bytes;
+use super::columns::{place, text_bytes};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
 use ColumnKind::{Integer, OptionalBlob, OptionalInteger, OptionalText, Text};
@@ -42,6 +42,8 @@ pub(super) struct DictionaryTable {
     /// in the only column.
     kind: Option<u8>,
     columns: &'static [ColumnKind],
+    /// Statement that creates the table.
+    pub(super) create: &'static str,
     /// Query for rows: the columns, the digest, the number. Conditions are to be
     /// appended.
     pub(super) select: &'static str,
@@ -51,10 +53,22 @@ pub(super) struct DictionaryTable {
     pub(super) insert: &'static str,
 }
 
-/// Makes the place of a column's value in a statement.
-macro_rules! place {
-    ($column:literal) => {
-        "?, "
+/// Makes the definition of a column's type.
+macro_rules! sql_type {
+    (Text) => {
+        " TEXT NOT NULL"
+    };
+    (OptionalText) => {
+        " TEXT"
+    };
+    (Integer) => {
+        " INTEGER NOT NULL"
+    };
+    (OptionalInteger) => {
+        " INTEGER"
+    };
+    (OptionalBlob) => {
+        " BLOB"
     };
 }
 
@@ -66,11 +80,16 @@ macro_rules! dictionary {
             name: $name,
             kind: $kind,
             columns: &[$($type),+],
+            create: concat!(
+                "CREATE TABLE ", $name, " (\n  id INTEGER PRIMARY KEY AUTOINCREMENT,\n",
+                $("  ", $column, sql_type!($type), ",\n",)+
+                "  sha256 BLOB NOT NULL UNIQUE\n) STRICT;\n"
+            ),
             select: concat!("SELECT ", $($column, ", ",)+ "sha256, id FROM ", $name),
             find: concat!("SELECT id FROM ", $name, " WHERE sha256 = ?"),
             insert: concat!(
-                "INSERT INTO ", $name, " (", $($column, ", ",)+ "sha256) VALUES (",
-                $(place!($column),)+ "?)"
+                "INSERT INTO ", $name, " (", $($column, ", ",)+ "sha256) VALUES (?",
+                $(place!($column),)+ ")"
             ),
         }
     };

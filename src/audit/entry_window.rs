@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::signed;
+use super::columns::{TableRow as _, signed};
 use super::copy_end::CopiedEntry;
-use super::decision_row::{DECISIONS, DecisionReader};
+use super::decision_row::DecisionReader;
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow, ProcessEventKind};
 use super::parts::{numbers_of, part_of};

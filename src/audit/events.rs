@@ -8,25 +8,15 @@
 //! Does not know when an event happens.
 
 use jiff::Timestamp;
-use rusqlite::Row;
-use rusqlite::types::Value;
+use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
-use super::columns::{Altered, ColumnReader, blob, is_digest, signed, written_text};
-use super::leaf::{EventValues, RecordId};
+use super::columns::{TableRow, signed, table};
+use super::leaf::{LeafRun, RecordId, begin_event};
 use super::pages::NumberedTable;
 use crate::pace::back_off::BackOffEvent;
 use politesse_base::clock;
 use politesse_decision::digest::{CanonicalBytes, Digest};
-
-/// Position of the leaf in [`EVENTS`].
-pub(super) const LEAF_AT: usize = 11;
-
-/// Inserts [`EventRow::values`].
-pub(super) const INSERT_EVENT: &str = "
-INSERT INTO event (seq, time_us, host, kind, status, until_us, incidents, actor,
-  reason, sent, detail, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Finds the kind of the last event of a host.
 pub(super) const LAST_KIND: &str = "
@@ -35,10 +25,7 @@ SELECT kind FROM event WHERE host = ? ORDER BY seq DESC LIMIT 1";
 /// All events, for [`EventRow::read`].
 pub(super) const EVENTS: NumberedTable = NumberedTable {
     name: "event",
-    select: "
-SELECT seq, time_us, host, kind, status, until_us, incidents, actor, reason, sent,
-       detail, leaf
-FROM event",
+    select: "SELECT * FROM event",
     key: "seq",
     number: "seq",
 };
@@ -132,32 +119,36 @@ pub struct RecordedConfiguration {
     pub digests: Json,
 }
 
-/// An event of the record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventRow {
-    /// Its number in the record, from 1.
-    pub seq: u64,
-    /// Time of the event.
-    pub at: Timestamp,
-    /// Host, without a port.
-    pub host: String,
-    /// Word for the event: `backoff_entered`, `backoff_left`, `backoff_released`,
-    /// `record_begun`, or that of a [`ProcessEventKind`].
-    pub kind: String,
-    /// Status that asked for less.
-    pub status: Option<u16>,
-    /// Time until which the host is left alone.
-    pub until: Timestamp,
-    /// Number of times in a row that the host asked for less.
-    pub incidents: u64,
-    /// Credential and address by which an operator ended a back-off.
-    pub actor: Option<String>,
-    /// Reason that the operator gave.
-    pub reason: Option<String>,
-    /// Requests that this process had sent by then.
-    pub sent: Option<u64>,
-    /// Facts about an event of the proxy itself, as a JSON object.
-    pub detail: Option<String>,
+table! {
+    /// An event of the record.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct EventRow in "event" {
+        /// Its number in the record, from 1.
+        pub seq: u64 = "seq INTEGER PRIMARY KEY",
+        /// Time of the event.
+        pub at: Timestamp = "time_us INTEGER NOT NULL",
+        /// Host, without a port.
+        pub host: String = "host TEXT NOT NULL",
+        /// Word for the event: `backoff_entered`, `backoff_left`, `backoff_released`,
+        /// `record_begun`, or that of a [`ProcessEventKind`].
+        pub kind: String = "kind TEXT NOT NULL",
+        /// Status that asked for less.
+        pub status: Option<u16> = "status INTEGER",
+        /// Time until which the host is left alone.
+        pub until: Timestamp = "until_us INTEGER NOT NULL",
+        /// Number of times in a row that the host asked for less.
+        pub incidents: u64 = "incidents INTEGER NOT NULL",
+        /// Credential and address by which an operator ended a back-off.
+        pub actor: Option<String> = "actor TEXT",
+        /// Reason that the operator gave.
+        pub reason: Option<String> = "reason TEXT",
+        /// Requests that this process had sent by then.
+        pub sent: Option<u64> = "sent INTEGER",
+        /// Facts about an event of the proxy itself, as a JSON object.
+        pub detail: Option<String> = "detail TEXT",
+        /// Leaf, as the row has it.
+        pub(super) leaf: Digest = "leaf BLOB NOT NULL",
+    }
 }
 
 impl EventRow {
@@ -166,16 +157,13 @@ impl EventRow {
         let release = event.release.as_ref();
         Self {
             seq,
-            at: event.at,
             host: event.host.to_string(),
-            kind: event.change.as_str().to_owned(),
             status: event.status,
             until: event.until,
             incidents: event.incidents.into(),
             actor: release.map(|release| release.by.clone()),
             reason: release.map(|release| release.reason.clone()),
-            sent: None,
-            detail: None,
+            ..Self::of_no_host(event.change.as_str(), event.at)
         }
     }
 
@@ -205,6 +193,7 @@ impl EventRow {
             reason: None,
             sent: None,
             detail: None,
+            leaf: Digest::default(),
         }
     }
 
@@ -221,57 +210,45 @@ impl EventRow {
     }
 
     /// Computes the leaf in `record`.
-    pub(super) fn leaf(&self, record: RecordId) -> Digest {
-        EventValues {
-            seq: signed(self.seq),
-            time_us: self.at.as_microsecond(),
-            host: self.host.as_bytes(),
-            kind: self.kind.as_bytes(),
-            status: self.status.map(i64::from),
-            until_us: self.until.as_microsecond(),
-            incidents: signed(self.incidents),
-            actor: self.actor.as_deref().map(str::as_bytes),
-            reason: self.reason.as_deref().map(str::as_bytes),
-            sent: self.sent.map(signed),
-            detail: self.detail.as_deref().map(str::as_bytes),
+    pub(super) fn leaf_in(&self, record: RecordId) -> Digest {
+        let mut bytes = begin_event(record);
+        bytes.number(self.seq);
+        bytes.time(self.at);
+        bytes.bytes(self.host.as_bytes());
+        bytes.bytes(self.kind.as_bytes());
+        bytes.optional(self.status.map(i64::from), CanonicalBytes::integer);
+        bytes.time(self.until);
+        bytes.integer(signed(self.incidents));
+        for text in [&self.actor, &self.reason] {
+            bytes.optional(text.as_deref(), |bytes, text| bytes.bytes(text.as_bytes()));
         }
-        .leaf(record, &mut CanonicalBytes::default())
+        bytes.optional(self.sent.map(signed), CanonicalBytes::integer);
+        let detail = self.detail.as_deref();
+        bytes.optional(detail, |bytes, text| bytes.bytes(text.as_bytes()));
+        Digest::of(bytes.as_bytes())
     }
 
-    /// Makes the values of [`INSERT_EVENT`], the leaf last.
-    pub(super) fn values(self, leaf: Digest) -> Vec<Value> {
-        vec![
-            signed(self.seq).into(),
-            self.at.as_microsecond().into(),
-            self.host.into(),
-            self.kind.into(),
-            self.status.into(),
-            self.until.as_microsecond().into(),
-            signed(self.incidents).into(),
-            self.actor.into(),
-            self.reason.into(),
-            self.sent.map(signed).into(),
-            self.detail.into(),
-            blob(leaf),
-        ]
+    /// Writes the row with its leaf in `record`. Returns its number and the leaf.
+    pub(super) fn write(
+        mut self,
+        connection: &Connection,
+        record: RecordId,
+    ) -> rusqlite::Result<LeafRun> {
+        self.leaf = self.leaf_in(record);
+        self.insert(connection)?;
+        Ok(self.run())
     }
 
-    /// Reads a row of [`EVENTS`].
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let mut columns = ColumnReader::new(row);
-        Ok(Self {
-            seq: columns.count()?,
-            at: columns.time()?,
-            host: columns.word()?,
-            kind: columns.word()?,
-            status: columns.number()?,
-            until: columns.time()?,
-            incidents: columns.count()?,
-            actor: columns.text()?,
-            reason: columns.text()?,
-            sent: columns.number()?,
-            detail: columns.text()?,
-        })
+    /// Returns the number of the event with the leaf that its row has.
+    pub(super) fn run(&self) -> LeafRun {
+        LeafRun::of_entry(signed(self.seq), self.leaf)
+    }
+
+    /// Reads a row of [`EVENTS`], and whether it is the one that was written to `record`.
+    pub(super) fn read_checked(row: &Row<'_>, record: RecordId) -> rusqlite::Result<(Self, bool)> {
+        let event = Self::read(row)?;
+        let is_own = event.is_exact(row, 0) && event.leaf == event.leaf_in(record);
+        Ok((event, is_own))
     }
 
     /// Returns how many entries the record before this one had at least, if the
@@ -345,34 +322,4 @@ impl EventRow {
         }
         event
     }
-}
-
-/// Positions of the texts of [`EVENTS`].
-const TEXTS_AT: [usize; 5] = [2, 3, 7, 8, 10];
-
-/// Reports whether a row of [`EVENTS`] is the one that was written to `record`.
-pub(super) fn is_event_as_written(row: &Row<'_>, record: RecordId) -> rusqlite::Result<bool> {
-    let mut texts = [None; TEXTS_AT.len()];
-    for (text, column) in texts.iter_mut().zip(TEXTS_AT) {
-        match written_text(row.get_ref(column)?) {
-            Ok(written) => *text = written,
-            Err(Altered) => return Ok(false),
-        }
-    }
-    let [host, kind, actor, reason, detail] = texts;
-    let leaf = EventValues {
-        seq: row.get(0)?,
-        time_us: row.get(1)?,
-        host: host.unwrap_or_default(),
-        kind: kind.unwrap_or_default(),
-        status: row.get(4)?,
-        until_us: row.get(5)?,
-        incidents: row.get(6)?,
-        actor,
-        reason,
-        sent: row.get(9)?,
-        detail,
-    }
-    .leaf(record, &mut CanonicalBytes::default());
-    Ok(is_digest(row.get_ref(LEAF_AT)?, leaf))
 }

@@ -86,6 +86,8 @@ mod keyed_sums;
 mod pages;
 mod wal;
 
+mod entry_rows;
+
 mod ballast;
 mod dictionary;
 pub mod head;

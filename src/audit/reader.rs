@@ -12,8 +12,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::time::Instant;
 
-use super::columns::{blob, count, signed};
-use super::decision_row::{CheckedRecord, DECISIONS, DecisionReader};
+use super::columns::{TableRow as _, blob, count, signed};
+use super::decision_row::{CheckedRecord, DecisionReader};
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow, ProcessEventKind, RecordedConfiguration};
 use super::files::name_of;

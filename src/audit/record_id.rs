@@ -20,7 +20,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::columns::{count, signed, with_digest};
-use super::events::{EventRow, INSERT_EVENT};
+use super::events::EventRow;
 use super::files::name_of;
 use super::leaf::RecordId;
 use super::tree_rows::{StoredSeal, TreeReader};
@@ -250,11 +250,7 @@ pub(super) fn read_or_make_id(
         .prepare(INSERT_RECORD)?
         .insert(params_from_iter(values))?;
     if let Some(marker) = before {
-        let row = EventRow::record_begun(marker.last, now);
-        let leaf = row.leaf(RecordId::parse(&id));
-        transaction
-            .prepare(INSERT_EVENT)?
-            .insert(params_from_iter(row.values(leaf)))?;
+        EventRow::record_begun(marker.last, now).write(&transaction, RecordId::parse(&id))?;
     }
     transaction.commit()?;
     Ok(id)

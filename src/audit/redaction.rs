@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::columns::{count, signed};
-use super::decision_row::{DECISIONS, DecisionReader};
+use super::decision_row::DecisionReader;
+use super::entry_rows::{DECISIONS, DecisionEntry};
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::filter::UrlPattern;
 use super::leaf::RecordId;
@@ -35,9 +36,6 @@ const STEP_NUMBERS: i64 = 128 * PART_NUMBERS;
 /// Parts that one step touches, beside those of the endings: their sums are made
 /// again from all their rows, some milliseconds for each.
 const STEP_PARTS: i64 = 2;
-
-/// Position of the number of the ending in [`DECISIONS`].
-const ENDING_AT: usize = 14;
 
 /// Redacts a decision. Its origin stays where it is that of its snapshot, which stays as
 /// well: so sums and searches by host are what they were.
@@ -245,7 +243,7 @@ pub(super) fn redact_rows(
     let mut parts = BTreeSet::new();
     for seq in numbers {
         let read = |row: &Row<'_>| {
-            let ending: Option<i64> = row.get(ENDING_AT)?;
+            let ending = DecisionEntry::read(row)?.ending.map(|ending| ending.seq);
             Ok((reader.commitment_to_keep(row)?, ending))
         };
         let found = select.query_row([seq], read).optional()?;

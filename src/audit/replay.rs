@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::decision_row::DECISIONS;
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::reader::AuditReader;

@@ -14,8 +14,8 @@ use rusqlite::Row;
 
 use super::columns::{count, read_digest};
 use super::counting::{SumsApart, SumsByReference};
-use super::decision_row::DECISIONS;
 use super::dictionary_cache::DictionaryValues;
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::{DecisionFilter, normal_host};
 use super::pages::NumberedTable;

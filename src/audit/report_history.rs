@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value as Json;
 
-use super::columns::signed;
+use super::columns::{TableRow as _, signed};
 use super::error::AuditError;
 use super::events::{EventRow, ProcessEventKind, RecordedConfiguration};
 use super::filter::{DecisionFilter, EventFilter};

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use rusqlite::{Row, params};
 
 use super::columns::ColumnReader;
-use super::decision_row::DECISIONS;
 use super::dictionary_cache::DictionaryValues;
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::pages::NumberedTable;

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::columns::{count, signed};
-use super::decision_row::{CheckedRecord, DECISIONS};
+use super::decision_row::CheckedRecord;
+use super::entry_rows::DECISIONS;
 use super::keyed_sums::KeyedSums;
 use super::pages::NumberedTable;
 use super::parts::{is_removed, numbers_of, part_before_newest, part_of};

@@ -1,7 +1,7 @@
 //! Schema of the database: its tables, its versions, and how it is opened.
 //!
 //! One process writes to the database, which has locked its folder; any number
-//! read. Versions 1 to 15 are older than the first release and are not read.
+//! read. Versions 1 to 17 are older than the first release and are not read.
 //!
 //! Does not know what is in a row.
 
@@ -10,16 +10,21 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::columns::TableRow as _;
+use super::dictionary::DICTIONARIES;
+use super::entry_rows::{DecisionRow, EndingRow};
 use super::error::AuditError;
+use super::events::EventRow;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 17;
+const SCHEMA_VERSION: i64 = 18;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
 
-/// Tables, as docs/decisions/020-thin-record.md explains them.
+/// Tables without a definition beside the struct of their rows, indexes and the view.
+/// docs/decisions/020-thin-record.md explains all tables.
 ///
 /// What is written for each request is numbers and the path. References are not
 /// declared: SQLite would look each of them up again, and search whole tables when
@@ -66,94 +71,8 @@ CREATE TABLE body (
   sha256 BLOB NOT NULL PRIMARY KEY,
   body BLOB NOT NULL
 ) STRICT;
-CREATE TABLE policy (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  json TEXT NOT NULL,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE snapshot (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  origin TEXT NOT NULL,
-  token TEXT,
-  url TEXT NOT NULL,
-  status INTEGER,
-  fetched_us INTEGER NOT NULL,
-  expires_us INTEGER NOT NULL,
-  result TEXT NOT NULL,
-  cause TEXT,
-  body BLOB,
-  hops TEXT,
-  charset TEXT,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
 CREATE INDEX snapshot_origin ON snapshot (origin, fetched_us);
-CREATE TABLE client (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  address TEXT NOT NULL,
-  credential TEXT,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE crawler (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  candidates TEXT NOT NULL,
-  user_agent TEXT,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE origin (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  origin TEXT NOT NULL,
-  host TEXT NOT NULL,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
 CREATE INDEX origin_host ON origin (host);
-CREATE TABLE ruling (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  verdict TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  effect TEXT NOT NULL,
-  line INTEGER,
-  rule TEXT,
-  groups TEXT NOT NULL,
-  crawler TEXT,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE directives (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  value TEXT NOT NULL,
-  said TEXT,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE term (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  text TEXT NOT NULL,
-  sha256 BLOB NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE decision (
-  seq INTEGER PRIMARY KEY,
-  time_us INTEGER NOT NULL,
-  client INTEGER NOT NULL,
-  crawler INTEGER NOT NULL,
-  method INTEGER NOT NULL,
-  origin INTEGER NOT NULL,
-  path TEXT NOT NULL,
-  ruling INTEGER NOT NULL,
-  reading TEXT,
-  wait_ms INTEGER NOT NULL,
-  policy INTEGER NOT NULL,
-  snapshot INTEGER,
-  salt BLOB NOT NULL,
-  leaf BLOB NOT NULL
-) STRICT;
-CREATE TABLE ending (
-  decision INTEGER PRIMARY KEY,
-  seq INTEGER NOT NULL,
-  status INTEGER,
-  sent INTEGER NOT NULL,
-  directives INTEGER,
-  bytes INTEGER NOT NULL,
-  error INTEGER,
-  leaf BLOB NOT NULL
-) STRICT;
 CREATE TABLE unused_value (id INTEGER PRIMARY KEY CHECK (id = 1)) STRICT;
 CREATE TABLE clock_step (seq INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE part (
@@ -203,20 +122,6 @@ CREATE TABLE kept (
   PRIMARY KEY (origin, token)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX kept_expires ON kept (expires_us);
-CREATE TABLE event (
-  seq INTEGER PRIMARY KEY,
-  time_us INTEGER NOT NULL,
-  host TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  status INTEGER,
-  until_us INTEGER NOT NULL,
-  incidents INTEGER NOT NULL,
-  actor TEXT,
-  reason TEXT,
-  sent INTEGER,
-  detail TEXT,
-  leaf BLOB NOT NULL
-) STRICT;
 CREATE INDEX event_host ON event (host);
 CREATE TABLE back_off (
   host TEXT NOT NULL PRIMARY KEY,
@@ -241,6 +146,14 @@ LEFT JOIN ruling AS r ON r.id = d.ruling
 LEFT JOIN directives AS s ON s.id = e.directives
 LEFT JOIN term AS t ON t.id = e.error;
 ";
+
+/// Returns the statements that create all tables.
+fn tables() -> String {
+    let entries = [DecisionRow::CREATE, EndingRow::CREATE, EventRow::CREATE];
+    let dictionaries = DICTIONARIES.iter().map(|table| table.create);
+    let defined = entries.into_iter().chain(dictionaries);
+    defined.chain([TABLES]).collect()
+}
 
 /// Settings of a connection that writes.
 ///
@@ -270,8 +183,9 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let prepare = || {
         if is_new {
+            let tables = tables();
             connection.execute_batch(&format!(
-                "PRAGMA auto_vacuum = INCREMENTAL; BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                "PRAGMA auto_vacuum = INCREMENTAL; BEGIN IMMEDIATE; {tables} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             ))?;
         }
         connection.execute_batch(DURABLE)
@@ -283,7 +197,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
 /// Makes an empty database in memory, for rows that come from elsewhere.
 pub(super) fn open_in_memory() -> rusqlite::Result<Connection> {
     let connection = Connection::open_in_memory()?;
-    connection.execute_batch(TABLES)?;
+    connection.execute_batch(&tables())?;
     // Rows come before what they refer to, or without it.
     connection.execute_batch("PRAGMA foreign_keys = OFF;")?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -388,19 +302,20 @@ mod tests {
     const DOCUMENT: &str = include_str!("../../docs/decisions/020-thin-record.md");
 
     /// Returns the columns of a table, but for those that a hash is not over.
-    fn columns(table: &str) -> Vec<&'static str> {
-        let (_, definition) = TABLES.split_once(&format!("TABLE {table} (\n")).unwrap();
+    fn columns(tables: &str, table: &str) -> Vec<String> {
+        let (_, definition) = tables.split_once(&format!("TABLE {table} (\n")).unwrap();
         let (definition, _) = definition.split_once("\n)").unwrap();
         let names = definition
             .lines()
             .filter_map(|line| line.trim().split(' ').next());
         let is_hashed = |name: &&str| !["id", "sha256", "leaf", "digest"].contains(name);
-        names.filter(is_hashed).collect()
+        names.filter(is_hashed).map(str::to_owned).collect()
     }
 
     // Ours: whoever verifies a record without this program goes by that document.
     #[test]
     fn the_document_has_every_column_that_is_hashed() {
+        let tables = tables();
         for (table, row) in [
             ("client", "| `client` |"),
             ("crawler", "| `crawler` |"),
@@ -414,8 +329,12 @@ mod tests {
             ("lost_range", "| `lost_range` |"),
         ] {
             let row = DOCUMENT.lines().find(|line| line.starts_with(row)).unwrap();
-            let named: Vec<_> = row.split('`').skip(1).step_by(2).collect();
-            assert!(named.ends_with(&columns(table)), "{table}: {named:?}");
+            let named = row.split('`').skip(1).step_by(2);
+            let named: Vec<_> = named.map(str::to_owned).collect();
+            assert!(
+                named.ends_with(&columns(&tables, table)),
+                "{table}: {named:?}"
+            );
         }
     }
 }

@@ -20,7 +20,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rusqlite::Row;
 
-use super::columns::{count, signed};
+use super::columns::{TableRow as _, count, signed};
 use super::decision_row::CheckedRecord;
 use super::events::{EventRow, ProcessEventKind};
 use super::filter::EventFilter;

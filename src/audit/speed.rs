@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use rusqlite::Row;
 
 use super::columns::count;
-use super::decision_row::DECISIONS;
+use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::{DecisionFilter, EventFilter};
 use super::pages::NumberedTable;

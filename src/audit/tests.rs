@@ -13,6 +13,7 @@ mod hops;
 mod kept;
 
 mod later;
+mod leaves;
 
 mod latest;
 
@@ -472,14 +473,14 @@ async fn a_file_of_an_old_version_is_refused_and_stays_as_it_is() {
 #[tokio::test]
 async fn a_file_of_another_version_or_kind_is_left_alone() {
     let kit = Kit::new(16);
-    kit.sql("PRAGMA user_version = 18");
+    kit.sql("PRAGMA user_version = 19");
     let path = kit.path();
     let schema = |error| {
         matches!(
             error,
             AuditError::Schema {
-                found: 18,
-                known: 17,
+                found: 19,
+                known: 18,
                 ..
             }
         )

@@ -3,19 +3,21 @@
 //! Evidence is kept once: bodies by digest, all else in dictionaries. Does not
 //! know when a transaction begins, nor what a failure means.
 
+use std::borrow::Cow;
 use std::ops::Deref;
 
 use aws_lc_rs::rand;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params, params_from_iter};
 use serde::{Serialize, Serializer as _};
 
-use super::columns::{blob, count, signed};
+use super::columns::{TableRow as _, blob, count, signed};
 use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, RULINGS, TERMS};
-use super::events::{EventRow, INSERT_EVENT, LAST_KIND};
+use super::entry_rows::{DecisionDigests, DecisionRow, EndingRow};
+use super::events::{EventRow, LAST_KIND};
 use super::interning::InternedValues;
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
 use super::latest::{DecisionRows, LatestDecision, LatestEnding};
-use super::leaf::{DecisionValues, EndingValues, LeafRun, PersonalValues, RecordId, SALT_BYTES};
+use super::leaf::{LeafRun, PersonalValues, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
@@ -38,15 +40,6 @@ const SALTS: usize = 64;
 
 /// Leaves for which there is room from the start: those of some dozens of exchanges.
 const LEAVES: usize = 64;
-
-const INSERT_DECISION: &str = "
-INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
-  reading, wait_ms, policy, snapshot, salt, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
-const INSERT_ENDING: &str = "
-INSERT INTO ending (decision, seq, status, sent, directives, bytes, error, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Number of the rows that a probe writes and removes; no entry has it.
 const PROBE_SEQ: i64 = 0;
@@ -135,8 +128,8 @@ impl<'a> AuditTransaction<'a> {
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             transaction: OpenTransaction::begin(connection)?,
-            insert_decision: connection.prepare_cached(INSERT_DECISION)?,
-            insert_ending: connection.prepare_cached(INSERT_ENDING)?,
+            insert_decision: connection.prepare_cached(DecisionRow::INSERT)?,
+            insert_ending: connection.prepare_cached(EndingRow::INSERT)?,
             memory,
             plan,
             now: sequence,
@@ -181,32 +174,30 @@ impl<'a> AuditTransaction<'a> {
         }
         .commitment(&mut self.memory.bytes);
         let context = self.context_digest(&rows.context);
-        let leaf = DecisionValues {
+        let mut row = DecisionRow {
             seq,
             time_us,
+            client: rows.client.id,
+            crawler: rows.context.crawler.id,
+            method: rows.context.method.id,
+            origin: rows.origin.id,
+            path: path.into_owned(),
+            ruling: rows.context.ruling.id,
+            reading: reading.map(Cow::into_owned),
             wait_ms,
+            policy: rows.context.policy.id,
+            snapshot: rows.snapshot.map(|snapshot| snapshot.id),
+            salt: salt.to_vec(),
+            leaf: Digest::default(),
+        };
+        let digests = DecisionDigests {
             commitment,
             context,
             snapshot: rows.snapshot.map(|snapshot| snapshot.sha256),
-        }
-        .leaf(&mut self.memory.bytes);
-        self.insert_decision.execute(params![
-            seq,
-            time_us,
-            rows.client.id,
-            rows.context.crawler.id,
-            rows.context.method.id,
-            rows.origin.id,
-            path,
-            rows.context.ruling.id,
-            reading,
-            wait_ms,
-            rows.context.policy.id,
-            rows.snapshot.map(|snapshot| snapshot.id),
-            salt.as_slice(),
-            leaf.as_bytes().as_slice(),
-        ])?;
-        self.leaves.push(LeafRun::of_entry(seq, leaf));
+        };
+        row.leaf = row.leaf_over(&digests, &mut self.memory.bytes);
+        row.insert_by(&mut self.insert_decision)?;
+        self.leaves.push(LeafRun::of_entry(seq, row.leaf));
         self.memory.rollup.note_decision(&CountedDecision {
             seq,
             time_us,
@@ -278,24 +269,19 @@ impl<'a> AuditTransaction<'a> {
         let refs = self.outcome_refs(outcome)?;
         let digest = self.outcome_digest(outcome, &refs);
         let bytes = signed(outcome.bytes);
-        let leaf = EndingValues {
+        let mut row = EndingRow {
             decision,
             seq,
+            status: refs.status,
+            sent: refs.sent,
+            directives: refs.directives.map(|directives| directives.id),
             bytes,
-            outcome: digest,
-        }
-        .leaf(&mut self.memory.bytes);
-        self.insert_ending.execute(params![
-            decision,
-            seq,
-            refs.status,
-            refs.sent,
-            refs.directives.map(|directives| directives.id),
-            bytes,
-            refs.error.map(|error| error.id),
-            leaf.as_bytes().as_slice(),
-        ])?;
-        self.leaves.push(LeafRun::of_entry(seq, leaf));
+            error: refs.error.map(|error| error.id),
+            leaf: Digest::default(),
+        };
+        row.leaf = row.leaf_over(digest, &mut self.memory.bytes);
+        row.insert_by(&mut self.insert_ending)?;
+        self.leaves.push(LeafRun::of_entry(seq, row.leaf));
         let ending = CountedEnding {
             seq,
             bytes: count(bytes),
@@ -397,9 +383,9 @@ impl<'a> AuditTransaction<'a> {
     fn insert_event(&mut self, row: EventRow) -> rusqlite::Result<()> {
         let seq = self.take(row.seq);
         self.memory.rollup.enter(&self.transaction, seq)?;
-        let leaf = row.leaf(self.plan.record);
-        self.leaves.push(LeafRun::of_entry(seq, leaf));
-        self.execute(INSERT_EVENT, params_from_iter(row.values(leaf)))
+        let leaf = row.write(&self.transaction, self.plan.record)?;
+        self.leaves.push(leaf);
+        Ok(())
     }
 
     /// Writes an event, and what the next process must know after it.
@@ -423,16 +409,8 @@ impl<'a> AuditTransaction<'a> {
     pub(super) fn probe(&self) -> rusqlite::Result<()> {
         let nothing = [0_u8; 32];
         self.execute("INSERT INTO term (text, sha256) VALUES ('', ?)", [nothing])?;
-        self.execute(
-            "INSERT INTO decision (seq, time_us, client, crawler, method, origin, path,
-               ruling, wait_ms, policy, salt, leaf)
-             VALUES (?, 0, 0, 0, 0, 0, '', 0, 0, 0, x'', x'')",
-            [PROBE_SEQ],
-        )?;
-        self.execute(
-            "INSERT INTO ending (decision, seq, sent, bytes, leaf) VALUES (?, 0, 0, 0, x'')",
-            [PROBE_SEQ],
-        )?;
+        DecisionRow::default().insert(&self.transaction)?;
+        EndingRow::default().insert(&self.transaction)?;
         self.execute("DELETE FROM ending WHERE decision = ?", [PROBE_SEQ])?;
         self.execute("DELETE FROM decision WHERE seq = ?", [PROBE_SEQ])?;
         self.execute("DELETE FROM term WHERE sha256 = ?", [nothing])

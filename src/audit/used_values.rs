@@ -6,46 +6,21 @@
 //! of earlier decisions are looked for again, so that at the end of the table
 //! everything was seen.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::dictionary::{
-    CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS, SNAPSHOTS, TERMS,
-};
+use super::dictionary::DICTIONARIES;
+use super::entry_rows::{DECISIONS, DecisionEntry};
 use super::events::ProcessEventKind;
-
-const DECISIONS: &str = "
-SELECT d.seq, d.client, d.crawler, d.method, d.origin, d.ruling, d.policy, d.snapshot,
-       e.decision, e.directives, e.error
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
-WHERE ? < d.seq ORDER BY d.seq LIMIT ?";
-
-const ENDING: &str = "SELECT directives, error FROM ending WHERE decision = ?";
 
 /// Rows of a dictionary that are looked at in one step.
 const STEP_ROWS: i64 = 256;
 
-/// Dictionaries, in the order in which unused rows are removed.
-const TABLES: [&DictionaryTable; 8] = [
-    &CLIENTS,
-    &CRAWLERS,
-    &TERMS,
-    &ORIGINS,
-    &RULINGS,
-    &POLICIES,
-    &SNAPSHOTS,
-    &DIRECTIVES,
-];
-
-/// Places of the dictionaries in [`TABLES`].
-const TERM: usize = 2;
-const FIRST_OF_ENDING: usize = 7;
-
 /// Values that are in use, as far as entries were read.
 #[derive(Debug, Default)]
 pub(super) struct UsedValues {
-    used: [HashSet<i64>; TABLES.len()],
+    used: HashMap<&'static str, HashSet<i64>>,
     /// Last decision that was read.
     last: i64,
     /// Decisions of this process that had no ending then. Those of earlier ones
@@ -72,43 +47,43 @@ impl UsedValues {
     /// Reads at most `most` decisions with their endings. Returns whether all were
     /// read.
     pub(super) fn read(&mut self, connection: &Connection, most: i64) -> rusqlite::Result<bool> {
-        let mut statement = connection.prepare_cached(DECISIONS)?;
+        let sql = format!(
+            "{} WHERE ? < d.seq ORDER BY d.seq LIMIT ?",
+            DECISIONS.select
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
         let mut rows = statement.query(params![self.last, most])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
             count += 1;
-            self.last = row.get(0)?;
-            for (table, used) in self.used.iter_mut().enumerate().take(FIRST_OF_ENDING) {
-                used.extend(row.get::<_, Option<i64>>(table + 1)?);
+            let entry = DecisionEntry::read(row)?;
+            self.last = entry.decision.seq;
+            if entry.ending.is_none() && self.started < self.last {
+                self.open.push(self.last);
             }
-            match row.get::<_, Option<i64>>(8)? {
-                Some(_) => self.add_ending(row, 9)?,
-                None if self.started < self.last => self.open.push(self.last),
-                None => {}
-            }
+            self.add(entry);
         }
         Ok(count < most)
     }
 
     /// Reads the endings that have come since their decisions were read.
     fn read_late_endings(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut statement = connection.prepare_cached(ENDING)?;
+        let sql = format!("{} WHERE d.seq = ?", DECISIONS.select);
+        let mut statement = connection.prepare_cached(&sql)?;
         for decision in std::mem::take(&mut self.open) {
-            let ended = statement.query_row([decision], |row| self.add_ending(row, 0));
-            if ended.optional()?.is_none() {
-                self.open.push(decision);
+            let found = statement.query_row([decision], DecisionEntry::read);
+            match found.optional()? {
+                Some(entry) if entry.ending.is_some() => self.add(entry),
+                _ => self.open.push(decision),
             }
         }
         Ok(())
     }
 
-    fn add_ending(&mut self, row: &Row<'_>, column: usize) -> rusqlite::Result<()> {
-        let [.., directives] = &mut self.used;
-        directives.extend(row.get::<_, Option<i64>>(column)?);
-        if let Some(terms) = self.used.get_mut(TERM) {
-            terms.extend(row.get::<_, Option<i64>>(column + 1)?);
+    fn add(&mut self, mut entry: DecisionEntry) {
+        for (id, table) in entry.references() {
+            self.used.entry(table.name).or_default().insert(*id);
         }
-        Ok(())
     }
 
     /// Removes unused rows among the next of a dictionary. Returns how many there
@@ -121,10 +96,10 @@ impl UsedValues {
         // value that nothing else does.
         while !self.read(connection, i64::MAX)? {}
         self.read_late_endings(connection)?;
-        let Some((table, used)) = TABLES.get(self.table).zip(self.used.get(self.table)) else {
+        let Some(name) = DICTIONARIES.get(self.table).map(|table| table.name) else {
             return Ok(None);
         };
-        let name = table.name;
+        let used = self.used.entry(name).or_default();
         let sql = format!("SELECT id FROM {name} WHERE ? < id ORDER BY id LIMIT ?");
         let mut statement = connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params![self.row, STEP_ROWS], |row| row.get(0))?;

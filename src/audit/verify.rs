@@ -17,13 +17,11 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
-use super::columns::{
-    ColumnReader, count, is_as_written, is_digest, read_digest, read_leaf, signed,
-};
+use super::columns::{ColumnReader, count, is_as_written, is_digest, read_digest, signed};
 use super::decision_row::CheckedRecord;
 use super::dictionary::{DICTIONARIES, DictionaryTable, POLICIES};
 use super::error::AuditError;
-use super::events::{LEAF_AT, ProcessEventKind, is_event_as_written};
+use super::events::{EventRow, ProcessEventKind};
 use super::filter::{DecisionFilter, EventFilter};
 use super::leaf::LeafRun;
 use super::number_check::{NumberCheck, NumberFinding};
@@ -569,20 +567,16 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
     fn check_events(&mut self) -> rusqlite::Result<()> {
         let reader = self.reader;
         let mut scan = reader.event_scan(&EventFilter::default())?;
-        let read = |row: &Row<'_>| {
-            let seq = ColumnReader::new(row).count()?;
-            let is_own = is_event_as_written(row, reader.record_id)?;
-            let leaf = LeafRun::of_entry(row.get(0)?, read_leaf(row, LEAF_AT)?);
-            Ok((seq, leaf, is_own))
-        };
+        let read = |row: &Row<'_>| EventRow::read_checked(row, reader.record_id);
         while let Some(page) = scan.next_page(read)? {
-            for (seq, leaf, is_own) in page {
-                if !self.is_evidence(&leaf, None)? {
+            for (event, is_own) in page {
+                if !self.is_evidence(&event.run(), None)? {
                     continue;
                 }
                 self.sums.events += 1;
                 if !is_own {
-                    self.add_mismatch(format!("event {seq}: the row is not as it was written"));
+                    let finding = "the row is not as it was written";
+                    self.add_mismatch(format!("event {}: {finding}", event.seq));
                 }
             }
         }

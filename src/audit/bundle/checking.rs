@@ -1,8 +1,7 @@
 //! Verification of a bundle, on any machine and without the record.
 //!
-//! Values and decisions are put into an empty record in memory, one decision at a time,
-//! and read as those of any record: each leaf is made again from the values, and each
-//! decision from its robots.txt. Anyone may have made the bundle: lines, files and
+//! Values are put into an empty record in memory, and decisions are read as those of any
+//! record: each leaf is made again from the values, and each decision from its robots.txt. Anyone may have made the bundle: lines, files and
 //! numbers are bounded.
 //!
 //! Does not know whose the key is: that comes from outside.
@@ -18,13 +17,13 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::BundleError;
 use super::form::{
-    BodyLine, BundleHeader, BundleLine, DecisionLine, VERSION, ValueLine, bytes_of, dictionary,
-    placed, values_of,
+    BodyLine, BundleHeader, BundleLine, VERSION, ValueLine, dictionary, placed, values_of,
 };
 use super::lines::LineReader;
 use crate::audit::columns::read_digest;
-use crate::audit::decision_row::{DECISIONS, DecisionReader};
+use crate::audit::decision_row::DecisionReader;
 use crate::audit::dictionary::SNAPSHOTS;
+use crate::audit::entry_rows::{DecisionEntry, DecisionRow};
 use crate::audit::head::{RecordHead, key_name};
 use crate::audit::merkle::PlacedLeaf;
 use crate::audit::note::{NoteKey, SignedNote};
@@ -192,7 +191,7 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         match line {
             BundleLine::Value(value) => self.add_value(&value)?,
             BundleLine::Robots(robots) => self.add_robots(&robots)?,
-            BundleLine::Decision(mut decision) => self.add_decision(&mut decision)?,
+            BundleLine::Decision(entry) => self.add_decision(*entry)?,
             BundleLine::Hash(hash) => self.proof.push(hash),
             BundleLine::Head(text) => {
                 let head = signed_head(&text);
@@ -248,60 +247,57 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    fn add_decision(&mut self, line: &mut DecisionLine) -> Result<(), BundleError> {
+    fn add_decision(&mut self, mut entry: DecisionEntry) -> Result<(), BundleError> {
         // In one order, so that rows have one form, and no number comes twice.
-        if line.seq <= self.last {
+        let seq = entry.decision.seq;
+        if seq <= self.last {
             return Err(self.fault("it is not after the decision before it"));
         }
-        self.last = line.seq;
-        self.mark_used(line);
-        insert(self.connection, line)?;
-        let mut statement = self.connection.prepare_cached(DECISIONS.select)?;
-        let mut found = statement.query([])?;
-        if let Some(row) = found.next()? {
-            let record = self.rows.record(row)?;
-            match self.rows.leaves(row)? {
-                Some(leaves) => self.leaves.extend(leaves.into_iter().map(placed)),
-                None => self.findings.add(format!(
-                    "{}: the row refers to what is not there",
-                    record.seq
-                )),
+        self.last = seq;
+        if let Some(ending) = &mut entry.ending {
+            ending.decision = seq;
+        }
+        self.mark_used(&mut entry);
+        self.check_conditions(&entry.decision)?;
+        match self.rows.leaves(entry.clone())? {
+            Some(leaves) => {
+                let leaves = [Some(leaves.decision), leaves.ending];
+                self.leaves.extend(leaves.into_iter().flatten().map(placed));
             }
-            self.decide(&record);
+            None => {
+                let finding = format!("{seq}: the row refers to what is not there");
+                self.findings.add(finding);
+            }
         }
-        drop(found);
-        self.check_conditions(line)?;
-        // Values stay, rows go: memory does not grow with them.
-        for sql in ["DELETE FROM decision", "DELETE FROM ending"] {
-            self.connection.prepare_cached(sql)?.execute([])?;
-        }
+        let record = self.rows.record_of(entry)?;
+        self.decide(&record);
         Ok(())
     }
 
     /// Checks that a decision meets the conditions of the first line.
-    fn check_conditions(&mut self, line: &DecisionLine) -> Result<(), BundleError> {
+    fn check_conditions(&mut self, row: &DecisionRow) -> Result<(), BundleError> {
         let BundleHeader { from, until, .. } = self.header;
-        let is_late_enough = from.is_none_or(|from| from.as_microsecond() <= line.time_us);
-        let is_early_enough = until.is_none_or(|until| line.time_us < until.as_microsecond());
+        let is_late_enough = from.is_none_or(|from| from.as_microsecond() <= row.time_us);
+        let is_early_enough = until.is_none_or(|until| row.time_us < until.as_microsecond());
         let is_at_host = match &self.header.host {
             // A redacted row keeps its origin only if its snapshot has the same one.
-            Some(host) if line.origin != 0 => {
+            Some(host) if row.origin != 0 => {
                 let sql = "SELECT 1 FROM origin WHERE id = ? AND host = ?";
                 let mut statement = self.connection.prepare_cached(sql)?;
-                statement.exists(params![line.origin, host])?
+                statement.exists(params![row.origin, host])?
             }
             _ => true,
         };
         if !(is_late_enough && is_early_enough && is_at_host) {
             let finding = "it does not meet the conditions of the first line";
-            self.findings.add(format!("{}: {finding}", line.seq));
+            self.findings.add(format!("{}: {finding}", row.seq));
         }
         Ok(())
     }
 
     /// Notes which values a decision refers to.
-    fn mark_used(&mut self, line: &mut DecisionLine) {
-        for (number, _) in line.references() {
+    fn mark_used(&mut self, entry: &mut DecisionEntry) {
+        for (number, _) in entry.references() {
             let place = number.checked_sub(1).map(usize::try_from);
             if let Some(Ok(place)) = place
                 && let Some(used) = self.used.get_mut(place)
@@ -404,44 +400,4 @@ fn signed_head(text: &str) -> Option<SignedHead> {
     let head = note.text().parse().ok()?;
     // One form: nothing can stand beside the signatures.
     (note.to_string() == text).then_some(SignedHead { note, head })
-}
-
-/// Puts a decision and its ending into the record in memory.
-fn insert(connection: &Connection, line: &DecisionLine) -> rusqlite::Result<()> {
-    let sql = "
-INSERT INTO decision (seq, time_us, client, crawler, method, origin, path, ruling,
-  reading, wait_ms, policy, snapshot, salt, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, x'')";
-    let salt = bytes_of(&line.salt).unwrap_or_default();
-    connection.prepare_cached(sql)?.execute(params![
-        line.seq,
-        line.time_us,
-        line.client,
-        line.crawler,
-        line.method,
-        line.origin,
-        line.path,
-        line.ruling,
-        line.reading,
-        line.wait_ms,
-        line.policy,
-        line.snapshot,
-        salt,
-    ])?;
-    let Some(ending) = &line.ending else {
-        return Ok(());
-    };
-    let sql = "
-INSERT INTO ending (decision, seq, status, sent, directives, bytes, error, leaf)
-VALUES (?, ?, ?, ?, ?, ?, ?, x'')";
-    connection.prepare_cached(sql)?.execute(params![
-        line.seq,
-        ending.seq,
-        ending.status,
-        ending.sent,
-        ending.directives,
-        ending.bytes,
-        ending.error,
-    ])?;
-    Ok(())
 }

@@ -17,11 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::ser::{Formatter, Serializer};
 
-use crate::audit::columns::count;
-use crate::audit::dictionary::{
-    CLIENTS, CRAWLERS, ColumnKind, DICTIONARIES, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES,
-    RULINGS, SNAPSHOTS, TERMS,
-};
+use crate::audit::columns::{count, hex_bytes};
+use crate::audit::dictionary::{ColumnKind, DICTIONARIES, DictionaryTable};
+use crate::audit::entry_rows::DecisionEntry;
 use crate::audit::leaf::LeafRun;
 use crate::audit::merkle::{PlacedLeaf, leaf_hash};
 use politesse_decision::digest::Digest;
@@ -38,7 +36,7 @@ pub(super) enum BundleLine {
     Bundle(BundleHeader),
     Value(ValueLine),
     Robots(BodyLine),
-    Decision(Box<DecisionLine>),
+    Decision(Box<DecisionEntry>),
     /// Hash of the proof that leads from the decisions to the head.
     Hash(Digest),
     /// Signed head.
@@ -84,64 +82,6 @@ pub(super) struct BodyLine {
     pub(super) sha256: Digest,
     /// Body in Base64: it may be any bytes.
     pub(super) body: String,
-}
-
-/// Decision. References to dictionaries are numbers of values.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DecisionLine {
-    pub(super) seq: i64,
-    pub(super) time_us: i64,
-    pub(super) wait_ms: i64,
-    /// Salt of the commitment to client and URL, in hexadecimal.
-    pub(super) salt: String,
-    pub(super) client: i64,
-    pub(super) origin: i64,
-    pub(super) path: String,
-    pub(super) reading: Option<String>,
-    pub(super) crawler: i64,
-    pub(super) method: i64,
-    pub(super) ruling: i64,
-    pub(super) policy: i64,
-    pub(super) snapshot: Option<i64>,
-    pub(super) ending: Option<EndingLine>,
-}
-
-impl DecisionLine {
-    /// Returns the references to values, each with the dictionary that it refers to.
-    pub(super) fn references(
-        &mut self,
-    ) -> impl Iterator<Item = (&mut i64, &'static DictionaryTable)> {
-        let (directives, error) = match &mut self.ending {
-            Some(ending) => (ending.directives.as_mut(), ending.error.as_mut()),
-            None => (None, None),
-        };
-        let references = [
-            (Some(&mut self.client), &CLIENTS),
-            (Some(&mut self.origin), &ORIGINS),
-            (Some(&mut self.crawler), &CRAWLERS),
-            (Some(&mut self.method), &TERMS),
-            (Some(&mut self.ruling), &RULINGS),
-            (Some(&mut self.policy), &POLICIES),
-            (self.snapshot.as_mut(), &SNAPSHOTS),
-            (directives, &DIRECTIVES),
-            (error, &TERMS),
-        ];
-        let present = references.into_iter();
-        present.filter_map(|(number, table)| Some((number?, table)))
-    }
-}
-
-/// End of the exchange of a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EndingLine {
-    pub(super) seq: i64,
-    pub(super) status: Option<i64>,
-    pub(super) sent: i64,
-    pub(super) directives: Option<i64>,
-    pub(super) bytes: i64,
-    pub(super) error: Option<i64>,
 }
 
 impl BundleLine {
@@ -261,7 +201,7 @@ fn column_json(value: ValueRef<'_>) -> Option<Json> {
         ValueRef::Null => Json::Null,
         ValueRef::Integer(number) => number.into(),
         ValueRef::Text(text) => str::from_utf8(text).ok()?.into(),
-        ValueRef::Blob(bytes) => hex(bytes).into(),
+        ValueRef::Blob(bytes) => hex_bytes::text(bytes).into(),
         ValueRef::Real(_) => return None,
     })
 }
@@ -285,30 +225,9 @@ fn column_value(kind: ColumnKind, json: &Json) -> Option<Value> {
         (OptionalText | OptionalInteger | OptionalBlob, Json::Null) => Value::Null,
         (Text | OptionalText, Json::String(text)) => Value::Text(text.clone()),
         (Integer | OptionalInteger, Json::Number(number)) => Value::Integer(number.as_i64()?),
-        (OptionalBlob, Json::String(text)) => Value::Blob(bytes_of(text)?),
+        (OptionalBlob, Json::String(text)) => Value::Blob(hex_bytes::parse(text)?),
         _ => return None,
     })
-}
-
-/// Writes bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Reads bytes in lower-case hexadecimal.
-pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|pair| match pair {
-            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-            _ => None,
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -339,17 +258,6 @@ mod tests {
         ] {
             assert_ne!(other, text);
             assert_eq!(BundleLine::parse(other.as_bytes()), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn bytes_are_read_as_they_were_written() {
-        assert_eq!(
-            bytes_of(&hex(&[0, 9, 0x7f, 255])),
-            Some(vec![0, 9, 0x7f, 255])
-        );
-        for wrong in ["0", "0g", "0F", "+1"] {
-            assert_eq!(bytes_of(wrong), None, "{wrong}");
         }
     }
 }

@@ -10,17 +10,15 @@ use std::io::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::OptionalExtension;
 
 use super::BundleError;
-use super::form::{
-    BodyLine, BundleHeader, BundleLine, DecisionLine, EndingLine, VERSION, ValueLine, columns_of,
-    hex, placed,
-};
+use super::form::{BodyLine, BundleHeader, BundleLine, VERSION, ValueLine, columns_of, placed};
 use super::lines::LineWriter;
-use crate::audit::columns::{count, signed, text_bytes};
-use crate::audit::decision_row::{CheckedRecord, DECISIONS};
+use crate::audit::columns::{count, signed};
+use crate::audit::decision_row::CheckedRecord;
 use crate::audit::dictionary::DictionaryTable;
+use crate::audit::entry_rows::{DECISIONS, DecisionEntry};
 use crate::audit::filter::{DecisionFilter, normal_host};
 use crate::audit::head::RecordHead;
 use crate::audit::leaf::LeafRun;
@@ -136,12 +134,14 @@ impl<W: Write> BundleWriter<'_, W> {
         let reader = self.reader;
         let mut rows = reader.decision_reader();
         let mut scan = reader.narrow_scan(DECISIONS, filter)?;
-        while let Some(page) = scan.next_page(|row| Ok((rows.checked(row)?, read_line(row)?)))? {
-            for (checked, line) in page {
+        while let Some(page) =
+            scan.next_page(|row| Ok((rows.checked(row)?, DecisionEntry::read(row)?)))?
+        {
+            for (checked, entry) in page {
                 if self.size < checked.record.seq {
                     self.unsealed += 1;
                 } else if self.remains(checked.record.seq)? {
-                    self.write_decision(&checked, line)?;
+                    self.write_decision(&checked, entry)?;
                 }
             }
         }
@@ -158,7 +158,7 @@ impl<W: Write> BundleWriter<'_, W> {
     fn write_decision(
         &mut self,
         checked: &CheckedRecord,
-        mut line: DecisionLine,
+        mut entry: DecisionEntry,
     ) -> Result<(), BundleError> {
         let record = &checked.record;
         if !checked.is_as_written {
@@ -170,18 +170,18 @@ impl<W: Write> BundleWriter<'_, W> {
         let is_sealed = |ending: &LeafRun| count(ending.last) <= self.size;
         match checked.ending.filter(is_sealed) {
             Some(ending) => self.leaves.push(placed(ending)),
-            None => line.ending = None,
+            None => entry.ending = None,
         }
         let snapshot = record.snapshot.as_ref();
         if let Some(sha256) = snapshot.and_then(|snapshot| snapshot.sha256) {
             self.write_robots(sha256)?;
         }
         // A line has numbers of values in the place of rows.
-        for (number, table) in line.references() {
+        for (number, table) in entry.references() {
             *number = self.number(table, *number)?;
         }
         self.decisions += 1;
-        self.lines.write(&BundleLine::Decision(Box::new(line)))
+        self.lines.write(&BundleLine::Decision(Box::new(entry)))
     }
 
     /// Writes a robots.txt, unless it was written before.
@@ -238,40 +238,4 @@ impl<W: Write> BundleWriter<'_, W> {
         self.values.insert(key, number);
         Ok(number)
     }
-}
-
-/// Reads the line of a row of [`DECISIONS`], with numbers of rows where a line has
-/// those of values.
-fn read_line(row: &Row<'_>) -> rusqlite::Result<DecisionLine> {
-    let text = |at| -> rusqlite::Result<_> {
-        let bytes = text_bytes(row.get_ref(at)?);
-        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-    };
-    let ending_seq: Option<i64> = row.get(14)?;
-    let read_ending = |seq| -> rusqlite::Result<_> {
-        Ok(EndingLine {
-            seq,
-            status: row.get(15)?,
-            sent: row.get(19)?,
-            directives: row.get(16)?,
-            bytes: row.get(17)?,
-            error: row.get(18)?,
-        })
-    };
-    Ok(DecisionLine {
-        seq: row.get(0)?,
-        time_us: row.get(1)?,
-        wait_ms: row.get(9)?,
-        salt: hex(row.get_ref(12)?.as_bytes().unwrap_or_default()),
-        client: row.get(2)?,
-        origin: row.get(5)?,
-        path: text(6)?.unwrap_or_default(),
-        reading: text(8)?,
-        crawler: row.get(3)?,
-        method: row.get(4)?,
-        ruling: row.get(7)?,
-        policy: row.get(10)?,
-        snapshot: row.get(11)?,
-        ending: ending_seq.map(read_ending).transpose()?,
-    })
 }

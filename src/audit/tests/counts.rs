@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use rusqlite::params_from_iter;
 use serde_json::{Value as Json, json};
 
 use super::events::entered;
@@ -60,12 +59,10 @@ impl Kit {
         let mut events = self.all_events().into_iter();
         let mut row = events.find(|event| event.seq == seq).unwrap();
         row.sent = Some(sent);
-        let leaf = row.leaf(RecordId::parse(&id));
-        let values = row.values(leaf);
-        let sql = format!("REPLACE INTO event VALUES ({})", ["?"; 12].join(","));
         let connection = Connection::open(self.path()).unwrap();
-        let replaced = connection.execute(&sql, params_from_iter(values));
-        assert_eq!(replaced.unwrap(), 1);
+        let deleted = connection.execute("DELETE FROM event WHERE seq = ?", [seq as i64]);
+        assert_eq!(deleted.unwrap(), 1);
+        row.write(&connection, RecordId::parse(&id)).unwrap();
     }
 }
 

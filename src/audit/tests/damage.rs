@@ -17,9 +17,10 @@ use super::events::{entered, left};
 use super::seals::{head, heads_of, outside, sealed_every};
 use super::stats::{Draws, drawn};
 use super::*;
-use crate::audit::columns::signed;
-use crate::audit::decision_row::{DECISIONS, DecisionReader};
+use crate::audit::columns::{TableRow as _, signed};
+use crate::audit::decision_row::DecisionReader;
 use crate::audit::dictionary::DICTIONARIES;
+use crate::audit::entry_rows::{DECISIONS, DecisionEntry};
 use crate::audit::events::EVENTS;
 use crate::audit::head::RecordHead;
 use crate::audit::leaf::{LostRange, RecordId, numbers_digest};
@@ -431,7 +432,12 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
     let id = RecordId::parse(&read_id(connection)?.unwrap_or_default());
     let mut rows = DecisionReader::new(connection, id);
     let mut statement = connection.prepare(DECISIONS.select)?;
-    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, rows.leaves(row)?));
+    let read = |row: &Row<'_>| {
+        Ok((
+            row.get::<_, i64>(0)?,
+            rows.leaves(DecisionEntry::read(row)?)?,
+        ))
+    };
     let leaves: Vec<_> = statement.query_map([], read)?.collect::<Result<_, _>>()?;
     for (seq, leaves) in leaves {
         // The leaf of the decision, and that of its ending.
@@ -439,12 +445,17 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
             "UPDATE decision SET leaf = ? WHERE seq = ?",
             "UPDATE ending SET leaf = ? WHERE decision = ?",
         ];
-        for (run, sql) in leaves.into_iter().flatten().zip(tables) {
+        for (run, sql) in leaves
+            .iter()
+            .flat_map(|leaves| [Some(leaves.decision), leaves.ending])
+            .flatten()
+            .zip(tables)
+        {
             connection.execute(sql, params![run.leaf.as_bytes().as_slice(), seq])?;
         }
     }
     let mut statement = connection.prepare(EVENTS.select)?;
-    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, EventRow::read(row)?.leaf(id)));
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, EventRow::read(row)?.leaf_in(id)));
     let leaves: Vec<_> = statement.query_map([], read)?.collect::<Result<_, _>>()?;
     for (seq, leaf) in leaves {
         let values = params![leaf.as_bytes().as_slice(), seq];

@@ -1,7 +1,8 @@
 //! Entries that remain where those around them were removed: what proves them, and
 //! what is found if somebody changes them.
 
-use super::super::decision_row::DECISIONS as DECISION_ROWS;
+use super::super::columns::TableRow as _;
+use super::super::entry_rows::{DECISIONS as DECISION_ROWS, DecisionEntry};
 use super::super::events::EventRow;
 use super::super::leaf::RecordId;
 use super::super::redaction::{RedactionRequest, redact_rows};
@@ -127,8 +128,9 @@ fn forge(path: &Path, seq: i64, sql: &str) {
     let leaf = reader
         .connection
         .query_row(&select, [seq], |row| {
-            let leaves = reader.decision_reader().leaves(row)?.unwrap();
-            Ok(leaves[0].leaf)
+            let entry = DecisionEntry::read(row)?;
+            let leaves = reader.decision_reader().leaves(entry)?.unwrap();
+            Ok(leaves.decision.leaf)
         })
         .unwrap();
     let sql = "UPDATE decision SET leaf = ? WHERE seq = ?";
@@ -163,12 +165,7 @@ fn forge_order(path: &Path, seq: i64) {
             .map(|detail| detail.replace("[[1,1]]", &format!("[[{seq},{seq}]]"))),
         ..event
     };
-    let leaf = forged.leaf(record_id(path));
-    let values = forged.values(leaf);
-    let sql = super::super::events::INSERT_EVENT;
-    connection
-        .execute(sql, rusqlite::params_from_iter(values))
-        .unwrap();
+    forged.write(&connection, record_id(path)).unwrap();
 }
 
 /// Name of a change, the change of a record, and what is found.

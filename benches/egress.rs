@@ -12,11 +12,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use politesse::upstream::egress::{Allow, Deny, Egress, EgressPorts, Options, Resolve};
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_net::egress::{Allow, Deny, Egress, EgressPorts, Options, Resolve};
 use politesse_robots::origin::{Origin, Scheme};
 
 const ROUNDS: usize = 21;

@@ -26,8 +26,6 @@
 //! `inert` makes text from outside harmless wherever it is shown, `page` lays pages
 //! for people out, and `explain` tells of a decision in words. Layers 5 and 6 use them.
 
-pub mod upstream;
-
 pub mod pace;
 
 pub mod robots_cache;

@@ -26,9 +26,9 @@ use super::events::{EventRow, ProcessEventKind};
 use super::filter::EventFilter;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
-use crate::upstream::client::SENDS_MAX;
 use politesse_decision::reason::Verdict;
 use politesse_decision::record::{Effect, StoredRuling};
+use politesse_net::client::SENDS_MAX;
 
 /// Numbers of two events that state a count: what was found lies between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,14 +40,14 @@ use crate::proxy::credentials::AuthMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
-use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
-use crate::upstream::parent::Parent;
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::tls::Roots;
 use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use politesse_decision::inquiry::Identity;
 use politesse_decision::overrides::Override;
 use politesse_directives::{BothFields, MetaScope};
+use politesse_net::egress::{Allow, Deny, EgressPorts, Resolve};
+use politesse_net::parent::Parent;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
 

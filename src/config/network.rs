@@ -20,9 +20,9 @@ use crate::audit::SealTarget;
 use crate::fleet::options::{StoreAddress, is_name};
 use crate::proxy::server::ListenAddress;
 use crate::robots_cache::options::UserAgent;
-use crate::upstream::egress::{Allow, Deny, EgressPorts, Resolve};
-use crate::upstream::parent::Parent;
 use politesse_base::tls::Roots;
+use politesse_net::egress::{Allow, Deny, EgressPorts, Resolve};
+use politesse_net::parent::Parent;
 use politesse_robots::origin::Host;
 
 /// An address to listen on.

@@ -27,7 +27,6 @@ use crate::proxy::upload::UploadLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
 use crate::robots_cache::options as robots_cache;
 use crate::robots_cache::options::UserAgent;
-use crate::upstream::{client as upstream, egress};
 use crate::{admin, archive, audit, fleet};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
@@ -35,6 +34,7 @@ use politesse_base::tls::Roots;
 use politesse_decision::decide::Policy;
 use politesse_decision::inquiry::{Identities, Identity};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
+use politesse_net::{client as upstream, egress};
 use politesse_robots::origin::{Host, Scheme};
 
 /// Options of each module.

@@ -14,8 +14,8 @@ use super::queue::HostQueue;
 use super::request::Grant;
 use super::schedule::Outcome;
 use super::turn_activity::TurnActivity;
-use crate::upstream::retry_after::retry_after;
 use politesse_base::clock;
+use politesse_net::retry_after::retry_after;
 use politesse_robots::origin::Host;
 
 /// Status of a turn before anything was sent.

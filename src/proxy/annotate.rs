@@ -17,8 +17,6 @@ use tokio::time::timeout_at;
 use super::annotation_cache::{AnnotationCache, ConditionalRequest};
 use super::completion::AnnotationSummary;
 use super::hold::{HeldBody, HoldBudget, HoldShare};
-use crate::upstream::body::ResponseBody;
-use crate::upstream::client::OutgoingHead;
 use politesse_base::clock;
 use politesse_base::metrics::{AnnotationLabels, Metrics};
 use politesse_decision::decide::Evidence;
@@ -27,6 +25,8 @@ use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
     PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,
 };
+use politesse_net::body::ResponseBody;
+use politesse_net::client::OutgoingHead;
 use politesse_robots::crawler::{Crawler, Naming, ProductToken};
 
 /// Settings of annotations (`directives.*`).

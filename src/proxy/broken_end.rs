@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::socket::ConnectionActivity;
-use crate::upstream::body::BodyError;
 use politesse_base::clock;
+use politesse_net::body::BodyError;
 
 /// Time without a write after which all that came before a failure counts as written. A
 /// client that is far away gives more window after one round trip.

@@ -29,8 +29,6 @@ use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
 use crate::audit::{AuditError, AuditLog};
-use crate::upstream::body::ResponseBody;
-use crate::upstream::client::Upstream;
 use politesse_base::clients::client::{Client, Resource};
 use politesse_base::clients::shares::{Share, ShareRefusal};
 use politesse_base::clock;
@@ -38,6 +36,8 @@ use politesse_base::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel}
 use politesse_base::throttle::REPEATING;
 use politesse_decision::decide::{Decision, Evidence, Receipt};
 use politesse_decision::record::{Effect, Record};
+use politesse_net::body::ResponseBody;
+use politesse_net::client::Upstream;
 
 /// Settings of exchanges.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::upstream::body::BodyError;
+use politesse_net::body::BodyError;
 
 /// Bound on the bytes that all responses together hold back.
 #[derive(Debug)]

@@ -26,11 +26,11 @@ use super::socket::{ClientEnd, ConnectionActivity};
 use super::tally::Tally;
 use super::upload::{ClientUpload, UploadLimits};
 use crate::robots_cache::fetch::Asker;
-use crate::upstream::client::{OutgoingHead, TargetForm};
-use crate::upstream::private::PrivateConnections;
 use politesse_base::clients::client::Client;
 use politesse_decision::decide::Inquiry;
 use politesse_decision::inquiry::Identities;
+use politesse_net::client::{OutgoingHead, TargetForm};
+use politesse_net::private::PrivateConnections;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 

@@ -22,13 +22,13 @@ use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
 use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use crate::robots_cache::QueuedFetch;
-use crate::upstream::client::HostTurns;
-use crate::upstream::private::PrivateScope;
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
+use politesse_net::client::HostTurns;
+use politesse_net::private::PrivateScope;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
 /// be asked for because too much else was under way.

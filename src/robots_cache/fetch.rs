@@ -19,8 +19,6 @@ use tokio::time::timeout;
 use super::body_text::decoded_text;
 use super::shared_answers::FetchClaim;
 use crate::pace::{Scheduler, Turn};
-use crate::upstream::body::{BodyError, ResponseBody};
-use crate::upstream::client::{HostTurns, Upstream, UpstreamError};
 use politesse_base::clients::client::Client;
 use politesse_decision::access::{
     Cause, NoConnection, StatusMeaning, is_challenge, status_meaning,
@@ -28,9 +26,11 @@ use politesse_decision::access::{
 use politesse_decision::decide::RobotsPermit;
 use politesse_decision::snapshot::{RobotsBody, Validators};
 use politesse_directives::BodyDecoder;
+use politesse_net::body::{BodyError, ResponseBody};
+use politesse_net::client::{HostTurns, Upstream, UpstreamError};
 use politesse_robots::origin::Host;
 
-pub use crate::upstream::client::Asker;
+pub use politesse_net::client::Asker;
 
 /// Bytes of a coded body that are read, unless more of a file is wanted. Some
 /// codings turn any number of bytes into nothing.
@@ -224,34 +224,6 @@ impl From<UpstreamError> for FetchError {
             return Self::TurnLost;
         }
         Self::Unreachable(error.into())
-    }
-}
-
-impl From<UpstreamError> for Cause {
-    fn from(error: UpstreamError) -> Self {
-        match error {
-            UpstreamError::NoConnection(cause) => Self::NoConnection(cause),
-            UpstreamError::Prohibited(_) => Self::NoConnection(NoConnection::Prohibited),
-            UpstreamError::Target => Self::RedirectTarget,
-            UpstreamError::FirstByteTimeout | UpstreamError::TurnLost => Self::Timeout,
-            UpstreamError::Incomplete(_)
-            | UpstreamError::Protocol(_)
-            | UpstreamError::AmbiguousFraming
-            | UpstreamError::ResponseHeaderSize
-            | UpstreamError::ResponseCoding
-            | UpstreamError::InterimResponses
-            | UpstreamError::UnaskedUpgrade
-            | UpstreamError::RequestBody => Self::Broken,
-        }
-    }
-}
-
-impl From<BodyError> for Cause {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::Stalled => Self::Timeout,
-            BodyError::Incomplete(_) | BodyError::Reset => Self::Broken,
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use http::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 
-use crate::upstream::retry_after::{delta_seconds, http_date};
+use politesse_net::retry_after::{delta_seconds, http_date};
 
 const MAX_AGE: &[u8] = b"max-age=";
 

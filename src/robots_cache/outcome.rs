@@ -12,12 +12,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use jiff::Timestamp;
 
 use super::lifetime::{stated_lifetime, stated_max_age};
-use crate::upstream::retry_after::retry_after;
 use politesse_base::clock::{self, passed};
 use politesse_decision::access::{Cause, StatusMeaning, is_challenge, status_meaning};
 use politesse_decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, Validators,
 };
+use politesse_net::retry_after::retry_after;
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource};
 

@@ -6,6 +6,8 @@ mod bounds;
 
 mod clocks;
 
+mod fetched;
+
 mod kept;
 
 mod life;
@@ -29,10 +31,10 @@ use self::kit::*;
 use super::*;
 use crate::robots_cache::options::UserAgent;
 use crate::robots_cache::store::SnapshotStore;
-use crate::upstream::body::BodyError;
-use crate::upstream::client::UpstreamError;
 use politesse_decision::access::NoConnection;
 use politesse_decision::snapshot::CacheKey;
+use politesse_net::body::BodyError;
+use politesse_net::client::UpstreamError;
 use politesse_robots::crawler::Crawler;
 
 // Ours: a crawler that hangs up cancels its own exchange only.

@@ -26,7 +26,6 @@ use super::shared_answers::{Claim, FetchClaim, SharedAnswers};
 use super::store::{
     EntryTable, FetchState, Lookup, LookupKeys, RunningFetch, SnapshotStore, StoreUnread,
 };
-use crate::upstream::location::redirect_target;
 use politesse_base::clients::client::Client;
 use politesse_base::clients::shares::{ShareRefusal, Shares};
 use politesse_base::clock;
@@ -36,6 +35,7 @@ use politesse_decision::decide::{
     Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide, ruling,
 };
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsBody, Snapshot, StoredSnapshot};
+use politesse_net::location::redirect_target;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Host, ROBOTS_TXT, Target};

@@ -19,7 +19,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::proxy::listener::{ProxyListener, listen};
 use crate::proxy::server::{ListenerGroup, ProxyServer};
 use crate::proxy::tally::{Tally, Totals};
-use crate::upstream::egress::OwnAddresses;
+use politesse_net::egress::OwnAddresses;
 use politesse_robots::origin::Scheme;
 
 /// Serves the listeners of commands, as many as `proxy.max_commands` allows.

@@ -63,12 +63,12 @@ use crate::proxy::places::EntryShares;
 use crate::proxy::plan::plan;
 use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use crate::proxy::turns::TurnDecider;
-use crate::upstream::egress::OwnAddresses;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
 use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{EnforcementMode, Policy};
+use politesse_net::egress::OwnAddresses;
 
 /// Longest wait of a stop for requests to the admin listener, and again for
 /// commands that read their counts. Neither may keep the record from being

@@ -31,8 +31,6 @@ use crate::robots_cache::shared_answers::{
 };
 use crate::robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
 use crate::robots_cache::{CacheSources, RobotsCache};
-use crate::upstream::client::Upstream;
-use crate::upstream::egress::{Egress, LatestEgress, OwnAddresses};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::shares::Shares;
 use politesse_base::metrics::Metrics;
@@ -41,6 +39,8 @@ use politesse_base::tls::Roots;
 use politesse_decision::decide::Policy;
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
+use politesse_net::client::Upstream;
+use politesse_net::egress::{Egress, LatestEgress, OwnAddresses};
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]

@@ -54,7 +54,6 @@ impl fmt::Display for ServerPlace {
 /// Reason why the credentials for another server cannot be used. The proxy does not
 /// start then.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum CredentialsError {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]

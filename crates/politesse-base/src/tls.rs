@@ -40,7 +40,6 @@ pub enum Roots {
 
 /// Error in the set-up of TLS, with which the proxy does not start.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum TlsSetupError {
     /// The file of roots cannot be read.
     #[error("cannot read the roots in {}", path.display())]

@@ -259,7 +259,6 @@ struct OverrideText {
 /// Error in the JSON of an override: it was changed by another hand, or written
 /// by a later version.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum InvalidOverride {
     /// The origin is none.
     #[error("its origin cannot be read")]

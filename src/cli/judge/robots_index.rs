@@ -21,9 +21,9 @@ use super::outcome::UnknownReason;
 use super::spool::{Spool, SpoolPlace};
 use crate::cli::check::context::CheckContext;
 use crate::cli::check::saved::{SavedAnswer, snapshot_weight};
-use crate::upstream::location::redirect_target;
 use politesse_decision::access::{Cause, StatusMeaning, is_challenge, status_meaning};
 use politesse_decision::snapshot::{CacheKey, Snapshot};
+use politesse_net::location::redirect_target;
 use politesse_robots::origin::{Origin, ROBOTS_TXT, Target};
 
 /// Redirects that are followed (RFC 9309, section 2.3.1.2): the default of

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::upstream::egress::rules::{Deny, EgressLists, EgressPorts};
+use crate::egress::rules::{Deny, EgressLists, EgressPorts};
 use politesse_base::clients::client::Resource;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::shares::DisplacementOrder;

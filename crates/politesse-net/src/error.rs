@@ -6,12 +6,11 @@ use h2::Reason;
 use thiserror::Error;
 
 use super::egress::{Denial, DialError};
-use politesse_decision::access::NoConnection;
+use politesse_decision::access::{Cause, NoConnection};
 
 /// Error by which a permitted request brought no response. The answer is 502 or
 /// 504, with the error type of [`UpstreamError::as_str`].
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum UpstreamError {
     /// The turn at the host was lost to another node of the fleet before anything was
     /// sent, since this process stood still, and no other came in time.
@@ -112,6 +111,26 @@ impl From<hyper::Error> for UpstreamError {
             Self::Protocol(error)
         } else {
             Self::Incomplete(error)
+        }
+    }
+}
+
+// A robots.txt that cannot be fetched is unreachable for one of these causes.
+impl From<UpstreamError> for Cause {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            UpstreamError::NoConnection(cause) => Self::NoConnection(cause),
+            UpstreamError::Prohibited(_) => Self::NoConnection(NoConnection::Prohibited),
+            UpstreamError::Target => Self::RedirectTarget,
+            UpstreamError::FirstByteTimeout | UpstreamError::TurnLost => Self::Timeout,
+            UpstreamError::Incomplete(_)
+            | UpstreamError::Protocol(_)
+            | UpstreamError::AmbiguousFraming
+            | UpstreamError::ResponseHeaderSize
+            | UpstreamError::ResponseCoding
+            | UpstreamError::InterimResponses
+            | UpstreamError::UnaskedUpgrade
+            | UpstreamError::RequestBody => Self::Broken,
         }
     }
 }

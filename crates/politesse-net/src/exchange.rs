@@ -22,7 +22,7 @@ use super::head::{OutgoingHead, check_response, http1_request, http2_request, to
 use super::parent::{Credentials, asks_for_credentials};
 use super::upload::{Upload, UploadProgress};
 use super::wire::ReceivedBytes;
-use crate::upstream::error::UpstreamError;
+use crate::error::UpstreamError;
 use politesse_decision::access::NoConnection;
 use politesse_robots::origin::Target;
 

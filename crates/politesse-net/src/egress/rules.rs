@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ipnet::{IpNet, Ipv4Net};
 use thiserror::Error;
 
-use crate::upstream::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
+use crate::addresses::{ipv4_within, is_special, is_special_name, is_web_port};
 use politesse_base::metrics::Metrics;
 use politesse_decision::access::NoConnection;
 use politesse_robots::origin::Host;

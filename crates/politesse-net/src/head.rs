@@ -15,7 +15,7 @@ use hyper::body::Body;
 
 use super::parent::{Credentials, authorize};
 use super::upload::Upload;
-use crate::upstream::error::UpstreamError;
+use crate::error::UpstreamError;
 use politesse_robots::origin::Target;
 
 /// Longest fields of a response, names and values, in bytes.

@@ -10,11 +10,11 @@ use http::Method;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame};
 
-use super::kit::{
+use crate::body::BodyError;
+use crate::client::{Options, UpstreamError};
+use crate::testing::{
     OK, Paced, RawOrigin, Setup, Step, body as text, options, outgoing, permit, setup, setup_with,
 };
-use crate::upstream::body::BodyError;
-use crate::upstream::client::{Options, UpstreamError};
 use politesse_decision::access::NoConnection;
 
 /// An upload of unknown length, its last part first.

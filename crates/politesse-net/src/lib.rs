@@ -1,7 +1,7 @@
-//! Layer 1: everything that is sent to origins.
+//! Everything that [politesse](https://crates.io/crates/politesse) sends to origins.
 //!
 //! Invariant 1 (ARCHITECTURE.md): nothing is sent but for a permit, and only
-//! this layer sends. Does not know the audit log, nor who decided.
+//! this crate sends. Does not know the audit log, nor who decided.
 //!
 //! In reading order; a module uses only those below it:
 
@@ -46,6 +46,9 @@ mod addresses;
 mod staggered;
 
 pub mod parent;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,11 @@
 //! Origins that answer with given bytes, and an upstream that finds them.
 
+#![expect(
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test may panic, and its kit says by names what it does"
+)]
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,9 +20,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::upstream::body::{BodyError, ResponseBody};
-use crate::upstream::client::{HostTurns, Options, OutgoingHead, Upstream, UpstreamError};
-use crate::upstream::egress::{self, Deny, Egress, EgressPorts, Resolve};
+use crate::body::{BodyError, ResponseBody};
+use crate::client::{HostTurns, Options, OutgoingHead, Upstream, UpstreamError};
+use crate::egress::{self, Deny, Egress, EgressPorts, Resolve};
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
@@ -29,7 +35,7 @@ use politesse_robots::origin::Target;
 /// Step of an origin on one connection, one a request. At the end of the list
 /// it closes.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub enum Step {
     /// Reads a request with its body, and writes these bytes.
     Answer(&'static str),
     /// Reads a request, and waits for the connection to end.
@@ -38,11 +44,11 @@ pub(super) enum Step {
     Close,
 }
 
-pub(super) const OK: Step = Step::Answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+pub const OK: Step = Step::Answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 
 /// An origin on loopback and what it has seen.
-pub(super) struct RawOrigin {
-    pub(super) address: SocketAddr,
+pub struct RawOrigin {
+    pub address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
     /// Connections that have ended.
@@ -52,7 +58,7 @@ pub(super) struct RawOrigin {
 impl RawOrigin {
     /// Returns an origin that follows a list for each connection, the last one
     /// again and again.
-    pub(super) async fn start(scripts: &[&'static [Step]]) -> Self {
+    pub async fn start(scripts: &[&'static [Step]]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = Self {
             address: listener.local_addr().unwrap(),
@@ -80,23 +86,23 @@ impl RawOrigin {
         origin
     }
 
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 
     /// Waits until so many connections have ended.
-    pub(super) async fn ended(&self, count: usize) {
+    pub async fn ended(&self, count: usize) {
         let mut ended = self.ended.subscribe();
         ended.wait_for(|ended| count <= *ended).await.unwrap();
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
 /// Follows a list on one stream.
-pub(super) async fn play<S: AsyncRead + AsyncWrite + Unpin>(
+pub async fn play<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     script: &'static [Step],
     requests: Arc<Mutex<Vec<String>>>,
@@ -141,12 +147,12 @@ fn is_whole(text: &str) -> bool {
 }
 
 /// An upstream to origins that are found under `*.test` names.
-pub(super) struct Setup {
-    pub(super) upstream: Arc<Upstream>,
-    pub(super) metrics: Arc<Metrics>,
+pub struct Setup {
+    pub upstream: Arc<Upstream>,
+    pub metrics: Arc<Metrics>,
 }
 
-pub(super) fn options() -> Options {
+pub fn options() -> Options {
     Options {
         connect_timeout: Duration::from_secs(10),
         first_byte_timeout: Duration::from_secs(10),
@@ -161,7 +167,7 @@ pub(super) fn options() -> Options {
 }
 
 /// Returns an egress that denies what it does by default, but for these names.
-pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
+pub fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
     let resolve = names.iter().map(|(name, address)| Resolve {
         name: (*name).to_owned(),
         port: None,
@@ -190,7 +196,7 @@ pub(super) fn egress(names: &[(&str, SocketAddr)]) -> Arc<Egress> {
     ))
 }
 
-pub(super) fn setup_with(options: &Options, names: &[(&str, SocketAddr)]) -> Setup {
+pub fn setup_with(options: &Options, names: &[(&str, SocketAddr)]) -> Setup {
     let metrics = Arc::new(Metrics::default());
     let upstream = Upstream::new(
         options,
@@ -205,22 +211,22 @@ pub(super) fn setup_with(options: &Options, names: &[(&str, SocketAddr)]) -> Set
 }
 
 /// Returns an upstream to one origin, `h.test`.
-pub(super) fn setup(origin: &RawOrigin) -> Setup {
+pub fn setup(origin: &RawOrigin) -> Setup {
     setup_with(&options(), &[("h.test", origin.address)])
 }
 
 /// Starts at a host whose pace a test sets.
-pub(super) struct Paced {
-    pub(super) pause: Duration,
+pub struct Paced {
+    pub pause: Duration,
     /// Number of times that it may still be asked.
-    pub(super) left: usize,
+    pub left: usize,
     /// Turns that are lost before anything is sent.
-    pub(super) lost: usize,
+    pub lost: usize,
 }
 
 impl Paced {
     /// At a host without a pace.
-    pub(super) fn freely() -> Self {
+    pub fn freely() -> Self {
         Self {
             pause: Duration::ZERO,
             left: usize::MAX,
@@ -251,7 +257,7 @@ impl HostTurns for Paced {
 }
 
 impl Setup {
-    pub(super) async fn get(&self, url: &str) -> Result<Response<ResponseBody>, UpstreamError> {
+    pub async fn get(&self, url: &str) -> Result<Response<ResponseBody>, UpstreamError> {
         let mut head = outgoing(Method::GET, &[]);
         self.upstream
             .forward(
@@ -264,17 +270,17 @@ impl Setup {
     }
 
     /// Returns the body of a page, once it was read whole.
-    pub(super) async fn page(&self, url: &str) -> String {
+    pub async fn page(&self, url: &str) -> String {
         body(self.get(url).await.unwrap()).await.unwrap()
     }
 }
 
-pub(super) async fn body(response: Response<ResponseBody>) -> Result<String, BodyError> {
+pub async fn body(response: Response<ResponseBody>) -> Result<String, BodyError> {
     let bytes = response.into_body().collect().await?.to_bytes();
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> OutgoingHead {
+pub fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> OutgoingHead {
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
         headers.append(
@@ -285,14 +291,14 @@ pub(super) fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) 
     OutgoingHead {
         method,
         headers,
-        form: crate::upstream::client::TargetForm::Url,
+        form: crate::client::TargetForm::Url,
         path: None,
         extensions: Extensions::new(),
     }
 }
 
 /// Leave to fetch `url`, whose origin has no robots.txt.
-pub(super) fn permit(url: &str) -> Permit {
+pub fn permit(url: &str) -> Permit {
     let target: Target = url.parse().unwrap();
     let snapshot = Snapshot {
         key: CacheKey::new(target.origin.clone(), None),

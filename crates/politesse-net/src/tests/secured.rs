@@ -23,11 +23,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::kit::{
+use crate::client::{Options, Upstream};
+use crate::error::UpstreamError;
+use crate::testing::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
-use crate::upstream::client::{Options, Upstream};
-use crate::upstream::error::UpstreamError;
 use politesse_base::tasks::Tasks;
 use politesse_base::tls::Roots;
 use politesse_decision::access::{CertificateFault, NoConnection};

@@ -43,7 +43,7 @@ use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};
 pub use super::tls::UpstreamSetupError;
-pub use crate::upstream::error::UpstreamError;
+pub use crate::error::UpstreamError;
 
 /// Number of times that one request is handed to a connection, at most.
 pub const SENDS_MAX: u32 = 2;
@@ -225,7 +225,7 @@ impl Upstream {
     /// Spends a robots permit: requests its URL, in a turn at its host. The
     /// request is conditional if validators of an earlier file are known (RFC
     /// 9110, sections 13.1.2 and 13.1.3).
-    pub(crate) async fn robots(
+    pub async fn robots(
         &self,
         permit: RobotsPermit,
         asker: &Asker,

@@ -8,10 +8,10 @@ use http::Method;
 use http_body_util::{Empty, Full};
 use tokio::time::timeout;
 
-use super::kit::{
+use crate::client::{Options, UpstreamError};
+use crate::testing::{
     OK, Paced, RawOrigin, Setup, Step, body, options, outgoing, permit, setup, setup_with,
 };
-use crate::upstream::client::{Options, UpstreamError};
 
 const URL: &str = "http://h.test/";
 

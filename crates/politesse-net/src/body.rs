@@ -18,12 +18,12 @@ use super::connect::{Connection, WaitTimer};
 use super::pool::Pool;
 use super::private::PrivateScope;
 use super::upload::UploadProgress;
+use politesse_decision::access::Cause;
 use politesse_robots::origin::Origin;
 
 /// Error that ended a response body early. The message to the crawler must end
 /// broken too, so that it is not taken for the whole.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum BodyError {
     /// Nothing came within `upstream.idle_timeout`.
     #[error("the body stalled")]
@@ -35,6 +35,15 @@ pub enum BodyError {
     /// section 8.1, allows that only after a complete response).
     #[error("the stream was reset before its end")]
     Reset,
+}
+
+impl From<BodyError> for Cause {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Stalled => Self::Timeout,
+            BodyError::Incomplete(_) | BodyError::Reset => Self::Broken,
+        }
+    }
 }
 
 impl BodyError {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use crate::upstream::addresses::ipv4_within;
+use crate::addresses::ipv4_within;
 use politesse_base::clock;
 
 /// Time for which it is remembered whether an address is local. A check takes

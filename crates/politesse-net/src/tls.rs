@@ -12,7 +12,6 @@ use thiserror::Error;
 
 /// Error in the set-up of connections, with which the proxy does not start.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum UpstreamSetupError {
     /// The roots cannot be used, or TLS cannot be set up.
     #[error(transparent)]

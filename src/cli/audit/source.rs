@@ -17,6 +17,7 @@ use crate::audit::events::EventRow;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::filter::UrlPattern;
 use crate::audit::reader::AuditReader;
+use crate::audit::removals::RemovalNote;
 use crate::audit::stats::{StatGroup, StatQuestion, stats};
 use crate::cli::output::print_notice;
 use crate::explain::{DecisionDetails, of_url};
@@ -117,10 +118,10 @@ impl DecisionSource {
         filter: &DecisionFilter,
         form: RowForm,
     ) -> anyhow::Result<()> {
-        let (Some((reader, _)), RowForm::Columns) = (self.record(), form) else {
+        if form != RowForm::Columns {
             return Ok(());
-        };
-        let notes = reader.removals(filter)?;
+        }
+        let notes = self.removals(filter)?;
         if let Some(latest) = notes.first() {
             print_notice(&format!(
                 "removals and redactions that may concern this time: {}; the latest: {latest}",
@@ -128,6 +129,13 @@ impl DecisionSource {
             ));
         }
         Ok(())
+    }
+
+    /// Finds what was removed or redacted in the times of `filter`, the latest first. Of
+    /// an archive nothing is known.
+    pub(super) fn removals(&self, filter: &DecisionFilter) -> anyhow::Result<Vec<RemovalNote>> {
+        let removals = self.record().map(|(reader, _)| reader.removals(filter));
+        Ok(removals.transpose()?.unwrap_or_default())
     }
 
     /// Finds the event that `subject` names by its number.

@@ -16,6 +16,7 @@ use super::sections::RobotsLine;
 use super::source::DecisionSource;
 use crate::audit::Direction;
 use crate::audit::filter::{DecisionFilter, UrlPattern};
+use crate::audit::removals::RemovalNote;
 use crate::audit::robots_history::{OriginSnapshot, robots_for};
 use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
 use crate::cli::output::Exit;
@@ -101,31 +102,37 @@ pub(super) fn why(
     asked: &WhyArguments,
     settings: &Settings,
 ) -> anyhow::Result<Exit> {
-    match asked.find(source)? {
+    let (filter, form) = (asked.filter()?, asked.form.form());
+    let removals = source.removals(&filter)?;
+    let exit = match asked.find(source)? {
         Some(details) => {
-            let story = DecisionStory(details);
-            story.print(asked.form.form())?;
-            source.tell_removals(&asked.filter()?, asked.form.form())?;
-            Ok(Exit::Done)
+            DecisionStory(details).print(form, &removals)?;
+            Exit::Done
         }
         None => {
-            let question = UnaskedUrl::of(source, asked, settings)?;
-            question.print(asked)?;
-            source.tell_removals(&asked.filter()?, asked.form.form())?;
-            Ok(Exit::Not)
+            UnaskedUrl::of(source, asked, settings)?.print(asked, &removals)?;
+            Exit::Not
         }
-    }
+    };
+    source.tell_removals(&filter, form)?;
+    Ok(exit)
+}
+
+/// Adds what was removed or redacted, and may concern the answer.
+fn with_removals(mut json: Value, removals: &[RemovalNote]) -> Value {
+    json["removals"] = removals.iter().map(RemovalNote::json).collect();
+    json
 }
 
 /// A decision, as the answer to why.
 struct DecisionStory(DecisionDetails);
 
 impl DecisionStory {
-    fn print(&self, form: RowForm) -> io::Result<()> {
+    fn print(&self, form: RowForm, removals: &[RemovalNote]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         let lines = self.lines();
         match form {
-            RowForm::Json => write_json(&mut out, &self.json(&lines)),
+            RowForm::Json => write_json(&mut out, &with_removals(self.json(&lines), removals)),
             RowForm::Csv => {
                 let mut facts = Facts::of(&self.0);
                 facts.0.insert(0, ("answer", sentence(&self.0.record)));
@@ -241,10 +248,10 @@ impl UnaskedUrl {
         })
     }
 
-    fn print(&self, asked: &WhyArguments) -> io::Result<()> {
+    fn print(&self, asked: &WhyArguments, removals: &[RemovalNote]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         match asked.form.form() {
-            RowForm::Json => write_json(&mut out, &self.json(asked)),
+            RowForm::Json => write_json(&mut out, &with_removals(self.json(asked), removals)),
             RowForm::Csv => write_csv(&self.facts(asked), &[], &mut out),
             RowForm::Columns => {
                 writeln!(out, "{}", inert(&self.sentence(asked)))?;

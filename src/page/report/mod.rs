@@ -16,11 +16,13 @@ mod tests;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value as Json;
 
 use self::gathered::{ReportData, ReportScope};
 use crate::audit::AuditError;
 use crate::audit::filter::DecisionFilter;
 use crate::audit::reader::AuditReader;
+use crate::audit::removals::RemovalNote;
 
 /// Whom a report is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,12 +75,16 @@ pub(crate) struct ReportSummary {
     findings: Vec<String>,
     /// The newest signed head of the record.
     head: Option<String>,
+    /// What was removed or redacted, and may concern the report.
+    removals: Vec<Json>,
 }
 
 impl ReportSummary {
     fn of(data: &ReportData) -> Self {
         let (sums, check) = (&data.totals.sums, &data.check);
-        let filter = &data.scope.filter;
+        let (filter, history) = (&data.scope.filter, &data.history);
+        let removed = history.removals.iter().map(|removal| &removal.note);
+        let redacted = history.redactions.iter().map(|redaction| &redaction.note);
         Self {
             record: data.record.clone(),
             made_at: data.scope.made_at,
@@ -100,6 +106,11 @@ impl ReportSummary {
             missing: check.sums.missing,
             findings: check.findings.clone(),
             head: check.head.clone(),
+            removals: removed
+                .chain(redacted)
+                .flatten()
+                .map(RemovalNote::json)
+                .collect(),
         }
     }
 }

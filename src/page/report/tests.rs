@@ -251,7 +251,10 @@ async fn a_report_says_what_its_rows_say() {
         until: Some(at(400)),
         ..DecisionFilter::default()
     };
-    let text = made.text(&until);
+    let report = made.report(ReportKind::Operator, &until);
+    let removals = report.summary.removals.iter().map(|note| &note["kind"]);
+    assert!(removals.eq(["pruned", "pruned", "redacted", "redacted"]));
+    let text = text(&report.page);
     assert_says(
         &text,
         &[

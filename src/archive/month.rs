@@ -10,10 +10,12 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use tokio::time::timeout;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 
 use super::connection::{ArchiveAccess, ArchiveConnection};
 use super::failure::ArchiveFailure;
 use super::schema;
+use crate::audit::OrderReason;
 
 /// Tables with a partition for each month, in the order in which all transactions lock
 /// them.
@@ -93,17 +95,29 @@ impl MonthDrop {
         Ok(Self { access, connection })
     }
 
-    /// Drops the partitions of a month.
+    /// Drops the partitions of a month, and keeps who ordered that, and why.
     ///
     /// # Errors
     ///
     /// [`ArchiveFailure`]; [`ArchiveFailure::Busy`]. Nothing is gone then.
-    pub async fn drop_month(&mut self, month: Month) -> Result<(), ArchiveFailure> {
+    pub async fn drop_month(
+        &mut self,
+        month: Month,
+        order: &OrderReason,
+    ) -> Result<(), ArchiveFailure> {
         let transaction = self.begin().await?;
         for table in PARTITIONED {
             let sql = format!("DROP TABLE IF EXISTS {}", month.partition(table));
             transaction.batch_execute(&sql).await?;
         }
+        let user = order.user.as_ref();
+        let uid = user.map(|user| i64::from(user.uid));
+        let name = user.and_then(|user| user.name.as_deref());
+        let sudo_user = user.and_then(|user| user.sudo_user.as_deref());
+        let sql = "INSERT INTO removal VALUES (now(), $1, $2, $3, $4, $5)";
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&month.to_string(), &uid, &name, &sudo_user, &order.why];
+        transaction.execute(sql, &values).await?;
         Ok(transaction.commit().await?)
     }
 

@@ -24,6 +24,16 @@ CREATE TABLE policy (
   sha256 text PRIMARY KEY,
   json text NOT NULL
 );
+-- A row for each month that was dropped, with the user of the operating system who gave
+-- the order.
+CREATE TABLE removal (
+  time timestamptz NOT NULL,
+  month text NOT NULL,
+  uid bigint,
+  user_name text,
+  sudo_user text,
+  why text NOT NULL
+);
 -- One row for each decision, in the partition of its month (UTC). `sent` and the columns
 -- after it are null until its exchange has ended; client, credential, url and reading are
 -- null where they were redacted, and so is a host that is not that of the robots.txt.

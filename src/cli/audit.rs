@@ -261,7 +261,7 @@ must not be there yet.")]
 Examples:
   politesse audit prune --before 400d --why 'kept for 400 days'
   politesse audit prune --before 400d --why 'kept for 400 days' --yes
-  politesse audit --archive prune --before 2026-01-01
+  politesse audit --archive prune --before 2026-01-01 --why 'kept for a year'
 
 Without --yes the command says which entries would go. They go by parts of 8,192
 numbers, each when all of it is from before that time, and with them what they alone

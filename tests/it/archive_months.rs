@@ -201,7 +201,11 @@ impl Archive {
 
     /// Removes what is in months before the one of 30 days ago.
     pub(crate) async fn prune(&self) -> String {
-        done(&self.ask(&["prune", "--before", "30d", "--yes"]).await)
+        done(
+            &self
+                .ask(&["prune", "--before", "30d", "--why", "old", "--yes"])
+                .await,
+        )
     }
 
     async fn decisions_of(&self, month: &str) -> i64 {
@@ -241,7 +245,11 @@ fn months_go_as_partitions_with_what_they_alone_refer_to() {
     run(async {
         let archive = Archive::shipped().await;
         let old_month = old().to_zoned(TimeZone::UTC).strftime("%Y-%m").to_string();
-        let told = done(&archive.ask(&["prune", "--before", "30d"]).await);
+        let told = done(
+            &archive
+                .ask(&["prune", "--before", "30d", "--why", "old"])
+                .await,
+        );
         let wanted = format!(
             "month {old_month}, {OLD} decisions: would be removed\n--yes removes them, with the entries of all nodes\n"
         );
@@ -255,6 +263,8 @@ fn months_go_as_partitions_with_what_they_alone_refer_to() {
             format!("month {old_month}, {OLD} decisions: removed\n")
         );
         assert_eq!(archive.postgres.number(files).await, 1);
+        let kept = "SELECT count(*) FROM removal WHERE why = 'old' AND 0 <= uid";
+        assert_eq!(archive.postgres.number(kept).await, 1);
         let listed = lines(&archive.ask(&["list", "--json", "--limit", "0"]).await);
         assert_eq!(listed.len(), 2 * NEW);
         assert!(
@@ -265,7 +275,7 @@ fn months_go_as_partitions_with_what_they_alone_refer_to() {
         // Twice is once.
         let again = archive.prune().await;
         assert!(again.contains("nothing to remove"), "{again}");
-        let alone = ["--node", "north", "prune", "--before", "30d"];
+        let alone = ["--node", "north", "prune", "--before", "30d", "--why", "x"];
         assert_eq!(archive.ask(&alone).await.code, Some(2));
         // Nodes go on, with a decision of that month as well, and the text it rests on.
         for place in [&archive.north, &archive.south] {
@@ -292,7 +302,7 @@ fn a_reader_that_does_not_end_keeps_a_month_from_going() {
             "--archive",
             "prune",
         ];
-        let prune = [&short[..], &["--before", "30d", "--yes"]].concat();
+        let prune = [&short[..], &["--before", "30d", "--why", "old", "--yes"]].concat();
         let refused = archive.south.run(&prune).await;
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(

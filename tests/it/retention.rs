@@ -118,7 +118,7 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         assert!(outcome.stderr.contains("a time in the past"), "{outcome:?}");
         let outcome = place.run(&asked[..4]).await;
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
-        assert!(outcome.stderr.contains("--why TEXT"), "{outcome:?}");
+        assert!(outcome.stderr.contains("--why <TEXT>"), "{outcome:?}");
         done(&place, &["audit", "show", "3"]).await;
         let kept = [&asked[..], &["--yes", "--set", "audit.retention=400d"]].concat();
         let outcome = place.run(&kept).await;
@@ -130,6 +130,11 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         let events = done(&place, &["audit", "events", "--kind", "pruned", "--json"]).await;
         let detail = &events.json_lines()[0]["detail"];
         assert_eq!(detail["why"], "a test");
+        let why = place
+            .run(&["audit", "why", "http://o.test/never", "--json"])
+            .await;
+        let removal = &why.json_lines()[0]["removals"][0];
+        assert_eq!(removal["detail"]["why"], "a test", "{why:?}");
         assert_eq!(detail["by"], "command");
         assert!(detail["user"]["uid"].is_u64(), "{detail}");
         assert_eq!(detail["retention_s"], 400 * 86_400);

@@ -7,6 +7,8 @@ use clap::Args;
 #[cfg(feature = "postgres")]
 use super::archive_source::ArchiveSource;
 #[cfg(feature = "postgres")]
+use super::order::reason_of_user;
+#[cfg(feature = "postgres")]
 use super::prune::PruneArguments;
 use super::source::DecisionSource;
 #[cfg(feature = "postgres")]
@@ -120,9 +122,10 @@ pub(super) fn prune_archive(
     }
     let access = archive.access(settings)?;
     let mut removal = source.wait(MonthDrop::open(access))?;
+    let order = reason_of_user(&asked.why);
     // A month at a time: what is done stays done if a later one fails.
     for (month, decisions) in &months {
-        source.wait(removal.drop_month(*month))?;
+        source.wait(removal.drop_month(*month, &order))?;
         print(&format!("month {month}, {decisions} decisions: removed\n"))?;
     }
     // Once for all months: it reads every decision that is left.

@@ -18,10 +18,11 @@ use crate::archive::shipper::Shipper;
 use crate::audit::AuditLog;
 use crate::audit::reader::AuditReader;
 use crate::audit::{PruneRequest, PrunedNumbers};
-use crate::cli::output::{Exit, Usage, print};
+use crate::cli::output::{Exit, print};
 use crate::config::Settings;
 #[cfg(feature = "postgres")]
 use crate::serve::archive::shipped_record;
+use politesse_base::clock;
 use politesse_base::clock;
 #[cfg(feature = "postgres")]
 use politesse_base::metrics::Metrics;
@@ -32,9 +33,9 @@ pub(crate) struct PruneArguments {
     /// What is from before goes: a time, a day, or how long ago (400d).
     #[arg(long, value_name = "TIME", value_parser = past_time)]
     pub(super) before: Timestamp,
-    /// Reason, which stays on record with your user; wanted without --archive.
+    /// Reason, which stays on record with your user.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
-    why: Option<String>,
+    pub(super) why: String,
     /// Removes entries that are younger than audit.retention, too.
     #[arg(long)]
     even_younger: bool,
@@ -53,14 +54,10 @@ fn past_time(text: &str) -> Result<Timestamp, String> {
 
 /// Removes the entries from before a time, or tells which would be removed.
 pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Result<Exit> {
-    let Some(why) = &asked.why else {
-        let text = "a reason is wanted: --why TEXT, which stays on record";
-        return Err(Usage::Arguments(text.to_owned()).into());
-    };
     let request = PruneRequest {
         before: asked.before,
         is_even_younger: asked.even_younger,
-        reason: reason_of_user(why),
+        reason: reason_of_user(&asked.why),
     };
     let numbers = match asked.yes {
         true => removed(&request, settings)?,

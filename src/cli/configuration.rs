@@ -207,11 +207,10 @@ impl ConfigurationRequest<'_> {
         let config = self.read(location.clone()).ok()?;
         let folder = config.settings().audit.path.parent()?.to_owned();
         // One that is there may be open for reading; one that is not has to be made.
-        let (place, wanted) = match folder.exists() {
-            true => (folder.as_path(), Access::READ_OK | Access::EXEC_OK),
-            false => (nearest(&folder), Access::WRITE_OK),
+        let is_closed = match folder.exists() {
+            true => is_closed(&folder),
+            false => is_denied(nearest(&folder), Access::WRITE_OK),
         };
-        let is_closed = matches!(access(place, wanted), Err(Errno::ACCESS));
         is_closed.then_some(folder)
     }
 
@@ -278,6 +277,15 @@ pub(super) fn check_owner(settings: &Settings) -> Result<(), Usage> {
          ...`",
         folder.display()
     )))
+}
+
+/// Reports whether another user keeps a folder from this one.
+pub(super) fn is_closed(folder: &Path) -> bool {
+    is_denied(folder, Access::READ_OK | Access::EXEC_OK)
+}
+
+fn is_denied(path: &Path, wanted: Access) -> bool {
+    matches!(access(path, wanted), Err(Errno::ACCESS))
 }
 
 /// Returns `path`, or the nearest folder above it that exists.

@@ -17,11 +17,10 @@ use clap::Args;
 use http::Uri;
 use jiff::Timestamp;
 use rustix::fs::{Access, access};
-use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::authority::existing;
-use super::configuration::{ConfigurationRequest, check_conflicts, nearest};
+use super::configuration::{ConfigurationRequest, check_conflicts, is_closed, nearest};
 use super::output::{Exit, print};
 use super::process::{holder_instance, reachable, runtime};
 use super::run::environment::PROXY_VARIABLES;
@@ -138,9 +137,7 @@ fn configured(settings: &Settings) -> Finding {
 /// Finds out whether another user keeps the folder of the record from this one: every other
 /// check would be about the user, not about the proxy.
 fn closed_folder(folder: &Path) -> Option<Finding> {
-    let closed = Access::READ_OK | Access::EXEC_OK;
-    let is_closed = matches!(access(folder, closed), Err(Errno::ACCESS));
-    is_closed.then(|| {
+    is_closed(folder).then(|| {
         Fault(format!(
             "the folder of the record, {}, is not open to this user: run this as its owner, such \
              as `runuser -u politesse -- politesse doctor`; or have a configuration of your own, \

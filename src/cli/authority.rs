@@ -14,9 +14,10 @@ use super::configuration::check_owner;
 use super::output::{Exit, print};
 use super::trust::{TrustArguments, trust};
 use crate::config::Settings;
-use crate::proxy::ca::Ca;
+use crate::proxy::ca::{Ca, RootCertificate};
 use crate::proxy::ca_node::{NodeOrder, issue};
 use politesse_base::command_line::command_here;
+use politesse_decision::digest::Digest;
 use politesse_decision::digest::Digest;
 
 /// Longest name of a node: it stands in its certificate, where there is room for 64
@@ -95,8 +96,10 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
             let files = format!("certificate {cert}\nkey {key}\n");
             print(&(files + &described(&ca)))
         }
-        CaCommand::Export => print(load()?.pem()),
-        CaCommand::Trust(arguments) => trust(arguments, &load()?, &settings.ca.cert),
+        CaCommand::Export => print(existing_root(settings)?.pem()),
+        CaCommand::Trust(arguments) => {
+            trust(arguments, &existing_root(settings)?, &settings.ca.cert)
+        }
         CaCommand::Issue(arguments) => {
             load()?;
             issue_to_node(arguments, settings)
@@ -110,13 +113,24 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
 ///
 /// Files that cannot be used; with what makes them, if there are none.
 pub(super) fn existing(settings: &Settings) -> anyhow::Result<Ca> {
-    Ca::load_existing(&settings.ca)?.with_context(|| {
-        format!(
-            "there is no CA yet, {} is not there: the first start of the proxy makes one, or `{}`",
-            settings.ca.cert.display(),
-            command_here("ca init")
-        )
-    })
+    Ca::load_existing(&settings.ca)?.with_context(|| no_authority(settings))
+}
+
+/// Reads the certificate that clients have to trust, and not the key.
+///
+/// # Errors
+///
+/// A file that cannot be used; with what makes it, if there is none.
+fn existing_root(settings: &Settings) -> anyhow::Result<RootCertificate> {
+    RootCertificate::load_existing(&settings.ca)?.with_context(|| no_authority(settings))
+}
+
+fn no_authority(settings: &Settings) -> String {
+    format!(
+        "there is no CA yet, {} is not there: the first start of the proxy makes one, or `{}`",
+        settings.ca.cert.display(),
+        command_here("ca init")
+    )
 }
 
 /// Describes the root, and the certificate of the node if it has one.
@@ -130,8 +144,8 @@ fn described(ca: &Ca) -> String {
         format!("node sha256 {digest}\n")
     });
     // The first digest is that which people compare: what crawlers trust.
-    let root = format!("sha256 {}\n", ca.fingerprint());
-    let spki = ca.spki_hash().map(|hash| format!("spki {hash}\n"));
+    let root = format!("sha256 {}\n", ca.root().fingerprint());
+    let spki = ca.root().spki_hash().map(|hash| format!("spki {hash}\n"));
     [Some(root), spki, node, until]
         .into_iter()
         .flatten()

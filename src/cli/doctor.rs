@@ -253,7 +253,7 @@ fn authority(
     };
     let word = client.as_str();
     let how = command(format_args!("ca trust --for {word}"));
-    match is_trusted(client, ca) {
+    match is_trusted(client, ca.root()) {
         Some(true) => Fine(format!("{word} trusts the CA {path}")),
         Some(false) => Fault(format!("{word} does not trust the CA {path}: {how}")),
         None => Warning(format!(

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::output::{Exit, Usage, print};
-use crate::proxy::ca::Ca;
+use crate::proxy::ca::RootCertificate;
 use politesse_base::command_line::command;
 use politesse_base::inert::shell_quoted;
 
@@ -85,7 +85,11 @@ impl TrustingClient {
 }
 
 /// Prints the lines for a client, or does what they say. `cert` is the file of `ca`.
-pub(super) fn trust(arguments: &TrustArguments, ca: &Ca, cert: &Path) -> anyhow::Result<Exit> {
+pub(super) fn trust(
+    arguments: &TrustArguments,
+    ca: &RootCertificate,
+    cert: &Path,
+) -> anyhow::Result<Exit> {
     let cert = cert.canonicalize().unwrap_or_else(|_| cert.to_owned());
     let done = match (arguments.client, arguments.apply, arguments.undo) {
         (client, false, false) => lines(client, ca, &cert),
@@ -105,7 +109,7 @@ pub(super) fn trust(arguments: &TrustArguments, ca: &Ca, cert: &Path) -> anyhow:
 }
 
 /// Returns the lines that have `client` trust the authority.
-fn lines(client: TrustingClient, ca: &Ca, cert: &Path) -> String {
+fn lines(client: TrustingClient, ca: &RootCertificate, cert: &Path) -> String {
     let file = shell_quoted(&cert.display().to_string());
     match client {
         TrustingClient::Curl => format!("export CURL_CA_BUNDLE={file}\n"),
@@ -155,7 +159,7 @@ fn lines(client: TrustingClient, ca: &Ca, cert: &Path) -> String {
 
 /// Reports whether `client` trusts the authority, as far as this environment says; `None`
 /// if it does not say.
-pub(super) fn is_trusted(client: TrustingClient, ca: &Ca) -> Option<bool> {
+pub(super) fn is_trusted(client: TrustingClient, ca: &RootCertificate) -> Option<bool> {
     let has_ca = |path: PathBuf| fs::read_to_string(path).is_ok_and(|text| has(&text, ca));
     let named = |variables: &[&str]| {
         let mut set = variables.iter().filter_map(std::env::var_os);
@@ -176,7 +180,7 @@ pub(super) fn is_trusted(client: TrustingClient, ca: &Ca) -> Option<bool> {
 }
 
 /// Reports whether Chromium's database has the authority, trusted for servers.
-fn is_trusted_by_chromium(ca: &Ca) -> Option<bool> {
+fn is_trusted_by_chromium(ca: &RootCertificate) -> Option<bool> {
     let text = |arguments: &[&str]| {
         let output = certutil(arguments).ok()?.output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -189,7 +193,7 @@ fn is_trusted_by_chromium(ca: &Ca) -> Option<bool> {
 }
 
 /// Reports whether a file of certificates has that of the authority.
-fn has(text: &str, ca: &Ca) -> bool {
+fn has(text: &str, ca: &RootCertificate) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<String>();
     plain(text).contains(&plain(ca.pem()))
 }
@@ -203,7 +207,7 @@ fn file_in(store: &RootStore) -> PathBuf {
     Path::new(store.folder).join(format!("{NAME}.crt"))
 }
 
-fn add_to_system(ca: &Ca) -> anyhow::Result<String> {
+fn add_to_system(ca: &RootCertificate) -> anyhow::Result<String> {
     let store = root_store().context(
         "no folder for roots is known here: /usr/local/share/ca-certificates is of the package \
          ca-certificates",

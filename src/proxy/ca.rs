@@ -23,8 +23,8 @@ use super::ca_files::{
     self, CERT_FOLDER_MODE, CERT_MODE, CaError, KEY_FOLDER_MODE, KEY_MODE, make_folder, write_new,
 };
 use super::certificate::{
-    DAY, authority_params, begin_of, check_authority, check_link, end_of, is_root, leaf_params,
-    spki_hash, to_date, to_pem,
+    DAY, authority_params, begin_of, check_authority, check_link, check_signing, end_of, is_root,
+    leaf_params, spki_hash, to_date, to_pem,
 };
 use politesse_base::clock::{self, Stamp};
 use politesse_decision::digest::Digest;
@@ -56,11 +56,68 @@ pub struct Ca {
     /// The certificate that signs leaves, and those that lead to the root; the last is
     /// that.
     chain: Vec<CertificateDer<'static>>,
-    root: CertificateDer<'static>,
-    pem: String,
+    root: RootCertificate,
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
     leaves: Cache<Host, Arc<LeafCertificate>>,
+}
+
+/// Certificate that clients have to trust.
+#[derive(Debug, Clone)]
+pub struct RootCertificate {
+    der: CertificateDer<'static>,
+    pem: String,
+}
+
+impl RootCertificate {
+    /// Reads the root of an authority from the file of its certificate; `None` if there
+    /// is no such file. Does not need the key, which its owner alone may read.
+    ///
+    /// # Errors
+    ///
+    /// [`CaError::Read`] or [`CaError::Content`].
+    pub fn load_existing(options: &Options) -> Result<Option<Self>, CaError> {
+        if !options.cert.exists() {
+            return Ok(None);
+        }
+        let pem = ca_files::read(&options.cert)?;
+        let now = clock::now();
+        let signing_chain = chain_to_root(&pem, now).and_then(|chain| {
+            chain.iter().try_for_each(|one| check_signing(one, now))?;
+            Ok(chain)
+        });
+        match signing_chain {
+            Ok(chain) => Ok(chain.into_iter().next_back().map(Self::new)),
+            Err(reason) => Err(bad_certificate(options, reason)),
+        }
+    }
+
+    fn new(der: CertificateDer<'static>) -> Self {
+        // The file may hold more than may be given away.
+        let pem = to_pem(&der);
+        Self { der, pem }
+    }
+
+    /// Returns the certificate in DER.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// Returns the certificate in PEM, as trust stores want it.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Returns the SHA-256 of the certificate.
+    pub fn fingerprint(&self) -> Digest {
+        Digest::of(&self.der)
+    }
+
+    /// Returns the hash of its public key, as `--ignore-certificate-errors-spki-list` of
+    /// Chromium takes it.
+    pub fn spki_hash(&self) -> Option<String> {
+        spki_hash(&self.der)
+    }
 }
 
 /// A certificate for a host, and when it may be shown.
@@ -85,7 +142,7 @@ impl LeafCertificate {
 impl std::fmt::Debug for Ca {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ca")
-            .field("fingerprint", &self.fingerprint())
+            .field("fingerprint", &self.root.fingerprint())
             .finish_non_exhaustive()
     }
 }
@@ -166,11 +223,7 @@ impl Ca {
     /// [`CaError::Read`], [`CaError::Mode`] or [`CaError::Content`].
     pub fn load(options: &Options) -> Result<Self, CaError> {
         let pem = ca_files::read(&options.cert)?;
-        let bad_certificate = |reason: String| CaError::Content {
-            path: options.cert.clone(),
-            what: "certificate",
-            reason,
-        };
+        let bad_certificate = |reason| bad_certificate(options, reason);
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| bad_certificate(error.to_string()))?;
         let key = ca_files::read_key(&options.key)?;
@@ -185,10 +238,8 @@ impl Ca {
         let leaf_der = PrivateKeyDer::Pkcs8(leaf_key.serialize_der().into());
         Ok(Self {
             issuer,
-            // Not `pem`: the file may hold more than may be given away.
-            pem: to_pem(&root),
             chain,
-            root,
+            root: RootCertificate::new(root),
             leaf_signer: any_ecdsa_type(&leaf_der)
                 .map_err(|_| rcgen::Error::CouldNotParseKeyPair)?,
             leaf_key,
@@ -199,15 +250,9 @@ impl Ca {
         })
     }
 
-    /// Returns the certificate that clients have to trust, in DER.
-    pub fn certificate(&self) -> &CertificateDer<'static> {
+    /// Returns the certificate that clients have to trust.
+    pub fn root(&self) -> &RootCertificate {
         &self.root
-    }
-
-    /// Returns the certificate that clients have to trust, in PEM, as trust stores want
-    /// it.
-    pub fn pem(&self) -> &str {
-        &self.pem
     }
 
     /// Returns the second, since 1970, from which all certificates of the authority are
@@ -222,21 +267,10 @@ impl Ca {
         self.chain.iter().filter_map(end_of).min()
     }
 
-    /// Returns the SHA-256 of the certificate that clients have to trust.
-    pub fn fingerprint(&self) -> Digest {
-        Digest::of(&self.root)
-    }
-
-    /// Returns the hash of the public key of the certificate that clients have to trust,
-    /// as `--ignore-certificate-errors-spki-list` of Chromium takes it.
-    pub fn spki_hash(&self) -> Option<String> {
-        spki_hash(&self.root)
-    }
-
     /// Returns the certificate of this node, if it is not a root that signs leaves
     /// itself.
     pub fn node(&self) -> Option<&CertificateDer<'static>> {
-        self.chain.first().filter(|first| **first != self.root)
+        self.chain.first().filter(|first| **first != self.root.der)
     }
 
     /// Reports whether both show the same certificates.
@@ -281,6 +315,14 @@ impl Ca {
             not_before,
             not_after,
         }))
+    }
+}
+
+fn bad_certificate(options: &Options, reason: String) -> CaError {
+    CaError::Content {
+        path: options.cert.clone(),
+        what: "certificate",
+        reason,
     }
 }
 
@@ -333,8 +375,8 @@ mod tests {
     fn an_authority_is_made_once_and_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
-        let made = Ca::open(&options).unwrap().fingerprint();
-        assert_eq!(Ca::open(&options).unwrap().fingerprint(), made);
+        let made = Ca::open(&options).unwrap().root().fingerprint();
+        assert_eq!(Ca::open(&options).unwrap().root().fingerprint(), made);
         assert_eq!(options.key.metadata().unwrap().mode() & 0o777, 0o600);
         assert!(matches!(Ca::create(&options), Err(CaError::Exists(_))));
     }
@@ -345,7 +387,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         let fingerprints: Vec<_> = std::thread::scope(|scope| {
-            let open = || scope.spawn(|| Ca::open(&options).unwrap().fingerprint());
+            let open = || scope.spawn(|| Ca::open(&options).unwrap().root().fingerprint());
             let threads: Vec<_> = (0..8).map(|_| open()).collect();
             let ends = threads.into_iter().map(|thread| thread.join().unwrap());
             ends.collect()
@@ -500,7 +542,7 @@ mod tests {
         let key = std::fs::read_to_string(&options.key).unwrap();
         let both = std::fs::read_to_string(&options.cert).unwrap() + &key;
         std::fs::write(&options.cert, both).unwrap();
-        let told = Ca::open(&options).unwrap().pem().to_owned();
+        let told = Ca::open(&options).unwrap().root().pem().to_owned();
         assert!(!told.contains("PRIVATE") && told.starts_with("-----BEGIN CERTIFICATE"));
         assert!(CertificateDer::from_pem_slice(told.as_bytes()).is_ok());
     }

@@ -40,7 +40,7 @@ pub fn issue(options: &Options, order: &NodeOrder) -> Result<Timestamp, CaError>
     if root.node().is_some() {
         return Err(CaError::NotRoot(options.cert.clone()));
     }
-    if !has_room(root.certificate()) {
+    if !has_room(root.root().der()) {
         return Err(CaError::NoRoom(options.cert.clone()));
     }
     for path in [&order.cert, &order.key] {
@@ -61,7 +61,7 @@ pub fn issue(options: &Options, order: &NodeOrder) -> Result<Timestamp, CaError>
     make_folder(&order.key, KEY_FOLDER_MODE)?;
     write_new(&order.key, &key.serialize_pem(), KEY_MODE)?;
     // The root behind it: a client gets both, and `ca export` prints it at the node.
-    let chain = certificate.pem() + root.pem();
+    let chain = certificate.pem() + root.root().pem();
     write_new(&order.cert, &chain, CERT_MODE).inspect_err(|_| {
         // A key without a certificate would keep the next order from making both.
         let _ = std::fs::remove_file(&order.key);

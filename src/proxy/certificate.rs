@@ -174,6 +174,18 @@ pub(super) fn check_link(
     signed.map_err(|_| format!("it was not signed by the key of {name} that follows it"))
 }
 
+/// Checks that a certificate may sign others at `now`, whatever its key is.
+///
+/// # Errors
+///
+/// What is wrong, as the end of a sentence.
+pub(super) fn check_signing(
+    certificate: &CertificateDer<'_>,
+    now: Timestamp,
+) -> Result<(), String> {
+    check_signer(&parse(certificate)?, now)
+}
+
 /// Checks that a certificate may sign others at `now`.
 fn check_signer(parsed: &X509Certificate<'_>, now: Timestamp) -> Result<(), String> {
     if !parsed.is_ca() {

@@ -86,7 +86,10 @@ impl GuidePages {
     pub fn content(&self, page: ClientPage) -> Option<PageContent> {
         let (media_type, body) = match page {
             ClientPage::Guide => ("text/html; charset=utf-8", self.guide()?.into_string()),
-            ClientPage::Ca => ("application/x-pem-file", self.ca.as_ref()?.pem().to_owned()),
+            ClientPage::Ca => (
+                "application/x-pem-file",
+                self.ca.as_ref()?.root().pem().to_owned(),
+            ),
             ClientPage::Pac => ("application/x-ns-proxy-autoconfig", self.pac()?),
             ClientPage::Style => ("text/css; charset=utf-8", STYLE.to_owned()),
         };
@@ -164,7 +167,7 @@ impl GuidePages {
                 p { "This proxy refuses HTTPS (" code { "https.mode" } "), and has no authority to trust." }
             };
         };
-        let fingerprint = ca.fingerprint();
+        let fingerprint = ca.root().fingerprint();
         html! {
             h2 { "Its certificate authority" }
             p {
@@ -183,7 +186,7 @@ impl GuidePages {
 
     /// Lays out the lines by which each client uses `proxy` and trusts the authority.
     pub fn client_lines(&self, proxy: ListenAddress) -> Markup {
-        let spki = self.ca.as_ref().and_then(|ca| ca.spki_hash());
+        let spki = self.ca.as_ref().and_then(|ca| ca.root().spki_hash());
         let of_clients = rows(proxy, spki.as_deref().unwrap_or("…"));
         let rows = of_clients.into_iter().chain(machine_rows());
         html! {

@@ -51,7 +51,7 @@ pub(super) fn agreed(
     });
     // Of the root: nodes may have certificates of their own below it.
     let ca = config.interceptor.as_deref().map(Interceptor::ca);
-    let root = ca.map(|ca| ca.fingerprint());
+    let root = ca.map(|ca| ca.root().fingerprint());
     let shown = |digest: Option<&Digest>| digest.map_or("none".to_owned(), Digest::to_string);
     let others = [
         ("policy", shown(Some(&settings.policy.digest()))),

@@ -388,6 +388,13 @@ fn ca_commands_make_show_and_export_the_authority() {
         assert_eq!(place.run(&["ca", "init"]).await.code, Some(0));
         let pem = std::fs::read_to_string(place.path("certs/ca.pem")).unwrap();
         assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
+        // Of another user's proxy the key cannot be read.
+        let (key, away) = (place.path("certs/ca.key"), place.path("away"));
+        std::fs::rename(&key, &away).unwrap();
+        assert_eq!(place.run(&["ca", "export"]).await.stdout, pem);
+        let trust = place.run(&["ca", "trust", "--for", "chromium"]).await;
+        assert!(trust.stdout.contains("spki-list="), "{trust:?}");
+        std::fs::rename(&away, &key).unwrap();
         assert!(place.run(&["ca", "show"]).await.stdout.contains("sha256"));
         assert_ne!(
             place.run(&["ca", "init"]).await.code,

@@ -86,7 +86,7 @@ impl From<&Ca> for CaJson {
     fn from(ca: &Ca) -> Self {
         let time = |second: i64| Timestamp::from_second(second).ok();
         Self {
-            sha256: ca.fingerprint().to_string(),
+            sha256: ca.root().fingerprint().to_string(),
             valid_from: ca.begins_at().and_then(time),
             valid_until: ca.ends_at().and_then(time),
         }
@@ -295,7 +295,7 @@ impl ConfigurationPage {
                 dt { "SHA-256" }
                 dd {
                     code { (facts.sha256) }
-                    p class="small" { "as openssl and browsers write it: " code { (with_colons(&ca.fingerprint())) } }
+                    p class="small" { "as openssl and browsers write it: " code { (with_colons(&ca.root().fingerprint())) } }
                 }
                 @if let (Some(from), Some(until)) = (facts.valid_from, facts.valid_until) {
                     dt { "valid" } dd { (time_in_text(from)) " to " (time_in_text(until)) }

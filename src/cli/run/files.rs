@@ -36,10 +36,14 @@ impl Files {
         };
         files.make_folder(&files.no_roots())?;
         files.make_folder(&files.php_folder())?;
-        files.write(&files.authority(), authority.pem().as_bytes(), FILE_MODE)?;
+        files.write(
+            &files.authority(),
+            authority.root().pem().as_bytes(),
+            FILE_MODE,
+        )?;
         files.write(
             &files.java_store(),
-            &pkcs12(authority.certificate()),
+            &pkcs12(authority.root().der()),
             FILE_MODE,
         )?;
         let php = format!(

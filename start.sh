@@ -7,9 +7,9 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/target}
 say() { echo "start.sh: $*" >&2; }
 
-if ! command -v cc >/dev/null || ! command -v make >/dev/null; then
+if ! command -v cc >/dev/null; then
     apt-get update -qq
-    apt-get install -qq -y gcc libc6-dev make
+    apt-get install -qq -y gcc libc6-dev
 fi
 
 if [ ! -e "$target/release/politesse" ]; then

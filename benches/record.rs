@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 /// Allocator of the program.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

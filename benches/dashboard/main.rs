@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 /// Allocator of the program.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

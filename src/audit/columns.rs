@@ -27,21 +27,6 @@ pub(super) fn digest_of<'a>(values: impl IntoIterator<Item = ValueRef<'a>>) -> D
     Digest::of(&bytes)
 }
 
-/// Appends the digest of `values` to them.
-pub(super) fn with_digest(mut values: Vec<Value>) -> Vec<Value> {
-    let digest = digest_of(values.iter().map(Into::into));
-    values.push(blob(digest));
-    values
-}
-
-/// Reports whether the first `columns` values of a row have the digest that
-/// stands after them.
-pub(super) fn is_as_written(row: &Row<'_>, columns: usize) -> rusqlite::Result<bool> {
-    let values = (0..columns).map(|column| row.get_ref(column));
-    let digest = digest_of(values.collect::<rusqlite::Result<Vec<_>>>()?);
-    Ok(is_digest(row.get_ref(columns)?, digest))
-}
-
 /// Reports whether a column holds `digest`.
 pub(super) fn is_digest(column: ValueRef<'_>, digest: Digest) -> bool {
     column.as_blob().ok() == Some(digest.as_bytes().as_slice())
@@ -148,9 +133,26 @@ impl ColumnValue for u64 {
     }
 }
 
-impl ColumnValue for u16 {
+/// Makes columns of numbers that have a narrower type outside the record.
+macro_rules! narrow_values {
+    ($($Type:ty),+) => {$(
+        impl ColumnValue for $Type {
+            fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+                Ok(Self::try_from(i64::column_result(value)?).unwrap_or_default())
+            }
+
+            fn value(&self) -> ValueRef<'_> {
+                ValueRef::Integer((*self).into())
+            }
+        }
+    )+};
+}
+
+narrow_values!(u16, u32);
+
+impl ColumnValue for bool {
     fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        Ok(Self::try_from(i64::column_result(value)?).unwrap_or_default())
+        Self::column_result(value)
     }
 
     fn value(&self) -> ValueRef<'_> {
@@ -203,10 +205,10 @@ impl ColumnValue for Digest {
 
 impl<T: ColumnValue> ColumnValue for Option<T> {
     fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        match value {
-            ValueRef::Null => Ok(None),
-            value => T::read(value).map(Some),
+        if value == ValueRef::Null {
+            return Ok(None);
         }
+        T::read(value).map(Some)
     }
 
     fn value(&self) -> ValueRef<'_> {
@@ -241,6 +243,19 @@ pub(super) trait TableRow: Sized {
         places.all(|(value, at)| row.get_ref(at) == Ok(value))
     }
 
+    /// Computes the digest of all columns but the last, which has it in some tables.
+    fn digest_of_columns(&self) -> Digest {
+        digest_of(self.values().take(Self::WIDTH - 1))
+    }
+
+    /// Reports whether `row`, from which this was read, has the digest of its values in
+    /// the last column.
+    fn is_as_written(&self, row: &Row<'_>) -> bool {
+        let digest = self.digest_of_columns();
+        let stored = self.values().last();
+        self.is_exact(row, 0) && stored.is_some_and(|stored| is_digest(stored, digest))
+    }
+
     /// Executes the statement [`TableRow::INSERT`].
     fn insert_by(&self, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
         let values = self.values().map(ToSqlOutput::Borrowed);
@@ -254,11 +269,12 @@ pub(super) trait TableRow: Sized {
 }
 
 /// Defines a table: the struct of its rows, with the definition of a column after each
-/// field.
+/// field. A table that is `keyed by` columns has no other key, and a row replaces the one
+/// with the same key.
 macro_rules! table {
     (
         $(#[$meta:meta])*
-        $vis:vis struct $Row:ident in $table:literal {
+        $vis:vis struct $Row:ident in $table:literal $(keyed by $key:literal)? {
             $(#[$first_meta:meta])*
             $first_vis:vis $first:ident: $First:ty = $first_sql:literal,
             $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $Type:ty = $sql:literal,)*
@@ -274,10 +290,13 @@ macro_rules! table {
         impl $crate::audit::columns::TableRow for $Row {
             const WIDTH: usize = [$first_sql, $($sql,)*].len();
             const CREATE: &'static str = concat!(
-                "CREATE TABLE ", $table, " (\n  ", $first_sql, $(",\n  ", $sql,)* "\n) STRICT;\n"
+                "CREATE TABLE ", $table, " (\n  ", $first_sql, $(",\n  ", $sql,)*
+                $(",\n  PRIMARY KEY (", $key, ")",)? "\n) STRICT",
+                $($crate::audit::columns::keyed!(kind $key),)? ";\n"
             );
             const INSERT: &'static str = concat!(
-                "INSERT INTO ", $table, " VALUES (?", $($crate::audit::columns::place!($sql),)* ")"
+                "INSERT ", $($crate::audit::columns::keyed!(verb $key),)? "INTO ", $table,
+                " VALUES (?", $($crate::audit::columns::place!($sql),)* ")"
             );
 
             fn read_columns(
@@ -304,7 +323,17 @@ macro_rules! place {
     };
 }
 
-pub(super) use {place, table};
+/// Makes what differs in the statements of a table with a key of its own.
+macro_rules! keyed {
+    (kind $key:literal) => {
+        ", WITHOUT ROWID"
+    };
+    (verb $key:literal) => {
+        "OR REPLACE "
+    };
+}
+
+pub(super) use {keyed, place, table};
 
 /// Reads the columns of a row from left to right.
 ///
@@ -393,15 +422,12 @@ pub(super) mod hex_bytes {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
 
     /// Writes the digits.
-    pub(in crate::audit) fn serialize<S: Serializer>(
-        bytes: &[u8],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         text(bytes).serialize(serializer)
     }
 
     /// Reads the digits.
-    pub(in crate::audit) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<u8>, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -409,12 +435,12 @@ pub(super) mod hex_bytes {
     }
 
     /// Writes bytes in hexadecimal.
-    pub(in crate::audit) fn text(bytes: &[u8]) -> String {
+    pub(crate) fn text(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Reads bytes in lower-case hexadecimal.
-    pub(in crate::audit) fn parse(text: &str) -> Option<Vec<u8>> {
+    pub(crate) fn parse(text: &str) -> Option<Vec<u8>> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
             b'a'..=b'f' => Some(byte - b'a' + 10),

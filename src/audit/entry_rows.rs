@@ -14,7 +14,7 @@ use super::columns::{ColumnReader, TableRow, hex_bytes, read_digest, table};
 use super::dictionary::{
     CLIENTS, CRAWLERS, DIRECTIVES, DictionaryTable, ORIGINS, POLICIES, RULINGS, SNAPSHOTS, TERMS,
 };
-use super::leaf::{LeafRun, begin_decision, begin_ending};
+use super::leaf::{DECISION, ENDING, LeafRun};
 use super::pages::NumberedTable;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
@@ -87,7 +87,7 @@ impl DecisionRow {
         digests: &DecisionDigests,
         bytes: &mut CanonicalBytes,
     ) -> Digest {
-        begin_decision(bytes);
+        bytes.begin(&[DECISION]);
         // Short, so that all of it is two blocks of SHA-256, of at most 119 bytes.
         bytes.short_integer(self.seq);
         bytes.short_integer(self.time_us);
@@ -109,7 +109,7 @@ impl EndingRow {
     /// Computes the leaf over the digest of what many endings share. With the number of
     /// the decision in it, the ending of one cannot be given to another.
     pub(super) fn leaf_over(&self, outcome: Digest, bytes: &mut CanonicalBytes) -> Digest {
-        begin_ending(bytes);
+        bytes.begin(&[ENDING]);
         // Short, so that all of it is one block of SHA-256, of at most 55 bytes.
         bytes.short_integer(self.decision);
         bytes.short_integer(self.seq);
@@ -139,11 +139,12 @@ impl DecisionEntry {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let mut columns = ColumnReader::new(row);
         let decision = DecisionRow::read_columns(&mut columns)?;
-        let ending = match row.get_ref(DecisionRow::WIDTH)? {
-            ValueRef::Null => None,
-            _ => Some(EndingRow::read_columns(&mut columns)?),
-        };
-        Ok(Self { decision, ending })
+        let has_ending = row.get_ref(DecisionRow::WIDTH)? != ValueRef::Null;
+        let ending = has_ending.then(|| EndingRow::read_columns(&mut columns));
+        Ok(Self {
+            decision,
+            ending: ending.transpose()?,
+        })
     }
 
     /// Reports whether the columns of `row`, from which this was read, have exactly its

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
 use super::columns::{TableRow, signed, table};
-use super::leaf::{LeafRun, RecordId, begin_event};
+use super::leaf::{EVENT, LeafRun, RecordId, encoding_of};
 use super::pages::NumberedTable;
 use crate::pace::back_off::BackOffEvent;
 use politesse_base::clock;
@@ -211,7 +211,7 @@ impl EventRow {
 
     /// Computes the leaf in `record`.
     pub(super) fn leaf_in(&self, record: RecordId) -> Digest {
-        let mut bytes = begin_event(record);
+        let mut bytes = encoding_of(EVENT, record);
         bytes.number(self.seq);
         bytes.time(self.at);
         bytes.bytes(self.host.as_bytes());

@@ -15,11 +15,11 @@ use politesse_decision::digest::{CanonicalBytes, Digest};
 pub(super) const SALT_BYTES: usize = 16;
 
 /// First byte of the encoding of an entry. Dictionary values have others.
-const DECISION: u8 = b'D';
-const ENDING: u8 = b'E';
-const EVENT: u8 = b'V';
+pub(super) const DECISION: u8 = b'D';
+pub(super) const ENDING: u8 = b'E';
+pub(super) const EVENT: u8 = b'V';
 const NUMBERS: u8 = b'N';
-const LOST: u8 = b'L';
+pub(super) const LOST: u8 = b'L';
 
 /// First byte of the encoding of values that entries share.
 const CONTEXT: u8 = b'C';
@@ -97,16 +97,6 @@ impl PersonalValues<'_> {
     }
 }
 
-/// Begins the encoding of a decision.
-pub(super) fn begin_decision(bytes: &mut CanonicalBytes) {
-    bytes.begin(&[DECISION]);
-}
-
-/// Begins the encoding of an ending.
-pub(super) fn begin_ending(bytes: &mut CanonicalBytes) {
-    bytes.begin(&[ENDING]);
-}
-
 /// Values under an ending that many endings share. Digests are those of
 /// dictionary values.
 #[derive(Debug)]
@@ -129,40 +119,18 @@ impl OutcomeValues {
     }
 }
 
-/// Begins the encoding of an event of `record`, which the columns of its row follow.
-pub(super) fn begin_event(record: RecordId) -> CanonicalBytes {
+/// Begins the encoding of an entry of `record`, which the columns of its row follow.
+pub(super) fn encoding_of(kind: u8, record: RecordId) -> CanonicalBytes {
     let mut bytes = CanonicalBytes::default();
-    begin_entry(&mut bytes, EVENT, record);
+    begin_entry(&mut bytes, kind, record);
     bytes
 }
 
 /// Computes the digest of the highest number.
 pub(super) fn numbers_digest(record: RecordId, last: i64) -> Digest {
-    let mut bytes = CanonicalBytes::default();
-    begin_entry(&mut bytes, NUMBERS, record);
+    let mut bytes = encoding_of(NUMBERS, record);
     bytes.integer(last);
     Digest::of(bytes.as_bytes())
-}
-
-/// Values of a range of numbers that have no entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LostRange {
-    pub(super) first: i64,
-    pub(super) last: i64,
-    /// Time at which the loss was noticed.
-    pub(super) time_us: i64,
-}
-
-impl LostRange {
-    /// Computes the digest.
-    pub(super) fn digest(self, record: RecordId) -> Digest {
-        let mut bytes = CanonicalBytes::default();
-        begin_entry(&mut bytes, LOST, record);
-        bytes.integer(self.first);
-        bytes.integer(self.last);
-        bytes.integer(self.time_us);
-        Digest::of(bytes.as_bytes())
-    }
 }
 
 /// Numbers with the same leaf: those that were lost together, or one alone.

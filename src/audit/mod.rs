@@ -60,7 +60,7 @@ mod gathering;
 mod remaining;
 mod removal_order;
 pub mod removals;
-mod saved_state;
+mod schema;
 mod tasks;
 pub mod tree_rows;
 
@@ -69,15 +69,17 @@ mod redaction;
 mod retention;
 mod rollup;
 mod rollup_row;
-mod schema;
 mod start_check;
 
 mod decision_row;
 mod error;
 pub mod events;
 mod interning;
+mod saved_state;
 mod sequence;
 mod used_values;
+
+mod entry_rows;
 
 mod dictionary_cache;
 mod files;
@@ -85,8 +87,6 @@ mod joint_digests;
 mod keyed_sums;
 mod pages;
 mod wal;
-
-mod entry_rows;
 
 mod ballast;
 mod dictionary;

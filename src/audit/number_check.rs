@@ -16,7 +16,7 @@ use rusqlite::{Connection, Row};
 use super::columns::{count, read_leaf, signed};
 use super::decision_row::{CheckedRecord, IS_ORPHAN, ORPHANS};
 use super::events::EVENTS;
-use super::leaf::{LeafRun, LostRange};
+use super::leaf::LeafRun;
 use super::order::all_below;
 use super::pages::{NumberedTable, SqlConditions, TableScan};
 use super::parts::{PartKey, PartSums, last_part, part_before_newest, part_of};
@@ -24,8 +24,7 @@ use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::rollup::RollupCheck;
 use super::seal_check::{SealCheck, SealFinding, SealSums};
-use super::sequence::{CheckedRange, LOST_RANGES, Sequence};
-use politesse_decision::digest::Digest;
+use super::sequence::{LOST_RANGES, LostRange, Sequence};
 
 /// Numbers of the events, with their leaves.
 const EVENT_NUMBERS: NumberedTable = NumberedTable {
@@ -105,7 +104,7 @@ impl<'a, T: Copy> RowFeed<'a, T> {
 pub(super) struct NumberCheck<'a> {
     reader: &'a AuditReader,
     events: RowFeed<'a, LeafRun>,
-    lost: RowFeed<'a, (CheckedRange, Digest)>,
+    lost: RowFeed<'a, (LostRange, bool)>,
     orphans: RowFeed<'a, Orphan>,
     /// Numbers ahead of the last decision, the lowest on top.
     ahead: BinaryHeap<Reverse<LeafRun>>,
@@ -213,15 +212,14 @@ impl<'a> NumberCheck<'a> {
             self.add_ahead(event);
         }
         let record = self.reader.record_id;
-        let read = |row: &Row<'_>| Ok((CheckedRange::read(row, record)?, read_leaf(row, 3)?));
-        let is_below = |(lost, _): &(CheckedRange, Digest)| lost.range.first < seq;
-        while let Some((lost, leaf)) = self.lost.next_if(read, is_below)? {
-            let (range, is_own) = (lost.range, lost.is_as_written);
+        let read = |row: &Row<'_>| LostRange::read_checked(row, record);
+        let is_below = |(range, _): &(LostRange, bool)| range.first < seq;
+        while let Some((range, is_own)) = self.lost.next_if(read, is_below)? {
             report(NumberFinding::Lost { range, is_own });
             self.add_ahead(LeafRun {
                 first: range.first,
                 last: range.last,
-                leaf,
+                leaf: range.digest,
             });
         }
         let read = |row: &Row<'_>| {

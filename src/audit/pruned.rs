@@ -73,9 +73,9 @@ impl PrunedEnd {
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Self> {
         let read = |row: &Row<'_>| {
             Ok(Self {
-                last: row.get(0)?,
-                time_us: row.get(1)?,
-                is_removed: row.get(2)?,
+                last: row.get("last")?,
+                time_us: row.get("time_us")?,
+                is_removed: row.get("is_removed")?,
             })
         };
         let sql = "SELECT last, time_us, is_removed FROM pruned";

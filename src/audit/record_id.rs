@@ -14,12 +14,11 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::columns::{count, signed, with_digest};
+use super::columns::{TableRow as _, count, table};
 use super::events::EventRow;
 use super::files::name_of;
 use super::leaf::RecordId;
@@ -39,15 +38,21 @@ const BYTES_MAX: u64 = 64 * 1024;
 const ABOUT: &str = "What the record in this folder holds at least. The proxy compares it with \
                      the database at each start: do not delete it.";
 
-/// Number of columns of the table `record` that its digest covers.
-pub(super) const RECORD_COLUMNS: usize = 4;
+/// The row of `record`, for [`RecordRow`].
+pub(super) const SELECT_RECORD: &str = "SELECT * FROM record";
 
-/// The row of `record`, the digest last.
-pub(super) const SELECT_RECORD: &str =
-    "SELECT id, begun_us, before, before_last, digest FROM record";
-
-const INSERT_RECORD: &str = "
-INSERT INTO record (id, begun_us, before, before_last, digest) VALUES (?, ?, ?, ?, ?)";
+table! {
+    /// Identity of a record.
+    pub(super) struct RecordRow in "record" keyed by "id" {
+        id: String = "id TEXT NOT NULL",
+        begun: Timestamp = "begun_us INTEGER NOT NULL",
+        /// Id of the record before this one, if that was not whole.
+        before: Option<String> = "before TEXT",
+        /// Highest number that the record before is known to have had.
+        before_last: Option<u64> = "before_last INTEGER",
+        digest: Digest = "digest BLOB NOT NULL",
+    }
+}
 
 /// Marker of an audit record: what it holds at least.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -240,15 +245,15 @@ pub(super) fn read_or_make_id(
     }
     let id: String =
         transaction.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))?;
-    let values = with_digest(vec![
-        id.clone().into(),
-        now.as_microsecond().into(),
-        before.map(|marker| marker.record.clone()).into(),
-        before.map_or(Value::Null, |marker| signed(marker.last).into()),
-    ]);
-    transaction
-        .prepare(INSERT_RECORD)?
-        .insert(params_from_iter(values))?;
+    let mut row = RecordRow {
+        id: id.clone(),
+        begun: now,
+        before: before.map(|marker| marker.record.clone()),
+        before_last: before.map(|marker| marker.last),
+        digest: Digest::default(),
+    };
+    row.digest = row.digest_of_columns();
+    row.insert(&transaction)?;
     if let Some(marker) = before {
         EventRow::record_begun(marker.last, now).write(&transaction, RecordId::parse(&id))?;
     }

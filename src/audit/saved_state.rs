@@ -9,93 +9,107 @@
 //! Does not know when state is saved, nor for how long it is good.
 
 use std::sync::Arc;
-use std::vec;
 
 use bytes::Bytes;
 use http::HeaderValue;
 use jiff::Timestamp;
-use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::columns::{ColumnReader, is_as_written, read_digest, with_digest};
+use super::columns::{TableRow as _, table};
 use super::pages::KeyedTable;
-use super::snapshot_row::{SNAPSHOT_COLUMNS, snapshot_values};
+use super::snapshot_row::{cause_of, hops_text};
 use crate::pace::back_off::SavedBackOff;
 use politesse_decision::access::Cause;
 use politesse_decision::digest::Digest;
+use politesse_decision::record::result_word;
 use politesse_decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
 use politesse_robots::origin::{Origin, Target};
 use politesse_robots::{Dialect, FileSource};
 
-/// Columns that the digest of a saved snapshot is over: those of the snapshot,
-/// and six more.
-pub(super) const SAVED_SNAPSHOT_COLUMNS: usize = SNAPSHOT_COLUMNS + 6;
-
-/// Columns that the digest of a back-off is over.
-pub(super) const BACK_OFF_COLUMNS: usize = 4;
-
-/// Position of the token among the values of a snapshot; here it is the scope of the key.
-const TOKEN_AT: usize = 1;
-
-/// Position of the body in [`LOAD_SNAPSHOT`], after the digest of the row.
-const BODY_AT: usize = SAVED_SNAPSHOT_COLUMNS + 1;
-
-/// Puts [`snapshot_row_values`] in place of the row with the same key.
-pub(super) const SAVE_SNAPSHOT: &str = "
-REPLACE INTO kept (origin, token, url, status, fetched_us, expires_us, result,
-  cause, body, hops, charset, whole, content_type, etag, last_modified, failures,
-  led_to, digest)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
 /// Finds the row of an origin and a token, with its body. No join: SQLite (3.54) would
 /// compile the statement anew for each value that is bound.
 const LOAD_SNAPSHOT: &str = "
-SELECT k.origin, k.token, k.url, k.status, k.fetched_us, k.expires_us, k.result,
-       k.cause, k.body, k.hops, k.charset, k.whole, k.content_type, k.etag,
-       k.last_modified, k.failures, k.led_to, k.digest,
-       (SELECT b.body FROM body AS b WHERE b.sha256 = k.body)
+SELECT k.*, (SELECT b.body FROM body AS b WHERE b.sha256 = k.body)
 FROM kept AS k WHERE k.origin = ? AND k.token = ?";
 
 /// All saved snapshots, without bodies.
 pub(super) const SAVED_SNAPSHOTS: KeyedTable = KeyedTable {
-    select: "
-SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body,
-       hops, charset, whole, content_type, etag, last_modified, failures, led_to, digest
-FROM kept",
+    select: "SELECT * FROM kept",
     key: &["origin", "token"],
 };
 
-/// Puts [`back_off_values`] in place of the row of the same host.
-pub(super) const SAVE_BACK_OFF: &str = "
-REPLACE INTO back_off (host, until_us, incidents, since_us, digest)
-VALUES (?, ?, ?, ?, ?)";
-
 /// All saved back-offs.
 pub(super) const BACK_OFFS: KeyedTable = KeyedTable {
-    select: "
-SELECT host, until_us, incidents, since_us, digest FROM back_off",
+    select: "SELECT * FROM back_off",
     key: &["host"],
 };
 
-/// Makes the values of [`SAVE_SNAPSHOT`], the digest last.
-pub(super) fn snapshot_row_values(saved: &StoredSnapshot) -> Vec<Value> {
-    let mut values = Vec::from(snapshot_values(&saved.snapshot));
-    // Two nulls would be two keys: '' stands for "serves every crawler".
-    values[TOKEN_AT] = Value::Text(saved.snapshot.key.scope());
-    let copy = saved.snapshot.file();
-    let validators = copy.map(|copy| &copy.validators);
-    let bytes = |field: Option<&HeaderValue>| field.map(|value| value.as_bytes().to_vec());
-    values.extend([
-        copy.map(|copy| copy.whole).into(),
-        copy.and_then(|copy| copy.content_type.clone()).into(),
-        bytes(validators.and_then(|known| known.etag.as_ref())).into(),
-        bytes(validators.and_then(|known| known.last_modified.as_ref())).into(),
-        saved.failures.into(),
-        saved.led_to.clone().into(),
-    ]);
-    with_digest(values)
+table! {
+    /// Last that is known of a robots.txt.
+    pub(super) struct KeptRow in "kept" keyed by "origin, token" {
+        pub(super) origin: String = "origin TEXT NOT NULL",
+        /// Scope of the [`CacheKey`]: two nulls would be two keys, so '' stands for "serves
+        /// every crawler". `NOCASE` folds what a product token folds.
+        pub(super) token: String = "token TEXT NOT NULL COLLATE NOCASE",
+        url: String = "url TEXT NOT NULL",
+        status: Option<u16> = "status INTEGER",
+        fetched_at: Timestamp = "fetched_us INTEGER NOT NULL",
+        expires_at: Timestamp = "expires_us INTEGER NOT NULL",
+        result: String = "result TEXT NOT NULL",
+        cause: Option<String> = "cause TEXT",
+        body: Option<Digest> = "body BLOB",
+        hops: Option<String> = "hops TEXT",
+        whole: Option<bool> = "whole INTEGER",
+        content_type: Option<String> = "content_type TEXT",
+        etag: Option<Vec<u8>> = "etag BLOB",
+        last_modified: Option<Vec<u8>> = "last_modified BLOB",
+        failures: u32 = "failures INTEGER NOT NULL",
+        led_to: Option<String> = "led_to TEXT",
+        digest: Digest = "digest BLOB NOT NULL",
+    }
+}
+
+table! {
+    /// Long back-off of a host.
+    pub(super) struct BackOffRow in "back_off" keyed by "host" {
+        pub(super) host: String = "host TEXT NOT NULL",
+        until: Timestamp = "until_us INTEGER NOT NULL",
+        incidents: u32 = "incidents INTEGER NOT NULL",
+        quiet_since: Timestamp = "since_us INTEGER NOT NULL",
+        digest: Digest = "digest BLOB NOT NULL",
+    }
+}
+
+impl From<&StoredSnapshot> for KeptRow {
+    fn from(saved: &StoredSnapshot) -> Self {
+        let snapshot = &saved.snapshot;
+        let copy = snapshot.file();
+        let validators = copy.map(|copy| &copy.validators);
+        let bytes = |field: Option<&HeaderValue>| field.map(|value| value.as_bytes().to_vec());
+        let mut row = Self {
+            origin: snapshot.key.origin.to_string(),
+            token: snapshot.key.scope(),
+            url: snapshot.url.clone(),
+            status: snapshot.status,
+            fetched_at: snapshot.fetched_at,
+            expires_at: snapshot.expires_at,
+            result: result_word(&snapshot.result).to_owned(),
+            cause: cause_of(snapshot).map(|cause| cause.as_str().to_owned()),
+            body: copy.map(|copy| copy.digest),
+            hops: hops_text(snapshot),
+            whole: copy.map(|copy| copy.whole),
+            content_type: copy.and_then(|copy| copy.content_type.clone()),
+            etag: bytes(validators.and_then(|known| known.etag.as_ref())),
+            last_modified: bytes(validators.and_then(|known| known.last_modified.as_ref())),
+            failures: saved.failures,
+            led_to: saved.led_to.clone(),
+            digest: Digest::default(),
+        };
+        row.digest = row.digest_of_columns();
+        row
+    }
 }
 
 /// Result of [`load_snapshot`].
@@ -117,166 +131,101 @@ pub(super) fn load_snapshot(
     dialect: Dialect,
 ) -> rusqlite::Result<SnapshotLookup> {
     // Copied, so that the read transaction ends before a large file is parsed.
-    let row = connection
+    let read = |row: &Row<'_>| {
+        let kept = KeptRow::read(row)?;
+        let body: Option<Vec<u8>> = row.get(KeptRow::WIDTH)?;
+        Ok(kept.is_as_written(row).then_some((kept, body)))
+    };
+    let found = connection
         .prepare_cached(LOAD_SNAPSHOT)?
-        .query_row((key.origin.to_string(), key.scope()), copy_values)
+        .query_row((key.origin.to_string(), key.scope()), read)
         .optional()?;
-    let Some(values) = row else {
+    let Some(found) = found else {
         return Ok(SnapshotLookup::Absent);
     };
-    let saved = values.and_then(|values| parse_snapshot(values, dialect));
+    let saved = found.and_then(|(kept, body)| kept.parse(body, dialect));
     Ok(saved.map_or(SnapshotLookup::Altered, SnapshotLookup::Saved))
 }
 
-/// Copies the values of a row of [`LOAD_SNAPSHOT`], the body last; `None` if it
-/// is not as it was written.
-fn copy_values(row: &Row<'_>) -> rusqlite::Result<Option<Vec<Value>>> {
-    if !is_as_written(row, SAVED_SNAPSHOT_COLUMNS)? {
-        return Ok(None);
-    }
-    let columns = (0..SAVED_SNAPSHOT_COLUMNS).chain([BODY_AT]);
-    let values = columns.map(|column| row.get(column).unwrap_or(Value::Null));
-    Ok(Some(values.collect()))
-}
-
-/// Makes the snapshot of the values of a row, its file parsed by `dialect`.
-///
-/// `None` if the body has not the digest that the row names, or if there is a
-/// value that this version does not write: the digest of a row only shows that
-/// nobody changed it.
-fn parse_snapshot(values: Vec<Value>, dialect: Dialect) -> Option<StoredSnapshot> {
-    let mut values = SnapshotValues(values.into_iter());
-    let origin = values.take::<String>()?.parse::<Target>().ok()?.origin;
-    let key = CacheKey::of_scope(origin, &values.take::<String>()?)?;
-    let url = values.take()?;
-    let status = values.take()?;
-    let (fetched_at, expires_at) = (values.time()?, values.time()?);
-    let result: String = values.take()?;
-    let cause = values.cause()?;
-    let body_digest: Option<Vec<u8>> = values.take()?;
-    let hops = values.hops()?;
-    // Follows from the Content-Type.
-    let _charset: Option<String> = values.take()?;
-    let file = SavedFile {
-        digest: body_digest.as_deref().and_then(read_digest),
-        whole: values.take()?,
-        content_type: values.take()?,
-        validators: Validators {
-            etag: values.field()?,
-            last_modified: values.field()?,
-        },
-    };
-    let failures = values.take()?;
-    let led_to = values.take()?;
-    let (result, stale) = match (result.as_str(), cause) {
-        ("unreachable", Some(cause)) => (AccessResult::Unreachable(cause), None),
-        ("unavailable", stale) => (AccessResult::Unavailable, stale),
-        ("successful", stale) => {
-            let body: Vec<u8> = values.take()?;
-            let copy = file.parse(Bytes::from(body), dialect, &key.origin)?;
-            (AccessResult::Successful(Arc::new(copy)), stale)
-        }
-        _ => return None,
-    };
-    let snapshot = Snapshot {
-        key,
-        url,
-        hops,
-        status,
-        fetched_at,
-        expires_at,
-        result,
-        stale,
-    };
-    Some(StoredSnapshot {
-        snapshot: Arc::new(snapshot),
-        failures,
-        led_to,
-    })
-}
-
-/// Columns of a file, but for its body.
-struct SavedFile {
-    digest: Option<Digest>,
-    whole: Option<bool>,
-    content_type: Option<String>,
-    validators: Validators,
-}
-
-impl SavedFile {
-    fn parse(self, body: Bytes, dialect: Dialect, origin: &Origin) -> Option<RobotsFile> {
-        let body = RobotsBody {
-            bytes: body,
-            whole: self.whole?,
+impl KeptRow {
+    /// Makes the snapshot with the file `body`, which is parsed by `dialect`.
+    ///
+    /// `None` if the body has not the digest that the row names, or if there is a value
+    /// that this version does not write: the digest of a row only shows that nobody
+    /// changed it.
+    fn parse(self, body: Option<Vec<u8>>, dialect: Dialect) -> Option<StoredSnapshot> {
+        let origin = self.origin.parse::<Target>().ok()?.origin;
+        let cause = self.cause.as_deref().map(str::parse::<Cause>);
+        let (result, stale) = match (self.result.as_str(), cause.transpose().ok()?) {
+            ("unreachable", Some(cause)) => (AccessResult::Unreachable(cause), None),
+            ("unavailable", stale) => (AccessResult::Unavailable, stale),
+            ("successful", stale) => {
+                let copy = self.parse_file(body?.into(), dialect, &origin)?;
+                (AccessResult::Successful(Arc::new(copy)), stale)
+            }
+            _ => return None,
         };
+        let hops = self.hops.as_deref().map(serde_json::from_str);
+        let snapshot = Snapshot {
+            key: CacheKey::of_scope(origin, &self.token)?,
+            url: self.url,
+            hops: hops.transpose().ok()?.unwrap_or_default(),
+            status: self.status,
+            fetched_at: self.fetched_at,
+            expires_at: self.expires_at,
+            result,
+            stale,
+        };
+        Some(StoredSnapshot {
+            snapshot: Arc::new(snapshot),
+            failures: self.failures,
+            led_to: self.led_to,
+        })
+    }
+
+    fn parse_file(&self, bytes: Bytes, dialect: Dialect, origin: &Origin) -> Option<RobotsFile> {
+        let field = |bytes: &Option<Vec<u8>>| {
+            let value = bytes.as_deref().map(HeaderValue::from_bytes);
+            value.transpose().ok()
+        };
+        let whole = self.whole?;
         let source = FileSource::new(origin, self.content_type.as_deref());
         let file = RobotsFile {
-            content_type: self.content_type,
-            validators: self.validators,
+            content_type: self.content_type.clone(),
+            validators: Validators {
+                etag: field(&self.etag)?,
+                last_modified: field(&self.last_modified)?,
+            },
             // Only bytes are saved. They are read by the dialect of today.
-            ..RobotsFile::from_source(body, dialect, source)
+            ..RobotsFile::from_source(RobotsBody { bytes, whole }, dialect, source)
         };
-        (Some(file.digest) == self.digest).then_some(file)
+        (Some(file.digest) == self.body).then_some(file)
     }
 }
 
-/// Values of a row that are still to be read, from left to right. Strict: `None`
-/// for a value of another type.
-struct SnapshotValues(vec::IntoIter<Value>);
-
-impl SnapshotValues {
-    fn take<T: FromSql>(&mut self) -> Option<T> {
-        T::column_result((&self.0.next()?).into()).ok()
+impl From<&SavedBackOff> for BackOffRow {
+    fn from(saved: &SavedBackOff) -> Self {
+        let mut row = Self {
+            host: saved.host.to_string(),
+            until: saved.until,
+            incidents: saved.incidents,
+            quiet_since: saved.quiet_since,
+            digest: Digest::default(),
+        };
+        row.digest = row.digest_of_columns();
+        row
     }
-
-    fn time(&mut self) -> Option<Timestamp> {
-        Timestamp::from_microsecond(self.take()?).ok()
-    }
-
-    fn cause(&mut self) -> Option<Option<Cause>> {
-        let word: Option<String> = self.take()?;
-        word.map(|word| word.parse()).transpose().ok()
-    }
-
-    fn hops(&mut self) -> Option<Vec<String>> {
-        match self.take::<Option<String>>()? {
-            Some(list) => serde_json::from_str(&list).ok(),
-            None => Some(Vec::new()),
-        }
-    }
-
-    fn field(&mut self) -> Option<Option<HeaderValue>> {
-        let bytes: Option<Vec<u8>> = self.take()?;
-        let field = bytes.map(|bytes| HeaderValue::from_bytes(&bytes));
-        field.transpose().ok()
-    }
-}
-
-/// Makes the values of [`SAVE_BACK_OFF`], the digest last.
-pub(super) fn back_off_values(saved: &SavedBackOff) -> Vec<Value> {
-    with_digest(vec![
-        saved.host.to_string().into(),
-        saved.until.as_microsecond().into(),
-        saved.incidents.into(),
-        saved.quiet_since.as_microsecond().into(),
-    ])
 }
 
 /// Reads a row of [`BACK_OFFS`]; `None` if it is not as it was written.
 pub(super) fn read_back_off(row: &Row<'_>) -> rusqlite::Result<Option<SavedBackOff>> {
-    if !is_as_written(row, BACK_OFF_COLUMNS)? {
-        return Ok(None);
-    }
-    let mut columns = ColumnReader::new(row);
-    let host = columns.word()?.parse().ok();
-    let until = columns.time()?;
-    let incidents = columns.number()?;
-    let quiet_since = columns.time()?;
-    Ok(host.zip(incidents).map(|(host, incidents)| SavedBackOff {
+    let found = BackOffRow::read(row)?;
+    let host = found.host.parse().ok().filter(|_| found.is_as_written(row));
+    Ok(host.map(|host| SavedBackOff {
         host,
-        until,
-        incidents,
-        quiet_since,
+        until: found.until,
+        incidents: found.incidents,
+        quiet_since: found.quiet_since,
     }))
 }
 

@@ -15,6 +15,9 @@ use super::dictionary::DICTIONARIES;
 use super::entry_rows::{DecisionRow, EndingRow};
 use super::error::AuditError;
 use super::events::EventRow;
+use super::record_id::RecordRow;
+use super::saved_state::{BackOffRow, KeptRow};
+use super::sequence::LostRange;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
@@ -29,21 +32,8 @@ const STATEMENTS: usize = 64;
 /// What is written for each request is numbers and the path. References are not
 /// declared: SQLite would look each of them up again, and search whole tables when
 /// something is removed; `verify` finds those that lead nowhere. `AUTOINCREMENT`: the
-/// number of a value that was removed is never given to another. The token in `kept` is
-/// the scope of a [`CacheKey`], '' where one snapshot serves every crawler: two nulls
-/// would be two rows. `NOCASE`
-/// folds what [`ProductToken`] folds.
-///
-/// [`CacheKey`]: politesse_decision::snapshot::CacheKey
-/// [`ProductToken`]: politesse_robots::crawler::ProductToken
+/// number of a value that was removed is never given to another.
 const TABLES: &str = "
-CREATE TABLE record (
-  id TEXT NOT NULL PRIMARY KEY,
-  begun_us INTEGER NOT NULL,
-  before TEXT,
-  before_last INTEGER,
-  digest BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
 CREATE TABLE sequence (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   last INTEGER NOT NULL,
@@ -60,12 +50,6 @@ CREATE TABLE pruned (
 CREATE TABLE leaf_path (
   seq INTEGER PRIMARY KEY,
   path BLOB NOT NULL
-) STRICT;
-CREATE TABLE lost_range (
-  first INTEGER PRIMARY KEY,
-  last INTEGER NOT NULL,
-  time_us INTEGER NOT NULL,
-  digest BLOB NOT NULL
 ) STRICT;
 CREATE TABLE body (
   sha256 BLOB NOT NULL PRIMARY KEY,
@@ -100,36 +84,8 @@ CREATE TABLE seal (
   vkey TEXT NOT NULL,
   path BLOB
 ) STRICT;
-CREATE TABLE kept (
-  origin TEXT NOT NULL,
-  token TEXT NOT NULL COLLATE NOCASE,
-  url TEXT NOT NULL,
-  status INTEGER,
-  fetched_us INTEGER NOT NULL,
-  expires_us INTEGER NOT NULL,
-  result TEXT NOT NULL,
-  cause TEXT,
-  body BLOB,
-  hops TEXT,
-  charset TEXT,
-  whole INTEGER,
-  content_type TEXT,
-  etag BLOB,
-  last_modified BLOB,
-  failures INTEGER NOT NULL,
-  led_to TEXT,
-  digest BLOB NOT NULL,
-  PRIMARY KEY (origin, token)
-) STRICT, WITHOUT ROWID;
 CREATE INDEX kept_expires ON kept (expires_us);
 CREATE INDEX event_host ON event (host);
-CREATE TABLE back_off (
-  host TEXT NOT NULL PRIMARY KEY,
-  until_us INTEGER NOT NULL,
-  incidents INTEGER NOT NULL,
-  since_us INTEGER NOT NULL,
-  digest BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
 CREATE INDEX back_off_until ON back_off (until_us);
 CREATE VIEW audit_log AS
 SELECT d.seq, d.time_us, c.address AS client, a.user_agent, m.text AS method,
@@ -149,7 +105,15 @@ LEFT JOIN term AS t ON t.id = e.error;
 
 /// Returns the statements that create all tables.
 fn tables() -> String {
-    let entries = [DecisionRow::CREATE, EndingRow::CREATE, EventRow::CREATE];
+    let entries = [
+        DecisionRow::CREATE,
+        EndingRow::CREATE,
+        EventRow::CREATE,
+        LostRange::CREATE,
+        RecordRow::CREATE,
+        KeptRow::CREATE,
+        BackOffRow::CREATE,
+    ];
     let dictionaries = DICTIONARIES.iter().map(|table| table.create);
     let defined = entries.into_iter().chain(dictionaries);
     defined.chain([TABLES]).collect()

@@ -13,10 +13,11 @@ use std::path::Path;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::{blob, count, is_digest};
+use super::columns::{TableRow as _, blob, count, is_digest, table};
 use super::error::AuditError;
-use super::leaf::{LostRange, RecordId, numbers_digest};
+use super::leaf::{LOST, RecordId, encoding_of, numbers_digest};
 use super::pages::NumberedTable;
+use politesse_decision::digest::Digest;
 
 /// Numbers that may have been told where nothing says how many: since the marker was
 /// written, or since a backup of another machine was made. The marker is written at each
@@ -26,13 +27,55 @@ pub(super) const UNKNOWN_NUMBERS: i64 = 1 << 20;
 
 const SELECT_SEQUENCE: &str = "SELECT last, digest FROM sequence";
 
-/// All lost ranges: first, last, time, digest.
+/// All lost ranges, for [`LostRange::read_checked`].
 pub(super) const LOST_RANGES: NumberedTable = NumberedTable {
     name: "lost_range",
-    select: "SELECT first, last, time_us, digest FROM lost_range",
+    select: "SELECT * FROM lost_range",
     key: "first",
     number: "first",
 };
+
+table! {
+    /// Range of numbers that have no entry.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub(super) struct LostRange in "lost_range" {
+        pub(super) first: i64 = "first INTEGER PRIMARY KEY",
+        pub(super) last: i64 = "last INTEGER NOT NULL",
+        /// Time at which the loss was noticed.
+        pub(super) time_us: i64 = "time_us INTEGER NOT NULL",
+        /// Digest, which is the leaf of each of the numbers.
+        pub(super) digest: Digest = "digest BLOB NOT NULL",
+    }
+}
+
+impl LostRange {
+    /// Computes the digest in `record`.
+    pub(super) fn digest_in(&self, record: RecordId) -> Digest {
+        let mut bytes = encoding_of(LOST, record);
+        bytes.integer(self.first);
+        bytes.integer(self.last);
+        bytes.integer(self.time_us);
+        Digest::of(bytes.as_bytes())
+    }
+
+    /// Writes the row with its digest in `record`.
+    pub(super) fn write(
+        mut self,
+        connection: &Connection,
+        record: RecordId,
+    ) -> rusqlite::Result<()> {
+        self.digest = self.digest_in(record);
+        self.insert(connection)
+    }
+
+    /// Reads a row of [`LOST_RANGES`], and whether it is the one that was written to
+    /// `record`.
+    pub(super) fn read_checked(row: &Row<'_>, record: RecordId) -> rusqlite::Result<(Self, bool)> {
+        let lost = Self::read(row)?;
+        let is_own = lost.is_exact(row, 0) && lost.digest == lost.digest_in(record);
+        Ok((lost, is_own))
+    }
+}
 
 /// Highest number of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,8 +153,9 @@ impl Sequence {
             first: last + 1,
             last: given,
             time_us: now.as_microsecond(),
+            ..LostRange::default()
         };
-        write_lost(connection, record, lost)?;
+        lost.write(connection, record)?;
         tracing::warn!(
             first = lost.first,
             last = lost.last,
@@ -161,39 +205,4 @@ fn highest(connection: &Connection) -> rusqlite::Result<i64> {
                           coalesce((SELECT last FROM lost_range
                             ORDER BY first DESC LIMIT 1), 0))";
     connection.query_row(sql, [], |row| row.get(0))
-}
-
-/// Notes numbers that have no entry.
-pub(super) fn write_lost(
-    connection: &Connection,
-    record: RecordId,
-    lost: LostRange,
-) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO lost_range (first, last, time_us, digest) VALUES (?, ?, ?, ?)";
-    let mut statement = connection.prepare_cached(sql)?;
-    let digest = blob(lost.digest(record));
-    let values = params![lost.first, lost.last, lost.time_us, digest];
-    statement.insert(values).map(drop)
-}
-
-/// A lost range as read, and whether its row is the one that was written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct CheckedRange {
-    pub(super) range: LostRange,
-    pub(super) is_as_written: bool,
-}
-
-impl CheckedRange {
-    /// Reads a row of [`LOST_RANGES`] in the record `record`.
-    pub(super) fn read(row: &Row<'_>, record: RecordId) -> rusqlite::Result<Self> {
-        let range = LostRange {
-            first: row.get(0)?,
-            last: row.get(1)?,
-            time_us: row.get(2)?,
-        };
-        Ok(Self {
-            is_as_written: is_digest(row.get_ref(3)?, range.digest(record)),
-            range,
-        })
-    }
 }

@@ -1,10 +1,12 @@
-//! Columns of a snapshot, in the dictionary `snapshot` and in the table `kept`.
+//! Columns of a snapshot in the dictionary `snapshot`, two of which the table `kept` has
+//! in the same form.
 //!
 //! Does not know which decisions rest on a snapshot.
 
 use rusqlite::types::Value;
 
 use super::columns::{ColumnReader, blob, json_list};
+use politesse_decision::access::Cause;
 use politesse_decision::record::{RecordedSnapshot, result_word};
 use politesse_decision::snapshot::{AccessResult, Snapshot};
 
@@ -14,13 +16,8 @@ pub(super) const SNAPSHOT_COLUMNS: usize = 11;
 /// Makes the values of the columns: origin, token, URL, status, times of fetch and
 /// expiry, result, cause, SHA-256 of the body, hops, declared charset.
 pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
-    let cause = match &snapshot.result {
-        AccessResult::Unreachable(cause) => Some(*cause),
-        AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
-    };
     let file = snapshot.file();
     let charset = file.and_then(|file| file.robots.source().charset);
-    let hops = (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops));
     [
         snapshot.key.origin.to_string().into(),
         snapshot.key.token.as_ref().map(ToString::to_string).into(),
@@ -29,11 +26,27 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
         snapshot.fetched_at.as_microsecond().into(),
         snapshot.expires_at.as_microsecond().into(),
         result_word(&snapshot.result).to_owned().into(),
-        cause.map(|cause| cause.as_str().to_owned()).into(),
+        cause_of(snapshot)
+            .map(|cause| cause.as_str().to_owned())
+            .into(),
         file.map_or(Value::Null, |file| blob(file.digest)),
-        hops.into(),
+        hops_text(snapshot).into(),
         charset.map(|charset| charset.to_string()).into(),
     ]
+}
+
+/// Returns the cause for which the robots.txt was unreachable, now or when it was last
+/// fetched in vain.
+pub(super) fn cause_of(snapshot: &Snapshot) -> Option<Cause> {
+    match &snapshot.result {
+        AccessResult::Unreachable(cause) => Some(*cause),
+        AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
+    }
+}
+
+/// Makes the column of the redirects; null for none.
+pub(super) fn hops_text(snapshot: &Snapshot) -> Option<String> {
+    (!snapshot.hops.is_empty()).then(|| json_list(&snapshot.hops))
 }
 
 /// Reads the columns of a snapshot.

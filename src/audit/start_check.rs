@@ -100,7 +100,7 @@ fn first_gap(
     let mut statement = connection.prepare_cached(LOST_NUMBERS)?;
     let mut lost = statement.query(range)?;
     while let Some(row) = lost.next()? {
-        let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let (first, last): (i64, i64) = (row.get("first")?, row.get("last")?);
         (first.max(numbers.start)..=last.min(numbers.end - 1)).for_each(|seq| marks.add(seq));
     }
     if marks.is_complete() {

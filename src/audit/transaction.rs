@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use aws_lc_rs::rand;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params, params_from_iter};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
 use serde::{Serialize, Serializer as _};
 
 use super::columns::{TableRow as _, blob, count, signed};
@@ -24,7 +24,7 @@ use super::privacy::PrivacyForms;
 use super::pruned::{PrunedEnd, PrunedSeal};
 use super::redaction::{RedactionOrder, redact_rows};
 use super::rollup::{CountedDecision, CountedEnding, OpenRollup};
-use super::saved_state::{SAVE_BACK_OFF, SAVE_SNAPSHOT, back_off_values, snapshot_row_values};
+use super::saved_state::{BackOffRow, KeptRow};
 use super::sealing::NewSeal;
 use super::sequence::Sequence;
 use super::tasks::PendingProcessEvent;
@@ -339,7 +339,7 @@ impl<'a> AuditTransaction<'a> {
     /// before.
     pub(super) fn save_snapshot(&self, saved: &StoredSnapshot) -> rusqlite::Result<()> {
         self.write_body(&saved.snapshot)?;
-        self.execute(SAVE_SNAPSHOT, params_from_iter(snapshot_row_values(saved)))
+        KeptRow::from(saved).insert(&self.transaction)
     }
 
     /// Reports whether `event` says once more that a back-off is over: a process
@@ -392,9 +392,7 @@ impl<'a> AuditTransaction<'a> {
     pub(super) fn write_event(&mut self, seq: u64, event: &BackOffEvent) -> rusqlite::Result<()> {
         self.insert_event(EventRow::of_back_off(seq, event))?;
         match event.saved() {
-            Some(back_off) => {
-                self.execute(SAVE_BACK_OFF, params_from_iter(back_off_values(&back_off)))
-            }
+            Some(back_off) => BackOffRow::from(&back_off).insert(&self.transaction),
             // The end says nothing new: it was saved with the beginning.
             None if event.change == BackOffChange::Left => Ok(()),
             None => {

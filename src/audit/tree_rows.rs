@@ -11,13 +11,14 @@ use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::{ColumnReader, read_digest, signed};
+use super::columns::{ColumnReader, TableRow as _, read_digest, signed};
 use super::leaf_path::LeafPath;
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::pages::NumberedTable;
 use super::part_tree::PartRoot;
 use super::parts::{PART_LEVEL, numbers_of, part_of};
 use super::rollup_row::late_parts;
+use super::sequence::LostRange;
 use politesse_decision::digest::Digest;
 
 /// All heads, for [`StoredSeal::read`].
@@ -38,8 +39,7 @@ const LATE_LEAVES: &str = "
 SELECT e.seq, e.leaf FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
 WHERE ? <= e.seq AND e.seq < ?";
 
-const LOST_LEAVES: &str = "
-SELECT first, last, digest FROM lost_range WHERE ? <= last AND first < ?";
+const LOST_LEAVES: &str = "SELECT * FROM lost_range WHERE ? <= last AND first < ?";
 
 /// A signed head as the table has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,10 +236,9 @@ impl<'a> TreeReader<'a> {
         let mut statement = self.connection.prepare_cached(LOST_LEAVES)?;
         let mut lost = statement.query([numbers.start, numbers.end])?;
         while let Some(row) = lost.next()? {
-            let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
-            let leaf = read_digest(row.get_ref(2)?.as_blob().unwrap_or_default());
-            let own = first.max(numbers.start)..numbers.end.min(last.saturating_add(1));
-            own.for_each(|number| leaves.set(number, leaf));
+            let lost = LostRange::read(row)?;
+            let own = lost.first.max(numbers.start)..numbers.end.min(lost.last.saturating_add(1));
+            own.for_each(|number| leaves.set(number, Some(lost.digest)));
         }
         Ok(leaves)
     }

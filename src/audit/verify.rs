@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
-use super::columns::{ColumnReader, count, is_as_written, is_digest, read_digest, signed};
+use super::columns::{TableRow, count, is_digest, read_digest, signed};
 use super::decision_row::CheckedRecord;
 use super::dictionary::{DICTIONARIES, DictionaryTable, POLICIES};
 use super::error::AuditError;
@@ -30,10 +30,10 @@ use super::pages::{KeyScan, KeyedTable};
 use super::parts::part_text;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
-use super::record_id::{LostHeads, RECORD_COLUMNS, SELECT_RECORD};
+use super::record_id::{LostHeads, RecordRow, SELECT_RECORD};
 use super::redaction::RedactedNumbers;
 use super::remaining::{RemainingCheck, RemainingState, StrayPath};
-use super::saved_state::{BACK_OFF_COLUMNS, BACK_OFFS, SAVED_SNAPSHOT_COLUMNS, SAVED_SNAPSHOTS};
+use super::saved_state::{BACK_OFFS, BackOffRow, KeptRow, SAVED_SNAPSHOTS};
 use super::schema::{self, schema_objects};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
@@ -282,21 +282,17 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
             self.check_dictionary(table)?;
         }
         self.check_bodies()?;
-        self.sums.kept = self.check_saved(SAVED_SNAPSHOTS, SAVED_SNAPSHOT_COLUMNS, |columns| {
-            let (origin, token) = (columns.word()?, columns.word()?);
-            Ok(format!(
-                "{origin} {token}: what is kept is not as it was written"
-            ))
+        self.sums.kept = self.check_saved(SAVED_SNAPSHOTS, |kept: &KeptRow| {
+            let KeptRow { origin, token, .. } = kept;
+            format!("{origin} {token}: what is kept is not as it was written")
         })?;
         self.check_record_id()?;
         self.check_marked_head()?;
         self.check_paths()?;
         self.check_events()?;
-        self.sums.back_offs = self.check_saved(BACK_OFFS, BACK_OFF_COLUMNS, |columns| {
-            let host = columns.word()?;
-            Ok(format!(
-                "{host}: the back-off kept is not as it was written"
-            ))
+        self.sums.back_offs = self.check_saved(BACK_OFFS, |kept: &BackOffRow| {
+            let host = &kept.host;
+            format!("{host}: the back-off kept is not as it was written")
         })?;
         Ok(())
     }
@@ -489,7 +485,9 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
     fn check_record_id(&mut self) -> rusqlite::Result<()> {
         let connection = &self.reader.connection;
         let is_own = connection
-            .query_row(SELECT_RECORD, [], |row| is_as_written(row, RECORD_COLUMNS))
+            .query_row(SELECT_RECORD, [], |row| {
+                Ok(RecordRow::read(row)?.is_as_written(row))
+            })
             .optional()?;
         let numbers = Sequence::read_as_written(connection, self.reader.record_id)?;
         if is_own != Some(true) {
@@ -583,20 +581,17 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         Ok(())
     }
 
-    /// Compares every row of `table` with the digest after its `columns`.
-    /// Returns how many there are.
-    fn check_saved(
+    /// Compares every row of `table` with its digest. Returns how many there are.
+    fn check_saved<T: TableRow>(
         &mut self,
         table: KeyedTable,
-        columns: usize,
-        finding: impl Fn(&mut ColumnReader<'_>) -> rusqlite::Result<String>,
+        finding: impl Fn(&T) -> String,
     ) -> rusqlite::Result<u64> {
         let mut scan = KeyScan::new(&self.reader.connection, table);
         let mut count = 0;
         let read = |row: &Row<'_>| {
-            let is_own = is_as_written(row, columns)?;
-            let altered = (!is_own).then(|| finding(&mut ColumnReader::new(row)));
-            altered.transpose()
+            let found = T::read(row)?;
+            Ok((!found.is_as_written(row)).then(|| finding(&found)))
         };
         while let Some(page) = scan.next_page(read)? {
             for altered in page {

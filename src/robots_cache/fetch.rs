@@ -20,13 +20,11 @@ use super::body_text::decoded_text;
 use super::shared_answers::FetchClaim;
 use crate::pace::{Scheduler, Turn};
 use politesse_base::clients::client::Client;
-use politesse_decision::access::{
-    Cause, NoConnection, StatusMeaning, is_challenge, status_meaning,
-};
+use politesse_decision::access::{Cause, StatusMeaning, is_challenge, status_meaning};
 use politesse_decision::decide::RobotsPermit;
 use politesse_decision::snapshot::{RobotsBody, Validators};
 use politesse_directives::BodyDecoder;
-use politesse_net::body::{BodyError, ResponseBody};
+use politesse_net::body::ResponseBody;
 use politesse_net::client::{HostTurns, Upstream, UpstreamError};
 use politesse_robots::origin::Host;
 

@@ -23,13 +23,13 @@ use crate::audit::dictionary::DICTIONARIES;
 use crate::audit::entry_rows::{DECISIONS, DecisionEntry};
 use crate::audit::events::EVENTS;
 use crate::audit::head::RecordHead;
-use crate::audit::leaf::{LostRange, RecordId, numbers_digest};
+use crate::audit::leaf::{RecordId, numbers_digest};
 use crate::audit::merkle::TreeHead;
 use crate::audit::note::NoteSigner;
 use crate::audit::record_id::read_id;
 use crate::audit::seal_check::SealEvidence;
 use crate::audit::seal_key::read_key;
-use crate::audit::sequence::write_lost;
+use crate::audit::sequence::LostRange;
 use crate::audit::tree_rows::TreeReader;
 use politesse_decision::digest::CanonicalBytes;
 
@@ -155,8 +155,9 @@ pub(super) fn add_lost_range(path: &Path, count: i64) {
         first: numbers.last + 1,
         last: numbers.last + count,
         time_us: 7,
+        ..LostRange::default()
     };
-    write_lost(&connection, id, lost).unwrap();
+    lost.write(&connection, id).unwrap();
     let ends = Sequence { last: lost.last };
     ends.write(&connection, id).unwrap();
 }
@@ -461,17 +462,11 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
         let values = params![leaf.as_bytes().as_slice(), seq];
         connection.execute("UPDATE event SET leaf = ? WHERE seq = ?", values)?;
     }
-    let mut statement = connection.prepare("SELECT first, last, time_us FROM lost_range")?;
-    let read = |row: &Row<'_>| {
-        Ok(LostRange {
-            first: row.get(0)?,
-            last: row.get(1)?,
-            time_us: row.get(2)?,
-        })
-    };
-    let ranges: Vec<LostRange> = statement.query_map([], read)?.collect::<Result<_, _>>()?;
+    let mut statement = connection.prepare("SELECT * FROM lost_range")?;
+    let ranges = statement.query_map([], LostRange::read)?;
+    let ranges: Vec<LostRange> = ranges.collect::<Result<_, _>>()?;
     for range in ranges {
-        let digest = range.digest(id);
+        let digest = range.digest_in(id);
         let values = params![digest.as_bytes().as_slice(), range.first];
         connection.execute("UPDATE lost_range SET digest = ? WHERE first = ?", values)?;
     }

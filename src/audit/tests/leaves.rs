@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use crate::audit::entry_rows::{DecisionDigests, DecisionRow, EndingRow};
 use crate::audit::events::EventRow;
 use crate::audit::leaf::{
-    ContextValues, LostRange, OutcomeValues, PersonalValues, RecordId, SALT_BYTES, numbers_digest,
+    ContextValues, OutcomeValues, PersonalValues, RecordId, SALT_BYTES, numbers_digest,
 };
+use crate::audit::sequence::LostRange;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Writes the documented encoding a second time, from a list of parts.
@@ -146,9 +147,10 @@ fn leaves_of_other_entries_are_what_the_document_says() {
         first: 3,
         last: 5,
         time_us: 4,
+        ..LostRange::default()
     };
     let parts: [&[u8]; 5] = [b"L", &ID_BYTES, &be(3), &be(5), &be(4)];
-    assert_eq!(lost.digest(id), sha256(&parts));
+    assert_eq!(lost.digest_in(id), sha256(&parts));
     let parts: [&[u8]; 3] = [b"N", &ID_BYTES, &be(5)];
     assert_eq!(numbers_digest(id, 5), sha256(&parts));
 }

@@ -23,7 +23,6 @@ use crate::config::Settings;
 #[cfg(feature = "postgres")]
 use crate::serve::archive::shipped_record;
 use politesse_base::clock;
-use politesse_base::clock;
 #[cfg(feature = "postgres")]
 use politesse_base::metrics::Metrics;
 

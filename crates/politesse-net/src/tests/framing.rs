@@ -12,7 +12,7 @@ use hyper::body::{Body, Frame};
 
 use crate::body::BodyError;
 use crate::client::{Options, UpstreamError};
-use politesse_base::testing::{
+use crate::testing::{
     OK, Paced, RawOrigin, Setup, Step, body as text, options, outgoing, permit, setup, setup_with,
 };
 use politesse_decision::access::NoConnection;

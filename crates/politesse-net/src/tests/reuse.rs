@@ -9,7 +9,7 @@ use http_body_util::{Empty, Full};
 use tokio::time::timeout;
 
 use crate::client::{Options, UpstreamError};
-use politesse_base::testing::{
+use crate::testing::{
     OK, Paced, RawOrigin, Setup, Step, body, options, outgoing, permit, setup, setup_with,
 };
 

@@ -25,10 +25,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Options, Upstream};
 use crate::error::UpstreamError;
-use politesse_base::tasks::Tasks;
-use politesse_base::testing::{
+use crate::testing::{
     OK, Paced, Setup, Step, body, egress, options, outgoing, permit, play, setup_with,
 };
+use politesse_base::tasks::Tasks;
 use politesse_base::tls::Roots;
 use politesse_decision::access::{CertificateFault, NoConnection};
 

@@ -14,7 +14,7 @@ use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
 use politesse_base::server::user_and_password;
-use politesse_base::tls::{Roots, client_config};
+use politesse_base::tls::client_config;
 
 /// Returns the errors of all files with which a proxy of `settings` would not start, or
 /// could not do all that they ask for.
@@ -111,7 +111,7 @@ fn fleet_login(settings: &Settings) -> anyhow::Result<()> {
 fn fleet_roots(settings: &Settings) -> anyhow::Result<()> {
     let path = settings.fleet.store_ca.as_ref();
     if let Some(path) = path.filter(|_| !settings.fleet.store.is_empty()) {
-        let roots = Roots::File(path.clone());
+        let roots = politesse_base::tls::Roots::File(path.clone());
         client_config(&[roots]).context("fleet.store_ca")?;
     }
     Ok(())

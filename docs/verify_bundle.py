@@ -42,8 +42,7 @@ def object_of(pairs):
     return dict(pairs)
 
 def read_lines(path):
-    hashed, kinds = hashlib.sha256(), []
-    file = gzip.open(path)
+    hashed, kinds, file = hashlib.sha256(), [], gzip.open(path)
     while line := file.readline(LINE_MAX + 1):
         check(len(line) <= LINE_MAX and line.endswith(b"\n"), "a line is too long or cut")
         (kind, content), = json.loads(line, object_pairs_hook=object_of).items()
@@ -89,7 +88,9 @@ def value_digest(kind, columns):
 def leaves(row, digest, record, values):
     salt, path = bytes.fromhex(row["salt"]), text(row["path"]) + optional(row["reading"], text)
     client, origin, snapshot = digest(row["client"]), digest(row["origin"]), digest(row["snapshot"])
-    kept = not origin or snapshot and values[row["origin"] - 1][1] == values[row["snapshot"] - 1][1]
+    named = values[row["snapshot"] - 1][1] if snapshot else ""
+    wanted = (named, re.sub(r"^\w+://|:\d+$", "", named))
+    kept = wanted == (values[row["origin"] - 1][1:] if origin else ("", ""))
     check(len(salt) != 32 or kept and client + path == bytes(5), "a redacted row has too much")
     commitment = salt if len(salt) == 32 else sha(salt, client + origin + path)
     shared = [digest(row[name]) for name in ("crawler", "method", "ruling", "policy")]
@@ -100,8 +101,7 @@ def leaves(row, digest, record, values):
     if end := row["ending"]:
         outcome = sha(b"O", record, optional(end["status"], number), number(end["sent"]),
                       optional(digest(end["directives"])), optional(digest(end["error"])))
-        numbers = short(row["seq"]) + short(end["seq"]) + short(end["bytes"])
-        yield end["seq"], sha(b"E", numbers, outcome)
+        yield end["seq"], sha(b"E", *map(short, (row["seq"], end["seq"], end["bytes"])), outcome)
 
 def root(chosen, places, start, end, proof):
     if bisect.bisect_left(places, start) == bisect.bisect_left(places, end):
@@ -161,7 +161,7 @@ def main(path, key=None):
         return digests[value - 1][0] if value else None if value is None else b""
     for kind, line in read_lines(path):
         if kind == "value":
-            digests.append((value_digest(line["kind"], line["columns"]), line["columns"][0]))
+            digests.append((value_digest(line["kind"], line["columns"]), *line["columns"][:2]))
             check(line["number"] == len(digests), "a value has another number")
             bodies.update(filter(None, line["columns"][8:9]))  # of a snapshot
         elif kind == "robots":

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row};
 use serde_json::{Value as Json, json};
 
 use super::columns::{Altered, TableRow as _, count};
-use super::dictionary::DictionaryRef;
+use super::dictionary::{DictionaryRef, ORIGINS};
 use super::dictionary_cache::{DictionaryValue, DictionaryValues};
 use super::entry_rows::{DecisionDigests, DecisionEntry, DecisionRow, EndingRow, EntryLeaves};
 use super::joint_digests::{ContextRefs, JointDigests, OutcomeRefs};
@@ -20,6 +20,7 @@ use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
 };
+use politesse_robots::origin::Target;
 
 /// Endings whose decision is gone: the decision's number, and their own.
 pub(super) const ORPHANS: NumberedTable = NumberedTable {
@@ -266,10 +267,7 @@ impl DecisionParts {
         if let Some(commitment) = row.redacted() {
             // Else anything could stand there: the commitment says nothing of it.
             let is_empty = row.path.is_empty() && row.reading.is_none() && row.client == 0;
-            let snapshot = self.snapshot.value.as_ref();
-            let kept = snapshot.map(|snapshot| &*snapshot.value.origin);
-            let is_kept = kept == self.origin.as_ref().map(|origin| &*origin.value);
-            let is_allowed = is_empty && (row.origin == 0 || is_kept);
+            let is_allowed = is_empty && self.has_origin_of_snapshot(bytes);
             return is_allowed.then_some(commitment).ok_or(Altered);
         }
         let values = PersonalValues {
@@ -280,6 +278,22 @@ impl DecisionParts {
             reading: row.reading.as_deref().map(str::as_bytes),
         };
         Ok(values.commitment(bytes))
+    }
+
+    /// Reports whether a redacted row has the origin that its snapshot names, with the host
+    /// of that, or none if it has no snapshot. Its commitment covers neither, and by the
+    /// host decisions are searched and counted.
+    fn has_origin_of_snapshot(&self, bytes: &mut CanonicalBytes) -> bool {
+        let Some(snapshot) = &self.snapshot.value else {
+            return self.row.origin == 0;
+        };
+        let named = &*snapshot.value.origin;
+        let wanted = named.parse::<Target>().map(|target| {
+            let host = target.origin.host().to_string();
+            ORIGINS.digest_of(&[named.to_owned().into(), host.into()], bytes)
+        });
+        let own = whole_row(self.row.origin, self.origin.as_ref());
+        matches!((own, wanted), (Ok(own), Ok(wanted)) if own.sha256 == wanted)
     }
 
     fn context(&self) -> Result<ContextRefs, Altered> {

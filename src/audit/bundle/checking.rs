@@ -378,12 +378,20 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
     }
 
-    /// Looks for values and files that nothing refers to: no leaf is over them.
+    /// Looks for values and files that nothing refers to, which no leaf is over, and for
+    /// files that are missing. A redacted decision is not made again, so its file would not
+    /// be missed there.
     fn check_references(&mut self) {
         let unused = self.used.iter().filter(|used| !**used).count();
         if 0 < unused {
             self.findings
                 .add(format!("no decision refers to {unused} of the values"));
+        }
+        for sha256 in &self.wanted {
+            if !self.robots.contains_key(sha256) {
+                self.findings
+                    .add(format!("robots.txt {sha256}: it is not in the bundle"));
+            }
         }
         for sha256 in self.robots.keys() {
             if !self.wanted.contains(sha256) {

@@ -2,6 +2,9 @@
 
 use std::fs;
 
+use rusqlite::types::Value;
+
+use super::super::dictionary::ORIGINS;
 use super::super::parts::PART_NUMBERS;
 use super::super::redaction::RedactionRequest;
 use super::super::removal_order::OrderReason;
@@ -12,6 +15,7 @@ use super::*;
 use crate::audit::seal_check::SealEvidence;
 use crate::audit::stats::{StatGroup, StatKey, StatOrder, stats};
 use crate::audit::verify::verify_with;
+use politesse_decision::digest::CanonicalBytes;
 
 /// Part of a URL that is nowhere else.
 const SECRET: &str = "secret-of-somebody";
@@ -194,7 +198,22 @@ async fn a_redaction_that_nobody_ordered_is_found() {
     let folder = kit.closed().await;
     let path = file(folder.path());
     let bytes = fs::read(&path).unwrap();
+    let columns = ["http://o.test", "evil.test"].map(|text| Value::from(text.to_owned()));
+    let sha256 = ORIGINS.digest_of(&columns, &mut CanonicalBytes::default());
+    let moved = format!(
+        "INSERT INTO origin (origin, host, sha256) VALUES ('http://o.test', 'evil.test', x'{sha256}');
+         UPDATE decision SET origin = last_insert_rowid() WHERE client = 0"
+    );
     for (change, wanted) in [
+        (
+            // The host by which decisions are searched and counted.
+            &*moved,
+            "the row is not as it was written",
+        ),
+        (
+            "UPDATE decision SET origin = 0 WHERE client = 0",
+            "the row is not as it was written",
+        ),
         (
             // Right in all, but for the order.
             "DELETE FROM event WHERE kind = 'redacted'",

@@ -77,6 +77,9 @@ pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
 
 fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditError> {
     let create_error = |error| AuditError::Create(part.to_owned(), error);
+    let database = Path::new(connection.path().unwrap_or_default());
+    let marker = RecordMarker::of_database(database, read_id(connection)?.as_deref());
+    let committed = marker.map_or(0, |marker| marker.committed);
     let file = make_private(part).map_err(create_error)?;
     let to = part.to_string_lossy();
     connection
@@ -85,7 +88,7 @@ fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditErr
     file.sync_all().map_err(create_error)?;
     let copy = schema::open_to_read(part)?;
     // The copy has what could be read of the record.
-    check_complete(&copy, Path::new(connection.path().unwrap_or_default()))?;
+    check_complete(&copy, committed, database)?;
     Ok(Backup {
         record: read_id(&copy)?.unwrap_or_default(),
         last: count(Sequence::read(&copy)?.unwrap_or_default().last),
@@ -129,7 +132,11 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
             wal.display()
         )));
     }
-    let backup = schema::open_to_read(file)?;
+    let backup = schema::open_to_read(file).map_err(|error| match error {
+        // Its advice is about the record, which is sound.
+        AuditError::Open(..) => refuse("it is no backup of a record, or is damaged".to_owned()),
+        other => other,
+    })?;
     if let Some(damage) = find_damage(&backup)? {
         return Err(refuse(format!("it is damaged ({damage})")));
     }

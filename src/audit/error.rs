@@ -37,7 +37,7 @@ pub enum AuditError {
     /// A pass over all entries found fewer, or more, than the record was given.
     #[error(
         "{} is damaged: {found} of {wanted} entries can be read; `politesse audit verify` says \
-         which are missing",
+         which are missing, and so does the next start if a process was killed",
         .database.display()
     )]
     Partial {

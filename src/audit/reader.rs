@@ -17,7 +17,6 @@ use super::decision_row::{CheckedRecord, DecisionReader};
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::events::{EVENTS, EventRow, ProcessEventKind, RecordedConfiguration};
-use super::files::name_of;
 use super::filter::{DecisionFilter, EventFilter};
 use super::head::key_name;
 use super::leaf::RecordId;
@@ -110,16 +109,7 @@ impl AuditReader {
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let connection = schema::open_to_read(path)?;
         let id = read_id(&connection)?;
-        // The marker is where the database really is. A copy of the database may
-        // be read where there is none.
-        let real = path.canonicalize().ok();
-        let folder = real.as_deref().and_then(Path::parent);
-        let marker = folder
-            .and_then(|folder| RecordMarker::read(folder).ok().flatten())
-            .filter(|marker| Some(&marker.record) == id.as_ref())
-            // A backup may lie in the folder of the record that goes on.
-            .filter(|marker| real.as_deref().map(name_of).as_ref() == Some(&marker.database))
-            .map(Box::new);
+        let marker = RecordMarker::of_database(path, id.as_deref()).map(Box::new);
         Ok(Self {
             connection,
             record_id: id.as_deref().map(RecordId::parse).unwrap_or_default(),
@@ -134,7 +124,9 @@ impl AuditReader {
     /// [`AuditError::Partial`], and [`AuditError::Read`].
     pub fn check_complete(&self) -> Result<(), AuditError> {
         let database = self.connection.path().unwrap_or_default();
-        check_complete(&self.connection, Path::new(database))
+        let marker = self.marker.as_deref();
+        let committed = marker.map_or(0, |marker| marker.committed);
+        check_complete(&self.connection, committed, Path::new(database))
     }
 
     /// Makes a reader of a database in memory, as of the record `record`.

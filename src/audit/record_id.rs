@@ -190,6 +190,17 @@ impl RecordMarker {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
+    /// Reads the marker of the record `id` in the database at `path`; `None` if it has none
+    /// that can be read. The marker is where the database really is. A copy of the database
+    /// may be read where there is none, and a backup may lie in the folder of the record
+    /// that goes on.
+    pub(super) fn of_database(path: &Path, id: Option<&str>) -> Option<Self> {
+        let real = path.canonicalize().ok()?;
+        let marker = Self::read(real.parent()?).ok().flatten()?;
+        let is_own = Some(&*marker.record) == id && marker.database == name_of(&real);
+        is_own.then_some(marker)
+    }
+
     /// Writes the marker to `folder`, in place of the one that is there; it is
     /// on disk when this returns. Returns the place in it that commits change.
     ///

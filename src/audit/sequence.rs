@@ -13,7 +13,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::{TableRow as _, blob, count, is_digest, table};
+use super::columns::{TableRow as _, blob, count, is_digest, signed, table};
 use super::error::AuditError;
 use super::leaf::{LOST, RecordId, encoding_of, numbers_digest};
 use super::pages::NumberedTable;
@@ -166,16 +166,22 @@ impl Sequence {
 }
 
 /// Checks that every number that was given has an entry which can be read, or is noted
-/// as lost or removed. SQLite reads some damaged pages as if they had fewer rows, so what
-/// was read may be a part. `database` is the file that an error names.
+/// as lost or removed. SQLite reads some damaged pages as if they had fewer rows, and ends
+/// a damaged log at its first bad frame, so what was read may be a part. `committed` is a
+/// number that is known to have been committed, read before, or 0; `database` is the file
+/// that an error names.
 ///
 /// # Errors
 ///
 /// [`AuditError::Partial`], and [`AuditError::Read`].
-pub(super) fn check_complete(connection: &Connection, database: &Path) -> Result<(), AuditError> {
+pub(super) fn check_complete(
+    connection: &Connection,
+    committed: u64,
+    database: &Path,
+) -> Result<(), AuditError> {
     // By one statement: a proxy may be writing.
     let sql = "WITH gone (last) AS (SELECT coalesce((SELECT last FROM pruned), 0))
-        SELECT (SELECT last FROM sequence) - gone.last,
+        SELECT max((SELECT last FROM sequence), ?) - gone.last,
                (SELECT count(*) FROM decision WHERE gone.last < seq)
              + (SELECT count(*) FROM ending WHERE gone.last < seq)
              + (SELECT count(*) FROM event WHERE gone.last < seq)
@@ -183,7 +189,8 @@ pub(super) fn check_complete(connection: &Connection, database: &Path) -> Result
                 FROM lost_range WHERE gone.last < lost_range.last)
         FROM gone";
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let (wanted, found): (Option<i64>, i64) = connection.query_row(sql, [], read)?;
+    let (wanted, found): (Option<i64>, i64) =
+        connection.query_row(sql, [signed(committed)], read)?;
     match wanted.is_none_or(|wanted| wanted == found) {
         true => Ok(()),
         false => Err(AuditError::Partial {

@@ -211,7 +211,15 @@ fn what_is_no_backup_of_the_record_is_not_restored() {
         let said = refused(&place, &["audit", "restore", "damaged.db"]).await;
         assert!(said.contains("it is damaged"), "{said}");
         fs::write(place.path("text.db"), "no database").unwrap();
-        refused(&place, &["audit", "restore", "text.db"]).await;
+        let said = refused(&place, &["audit", "restore", "text.db"]).await;
+        assert!(
+            said.contains("text.db") && !said.contains("--new-record"),
+            "{said}"
+        );
+        assert!(
+            said.contains("no backup of a record, or is damaged"),
+            "{said}"
+        );
         refused(&place, &["audit", "restore", "absent.db"]).await;
         assert!(!place.path("data/audit.db").exists());
         // On a machine that never had a record.

@@ -556,6 +556,11 @@ async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
             let open = DecisionFilter::default();
             let missing = verify::verify(&reader, &open, drop).unwrap().missing;
             assert_ne!(missing, 0, "verify alone finds it before the start");
+            let partial = reader.check_complete();
+            assert!(matches!(partial, Err(AuditError::Partial { .. })));
+            let copy = folder.path().join("copy.db");
+            let backup = backup::back_up(&file(folder.path()), &copy);
+            assert!(matches!(backup, Err(AuditError::Partial { .. })) && !copy.exists());
         }
         let again = Kit::reopened(folder, 16);
         assert!(again.has_lost_entries().await, "{names:?}");

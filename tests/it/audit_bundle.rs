@@ -126,6 +126,13 @@ fn a_bundle_is_verified_where_there_is_no_record() {
             (&sums["signer_known"], &sums["result"]),
             (&true.into(), &"OK".into())
         );
+        // What is easily given in place of a bundle.
+        let key = auditor.folder.path().join("key.gz");
+        std::fs::write(&key, &auditor.key).unwrap();
+        let path = key.to_str().unwrap();
+        let none = place.run(&["audit", "verify", path]).await;
+        assert_eq!(none.code, Some(1), "{none:?}");
+        assert!(none.stderr.contains("key.gz is no bundle"), "{none:?}");
         let name = auditor.key.split('+').next().unwrap();
         let other = format!("{name}+00000000+AQ==");
         let wrong = auditor.verify(&["--key", &other]).await;
@@ -281,6 +288,7 @@ fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
                 .contains("1 not decided again: client and URL were redacted"),
             "{proved:?}"
         );
+        assert!(proved.stdout.ends_with("\nOK, but redacted rows: 1\n"));
         let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
         assert_eq!(in_python.code, Some(0), "{in_python:?}");
     });

@@ -35,7 +35,10 @@ pub enum BundleError {
     )]
     Unsealed,
     /// The newest head covers none of the chosen decisions.
-    #[error("no such decision is sealed yet: the newest head covers the entries up to {0}")]
+    #[error(
+        "no decision meets the conditions, or none of them is sealed yet: the newest head covers \
+         the entries up to {0}"
+    )]
     Empty(u64),
     /// The bundle exceeds a limit.
     #[error("a bundle has at most {0}: choose fewer decisions")]

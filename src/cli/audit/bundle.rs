@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::arguments::CommonArguments;
 use super::export::write_new_file;
-use crate::audit::bundle::{BundleVerification, verify_bundle, write_bundle};
+use crate::audit::bundle::{BundleError, BundleVerification, verify_bundle, write_bundle};
 use crate::audit::filter::DecisionFilter;
 use crate::audit::note::NoteKey;
 use crate::audit::reader::AuditReader;
@@ -79,6 +79,10 @@ pub(super) fn print_bundle(
         // A closed stdout is found out by the last line.
         OutputForm::Columns => drop(writeln!(out, "{}", inert(&finding))),
         OutputForm::Json => findings.push(finding),
+    })
+    .map_err(|error| {
+        let text = no_bundle(path, &error);
+        anyhow::Error::new(error).context(text)
     })?;
     match form {
         OutputForm::Json => write_json(&mut out, &bundle_json(&bundle, &findings))?,
@@ -90,6 +94,19 @@ pub(super) fn print_bundle(
     }
     out.flush()?;
     Ok(outcome(&bundle).1)
+}
+
+/// Says what is wrong with the file at `path`, which cannot be read as a bundle.
+fn no_bundle(path: &Path, error: &BundleError) -> String {
+    let file = shell_quoted(&path.display().to_string());
+    match matches!(error, BundleError::File(_)) {
+        true => format!(
+            "{file} is no bundle, or not a whole one: a bundle is a gzipped file of `{}`; a \
+             record is verified with --set audit.store=sqlite:FILE",
+            command("audit bundle")
+        ),
+        false => format!("{file} cannot be verified"),
+    }
 }
 
 fn bundle_json(bundle: &BundleVerification, findings: &[String]) -> Value {
@@ -146,13 +163,14 @@ fn summary(bundle: &BundleVerification) -> Vec<String> {
     if bundle.is_signer_known {
         lines.push("signed by a key of --key".to_owned());
     }
-    lines.push(match outcome(bundle).0 {
-        SIGNER_UNKNOWN => format!(
+    let result = outcome(bundle).0;
+    lines.push(match result == SIGNER_UNKNOWN {
+        true => format!(
             "{SIGNER_UNKNOWN}: anyone who changes a bundle can sign it anew; compare this key \
              with one from someone you trust (--key): {}",
             bundle.signer
         ),
-        word => word.to_owned(),
+        false => result,
     });
     lines
 }
@@ -161,10 +179,12 @@ fn summary(bundle: &BundleVerification) -> Vec<String> {
 const SIGNER_UNKNOWN: &str = "OK, but the signer is unknown";
 
 /// Returns the outcome in words, and the exit code.
-fn outcome(bundle: &BundleVerification) -> (&'static str, Exit) {
+fn outcome(bundle: &BundleVerification) -> (String, Exit) {
+    let redacted = bundle.sums.redacted;
     match (bundle.mismatches, bundle.is_signer_known) {
-        (0, true) => ("OK", Exit::Done),
-        (0, false) => (SIGNER_UNKNOWN, Exit::Unknown),
-        _ => ("FAILED", Exit::Not),
+        (0, true) if 0 < redacted => (format!("OK, but redacted rows: {redacted}"), Exit::Done),
+        (0, true) => ("OK".to_owned(), Exit::Done),
+        (0, false) => (SIGNER_UNKNOWN.to_owned(), Exit::Unknown),
+        _ => ("FAILED".to_owned(), Exit::Not),
     }
 }

@@ -255,7 +255,7 @@ fn summary(sums: &Verification) -> String {
         some(sums.lost, "numbers lost"),
         match sums.pruned {
             0 => String::new(),
-            last => format!(", entries up to {last} removed by age"),
+            last => format!(", entries up to {last} removed"),
         },
         some(sums.removing, "entries of them still to be removed"),
         some(sums.unrecorded, "sent and not on record"),

@@ -4,27 +4,23 @@
 //! what the origin's robots.txt says, decides, writes the decision down with
 //! its evidence, and only then refuses or forwards.
 //!
-//! What needs no IO stands in crates of its own: `politesse_robots` reads
-//! robots.txt, `politesse_directives` what a response says of its own use.
+//! What is ready stands in crates of its own: `politesse_robots` reads robots.txt,
+//! `politesse_directives` what a response says of its own use, `politesse_decision`
+//! decides, `politesse_net` sends to origins; `politesse_base` has what every layer uses.
 //!
-//! The modules by layer; one uses only layers below its own, and all but
-//! [`decision`] may use [`clients`], [`clock`], [`descriptors`], [`metrics`],
-//! [`tasks`] and [`throttle`]:
+//! The modules by layer; one uses only layers below its own:
 //!
-//! - 0: [`decision`], pure: who asks for what, and what follows.
-//! - 1: [`upstream`], every exchange with an origin.
-//! - 2: [`pace`], when a request may be sent.
-//! - 3: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the
-//!   record of every decision.
-//! - 4: [`proxy`], every exchange with a crawler: start reading at
-//!   [`proxy::exchange`]; [`fleet`], many proxies that keep one pace;
-//!   [`archive`], the records of all nodes in one database.
-//! - 5: [`admin`], the listener for operators; [`config`], the configuration.
-//! - 6: [`serve`] builds the parts and ends them; [`cli`] is the command line.
+//! - 1: [`pace`], when a request may be sent.
+//! - 2: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the record of
+//!   every decision.
+//! - 3: [`proxy`], every exchange with a crawler: start reading at [`proxy::exchange`];
+//!   [`fleet`], many proxies that keep one pace; [`archive`], the records of all nodes in
+//!   one database.
+//! - 4: [`admin`], the listener for operators; [`config`], the configuration.
+//! - 5: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 //!
-//! `command_line` knows how commands of this installation are typed,
-//! `inert` makes text from outside harmless wherever it is shown, `page` lays pages
-//! for people out, and `explain` tells of a decision in words. Layers 5 and 6 use them.
+//! `page` lays pages for people out, and `explain` tells of a decision in words. Layers 4
+//! and 5 use them.
 
 pub mod pace;
 

@@ -116,7 +116,7 @@ const RULES: [(&str, FileRole); 76] = [
     ("rcgen/", Owner(Part::Tls)),
     ("yasna/", Owner(Part::Tls)),
     ("x509-parser/", Owner(Part::Tls)),
-    ("politesse/upstream/tls", Owner(Part::Tls)),
+    ("politesse-net/tls", Owner(Part::Tls)),
     ("politesse/proxy/ca", Owner(Part::Tls)),
     ("politesse/proxy/certificate", Owner(Part::Tls)),
     ("tikv-jemalloc-sys/", Service(Part::Allocation)),
@@ -142,7 +142,7 @@ const RULES: [(&str, FileRole); 76] = [
     ("library/std/src/time.rs", Service(Part::Clock)),
     ("library/std/src/sys/pal/unix/time.rs", Service(Part::Clock)),
     ("library/core/src/time.rs", Service(Part::Clock)),
-    ("politesse/clock", Service(Part::Clock)),
+    ("politesse-base/clock", Service(Part::Clock)),
     ("tokio/src/time/", Owner(Part::Clock)),
     ("tokio/src/runtime/time", Owner(Part::Clock)),
     ("library/std/src/sync/mp", Owner(Part::Channels)),
@@ -165,7 +165,7 @@ const RULES: [(&str, FileRole); 76] = [
     ("jiff", Neutral),
     ("serde", Neutral),
     ("compiler_builtins/", Neutral),
-    ("politesse/decision/", Owner(Part::Decision)),
+    ("politesse-decision/", Owner(Part::Decision)),
     ("politesse-robots/", Owner(Part::Decision)),
     ("politesse/robots_cache/", Owner(Part::RobotsCache)),
     ("politesse/pace/", Owner(Part::Pace)),
@@ -177,11 +177,11 @@ const RULES: [(&str, FileRole); 76] = [
     ("encoding_rs/", Owner(Part::Annotation)),
     ("sfv/", Owner(Part::Annotation)),
     ("url/", Owner(Part::Upstream)),
-    ("politesse/upstream/", Owner(Part::Upstream)),
+    ("politesse-net/", Owner(Part::Upstream)),
     ("http/", Owner(Part::Http)),
     ("tracing", Owner(Part::Log)),
     ("politesse/cli/log", Owner(Part::Log)),
-    ("politesse/throttle", Owner(Part::Log)),
+    ("politesse-base/throttle", Owner(Part::Log)),
     ("sharded-slab/", Owner(Part::Log)),
 ];
 
@@ -243,8 +243,8 @@ fn foreign_role(path: &str) -> FileRole {
 }
 
 /// Returns the path as `CRATE/src/FILE`, without version and place on the disk:
-/// `library/core/src/…` for the standard library, `politesse/FILE`,
-/// `politesse-robots/FILE` and `politesse-directives/FILE` for the workspace.
+/// `library/core/src/…` for the standard library, `politesse/FILE` and
+/// `politesse-robots/FILE` for the crates of the workspace.
 /// `None` if the file is of none of these.
 fn normal_path(path: &str) -> Option<String> {
     if let Some((_, rest)) = path.split_once("/registry/src/") {

@@ -86,7 +86,7 @@ fn a_robots_permit_is_known_to_four_files() {
             "decision/decide.rs",
             "robots_cache/worker.rs",
             "robots_cache/fetch.rs",
-            "upstream/client.rs",
+            "net/client.rs",
         ];
         if !allowed.iter().any(|file| name.ends_with(file)) {
             assert!(!text.contains("RobotsPermit"), "{name} knows RobotsPermit");
@@ -115,11 +115,11 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "proxy/upload.rs",
         "robots_cache/worker.rs",
         "fleet/heartbeat.rs",
-        "upstream/connect.rs",
-        "upstream/parent.rs",
-        "upstream/pool.rs",
-        "upstream/private.rs",
-        "upstream/egress/resolver.rs",
+        "net/connect.rs",
+        "net/parent.rs",
+        "net/pool.rs",
+        "net/private.rs",
+        "net/egress/resolver.rs",
         "pace/context.rs",
         "pace/queue.rs",
         "pace/scheduler.rs",
@@ -221,7 +221,7 @@ fn what_may_hold_a_credential_is_shown_by_no_derived_debug() {
     ];
     let mut shown = BTreeSet::new();
     for (name, text) in sources() {
-        if !["proxy", "admin", "upstream"].contains(&first_segment(&name)) {
+        if !["proxy", "admin", "net", "base"].contains(&first_segment(&name)) {
             continue;
         }
         for part in text.split("#[derive(").skip(1) {

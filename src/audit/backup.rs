@@ -78,6 +78,7 @@ pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
 fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditError> {
     let create_error = |error| AuditError::Create(part.to_owned(), error);
     let database = Path::new(connection.path().unwrap_or_default());
+    // Read before the copy is made: what is committed meanwhile may be missing from it.
     let marker = RecordMarker::of_database(database, read_id(connection)?.as_deref());
     let committed = marker.map_or(0, |marker| marker.committed);
     let file = make_private(part).map_err(create_error)?;
@@ -132,10 +133,12 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
             wal.display()
         )));
     }
-    let backup = schema::open_to_read(file).map_err(|error| match error {
-        // Its advice is about the record, which is sound.
-        AuditError::Open(..) => refuse("it is no backup of a record, or is damaged".to_owned()),
-        other => other,
+    let backup = schema::open_to_read(file).map_err(|error| {
+        // The advice of this error is about the record, which is sound.
+        match matches!(error, AuditError::Open(..)) {
+            true => refuse("it is no backup of a record, or is damaged".to_owned()),
+            false => error,
+        }
     })?;
     if let Some(damage) = find_damage(&backup)? {
         return Err(refuse(format!("it is damaged ({damage})")));

@@ -138,6 +138,7 @@ macro_rules! narrow_values {
     ($($Type:ty),+) => {$(
         impl ColumnValue for $Type {
             fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
+                // A number out of range was never written, and `is_exact` finds it.
                 Ok(Self::try_from(i64::column_result(value)?).unwrap_or_default())
             }
 
@@ -174,6 +175,7 @@ impl ColumnValue for Timestamp {
 impl ColumnValue for String {
     fn read(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let bytes = text_bytes(value).unwrap_or_default();
+        // SQLite keeps bytes that are no UTF-8 in a text, if somebody puts them there.
         Ok(Self::from_utf8_lossy(bytes).into_owned())
     }
 
@@ -239,6 +241,7 @@ pub(super) trait TableRow: Sized {
     /// Reports whether the columns of `row` from `first` on have, bit by bit, the values
     /// that were read from them. A value of another type or out of its range has not.
     fn is_exact(&self, row: &Row<'_>, first: usize) -> bool {
+        // The type counts, too: 1, 1.0 and '1' are equal to a condition of SQL.
         let mut places = self.values().zip(first..);
         places.all(|(value, at)| row.get_ref(at) == Ok(value))
     }

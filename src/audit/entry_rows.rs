@@ -139,6 +139,7 @@ impl DecisionEntry {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let mut columns = ColumnReader::new(row);
         let decision = DecisionRow::read_columns(&mut columns)?;
+        // The key of an ending is never null.
         let has_ending = row.get_ref(DecisionRow::WIDTH)? != ValueRef::Null;
         let ending = has_ending.then(|| EndingRow::read_columns(&mut columns));
         Ok(Self {

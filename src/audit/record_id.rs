@@ -195,6 +195,7 @@ impl RecordMarker {
     /// may be read where there is none, and a backup may lie in the folder of the record
     /// that goes on.
     pub(super) fn of_database(path: &Path, id: Option<&str>) -> Option<Self> {
+        // A symbolic link may lead to the database from another folder.
         let real = path.canonicalize().ok()?;
         let marker = Self::read(real.parent()?).ok().flatten()?;
         let is_own = Some(&*marker.record) == id && marker.database == name_of(&real);

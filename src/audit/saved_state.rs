@@ -107,6 +107,7 @@ impl From<&StoredSnapshot> for KeptRow {
             led_to: saved.led_to.clone(),
             digest: Digest::default(),
         };
+        // Over the columns before it.
         row.digest = row.digest_of_columns();
         row
     }

@@ -191,6 +191,7 @@ pub(super) fn check_complete(
     let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let (wanted, found): (Option<i64>, i64) =
         connection.query_row(sql, [signed(committed)], read)?;
+    // A record without the row has another fault, which its next start and `verify` name.
     match wanted.is_none_or(|wanted| wanted == found) {
         true => Ok(()),
         false => Err(AuditError::Partial {

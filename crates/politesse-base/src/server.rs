@@ -31,6 +31,7 @@ impl ServerPlace {
     pub fn parse(text: &str, default_port: u16) -> Option<Self> {
         let authority: Authority = text.parse().ok()?;
         let host = authority.host().trim_matches(['[', ']']);
+        // A port of 0, and a colon without a port, are mistakes and no default.
         let has_port = authority.as_str().len() != authority.host().len();
         let port = authority.port_u16().filter(|port| *port != 0);
         let is_plain = !authority.as_str().contains('@') && !host.is_empty();

@@ -90,7 +90,7 @@ def leaves(row, digest, record, values):
     client, origin, snapshot = digest(row["client"]), digest(row["origin"]), digest(row["snapshot"])
     named = values[row["snapshot"] - 1][1] if snapshot else ""
     wanted = (named, re.sub(r"^\w+://|:\d+$", "", named))
-    kept = wanted == (values[row["origin"] - 1][1:] if origin else ("", ""))
+    kept = not origin or wanted == values[row["origin"] - 1][1:]
     check(len(salt) != 32 or kept and client + path == bytes(5), "a redacted row has too much")
     commitment = salt if len(salt) == 32 else sha(salt, client + origin + path)
     shared = [digest(row[name]) for name in ("crawler", "method", "ruling", "policy")]

@@ -280,12 +280,15 @@ impl DecisionParts {
         Ok(values.commitment(bytes))
     }
 
-    /// Reports whether a redacted row has the origin that its snapshot names, with the host
-    /// of that, or none if it has no snapshot. Its commitment covers neither, and by the
-    /// host decisions are searched and counted.
+    /// Reports whether a redacted row has no origin, or the one that its snapshot names,
+    /// with the host of that. Its commitment covers neither, and by the host decisions are
+    /// searched and counted.
     fn has_origin_of_snapshot(&self, bytes: &mut CanonicalBytes) -> bool {
+        if self.row.origin == 0 {
+            return true;
+        }
         let Some(snapshot) = &self.snapshot.value else {
-            return self.row.origin == 0;
+            return false;
         };
         let named = &*snapshot.value.origin;
         let wanted = named.parse::<Target>().map(|target| {

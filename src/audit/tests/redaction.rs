@@ -211,10 +211,6 @@ async fn a_redaction_that_nobody_ordered_is_found() {
             "the row is not as it was written",
         ),
         (
-            "UPDATE decision SET origin = 0 WHERE client = 0",
-            "the row is not as it was written",
-        ),
-        (
             // Right in all, but for the order.
             "DELETE FROM event WHERE kind = 'redacted'",
             "no event says by whose order",

@@ -120,11 +120,17 @@ fn a_command_removes_entries_where_no_proxy_runs() {
         assert_eq!(outcome.code, Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains("--why <TEXT>"), "{outcome:?}");
         done(&place, &["audit", "show", "3"]).await;
-        let kept = [&asked[..], &["--yes", "--set", "audit.retention=400d"]].concat();
-        let outcome = place.run(&kept).await;
-        assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let text = "old, and audit.retention is 400d: --even-younger";
-        assert!(outcome.stderr.contains(text), "{outcome:?}");
+        place.configure(&config(&origin).set("audit.retention = \"400d\""));
+        let place = place.start().await.stop().await;
+        // The second setting is that of the command alone, and the longer one counts.
+        for retention in ["audit.retention=400d", "audit.retention=1s"] {
+            let kept = [&asked[..], &["--yes", "--set", retention]].concat();
+            let outcome = place.run(&kept).await;
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let text = "old, and audit.retention is 400d: --even-younger";
+            assert!(outcome.stderr.contains(text), "{outcome:?}");
+        }
+        let kept = [&asked[..], &["--yes", "--set", "audit.retention=1s"]].concat();
         let said = done(&place, &[&kept[..], &["--even-younger"]].concat()).await;
         assert_eq!(said.stdout, "entries 1 to 8192 are removed\n");
         let events = done(&place, &["audit", "events", "--kind", "pruned", "--json"]).await;

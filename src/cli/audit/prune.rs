@@ -2,6 +2,7 @@
 
 #[cfg(feature = "postgres")]
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use crate::audit::AuditLog;
 use crate::audit::reader::AuditReader;
 use crate::audit::{PruneRequest, PrunedNumbers};
 use crate::cli::output::{Exit, print};
-use crate::config::Settings;
+use crate::config::{Settings, duration};
 #[cfg(feature = "postgres")]
 use crate::serve::archive::shipped_record;
 use politesse_base::clock;
@@ -51,8 +52,23 @@ fn past_time(text: &str) -> Result<Timestamp, String> {
     }
 }
 
+/// Returns `audit.retention` of this command, or of the proxy that ran last if that is
+/// longer: a setting of one command makes no entry old. What the proxy ran with is on
+/// record.
+fn retention_of(settings: &Settings) -> anyhow::Result<Option<Duration>> {
+    let recorded = AuditReader::open(&settings.audit.path)?.configuration()?;
+    let of_proxy = recorded.and_then(|recorded| {
+        let table: toml::Table = recorded.text.parse().ok()?;
+        duration(table.get("audit")?.get("retention")?.as_str()?)
+    });
+    Ok(settings.audit.retention.max(of_proxy))
+}
+
 /// Removes the entries from before a time, or tells which would be removed.
 pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Result<Exit> {
+    let mut settings = settings.clone();
+    settings.audit.retention = retention_of(&settings)?;
+    let settings = &settings;
     let request = PruneRequest {
         before: asked.before,
         is_even_younger: asked.even_younger,

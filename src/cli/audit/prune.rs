@@ -55,19 +55,21 @@ fn past_time(text: &str) -> Result<Timestamp, String> {
 /// Returns `audit.retention` of this command, or of the proxy that ran last if that is
 /// longer: a setting of one command makes no entry old. What the proxy ran with is on
 /// record.
-fn retention_of(settings: &Settings) -> anyhow::Result<Option<Duration>> {
-    let recorded = AuditReader::open(&settings.audit.path)?.configuration()?;
-    let of_proxy = recorded.and_then(|recorded| {
+fn retention_of(settings: &Settings) -> Option<Duration> {
+    let reader = AuditReader::open(&settings.audit.path);
+    // Whatever keeps it from being read is told where entries are removed.
+    let recorded = reader.and_then(|reader| reader.configuration());
+    let of_proxy = recorded.ok().flatten().and_then(|recorded| {
         let table: toml::Table = recorded.text.parse().ok()?;
         duration(table.get("audit")?.get("retention")?.as_str()?)
     });
-    Ok(settings.audit.retention.max(of_proxy))
+    settings.audit.retention.max(of_proxy)
 }
 
 /// Removes the entries from before a time, or tells which would be removed.
 pub(super) fn prune(asked: &PruneArguments, settings: &Settings) -> anyhow::Result<Exit> {
     let mut settings = settings.clone();
-    settings.audit.retention = retention_of(&settings)?;
+    settings.audit.retention = retention_of(&settings);
     let settings = &settings;
     let request = PruneRequest {
         before: asked.before,

@@ -1,8 +1,8 @@
 //! Verification of a bundle, on any machine and without the record.
 //!
 //! Values are put into an empty record in memory, and decisions are read as those of any
-//! record: each leaf is made again from the values, and each decision from its robots.txt. Anyone may have made the bundle: lines, files and
-//! numbers are bounded.
+//! record: each leaf is made again from the values, and each decision from its robots.txt.
+//! Anyone may have made the bundle: lines, files and numbers are bounded.
 //!
 //! Does not know whose the key is: that comes from outside.
 

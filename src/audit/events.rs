@@ -14,8 +14,8 @@ use serde_json::{Value as Json, json};
 use super::columns::{TableRow, signed, table};
 use super::leaf::{EVENT, LeafRun, RecordId, encoding_of};
 use super::pages::NumberedTable;
-use crate::pace::back_off::BackOffEvent;
 use politesse_base::clock;
+use politesse_decision::back_off::BackOffEvent;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Finds the kind of the last event of a host.

@@ -148,10 +148,10 @@ use self::tasks::{
 };
 pub use self::wal::WalFull;
 use self::writer::{AuditWriter, PrunedRows};
-use crate::pace::back_off::{BackOffEvent, SavedBackOff};
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::throttle::REPEATING;
+use politesse_decision::back_off::{BackOffEvent, SavedBackOff};
 use politesse_decision::decide::Receipt;
 use politesse_decision::record::Record;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};

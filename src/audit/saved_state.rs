@@ -18,8 +18,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::columns::{TableRow as _, table};
 use super::pages::KeyedTable;
 use super::snapshot_row::{cause_of, hops_text};
-use crate::pace::back_off::SavedBackOff;
 use politesse_decision::access::Cause;
+use politesse_decision::back_off::SavedBackOff;
 use politesse_decision::digest::Digest;
 use politesse_decision::record::result_word;
 use politesse_decision::snapshot::{

@@ -26,9 +26,9 @@ use super::events::{EventRow, ProcessEventKind};
 use super::filter::EventFilter;
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
+use politesse_decision::decide::Permit;
 use politesse_decision::reason::Verdict;
 use politesse_decision::record::{Effect, StoredRuling};
-use politesse_net::client::SENDS_MAX;
 
 /// Numbers of two events that state a count: what was found lies between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,8 @@ impl ProcessCount {
             base: event.sent,
             is_stopped: event.is(ProcessEventKind::Stopped),
             // Each may be handed over again after the count.
-            open: before.under_way.len().try_into().unwrap_or(i64::MAX) * i64::from(SENDS_MAX)
+            open: before.under_way.len().try_into().unwrap_or(i64::MAX)
+                * i64::from(Permit::SENDS_MAX)
                 + before.open,
             ..Self::started(event.seq)
         }
@@ -130,7 +131,7 @@ impl ProcessCount {
                 self.under_way_sent += sent;
                 self.under_way.push(Reverse((ending.first, sent)));
             }
-            None if lets_through(&row.record.ruling) => self.open += i64::from(SENDS_MAX),
+            None if lets_through(&row.record.ruling) => self.open += i64::from(Permit::SENDS_MAX),
             Some(_) | None => {}
         }
     }

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use super::error::WriteError;
 use super::events::ProcessEvent;
 use super::removal_order::RetentionOrder;
-use crate::pace::back_off::BackOffEvent;
 use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_decision::back_off::BackOffEvent;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 
 /// Error of an exchange that was dropped before its end.

@@ -28,7 +28,7 @@ use super::saved_state::{BackOffRow, KeptRow};
 use super::sealing::NewSeal;
 use super::sequence::Sequence;
 use super::tasks::PendingProcessEvent;
-use crate::pace::back_off::{BackOffChange, BackOffEvent};
+use politesse_decision::back_off::{BackOffChange, BackOffEvent};
 use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::back_off::{BackOff, BackOffChange, BackOffEvent, BackOffListener, ReleaseOrder};
+use super::back_off::{BackOff, BackOffListener};
 use super::ceilings::Ceilings;
 use super::fleet_part::{FleetMode, FleetPart, FleetShare};
 use super::lease::{LeaseStore, LeaseTime};
@@ -22,6 +22,7 @@ use super::schedule::Uptime;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_decision::back_off::{BackOffChange, BackOffEvent, ReleaseOrder};
 use politesse_decision::delay::DelayEnd;
 use politesse_robots::origin::Host;
 

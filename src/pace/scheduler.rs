@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::back_off::{BackOff, BackOffListener, ReleaseOrder, SavedBackOff};
+use super::back_off::{BackOff, BackOffListener};
 use super::context::{BackOffReport, Now, PaceContext, PaceFleet};
 use super::fleet_part::FleetPart;
 use super::host::HostState;
@@ -32,6 +32,7 @@ use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ReasonLabel};
 use politesse_base::tasks::Tasks;
+use politesse_decision::back_off::{ReleaseOrder, SavedBackOff};
 use politesse_decision::delay::{Delay, DelayEnd, DelayScope};
 use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;

@@ -400,7 +400,7 @@ fn an_upload_that_was_refused_before_its_body_came_is_asked_again() {
     });
 }
 
-// Ours: SENDS_MAX.
+// Ours: Permit::SENDS_MAX.
 #[test]
 fn a_request_that_is_always_refused_is_asked_twice() {
     run(async {

@@ -258,6 +258,10 @@ pub struct Permit {
 }
 
 impl Permit {
+    /// Number of times that the request of one permit is handed to a connection, at most:
+    /// once more where the first connection was closing.
+    pub const SENDS_MAX: u32 = 2;
+
     /// Returns the URL that may be fetched. It is the one that is sent, whatever
     /// the request said.
     pub fn target(&self) -> &Target {

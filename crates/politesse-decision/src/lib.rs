@@ -29,6 +29,8 @@ pub mod access;
 
 pub mod delay;
 
+pub mod back_off;
+
 pub mod reason;
 
 pub mod digest;

@@ -45,9 +45,6 @@ pub use super::head::{OutgoingHead, TargetForm};
 pub use super::tls::UpstreamSetupError;
 pub use crate::error::UpstreamError;
 
-/// Number of times that one request is handed to a connection, at most.
-pub const SENDS_MAX: u32 = 2;
-
 /// Longest wait for a connection to become free after its last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest pause between two requests after which a connection is used again.

@@ -3,8 +3,8 @@
 use jiff::SignedDuration;
 
 use super::*;
-use crate::pace::back_off::{BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff};
 use politesse_base::metrics::ResultLabel;
+use politesse_decision::back_off::{BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff};
 
 fn at() -> Timestamp {
     "2126-11-21T10:00:00.5Z".parse().unwrap()

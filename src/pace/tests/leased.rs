@@ -8,12 +8,12 @@ use jiff::SignedDuration;
 use tokio::time::advance;
 
 use super::kit::{Get, Origin, profile, seconds, settle};
-use crate::pace::back_off::ReleaseOrder;
 use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare, HostHistory};
 use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore};
 use crate::pace::options::Options;
 use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
 use politesse_base::testing::set_wall_by;
+use politesse_decision::back_off::ReleaseOrder;
 use politesse_robots::PaceRecords;
 
 const LEASE: Duration = Duration::from_secs(2);

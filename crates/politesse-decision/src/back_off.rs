@@ -1,0 +1,135 @@
+//! Back-offs as values: the event that reports one, and the state of one that a restart
+//! keeps.
+//!
+//! Does not know when a back-off begins or ends: the crate `politesse-pace` does.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use politesse_robots::origin::Host;
+
+/// Back-offs that end sooner are not saved for a restart, which takes about as
+/// long.
+const WORTH_SAVING: Duration = Duration::from_secs(60);
+
+/// End of a back-off that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackOffChange {
+    /// The host answered 429 or 503, and is left alone for a while.
+    Entered,
+    /// The host may be asked again.
+    Left,
+    /// An operator ended the back-off.
+    Released,
+}
+
+/// Order of an operator to end a back-off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseOrder {
+    /// Credential and address that it came by.
+    pub by: String,
+    /// Reason, in the operator's words.
+    pub reason: String,
+}
+
+impl BackOffChange {
+    /// Returns the word of the record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Entered => "backoff_entered",
+            Self::Left => "backoff_left",
+            Self::Released => "backoff_released",
+        }
+    }
+}
+
+/// Beginning or end of a back-off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackOffEvent {
+    /// Time of the event.
+    pub at: Timestamp,
+    /// Host, on all its ports.
+    pub host: Host,
+    /// Beginning or end.
+    pub change: BackOffChange,
+    /// Status that the host answered; none at the end of a back-off.
+    pub status: Option<u16>,
+    /// End of the back-off.
+    pub until: Timestamp,
+    /// Back-offs in a row in which the host named no time.
+    pub incidents: u32,
+    /// Order of the operator that ended the back-off, if one did.
+    pub release: Option<ReleaseOrder>,
+}
+
+impl BackOffEvent {
+    /// Returns the back-off that the next process has to know; `None` if the
+    /// host is free again, or will be within a minute.
+    #[must_use]
+    pub fn saved(&self) -> Option<SavedBackOff> {
+        let remaining = Duration::try_from(self.until.duration_since(self.at)).unwrap_or_default();
+        let is_worth_it = self.change == BackOffChange::Entered && WORTH_SAVING < remaining;
+        is_worth_it.then(|| SavedBackOff {
+            host: self.host.clone(),
+            until: self.until,
+            incidents: self.incidents,
+            quiet_since: self.until,
+        })
+    }
+}
+
+/// Back-off that a previous process saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedBackOff {
+    /// Host, on all its ports.
+    pub host: Host,
+    /// End of the back-off.
+    pub until: Timestamp,
+    /// Back-offs in a row in which the host named no time.
+    pub incidents: u32,
+    /// Time from which forgiving is counted; it may lie ahead.
+    pub quiet_since: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(change: BackOffChange, until: &str) -> BackOffEvent {
+        BackOffEvent {
+            at: "2026-11-21T10:00:00Z".parse().unwrap(),
+            host: "o.test".parse().unwrap(),
+            change,
+            status: Some(429),
+            until: until.parse().unwrap(),
+            incidents: 2,
+            release: None,
+        }
+    }
+
+    // Ours: long ones survive.
+    #[test]
+    fn a_back_off_of_more_than_a_minute_is_kept() {
+        let entered = event(BackOffChange::Entered, "2026-11-21T10:01:00.001Z");
+        let kept = entered.saved().unwrap();
+        assert_eq!(
+            (kept.until, kept.quiet_since),
+            (entered.until, entered.until)
+        );
+        assert_eq!((kept.host, kept.incidents), (entered.host, 2));
+    }
+
+    #[test]
+    fn one_of_a_minute_or_one_that_is_over_is_not() {
+        for until in ["2026-11-21T10:01:00Z", "2026-11-20T10:00:00Z"] {
+            assert_eq!(
+                event(BackOffChange::Entered, until).saved(),
+                None,
+                "{until}"
+            );
+        }
+        let left = event(BackOffChange::Left, "2026-11-21T11:00:00Z");
+        assert_eq!(left.saved(), None);
+    }
+}

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use politesse::pace::options::Options;
-use politesse::pace::policy::{PaceLimits, PacePolicy, Profile};
-use politesse::pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::tasks::Tasks;
+use politesse_pace::options::Options;
+use politesse_pace::policy::{PaceLimits, PacePolicy, Profile};
+use politesse_pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 

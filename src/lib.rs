@@ -6,11 +6,11 @@
 //!
 //! What is ready stands in crates of its own: `politesse_robots` reads robots.txt,
 //! `politesse_directives` what a response says of its own use, `politesse_decision`
-//! decides, `politesse_net` sends to origins; `politesse_base` has what every layer uses.
+//! decides, `politesse_net` sends to origins, `politesse_pace` says when;
+//! `politesse_base` has what every layer uses.
 //!
 //! The modules by layer; one uses only layers below its own:
 //!
-//! - 1: [`pace`], when a request may be sent.
 //! - 2: [`robots_cache`], robots.txt files fetched and kept; [`audit`], the record of
 //!   every decision.
 //! - 3: [`proxy`], every exchange with a crawler: start reading at [`proxy::exchange`];
@@ -21,8 +21,6 @@
 //!
 //! `page` lays pages for people out, and `explain` tells of a decision in words. Layers 4
 //! and 5 use them.
-
-pub mod pace;
 
 pub mod robots_cache;
 

@@ -168,7 +168,7 @@ const RULES: [(&str, FileRole); 76] = [
     ("politesse-decision/", Owner(Part::Decision)),
     ("politesse-robots/", Owner(Part::Decision)),
     ("politesse/robots_cache/", Owner(Part::RobotsCache)),
-    ("politesse/pace/", Owner(Part::Pace)),
+    ("politesse-pace/", Owner(Part::Pace)),
     ("politesse/proxy/request", Owner(Part::Heads)),
     ("politesse/proxy/names", Owner(Part::Heads)),
     ("politesse/proxy/annot", Owner(Part::Annotation)),

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 use super::api::{ApiQuery, json};
 use crate::fleet::status::FleetStatus;
-use crate::pace::host_pace::{HostPace, HostPaces};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::snapshot::ClientSnapshots;
+use politesse_pace::host_pace::{HostPace, HostPaces};
 
 /// Source of the page: returns the pace of all hosts. It waits for no turn, but
 /// takes milliseconds where hosts are many.

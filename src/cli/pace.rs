@@ -11,8 +11,8 @@ use super::admin_api::{ApiRequest, ask, escape, show};
 use super::output::{Exit, OutputForm, columns, print};
 use crate::admin::ROWS_SHOWN;
 use crate::config::Settings;
-use crate::pace::host_pace::{HostPace, HostPaces};
 use politesse_base::inert::inert;
+use politesse_pace::host_pace::{HostPace, HostPaces};
 
 /// Titles of the columns.
 const HEAD: [&str; 6] = [

@@ -18,8 +18,6 @@ use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
 use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
 use crate::fleet::membership::FleetRules;
-use crate::pace::options as pace;
-use crate::pace::policy::PacePolicy;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::places::EntryLimits;
 use crate::proxy::progress::MinimumProgress;
@@ -35,6 +33,8 @@ use politesse_decision::decide::Policy;
 use politesse_decision::inquiry::{Identities, Identity};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_net::{client as upstream, egress};
+use politesse_pace::options as pace;
+use politesse_pace::policy::PacePolicy;
 use politesse_robots::origin::{Host, Scheme};
 
 /// Options of each module.

@@ -19,10 +19,10 @@ use super::membership::{Beat, FleetRules, Membership};
 use super::options::StoreAddress;
 use super::store::{RedisStore, StoreLink, micros};
 use super::store_error::StoreError;
-use crate::pace::Scheduler;
-use crate::pace::fleet_part::{FleetMode, FleetPart};
 use politesse_base::clock;
 use politesse_base::server::UserPassword;
+use politesse_pace::Scheduler;
+use politesse_pace::fleet_part::{FleetMode, FleetPart};
 
 /// Largest number of nodes that a heartbeat names. A store that has lost its data
 /// learns the nodes of the fleet from these names.

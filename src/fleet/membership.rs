@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare};
+use politesse_pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare};
 
 /// Times within one lease that a node asks who is there.
 const BEATS: u32 = 4;

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::status::{ConfigurationDifference, FleetBoard, NodeNote, NodeSighting};
 use super::store::RedisStore;
 use super::store_error::StoreError;
-use crate::pace::Scheduler;
 use politesse_base::throttle::REPEATING;
+use politesse_pace::Scheduler;
 
 /// Time between two notes of a node. For each, all hosts are looked at.
 const NOTES_EVERY: Duration = Duration::from_secs(2);

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::options::Options;
-use crate::pace::fleet_part::FleetMode;
 use politesse_base::clock;
 use politesse_decision::digest::Digest;
+use politesse_pace::fleet_part::FleetMode;
 
 /// Longest note that is read, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;

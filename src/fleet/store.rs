@@ -18,10 +18,12 @@ use super::membership::Beat;
 use super::options::{Options, StoreAddress};
 use super::status::StoreState;
 use super::store_error::{StoreError, is_about_rights, is_about_shards};
-use crate::pace::fleet_part::HostHistory;
-use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
 use politesse_base::metrics::Metrics;
 use politesse_base::throttle::REPEATING;
+use politesse_pace::fleet_part::HostHistory;
+use politesse_pace::lease::{
+    LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost,
+};
 
 /// Connection to the primary server of the store.
 #[derive(Clone)]

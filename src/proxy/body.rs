@@ -20,8 +20,8 @@ use super::hold::HeldBody;
 use super::places::RequestPlace;
 use super::progress::{ResponseProgress, STREAM};
 use super::socket::{ConnectionActivity, WaitGuard};
-use crate::pace::Turn;
 use politesse_net::body::{BodyError, ResponseBody};
+use politesse_pace::Turn;
 
 /// Word of the record for a response that may lack its end, though it was passed on
 /// as if it were whole (`docs/reference/reasons.md`).

@@ -21,7 +21,6 @@ use super::decider::{OriginDecision, RobotsWait};
 use super::exchange::Proxy;
 use super::problem::MalformedRequest;
 use super::turns::{TurnDecider, owner};
-use crate::pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use crate::robots_cache::fetch::Asker;
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
@@ -29,6 +28,7 @@ use politesse_decision::decide::{Decision, Inquiry, Policy, Reason, decide};
 use politesse_decision::delay::Delay;
 use politesse_decision::record::Effect;
 use politesse_decision::snapshot::Snapshot;
+use politesse_pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use politesse_robots::origin::{Host, Origin, Target};
 
 /// Longest time that the answers of one request take. URLs that are not decided by

@@ -23,9 +23,9 @@ use tokio::time::{Instant, Sleep, timeout};
 use super::fields;
 use super::progress::{MinimumProgress, count_slow};
 use super::socket::{ConnectionActivity, UploadGuard};
-use crate::pace::TurnActivity;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
+use politesse_pace::TurnActivity;
 
 /// Reason why an upload did not reach its end. The origin never sees it
 /// finished.

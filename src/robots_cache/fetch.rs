@@ -18,7 +18,6 @@ use tokio::time::timeout;
 
 use super::body_text::decoded_text;
 use super::shared_answers::FetchClaim;
-use crate::pace::{Scheduler, Turn};
 use politesse_base::clients::client::Client;
 use politesse_decision::access::{Cause, StatusMeaning, is_challenge, status_meaning};
 use politesse_decision::decide::RobotsPermit;
@@ -26,6 +25,7 @@ use politesse_decision::snapshot::{RobotsBody, Validators};
 use politesse_directives::BodyDecoder;
 use politesse_net::body::ResponseBody;
 use politesse_net::client::{HostTurns, Upstream, UpstreamError};
+use politesse_pace::{Scheduler, Turn};
 use politesse_robots::origin::Host;
 
 pub use politesse_net::client::Asker;
@@ -325,12 +325,12 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::pace::options::Options;
     use crate::robots_cache::shared_answers::{Claim, SharedAnswers};
     use crate::robots_cache::tests::kit::inquiry;
     use crate::robots_cache::tests::shared_shelf::{SharedShelf, TIMES};
     use politesse_base::tasks::Tasks;
     use politesse_decision::snapshot::CacheKey;
+    use politesse_pace::options::Options;
 
     // Ours: another node may have fetched the file then.
     #[tokio::test(start_paused = true)]

@@ -15,8 +15,6 @@ use crate::audit::AuditLog;
 use crate::config::Settings;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::fleet::options::is_name;
-use crate::pace::Scheduler;
-use crate::pace::back_off::BackOffListener;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};
@@ -41,6 +39,8 @@ use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_net::client::Upstream;
 use politesse_net::egress::{Egress, LatestEgress, OwnAddresses};
+use politesse_pace::Scheduler;
+use politesse_pace::back_off::BackOffListener;
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]

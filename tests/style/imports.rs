@@ -245,7 +245,6 @@ fn no_two_files_use_each_other() {
 /// one.
 fn layer(module: &[String]) -> Option<u8> {
     let layer = match &**module.get(1)? {
-        "pace" => 2,
         "audit" | "robots_cache" => 3,
         "archive" | "explain" | "fleet" | "page" | "proxy" => 4,
         "admin" | "config" => 5,

@@ -9,7 +9,7 @@ use syn::{Attribute, Item};
 pub(crate) struct SourceFile {
     /// Path from the top of the repository.
     pub(crate) path: String,
-    /// Path of the module, the crate's name first: `politesse::pace::queue`.
+    /// Path of the module, the crate's name first: `politesse_pace::queue`.
     pub(crate) module: Vec<String>,
     /// Lines of the file, less the tests at its end.
     pub(crate) lines: Vec<String>,

@@ -32,10 +32,10 @@ use crate::audit::report::origin_sums;
 use crate::audit::robots_history::RobotsOwner;
 use crate::audit::robots_versions::{RobotsVersion, fetched_versions};
 use crate::audit::stats::DecisionSums;
-use crate::pace::host_pace::HostPace;
 use crate::page::line_diff::LineDiff;
 use crate::page::words::{code, counted, foreign, number, shown};
 use politesse_decision::digest::Digest;
+use politesse_pace::host_pace::HostPace;
 
 /// Versions that are shown, the newest first.
 const VERSIONS_MAX: usize = 50;

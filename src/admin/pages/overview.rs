@@ -24,11 +24,11 @@ use crate::audit::reader::AuditReader;
 use crate::audit::report::hour_begin;
 use crate::audit::stats::DecisionSums;
 use crate::explain::facts::meaning;
-use crate::pace::host_pace::HostPace;
 use crate::page::charts::ChartPart;
 use crate::page::over_time::{HourCounts, over_time};
 use crate::page::words::{bytes, code, counted, foreign, minute, number, percent};
 use politesse_base::clock;
+use politesse_pace::host_pace::HostPace;
 
 /// Hosts, rules and crawlers that are shown.
 const ROWS: usize = 10;

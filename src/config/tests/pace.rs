@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::{file, problems, read, text};
-use crate::pace::options::{Options, QueueLimits};
-use crate::pace::policy::{HostTerms, PaceLimits, Rate};
+use politesse_pace::options::{Options, QueueLimits};
+use politesse_pace::policy::{HostTerms, PaceLimits, Rate};
 use politesse_robots::VisitTime;
 
 fn pace(configuration: &str) -> Options {

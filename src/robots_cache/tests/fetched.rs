@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response};
 
-use crate::pace::Scheduler;
-use crate::pace::options::Options;
 use crate::robots_cache::fetch::{Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsRequest};
 use politesse_base::clients::client::Client;
 use politesse_base::tasks::Tasks;
@@ -13,6 +11,8 @@ use politesse_decision::access::Cause;
 use politesse_decision::decide::RobotsPermit;
 use politesse_decision::snapshot::{RobotsBody, Validators};
 use politesse_net::testing::{OK, RawOrigin, Setup, Step, setup};
+use politesse_pace::Scheduler;
+use politesse_pace::options::Options;
 use politesse_robots::origin::{Origin, Scheme};
 
 async fn fetch(setup: &Setup, asker: &Asker) -> Result<Response<RobotsBody>, Cause> {

@@ -2,11 +2,11 @@
 
 use super::kit::*;
 use super::*;
-use crate::pace::options as pace;
-use crate::pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{Verdict, decide};
+use politesse_pace::options as pace;
+use politesse_pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse_robots::PaceRecords;
 use tokio::time::sleep;
 

@@ -11,8 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use super::store::{BeatQuestion, Caller, HostCall, Store};
 use crate::fleet::membership::Beat;
-use crate::pace::fleet_part::HostHistory;
-use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost};
+use politesse_pace::fleet_part::HostHistory;
+use politesse_pace::lease::{
+    LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost,
+};
 
 pub(super) const TIMEOUT: Duration = Duration::from_millis(200);
 

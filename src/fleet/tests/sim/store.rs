@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::chance::Chance;
 use crate::fleet::membership::Beat;
-use crate::pace::fleet_part::HostHistory;
-use crate::pace::lease::{LeaseAnswer, LeaseOrder};
 use politesse_base::clock;
+use politesse_pace::fleet_part::HostHistory;
+use politesse_pace::lease::{LeaseAnswer, LeaseOrder};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const FORGET: Duration = Duration::from_secs(600);

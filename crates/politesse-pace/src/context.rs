@@ -256,22 +256,22 @@ pub(super) enum BackOffReport {
 #[derive(Debug)]
 pub(super) struct HostTasks {
     tasks: Tasks,
-    #[cfg(test)]
-    pub(super) gate: OnceLock<super::tests::gate::Gate>,
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) gate: OnceLock<super::testing::Gate>,
 }
 
 impl HostTasks {
     pub(super) fn new(tasks: Tasks) -> Self {
         Self {
             tasks,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             gate: OnceLock::new(),
         }
     }
 
     /// Spawns a task of a host.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "testing"))]
         let task = self.gate.get().cloned().unwrap_or_default().hold(task);
         self.tasks.0.spawn(task);
     }

@@ -8,8 +8,6 @@ mod estimates;
 
 mod fair;
 
-pub(crate) mod gate;
-
 mod kit;
 
 mod learned;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use super::kit::*;
-use crate::pace::back_off::{BackOffListener, BackOffUpdate};
-use crate::pace::policy::Profile;
+use crate::back_off::{BackOffListener, BackOffUpdate};
+use crate::policy::Profile;
 use politesse_decision::back_off::{BackOffChange, BackOffEvent, ReleaseOrder, SavedBackOff};
 use politesse_decision::reason::Reason;
 use tokio::time::{advance, sleep};

@@ -1,8 +1,8 @@
 //! How long requests wait, and what comes of it when that is too long.
 
 use super::kit::*;
-use crate::pace::RobotsFetch;
-use crate::pace::policy::Profile;
+use crate::RobotsFetch;
+use crate::policy::Profile;
 use politesse_decision::reason::Reason;
 use tokio::time::{advance, sleep};
 

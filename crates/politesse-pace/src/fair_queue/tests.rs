@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::pace::ceilings::Ceilings;
-use crate::pace::options::Options;
-use crate::pace::policy::PaceLimits;
-use crate::pace::request::TurnOwner;
-use crate::pace::schedule::Kind;
+use crate::ceilings::Ceilings;
+use crate::options::Options;
+use crate::policy::PaceLimits;
+use crate::request::TurnOwner;
+use crate::schedule::Kind;
 use politesse_base::clients::directory::ClientDirectory;
 
 thread_local! {

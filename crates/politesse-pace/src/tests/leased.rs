@@ -8,10 +8,10 @@ use jiff::SignedDuration;
 use tokio::time::advance;
 
 use super::kit::{Get, Origin, profile, seconds, settle};
-use crate::pace::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare, HostHistory};
-use crate::pace::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore};
-use crate::pace::options::Options;
-use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
+use crate::fleet_part::{AloneSince, FleetMode, FleetPart, FleetShare, HostHistory};
+use crate::lease::{LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore};
+use crate::options::Options;
+use crate::policy::{PaceLimits, PacePolicy, Profile};
 use politesse_base::testing::set_wall_by;
 use politesse_decision::back_off::ReleaseOrder;
 use politesse_robots::PaceRecords;

@@ -7,8 +7,8 @@ use jiff::ToSpan as _;
 use tokio::time::{advance, sleep};
 
 use super::kit::*;
-use crate::pace::policy::Profile;
-use crate::pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
+use crate::policy::Profile;
+use crate::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use politesse_base::clock;
 use politesse_decision::reason::Reason;
 use politesse_robots::{PaceRecords, VisitTime};

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::kit::*;
-use crate::pace::options::Options;
-use crate::pace::policy::{PaceLimits, Profile};
+use crate::options::Options;
+use crate::policy::{PaceLimits, Profile};
 use tokio::time::sleep;
 
 /// Knuth's generator, so that a failure can be had again.

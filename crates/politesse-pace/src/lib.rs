@@ -1,9 +1,10 @@
-//! Pace: when a request may be sent, and how fast requests follow each other.
+//! Pace of [politesse](https://crates.io/crates/politesse): when a request may be sent, and
+//! how fast requests follow each other.
 //!
 //! A request asks the [`Scheduler`] for a [`Turn`]. What its site asks for, what
 //! the operator lays down and what the host has answered so far meet in the
 //! queue of the host, where the request starts, waits, or is put off with a
-//! `decision::delay::Delay`. Nothing here says whether a request may be sent.
+//! [`Delay`](politesse_decision::delay::Delay). Nothing here says whether a request may be sent.
 //!
 //! The hours of the day are those of UTC. In reading order, and a module uses
 //! only those below it:
@@ -53,7 +54,10 @@ pub mod policy;
 pub mod host_pattern;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use self::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 pub use self::scheduler::Scheduler;

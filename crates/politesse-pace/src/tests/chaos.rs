@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 
 use super::chance::{Chance, ceilings};
 use super::kit::*;
-use crate::pace::options::{Options, QueueLimits};
-use crate::pace::policy::{PaceLimits, Profile};
-use crate::pace::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
+use crate::options::{Options, QueueLimits};
+use crate::policy::{PaceLimits, Profile};
+use crate::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
 use politesse_base::clients::directory::ClientDirectory;
 
 const HOSTS: [&str; 6] = [

@@ -1,7 +1,7 @@
 //! Who comes when.
 
 use super::kit::*;
-use crate::pace::policy::Profile;
+use crate::policy::Profile;
 use tokio::time::{advance, sleep};
 
 // Ours: a flooder with 100 queued and two clients with one request:

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tokio::time::{Instant, advance, timeout};
 
 use super::*;
-use crate::pace::policy::Rate;
+use crate::policy::Rate;
 use politesse_base::clock;
 
 fn host(name: &str) -> Host {

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 
-use crate::pace::options::Options;
-use crate::pace::policy::{PaceLimits, PacePolicy, Profile};
-use crate::pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
+use crate::options::Options;
+use crate::policy::{PaceLimits, PacePolicy, Profile};
+use crate::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_base::clients::client::Client;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;

@@ -4,10 +4,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use super::kit::*;
-use crate::pace::TurnOwner;
-use crate::pace::options::{Options, QueueLimits};
-use crate::pace::policy::Rate;
-use crate::pace::policy::{PaceLimits, Profile};
+use crate::TurnOwner;
+use crate::options::{Options, QueueLimits};
+use crate::policy::Rate;
+use crate::policy::{PaceLimits, Profile};
 use politesse_base::clock;
 use politesse_decision::reason::Reason;
 use tokio::time::sleep;

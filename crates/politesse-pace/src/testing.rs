@@ -1,24 +1,26 @@
-//! Gate that lets all tasks of a simulated process stand still, as SIGSTOP does: time
-//! goes on, timers end and messages come, and nothing of it is looked at.
+//! Gate that stops all tasks of a simulated process, as SIGSTOP does: time passes, timers
+//! end and messages arrive, and no task looks at them.
+//!
+//! For the unit tests of the crates above (feature `testing`). A scheduler without a gate
+//! behaves as it does without the feature.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use crate::pace::Scheduler;
+use crate::Scheduler;
 
 impl Scheduler {
-    /// Has the tasks of hosts stand still where `gate` is shut. Only the first call
-    /// counts.
-    pub(crate) fn stand_still_at(&self, gate: Gate) {
+    /// Stops the tasks of hosts while `gate` is shut. Only the first call counts.
+    pub fn stand_still_at(&self, gate: Gate) {
         let _ = self.context.host_tasks.gate.set(gate);
     }
 }
 
 /// Gate before the tasks of one process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gate(Arc<Mutex<GateState>>);
+pub struct Gate(Arc<Mutex<GateState>>);
 
 #[derive(Debug, Default)]
 struct GateState {
@@ -27,20 +29,20 @@ struct GateState {
 }
 
 impl Gate {
-    /// Lets the tasks stand still.
-    pub(crate) fn shut(&self) {
+    /// Stops the tasks.
+    pub fn shut(&self) {
         self.0.lock().unwrap().is_shut = true;
     }
 
-    /// Lets the tasks go on.
-    pub(crate) fn open(&self) {
+    /// Resumes the tasks.
+    pub fn open(&self) {
         let mut state = self.0.lock().unwrap();
         state.is_shut = false;
         state.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Makes a task one of those that stand still together.
-    pub(crate) fn hold<F: Future>(&self, task: F) -> impl Future<Output = F::Output> + use<F> {
+    /// Returns the task with this gate before each of its polls.
+    pub fn hold<F: Future>(&self, task: F) -> impl Future<Output = F::Output> + use<F> {
         GatedTask {
             gate: self.clone(),
             task: Box::pin(task),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::pace::fleet_part::HostHistory;
-use crate::pace::lease::{HostLease, HostNeeds, LeaseAnswer, LeaseOrder, LeaseStep, LeaseTime};
-use crate::pace::schedule::Uptime;
+use crate::fleet_part::HostHistory;
+use crate::lease::{HostLease, HostNeeds, LeaseAnswer, LeaseOrder, LeaseStep, LeaseTime};
+use crate::schedule::Uptime;
 
 const LEASE: Duration = Duration::from_secs(2);
 /// Time after which a lease is looked at.

@@ -167,7 +167,7 @@ const RULES: [(&str, FileRole); 76] = [
     ("compiler_builtins/", Neutral),
     ("politesse-decision/", Owner(Part::Decision)),
     ("politesse-robots/", Owner(Part::Decision)),
-    ("politesse/robots_cache/", Owner(Part::RobotsCache)),
+    ("politesse-robots-cache/", Owner(Part::RobotsCache)),
     ("politesse-pace/", Owner(Part::Pace)),
     ("politesse/proxy/request", Owner(Part::Heads)),
     ("politesse/proxy/names", Owner(Part::Heads)),

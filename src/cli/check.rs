@@ -40,12 +40,12 @@ use super::process::runtime;
 use crate::audit::reader::AuditReader;
 use crate::config::Settings;
 use crate::proxy::decider::{Decider, RobotsWait};
-use crate::robots_cache::fetch::Asker;
 use crate::serve::OriginClients;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Inquiry, decide};
 use politesse_decision::snapshot::Snapshot;
 use politesse_robots::origin::{Origin, Target};
+use politesse_robots_cache::fetch::Asker;
 
 /// Decides the URLs of the command line, of a batch or of a list, and prints the
 /// decisions.

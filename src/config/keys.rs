@@ -36,7 +36,6 @@ use crate::proxy::connect::HttpsMode;
 use crate::proxy::credentials::AuthMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::server::ListenAddress;
-use crate::robots_cache::options::UserAgent;
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::tls::Roots;
 use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
@@ -50,6 +49,7 @@ use politesse_pace::options::QueueLimits;
 use politesse_pace::policy::{PaceLimits, PaceRule, Profile};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Host;
+use politesse_robots_cache::options::UserAgent;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

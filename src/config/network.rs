@@ -19,11 +19,11 @@ use crate::archive::address::{ArchiveAddress, InvalidArchiveAddress};
 use crate::audit::SealTarget;
 use crate::fleet::options::{StoreAddress, is_name};
 use crate::proxy::server::ListenAddress;
-use crate::robots_cache::options::UserAgent;
 use politesse_base::tls::Roots;
 use politesse_net::egress::{Allow, Deny, EgressPorts, Resolve};
 use politesse_net::parent::Parent;
 use politesse_robots::origin::Host;
+use politesse_robots_cache::options::UserAgent;
 
 /// An address to listen on.
 pub(super) const LISTEN: Text<SocketAddr> = Text {

@@ -23,8 +23,6 @@ use crate::proxy::places::EntryLimits;
 use crate::proxy::progress::MinimumProgress;
 use crate::proxy::upload::UploadLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
-use crate::robots_cache::options as robots_cache;
-use crate::robots_cache::options::UserAgent;
 use crate::{admin, archive, audit, fleet};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
@@ -36,6 +34,8 @@ use politesse_net::{client as upstream, egress};
 use politesse_pace::options as pace;
 use politesse_pace::policy::PacePolicy;
 use politesse_robots::origin::{Host, Scheme};
+use politesse_robots_cache::options as robots_cache;
+use politesse_robots_cache::options::UserAgent;
 
 /// Options of each module.
 #[derive(Clone, Debug)]

@@ -19,17 +19,17 @@ use super::membership::FleetRules;
 use super::shared_answer::{FleetKey, SharedAnswer, SnapshotReading, key_text};
 use super::store::RedisStore;
 use super::store_error::{StoreError, is_about_type, with_advice};
-use crate::robots_cache::options::LIFETIME_MAX;
-use crate::robots_cache::shared_answers::{
-    ClaimAnswer, ClaimCall, SharedStore, SharedStoreError, SharedStoreTimes,
-};
-use crate::robots_cache::store::StoreFuture;
 use politesse_base::clock::{self, passed};
 use politesse_base::metrics::ResultLabel;
 use politesse_base::throttle::REPEATING;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
 use politesse_robots::origin::Target;
+use politesse_robots_cache::options::LIFETIME_MAX;
+use politesse_robots_cache::shared_answers::{
+    ClaimAnswer, ClaimCall, SharedStore, SharedStoreError, SharedStoreTimes,
+};
+use politesse_robots_cache::store::StoreFuture;
 
 /// Time between two questions which files have changed: a node knows of a change within
 /// a second.

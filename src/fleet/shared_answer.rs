@@ -244,8 +244,8 @@ pub(super) fn key_text(key: &CacheKey) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::robots_cache::options::LIFETIME_MAX;
     use politesse_robots::crawler::ProductToken;
+    use politesse_robots_cache::options::LIFETIME_MAX;
 
     const BODY: &[u8] = b"User-agent: *\nDisallow: /a\n";
 

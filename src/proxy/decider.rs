@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::names::NameLimiter;
-use crate::robots_cache::fetch::Asker;
-use crate::robots_cache::{RobotsCache, RobotsLookup};
 use politesse_base::clients::client::ClientId;
 use politesse_base::clock;
 use politesse_decision::access::Cause;
 use politesse_decision::decide::{Decision, Inquiry, Policy, decide};
 use politesse_decision::snapshot::{CacheKey, Snapshot};
 use politesse_net::egress::{DialError, Egress};
+use politesse_robots_cache::fetch::Asker;
+use politesse_robots_cache::{RobotsCache, RobotsLookup};
 
 /// Decides inquiries, and finds out what a decision needs.
 #[derive(Debug)]

@@ -21,7 +21,6 @@ use super::decider::{OriginDecision, RobotsWait};
 use super::exchange::Proxy;
 use super::problem::MalformedRequest;
 use super::turns::{TurnDecider, owner};
-use crate::robots_cache::fetch::Asker;
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Inquiry, Policy, Reason, decide};
@@ -30,6 +29,7 @@ use politesse_decision::record::Effect;
 use politesse_decision::snapshot::Snapshot;
 use politesse_pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
 use politesse_robots::origin::{Host, Origin, Target};
+use politesse_robots_cache::fetch::Asker;
 
 /// Longest time that the answers of one request take. URLs that are not decided by
 /// then stay unknown.

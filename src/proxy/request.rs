@@ -25,7 +25,6 @@ use super::problem::{MalformedRequest, Problem};
 use super::socket::{ClientEnd, ConnectionActivity};
 use super::tally::Tally;
 use super::upload::{ClientUpload, UploadLimits};
-use crate::robots_cache::fetch::Asker;
 use politesse_base::clients::client::Client;
 use politesse_decision::decide::Inquiry;
 use politesse_decision::inquiry::Identities;
@@ -33,6 +32,7 @@ use politesse_net::client::{OutgoingHead, TargetForm};
 use politesse_net::private::PrivateConnections;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
+use politesse_robots_cache::fetch::Asker;
 
 /// Settings of how requests are read.
 #[derive(Debug, Clone)]

@@ -20,7 +20,6 @@ use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::places::RequestPlace;
 use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
-use crate::robots_cache::QueuedFetch;
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
@@ -29,6 +28,7 @@ use politesse_decision::reason::Reason;
 use politesse_net::client::HostTurns;
 use politesse_net::private::PrivateScope;
 use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
+use politesse_robots_cache::QueuedFetch;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
 /// be asked for because too much else was under way.

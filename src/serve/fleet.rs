@@ -25,7 +25,6 @@ use crate::fleet::shared_answer::FleetKey;
 use crate::fleet::status::{ConfigurationDifference, FleetBoard, FleetStatus};
 use crate::fleet::store::RedisStore;
 use crate::proxy::server::{ActiveConfig, ProxyServer};
-use crate::robots_cache::shared_answers::SharedStore;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_base::server::user_and_password;
@@ -33,6 +32,7 @@ use politesse_base::tls::{Roots, client_config};
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::CacheKey;
 use politesse_pace::fleet_part::{FleetMode, FleetPart};
+use politesse_robots_cache::shared_answers::SharedStore;
 
 /// Stores of the fleet that this proxy is going to be in.
 #[derive(Debug)]

@@ -23,12 +23,6 @@ use crate::proxy::crawler_table::CrawlerTable;
 use crate::proxy::listener_tls::{ListenerTls, ListenerTlsError};
 use crate::proxy::names::NameLimiter;
 use crate::proxy::places::EntryShares;
-use crate::robots_cache::fetch::HttpFetcher;
-use crate::robots_cache::shared_answers::{
-    ClaimAnswer, ClaimCall, SharedAnswers, SharedStore, SharedStoreError, SharedStoreTimes,
-};
-use crate::robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
-use crate::robots_cache::{CacheSources, RobotsCache};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::shares::Shares;
 use politesse_base::metrics::Metrics;
@@ -41,6 +35,12 @@ use politesse_net::client::Upstream;
 use politesse_net::egress::{Egress, LatestEgress, OwnAddresses};
 use politesse_pace::Scheduler;
 use politesse_pace::back_off::BackOffListener;
+use politesse_robots_cache::fetch::HttpFetcher;
+use politesse_robots_cache::shared_answers::{
+    ClaimAnswer, ClaimCall, SharedAnswers, SharedStore, SharedStoreError, SharedStoreTimes,
+};
+use politesse_robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
+use politesse_robots_cache::{CacheSources, RobotsCache};
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! each, which cites its section.
 //!
 //! The points about fetching are tested in `robots.rs`, in `unreachable.rs` and
-//! in `src/robots_cache`.
+//! in `crates/politesse-robots-cache`.
 
 use std::sync::Arc;
 

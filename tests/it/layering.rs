@@ -14,7 +14,7 @@ fn sources() -> BTreeMap<String, String> {
     for entry in fs::read_dir(top.join("crates")).unwrap() {
         let folder = entry.unwrap();
         let name = folder.file_name().into_string().unwrap();
-        let layer = format!("{}/", name.trim_start_matches("politesse-"));
+        let layer = name.trim_start_matches("politesse-").replace('-', "_") + "/";
         add_sources(&folder.path().join("src"), &layer, &mut sources);
     }
     assert!(sources.len() > 30, "the sources were not found");

@@ -14,12 +14,12 @@ use thiserror::Error;
 
 use super::context::CheckContext;
 use crate::cli::output::Usage;
-use crate::robots_cache::body_text::decoded_text;
 use politesse_base::clock;
 use politesse_decision::access::{Cause, StatusMeaning, status_meaning};
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot};
 use politesse_robots::FileSource;
 use politesse_robots::origin::Origin;
+use politesse_robots_cache::body_text::decoded_text;
 
 /// Response that a saved robots.txt stands for.
 pub(crate) struct SavedAnswer {

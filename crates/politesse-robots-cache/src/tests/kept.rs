@@ -16,8 +16,8 @@ use tokio::time::{advance, sleep};
 
 use super::kit::*;
 use super::*;
-use crate::robots_cache::store::{EntryTable, StoreFuture, StoreUnread};
-use crate::robots_cache::worker::LOAD_TIMEOUT;
+use crate::store::{EntryTable, StoreFuture, StoreUnread};
+use crate::worker::LOAD_TIMEOUT;
 use politesse_decision::snapshot::{AccessResult, RobotsFile, StoredSnapshot, Validators};
 use politesse_robots::Dialect;
 

@@ -138,8 +138,8 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::robots_cache::options::Options;
-    use crate::robots_cache::tests::kit::options;
+    use crate::options::Options;
+    use crate::tests::kit::options;
     use politesse_base::clients::directory::ClientDirectory;
 
     // Ours: what one client may not have does not end what others wait for.

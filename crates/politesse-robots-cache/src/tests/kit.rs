@@ -11,9 +11,9 @@ use http::Response;
 use tokio::time::sleep;
 
 use super::*;
-use crate::robots_cache::fetch::{FetchError, RobotsRequest};
-use crate::robots_cache::shared_answers::{SharedAnswers, SharedStore};
-use crate::robots_cache::store::SnapshotStore;
+use crate::fetch::{FetchError, RobotsRequest};
+use crate::shared_answers::{SharedAnswers, SharedStore};
+use crate::store::SnapshotStore;
 use politesse_base::testing::follow_tokio;
 use politesse_decision::decide::{Policy, Unauthorized};
 use politesse_decision::snapshot::{AccessResult, RobotsBody, Validators};
@@ -193,7 +193,7 @@ pub(super) fn response(
     response
 }
 
-pub(in crate::robots_cache) fn options() -> Options {
+pub(crate) fn options() -> Options {
     // Lifetimes are counted on the wall clock, which must pause with the other.
     follow_tokio();
     Options {
@@ -253,7 +253,7 @@ pub(super) fn cache(script: &Script) -> RobotsCache<Script> {
     cache_with(options(), script)
 }
 
-pub(in crate::robots_cache) fn inquiry(url: &str, agent: &str) -> Inquiry {
+pub(crate) fn inquiry(url: &str, agent: &str) -> Inquiry {
     Inquiry {
         crawler: Crawler::parse(agent),
         target: url.parse().unwrap(),

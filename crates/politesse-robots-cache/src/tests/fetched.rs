@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response};
 
-use crate::robots_cache::fetch::{Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsRequest};
+use crate::fetch::{Asker, FetchError, HttpFetcher, RobotsFetcher, RobotsRequest};
 use politesse_base::clients::client::Client;
 use politesse_base::tasks::Tasks;
 use politesse_decision::access::Cause;

@@ -7,15 +7,15 @@ use tokio::time::{Instant, sleep};
 
 use super::kit::SECOND;
 use super::*;
-use crate::robots_cache::shared_answers::{
+use crate::shared_answers::{
     ClaimAnswer, ClaimCall, SharedStore, SharedStoreError, SharedStoreTimes,
 };
-use crate::robots_cache::store::StoreFuture;
+use crate::store::StoreFuture;
 use politesse_decision::snapshot::StoredSnapshot;
 use politesse_robots::Dialect;
 
 /// Times of the store: those of a fleet whose leases last two seconds.
-pub(in crate::robots_cache) const TIMES: SharedStoreTimes = SharedStoreTimes {
+pub(crate) const TIMES: SharedStoreTimes = SharedStoreTimes {
     claim: Duration::from_secs(8),
     patience: Duration::from_secs(2),
 };
@@ -25,7 +25,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Store, for all nodes.
 #[derive(Debug, Default)]
-pub(in crate::robots_cache) struct SharedShelf {
+pub(crate) struct SharedShelf {
     kept: Mutex<HashMap<CacheKey, StoredSnapshot>>,
     claims: Mutex<HashMap<CacheKey, ShelfClaim>>,
     save_takes: Mutex<Duration>,
@@ -53,14 +53,14 @@ pub(super) enum Trouble {
 
 /// Way of one node to the store.
 #[derive(Debug)]
-pub(in crate::robots_cache) struct ShelfLink {
+pub(crate) struct ShelfLink {
     shelf: Arc<SharedShelf>,
     node: usize,
     trouble: Mutex<Trouble>,
 }
 
 impl SharedShelf {
-    pub(in crate::robots_cache) fn link(self: &Arc<Self>, node: usize) -> Arc<ShelfLink> {
+    pub(crate) fn link(self: &Arc<Self>, node: usize) -> Arc<ShelfLink> {
         Arc::new(ShelfLink {
             shelf: Arc::clone(self),
             node,

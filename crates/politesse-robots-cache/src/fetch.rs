@@ -325,9 +325,9 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::robots_cache::shared_answers::{Claim, SharedAnswers};
-    use crate::robots_cache::tests::kit::inquiry;
-    use crate::robots_cache::tests::shared_shelf::{SharedShelf, TIMES};
+    use crate::shared_answers::{Claim, SharedAnswers};
+    use crate::tests::kit::inquiry;
+    use crate::tests::shared_shelf::{SharedShelf, TIMES};
     use politesse_base::tasks::Tasks;
     use politesse_decision::snapshot::CacheKey;
     use politesse_pace::options::Options;

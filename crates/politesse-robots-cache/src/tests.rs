@@ -29,8 +29,8 @@ use tokio::time::{advance, timeout};
 
 use self::kit::*;
 use super::*;
-use crate::robots_cache::options::UserAgent;
-use crate::robots_cache::store::SnapshotStore;
+use crate::options::UserAgent;
+use crate::store::SnapshotStore;
 use politesse_decision::access::NoConnection;
 use politesse_decision::snapshot::CacheKey;
 use politesse_net::body::BodyError;

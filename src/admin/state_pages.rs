@@ -16,9 +16,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::api::{ApiQuery, json};
-use crate::fleet::status::FleetStatus;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clients::snapshot::ClientSnapshots;
+use politesse_fleet::status::FleetStatus;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 
 /// Source of the page: returns the pace of all hosts. It waits for no turn, but

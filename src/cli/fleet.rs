@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use super::admin_api::show;
 use super::output::{Exit, columns};
 use crate::config::Settings;
-use crate::fleet::status::{FleetAnswer, FleetNode, FleetStatus};
 use politesse_base::inert::inert;
+use politesse_fleet::status::{FleetAnswer, FleetNode, FleetStatus};
 
 /// Titles of the columns.
 const HEAD: [&str; 7] = [

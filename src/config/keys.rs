@@ -30,8 +30,6 @@ use super::tables::{CRAWLER, OVERRIDE};
 use crate::archive::address::ArchiveAddress;
 use crate::audit::SealTarget;
 use crate::audit::privacy::{ClientAddresses, QueryStrings};
-use crate::fleet::membership::{FleetRules, OnLoss};
-use crate::fleet::options::StoreAddress;
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::credentials::AuthMode;
 use crate::proxy::fields::AcceptEncoding;
@@ -42,6 +40,8 @@ use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthor
 use politesse_decision::inquiry::Identity;
 use politesse_decision::overrides::Override;
 use politesse_directives::{BothFields, MetaScope};
+use politesse_fleet::membership::{FleetRules, OnLoss};
+use politesse_fleet::options::StoreAddress;
 use politesse_net::egress::{Allow, Deny, EgressPorts, Resolve};
 use politesse_net::parent::Parent;
 use politesse_pace::back_off::BackOffLimits;

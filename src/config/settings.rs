@@ -17,19 +17,19 @@ use super::print::Values;
 use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
 use crate::audit::SealTarget;
 use crate::audit::privacy::PrivacyOptions;
-use crate::fleet::membership::FleetRules;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::places::EntryLimits;
 use crate::proxy::progress::MinimumProgress;
 use crate::proxy::upload::UploadLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
-use crate::{admin, archive, audit, fleet};
+use crate::{admin, archive, audit};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_base::tls::Roots;
 use politesse_decision::decide::Policy;
 use politesse_decision::inquiry::{Identities, Identity};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
+use politesse_fleet::membership::FleetRules;
 use politesse_net::{client as upstream, egress};
 use politesse_pace::options as pace;
 use politesse_pace::policy::PacePolicy;
@@ -62,7 +62,7 @@ pub struct Settings {
     /// Options of the pace layer.
     pub pace: pace::Options,
     /// The fleet.
-    pub fleet: fleet::options::Options,
+    pub fleet: politesse_fleet::options::Options,
     /// Connections to origins.
     pub upstream: upstream::Options,
     /// Which addresses may be dialled.
@@ -430,8 +430,8 @@ fn wait_for_leases(effective: &mut Effective) -> Duration {
     least
 }
 
-fn fleet_options(fleet: Fleet, base: &Path) -> fleet::options::Options {
-    fleet::options::Options {
+fn fleet_options(fleet: Fleet, base: &Path) -> politesse_fleet::options::Options {
+    politesse_fleet::options::Options {
         store: fleet.store,
         store_auth: fleet.store_auth.map(|path| base.join(path)),
         store_ca: fleet.store_ca.map(|path| base.join(path)),

@@ -93,7 +93,7 @@ fn fleet(settings: &Settings) -> anyhow::Result<()> {
     }
     parts::node_name(&options.node)?;
     if let Some(path) = &options.key {
-        crate::fleet::shared_answer::FleetKey::read(path).context("fleet.key")?;
+        politesse_fleet::shared_answer::FleetKey::read(path).context("fleet.key")?;
     }
     Ok(())
 }

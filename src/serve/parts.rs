@@ -13,8 +13,6 @@ use politesse_robots::origin::Scheme;
 
 use crate::audit::AuditLog;
 use crate::config::Settings;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-use crate::fleet::options::is_name;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::{HttpsMode, Interceptor};
@@ -31,6 +29,8 @@ use politesse_base::tls::Roots;
 use politesse_decision::decide::Policy;
 use politesse_decision::digest::Digest;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use politesse_fleet::options::is_name;
 use politesse_net::client::Upstream;
 use politesse_net::egress::{Egress, LatestEgress, OwnAddresses};
 use politesse_pace::Scheduler;

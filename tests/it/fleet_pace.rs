@@ -1,5 +1,5 @@
 //! One pace of a fleet of real processes, with a real Redis, as the host sees it. A
-//! simulation, with far more that happens, is in `src/fleet/tests.rs`.
+//! simulation, with far more that happens, is in `crates/politesse-fleet/src/tests.rs`.
 
 use std::time::Duration;
 

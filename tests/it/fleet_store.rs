@@ -587,7 +587,7 @@ impl LeaseCalls<'_> {
         };
         let [end, since] = back_off.map(us);
         let lease = us(&lease.to_string());
-        let script = include_str!("../../src/fleet/lease.lua");
+        let script = include_str!("../../crates/politesse-fleet/src/lease.lua");
         let head = ["eval", script, "1", "h", order, node, "1", "1", "0", &lease];
         let told = ["-1", "-1", "-1", "0", "0", &end, "0", "600000000", &since];
         let answer = self.0.cli(&[&head[..], &told].concat()).await;

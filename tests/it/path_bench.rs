@@ -29,7 +29,7 @@ fn=(1) hyper::drive
 10 100
 fi=(2) /rustc/1/library/core/src/option.rs
 20 5
-fi=(3) /build/src/pace/queue.rs
+fi=(3) /build/crates/politesse-pace/src/queue.rs
 +3 30
 fi=(2)
 * 7

@@ -14,8 +14,8 @@ use super::Dashboard;
 use crate::admin::api::json;
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
 use crate::admin::visit::Visit;
-use crate::fleet::status::{FleetAnswer, FleetNode, FleetStanding, FleetStatus, NodeState};
 use crate::page::words::{foreign, number};
+use politesse_fleet::status::{FleetAnswer, FleetNode, FleetStanding, FleetStatus, NodeState};
 
 /// Digits of a digest that a table shows: enough to see which are the same.
 const SHOWN_DIGITS: usize = 12;

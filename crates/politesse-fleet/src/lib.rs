@@ -1,7 +1,8 @@
-//! Fleet: many proxies that are one polite crawler (`fleet`).
+//! Fleet of [politesse](https://crates.io/crates/politesse): many proxies that are one polite
+//! crawler (`fleet`).
 //!
 //! The nodes share a store, which keeps for each host the lease by which one of them
-//! asks it (`pace::lease`), and counts the nodes. Nothing of a request waits for the
+//! asks it ([`lease`](politesse_pace::lease)), and counts the nodes. Nothing of a request waits for the
 //! store but the first lease of its host: where it is lost, each node goes on with a
 //! longer distance, or none does (`fleet.on_loss`). What follows from the answers of
 //! the store is pure ([`membership`]); [`heartbeat`] and [`store`] speak to Redis. Where the

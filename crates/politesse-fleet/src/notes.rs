@@ -192,7 +192,7 @@ impl NodeNotes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::status::ConfigurationDigests;
+    use crate::status::ConfigurationDigests;
 
     // Ours: a node that starts again finds the note of the process before.
     #[test]

@@ -203,7 +203,7 @@ mod tests {
         let and_info = tried.into_iter().chain(["+info".to_owned()]);
         let and_info: BTreeSet<_> = and_info.collect();
         assert_eq!(used, and_info);
-        let book = include_str!("../../docs/fleet.md");
+        let book = include_str!("../../../docs/fleet.md");
         let line = book
             .lines()
             .find(|line| line.starts_with("user politesse on"));

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::chance::Chance;
-use crate::fleet::membership::Beat;
+use crate::membership::Beat;
 use politesse_base::clock;
 use politesse_pace::fleet_part::HostHistory;
 use politesse_pace::lease::{LeaseAnswer, LeaseOrder};

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::store::{BeatQuestion, Caller, HostCall, Store};
-use crate::fleet::membership::Beat;
+use crate::membership::Beat;
 use politesse_pace::fleet_part::HostHistory;
 use politesse_pace::lease::{
     LeaseAnswer, LeaseCall, LeaseFuture, LeaseOrder, LeaseStore, StoreLost,

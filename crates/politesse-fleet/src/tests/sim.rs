@@ -16,7 +16,7 @@ use self::link::{Link, NodeClock, TIMEOUT};
 pub(super) use self::store::LEASE;
 use self::store::{BeatQuestion, Caller, Store};
 use self::watch::{Start, Watch};
-use crate::fleet::membership::{FleetRules, Membership, OnLoss};
+use crate::membership::{FleetRules, Membership, OnLoss};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;

@@ -4,6 +4,8 @@
 //! For the unit tests of the crates above (feature `testing`). A scheduler without a gate
 //! behaves as it does without the feature.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

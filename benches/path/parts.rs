@@ -104,7 +104,7 @@ use FileRole::{Neutral, Owner, Service};
 /// Beginnings of paths as [`normal_path`] returns them; the first that fits
 /// holds.
 const RULES: [(&str, FileRole); 76] = [
-    ("politesse/audit/", Owner(Part::Record)),
+    ("politesse-record/", Owner(Part::Record)),
     ("rusqlite/", Owner(Part::Record)),
     ("hashlink/", Owner(Part::Record)),
     ("libsqlite3-sys/", Owner(Part::Sqlite)),

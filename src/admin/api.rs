@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::audit::AuditError;
+use politesse_record::AuditError;
 use politesse_robots::origin::Host;
 
 /// OpenAPI document of the API. `tests/it/openapi.rs` holds it in step with the routes

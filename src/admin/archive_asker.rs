@@ -20,15 +20,15 @@ use crate::archive::place::ArchivePlace;
 use crate::archive::pool::ArchivePool;
 #[cfg(feature = "postgres")]
 use crate::archive::reader::ArchiveBounds;
-use crate::audit::Direction;
-use crate::audit::filter::DecisionFilter;
-#[cfg(feature = "postgres")]
-use crate::audit::filter::UrlPattern;
-use crate::audit::overview::OverviewFacts;
 use crate::explain::DecisionDetails;
 #[cfg(feature = "postgres")]
 use crate::explain::of_url;
 use politesse_decision::record::StoredRecord;
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
+#[cfg(feature = "postgres")]
+use politesse_record::filter::UrlPattern;
+use politesse_record::overview::OverviewFacts;
 
 /// Longest time for an answer of the archive: that of any question of a page.
 #[cfg(feature = "postgres")]

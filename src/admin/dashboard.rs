@@ -27,9 +27,9 @@ use super::pages::{
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::{VisitState, begin_visit};
-use crate::audit::AuditLog;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::metrics::Metrics;
+use politesse_record::AuditLog;
 
 /// Parts that the dashboard is made of.
 #[derive(Debug)]

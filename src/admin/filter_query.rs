@@ -13,9 +13,9 @@ use thiserror::Error;
 
 use super::api;
 use crate::archive::place::ArchivePlace;
-use crate::audit::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
 use politesse_base::clock;
 use politesse_decision::decide::Reason;
+use politesse_record::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];

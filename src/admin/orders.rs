@@ -20,9 +20,9 @@ use thiserror::Error;
 
 use super::api;
 use super::arrival::AdminArrival;
-use crate::audit::{AuditError, AuditLog, PruneRequest, RedactionRequest};
 use politesse_base::clock;
 use politesse_decision::back_off::ReleaseOrder;
+use politesse_record::{AuditError, AuditLog, PruneRequest, RedactionRequest};
 use politesse_robots::origin::Host;
 
 /// Longest reason, in bytes: it stands in one line of a list.

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::audit;
 use crate::proxy::client_pages::GuidePages;
 use politesse_base::clients::client::Resource;
 use politesse_decision::back_off::ReleaseOrder;
@@ -71,9 +70,9 @@ impl Kit {
         let folder = tempfile::tempdir().unwrap();
         let tracker = TaskTracker::new();
         let metrics = Arc::new(Metrics::default());
-        let options = audit::Options {
+        let options = politesse_record::Options {
             queue: NonZeroUsize::MIN,
-            ..audit::Options::new(folder.path().join("data/audit.db"))
+            ..politesse_record::Options::new(folder.path().join("data/audit.db"))
         };
         let log = AuditLog::open(&options, Arc::clone(&metrics), &tracker).unwrap();
         let sessions = SessionOptions {

@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 use super::failure::ArchiveFailure;
 use super::question::ArchiveQuestion;
 use super::reader::NodeRecordsReader;
-use crate::audit::overview::{HourSums, NamedSums, OverviewFacts, OverviewSums};
-use crate::audit::stats::{DecisionSums, SUMS_MAX, StatGroup, StatKey, StatOrder, sort_groups};
+use politesse_record::overview::{HourSums, NamedSums, OverviewFacts, OverviewSums};
+use politesse_record::stats::{DecisionSums, SUMS_MAX, StatGroup, StatKey, StatOrder, sort_groups};
 
 /// Sums of decisions `d`, in the order of [`DecisionSums`]. No sum is greater than a number
 /// of 64 bits, whatever the rows have.
@@ -35,7 +35,7 @@ const OVERVIEW: [&str; 5] = [HOUR, HOST, "d.rule", "d.crawler", WAIT];
 
 impl NodeRecordsReader {
     /// Counts the decisions that `question` chooses by the values of `keys`, as
-    /// [`stats`](crate::audit::stats::stats) does in a record.
+    /// [`stats`](politesse_record::stats::stats) does in a record.
     ///
     /// # Errors
     ///

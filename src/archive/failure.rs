@@ -10,9 +10,9 @@ use tokio::time::error::Elapsed;
 use tokio_postgres::error::SqlState;
 
 use super::address::ArchiveAddress;
-use crate::audit::AuditError;
 use politesse_base::server::CredentialsError;
 use politesse_base::tls::TlsSetupError;
+use politesse_record::AuditError;
 
 /// Reason why nothing can be shipped to the archive, or asked of it.
 #[derive(Debug, Error)]

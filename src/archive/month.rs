@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use super::connection::{ArchiveAccess, ArchiveConnection};
 use super::failure::ArchiveFailure;
 use super::schema;
-use crate::audit::OrderReason;
+use politesse_record::OrderReason;
 
 /// Tables with a partition for each month, in the order in which all transactions lock
 /// them.

@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use super::failure::ArchiveFailure;
 use super::nodes::{ArchiveNode, nodes_of};
 use super::session::ArchiveSession;
-use crate::audit::filter::{DecisionFilter, RulePattern, UrlPattern, normal_host};
+use politesse_record::filter::{DecisionFilter, RulePattern, UrlPattern, normal_host};
 
 /// Path of a rule, as the index of rules has it.
 const RULE_PATH: &str = r"regexp_replace(d.rule, '^([^:]*:|[^:\s]*\s)\s*', '')";

@@ -19,10 +19,10 @@ use super::nodes::{ArchiveNode, nodes_of};
 use super::place::ArchivePlace;
 use super::question::{ArchiveConditions, ArchiveQuestion};
 use super::session::ArchiveSession;
-use crate::audit::Direction;
-use crate::audit::filter::DecisionFilter;
 use politesse_decision::digest::Digest;
 use politesse_decision::record::{StoredPolicy, StoredRecord};
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
 
 /// Decisions of a node that are read at a time as they arrive.
 const ARRIVED_MAX: usize = 4096;

@@ -16,10 +16,10 @@ use tokio_postgres::{Client, Transaction};
 use super::failure::ArchiveFailure;
 use super::flat_decision::{FlatDecision, storable, to_json};
 use super::month::{Month, PARTITIONED};
-use crate::audit::copy_end::{CopiedEntry, CopyEnd};
-use crate::audit::entry_window::{EntryWindow, RecordDescription};
-use crate::audit::events::EventRow;
 use politesse_decision::record::StoredRecord;
+use politesse_record::copy_end::{CopiedEntry, CopyEnd};
+use politesse_record::entry_window::{EntryWindow, RecordDescription};
+use politesse_record::events::EventRow;
 
 /// Lock under which partitions are made.
 const PARTITION_LOCK: i64 = 0x706f_6c69_7466;

@@ -17,11 +17,11 @@ use super::failure::ArchiveFailure;
 use super::schema;
 use super::shipment::ShippedNode;
 use super::{ArrivalListener, ShippedRecord};
-use crate::audit::AuditError;
-use crate::audit::entry_window::EntryWindow;
-use crate::audit::reader::AuditReader;
 use politesse_base::metrics::Metrics;
 use politesse_decision::digest::Digest;
+use politesse_record::AuditError;
+use politesse_record::entry_window::EntryWindow;
+use politesse_record::reader::AuditReader;
 
 /// Time from one look for new entries to the next.
 const EVERY: Duration = Duration::from_secs(1);

@@ -57,14 +57,14 @@ use self::verification::VerifyArguments;
 use self::why::WhyArguments;
 use super::configuration::{ConfigurationRequest, check_owner};
 use super::output::{Exit, OutputForm, Usage};
-use crate::audit::AuditError;
-use crate::audit::backup;
-use crate::audit::events::EventRow;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::{Direction, row_json};
 use crate::config::Settings;
 use politesse_base::inert::inert;
+use politesse_record::AuditError;
+use politesse_record::backup;
+use politesse_record::events::EventRow;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::{Direction, row_json};
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]

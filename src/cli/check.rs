@@ -37,13 +37,13 @@ use super::output::{Exit, OutputForm};
 use politesse_base::inert::append_json;
 
 use super::process::runtime;
-use crate::audit::reader::AuditReader;
 use crate::config::Settings;
 use crate::proxy::decider::{Decider, RobotsWait};
 use crate::serve::OriginClients;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Inquiry, decide};
 use politesse_decision::snapshot::Snapshot;
+use politesse_record::reader::AuditReader;
 use politesse_robots::origin::{Origin, Target};
 use politesse_robots_cache::fetch::Asker;
 

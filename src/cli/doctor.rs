@@ -26,9 +26,6 @@ use super::process::{holder_instance, reachable, runtime};
 use super::run::environment::PROXY_VARIABLES;
 use super::start_failure::on_free_ports;
 use super::trust::{TrustingClient, is_trusted};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::{Direction, free_bytes};
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
@@ -40,6 +37,9 @@ use politesse_base::clock;
 use politesse_base::command_line::{command, command_here};
 use politesse_base::inert::inert;
 use politesse_decision::policy::EnforcementMode;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::{Direction, free_bytes};
 
 /// Free bytes below which a disk is called full: a day of a busy crawl.
 const FREE_BYTES_MIN: u64 = 1 << 30;

@@ -7,12 +7,12 @@ use std::path::Path;
 use anyhow::anyhow;
 
 use super::process::holder_instance;
-use crate::audit::AuditError;
 use crate::config::Settings;
 use crate::serve::control::instance::Instance;
 use crate::serve::listening::{FailedAddress, ListenError};
 use politesse_base::command_line::command_here;
 use politesse_base::inert::shell_quoted;
+use politesse_record::AuditError;
 use politesse_robots::origin::Scheme;
 
 /// Adds to an error of a start who has the record or the port, where that is known, and

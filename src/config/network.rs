@@ -16,12 +16,12 @@ use super::kinds::{Kind, List, OneOrMore, Text, all_or_faults};
 use super::problem::{Fault, ValuePart};
 use super::values::name_text;
 use crate::archive::address::{ArchiveAddress, InvalidArchiveAddress};
-use crate::audit::SealTarget;
 use crate::proxy::server::ListenAddress;
 use politesse_base::tls::Roots;
 use politesse_fleet::options::{StoreAddress, is_name};
 use politesse_net::egress::{Allow, Deny, EgressPorts, Resolve};
 use politesse_net::parent::Parent;
+use politesse_record::SealTarget;
 use politesse_robots::origin::Host;
 use politesse_robots_cache::options::UserAgent;
 

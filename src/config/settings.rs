@@ -15,14 +15,12 @@ use super::keys::{
 use super::layers::Folders;
 use super::print::Values;
 use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
-use crate::audit::SealTarget;
-use crate::audit::privacy::PrivacyOptions;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::places::EntryLimits;
 use crate::proxy::progress::MinimumProgress;
 use crate::proxy::upload::UploadLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
-use crate::{admin, archive, audit};
+use crate::{admin, archive};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_base::tls::Roots;
@@ -33,6 +31,8 @@ use politesse_fleet::membership::FleetRules;
 use politesse_net::{client as upstream, egress};
 use politesse_pace::options as pace;
 use politesse_pace::policy::PacePolicy;
+use politesse_record::SealTarget;
+use politesse_record::privacy::PrivacyOptions;
 use politesse_robots::origin::{Host, Scheme};
 use politesse_robots_cache::options as robots_cache;
 use politesse_robots_cache::options::UserAgent;
@@ -68,7 +68,7 @@ pub struct Settings {
     /// Which addresses may be dialled.
     pub egress: egress::Options,
     /// Options of the record.
-    pub audit: audit::Options,
+    pub audit: politesse_record::Options,
     /// The archive of the record.
     pub archive: archive::Options,
     /// The admin listener.
@@ -247,8 +247,8 @@ fn fields_options(proxy: &Proxy, accept_encoding: AcceptEncoding) -> fields::Opt
     }
 }
 
-fn audit_options(audit: Audit, data: &Path) -> audit::Options {
-    audit::Options {
+fn audit_options(audit: Audit, data: &Path) -> politesse_record::Options {
+    politesse_record::Options {
         path: data.join(audit.store),
         queue: audit.queue,
         wal_max: u64::try_from(audit.wal_max).unwrap_or(u64::MAX),
@@ -258,7 +258,7 @@ fn audit_options(audit: Audit, data: &Path) -> audit::Options {
             query_strings: audit.query_strings,
             client_addresses: audit.client_addresses,
         },
-        seal: audit::SealOptions {
+        seal: politesse_record::SealOptions {
             key: audit.seal_key.map(|path| data.join(path)),
             entries: audit.seal_entries,
             interval: audit.seal_interval,

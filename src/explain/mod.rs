@@ -11,12 +11,12 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::audit::filter::{DecisionFilter, UrlPattern};
-use crate::audit::reader::AuditReader;
-use crate::audit::{AuditError, CheckedRecord, row_json};
 use politesse_decision::again::{Again, EvidenceCache, decide_again, decision_again};
 use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::record::{RecordedSnapshot, StoredRecord};
+use politesse_record::filter::{DecisionFilter, UrlPattern};
+use politesse_record::reader::AuditReader;
+use politesse_record::{AuditError, CheckedRecord, row_json};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, FileSource, RobotsTxt};

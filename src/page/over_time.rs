@@ -6,7 +6,7 @@
 use maud::{Markup, html};
 
 use super::charts::{ChartPart, TimeBar, time_chart};
-use crate::audit::report::hour_begin;
+use politesse_record::report::hour_begin;
 
 /// Bars of the chart over time at most: more are too thin to be told apart.
 const BARS_MAX: i64 = 100;

@@ -10,11 +10,11 @@ use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 
 use super::socket::ConnectionActivity;
-use crate::audit::RecordEnding;
 use politesse_base::clock;
 use politesse_decision::decide::Evidence;
 use politesse_decision::record::{ExchangeEnd, Seen};
 use politesse_directives::Quotations;
+use politesse_record::RecordEnding;
 
 /// Target of the log's line for each exchange: `log.exchanges` turns it on.
 pub const EXCHANGES: &str = "politesse::exchanges";

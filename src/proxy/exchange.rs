@@ -28,7 +28,6 @@ use super::problem_details::ProblemDetails;
 use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
-use crate::audit::{AuditError, AuditLog};
 use politesse_base::clients::client::{Client, Resource};
 use politesse_base::clients::shares::{Share, ShareRefusal};
 use politesse_base::clock;
@@ -38,6 +37,7 @@ use politesse_decision::decide::{Decision, Evidence, Receipt};
 use politesse_decision::record::{Effect, Record};
 use politesse_net::body::ResponseBody;
 use politesse_net::client::Upstream;
+use politesse_record::{AuditError, AuditLog};
 
 /// Settings of exchanges.
 #[derive(Debug, Clone)]

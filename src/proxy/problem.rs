@@ -12,10 +12,10 @@ use thiserror::Error;
 use super::credentials::CredentialError;
 use super::problem_details::{ProblemDetails, sentence};
 use super::refusal::{DENIED, delayed, refused, refused_error};
-use crate::audit::AuditError;
 use politesse_base::clients::shares::ShareRefusal;
 use politesse_decision::decide::NoPermit;
 use politesse_net::client::UpstreamError;
+use politesse_record::AuditError;
 use politesse_robots::origin::{Host, InvalidTarget};
 
 /// Reason why a request cannot be read without doubt. Such a request has no

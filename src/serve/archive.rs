@@ -12,11 +12,11 @@ use super::parts::{SharedParts, node_name};
 use crate::archive::connection::ArchiveAccess;
 use crate::archive::shipper::Shipper;
 use crate::archive::{ArrivalListener, ShippedRecord};
-use crate::audit::AuditError;
-use crate::audit::reader::AuditReader;
 use crate::config::Settings;
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
+use politesse_record::AuditError;
+use politesse_record::reader::AuditReader;
 
 /// Entries that the archive does not have, counted when the metrics are asked for.
 #[derive(Debug, Clone)]

@@ -9,12 +9,12 @@ use anyhow::Context as _;
 
 use super::parts;
 use crate::admin::{AdminToken, TokenError};
-use crate::audit::{self, SealTarget};
 use crate::config::Settings;
 use crate::proxy::ca::Ca;
 use crate::proxy::connect::HttpsMode;
 use politesse_base::server::user_and_password;
 use politesse_base::tls::client_config;
+use politesse_record::{self, SealTarget};
 
 /// Returns the errors of all files with which a proxy of `settings` would not start, or
 /// could not do all that they ask for.
@@ -27,7 +27,7 @@ pub fn unusable_files(settings: &Settings) -> Vec<anyhow::Error> {
         token,
         roots,
         parent,
-        |settings| Ok(audit::check_files(&settings.audit)?),
+        |settings| Ok(politesse_record::check_files(&settings.audit)?),
         exports,
         #[cfg(feature = "redis")]
         fleet,

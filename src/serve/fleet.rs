@@ -13,8 +13,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::agreement::agreed;
 use super::parts::{SharedParts, node_name};
-use crate::audit::AuditLog;
-use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::config::Settings;
 use crate::proxy::server::{ActiveConfig, ProxyServer};
 use politesse_base::clock;
@@ -32,6 +30,8 @@ use politesse_fleet::shared_answer::FleetKey;
 use politesse_fleet::status::{ConfigurationDifference, FleetBoard, FleetStatus};
 use politesse_fleet::store::RedisStore;
 use politesse_pace::fleet_part::{FleetMode, FleetPart};
+use politesse_record::AuditLog;
+use politesse_record::events::{ProcessEvent, ProcessEventKind};
 use politesse_robots_cache::shared_answers::SharedStore;
 
 /// Stores of the fleet that this proxy is going to be in.

@@ -31,11 +31,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
-use crate::audit::SealTarget;
 use crate::config::Settings;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::throttle::REPEATING;
 use politesse_base::tls::{TlsSetupError, client_config};
+use politesse_record::SealTarget;
 use politesse_robots::origin::{Scheme, Target};
 
 /// Longest time of one attempt. A stop waits for the one that is under way, and for

@@ -12,11 +12,11 @@ use serde_json::{Value as Json, json};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::audit::AuditLog;
-use crate::audit::events::{ProcessEvent, ProcessEventKind};
 use crate::config::Settings;
 use politesse_decision::digest::Digest;
 use politesse_decision::overrides::Override;
+use politesse_record::AuditLog;
+use politesse_record::events::{ProcessEvent, ProcessEventKind};
 
 /// Time between two heartbeats. Silence in the record is told from silence of
 /// crawlers by them, and the count of requests is compared between them.
@@ -118,12 +118,12 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::audit::Options;
-    use crate::audit::events::EventRow;
-    use crate::audit::filter::EventFilter;
-    use crate::audit::reader::AuditReader;
     use crate::config::{Config, ConfigSources};
     use politesse_base::metrics::Metrics;
+    use politesse_record::Options;
+    use politesse_record::events::EventRow;
+    use politesse_record::filter::EventFilter;
+    use politesse_record::reader::AuditReader;
 
     // Ours: silence in the record is told from a proxy that was not there.
     #[tokio::test(start_paused = true)]

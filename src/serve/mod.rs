@@ -50,7 +50,6 @@ use crate::admin::{
     self, Access, Admin, AdminToken, ArchiveAsker, BackOffRelease, ClientPageSource,
     ConfigurationCell, FleetSource, GaugeRefresh, PaceSource, PlanSource,
 };
-use crate::audit::AuditLog;
 use crate::config::Settings;
 use crate::proxy::client_pages::{GuidePages, as_reached};
 use crate::proxy::connect::Interceptor;
@@ -69,6 +68,7 @@ use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
 use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{EnforcementMode, Policy};
 use politesse_net::egress::OwnAddresses;
+use politesse_record::AuditLog;
 
 /// Longest wait of a stop for requests to the admin listener, and again for
 /// commands that read their counts. Neither may keep the record from being

@@ -11,7 +11,6 @@ use arc_swap::ArcSwap;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Scheme;
 
-use crate::audit::AuditLog;
 use crate::config::Settings;
 use crate::proxy::annotate::Annotator;
 use crate::proxy::ca::Ca;
@@ -35,6 +34,7 @@ use politesse_net::client::Upstream;
 use politesse_net::egress::{Egress, LatestEgress, OwnAddresses};
 use politesse_pace::Scheduler;
 use politesse_pace::back_off::BackOffListener;
+use politesse_record::AuditLog;
 use politesse_robots_cache::fetch::HttpFetcher;
 use politesse_robots_cache::shared_answers::{
     ClaimAnswer, ClaimCall, SharedAnswers, SharedStore, SharedStoreError, SharedStoreTimes,

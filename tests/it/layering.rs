@@ -96,9 +96,9 @@ fn a_robots_permit_is_known_to_four_files() {
 
 // Invariant 3 (ARCHITECTURE.md).
 #[test]
-fn receipts_are_made_by_the_audit_alone() {
+fn receipts_are_made_by_the_record_alone() {
     for (name, text) in sources() {
-        if first_segment(&name) != "audit" {
+        if first_segment(&name) != "record" {
             assert!(!text.contains("Receipt::issue"), "{name} makes a receipt");
         }
     }
@@ -123,9 +123,9 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "pace/context.rs",
         "pace/queue.rs",
         "pace/scheduler.rs",
-        "audit/mod.rs",
-        "audit/reader_pool.rs",
-        "audit/writer.rs",
+        "record/mod.rs",
+        "record/reader_pool.rs",
+        "record/writer.rs",
         "admin/archive_asker.rs",
         "admin/live.rs",
         "admin/mod.rs",
@@ -153,25 +153,25 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "archive/month.rs",
         "archive/schema.rs",
         "archive/shipment.rs",
-        "audit/backup.rs",
-        "audit/bundle/checking.rs",
-        "audit/columns.rs",
-        "audit/parts.rs",
-        "audit/pruned.rs",
-        "audit/redaction.rs",
-        "audit/remaining.rs",
-        "audit/retention.rs",
-        "audit/seal_paths.rs",
-        "audit/used_values.rs",
-        "audit/rollup.rs",
+        "record/backup.rs",
+        "record/bundle/checking.rs",
+        "record/columns.rs",
+        "record/parts.rs",
+        "record/pruned.rs",
+        "record/redaction.rs",
+        "record/remaining.rs",
+        "record/retention.rs",
+        "record/seal_paths.rs",
+        "record/used_values.rs",
+        "record/rollup.rs",
         "archive/connection.rs",
         "archive/shipper.rs",
         "serve/archive.rs",
         "serve/fleet.rs",
         "serve/head_export.rs",
         "serve/lifecycle.rs",
-        "audit/store.rs",
-        "audit/transaction.rs",
+        "record/store.rs",
+        "record/transaction.rs",
     ];
     let listed: BTreeSet<&str> = listed.into_iter().chain(own).collect();
     let sources = sources();

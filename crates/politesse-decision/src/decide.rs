@@ -202,8 +202,8 @@ impl Decision {
 
 /// Proof that the audit record has accepted one decision.
 ///
-/// Receipts are made in `audit` alone; the layering test keeps their constructor
-/// there.
+/// Receipts are made in `politesse-record` alone; the layering test keeps their
+/// constructor there.
 #[derive(Debug)]
 pub struct Receipt {
     seq: u64,

@@ -21,11 +21,11 @@ use crate::admin::api::json;
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, layout};
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
-use crate::audit::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
 use crate::explain::facts::meaning;
 use crate::page::words::{code, counted, foreign, number, percent, shown};
 use politesse_base::clock;
+use politesse_record::AuditError;
+use politesse_record::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
 
 /// Crawlers that are shown.
 const CRAWLERS_MAX: usize = 100;
@@ -287,7 +287,7 @@ fn group_name(agents: &[String]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::crawler_sums::GroupCount;
+    use politesse_record::crawler_sums::GroupCount;
 
     // Ours: a mean over the whole time.
     #[test]

@@ -28,15 +28,15 @@ use crate::admin::filter_query::{DecisionQuery, EFFECTS, RecordScope, VERDICTS};
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout};
 use crate::admin::live::{LiveForm, LiveQuestion};
 use crate::admin::visit::Visit;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::PageBounds;
-use crate::audit::{AuditLog, Direction, ROW_COLUMNS, row_json};
 use crate::explain::decision_json;
 use crate::page::words::shown;
 use politesse_base::clock;
 use politesse_base::inert::{append_json, csv_line, csv_row};
 use politesse_decision::decide::Reason;
 use politesse_decision::record::StoredRecord;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::PageBounds;
+use politesse_record::{AuditLog, Direction, ROW_COLUMNS, row_json};
 
 /// Rows of a page.
 const ROWS: usize = 50;

@@ -12,9 +12,9 @@ use super::Dashboard;
 use crate::admin::api::error_text;
 use crate::admin::layout::time_in_text;
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
-use crate::audit::reader::SeqRange;
 use crate::page::words::{bytes, number, shown};
+use politesse_record::AuditError;
+use politesse_record::reader::SeqRange;
 
 /// Characters of a message that are shown.
 const MESSAGE_MAX: usize = 500;

@@ -25,17 +25,17 @@ use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
-use crate::audit::filter::EventFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::report::origin_sums;
-use crate::audit::robots_history::RobotsOwner;
-use crate::audit::robots_versions::{RobotsVersion, fetched_versions};
-use crate::audit::stats::DecisionSums;
 use crate::page::line_diff::LineDiff;
 use crate::page::words::{code, counted, foreign, number, shown};
 use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
+use politesse_record::AuditError;
+use politesse_record::filter::EventFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::report::origin_sums;
+use politesse_record::robots_history::RobotsOwner;
+use politesse_record::robots_versions::{RobotsVersion, fetched_versions};
+use politesse_record::stats::DecisionSums;
 
 /// Versions that are shown, the newest first.
 const VERSIONS_MAX: usize = 50;

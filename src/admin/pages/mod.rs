@@ -36,10 +36,10 @@ use super::live::LiveTail;
 use super::orders::BackOffRelease;
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::Visit;
-use crate::audit::{AuditError, AuditLog};
 use crate::page::words::{foreign, shown};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::metrics::Metrics;
+use politesse_record::{AuditError, AuditLog};
 
 /// Longest time that the record is searched for a page.
 pub(super) const QUERY_TIME_MAX: Duration = Duration::from_secs(5);

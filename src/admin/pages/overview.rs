@@ -19,16 +19,16 @@ use crate::admin::api::json;
 use crate::admin::filter_query::{DecisionQuery, RecordScope, SPANS};
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
-use crate::audit::overview::{NamedSums, OverviewFacts, overview_facts};
-use crate::audit::reader::AuditReader;
-use crate::audit::report::hour_begin;
-use crate::audit::stats::DecisionSums;
 use crate::explain::facts::meaning;
 use crate::page::charts::ChartPart;
 use crate::page::over_time::{HourCounts, over_time};
 use crate::page::words::{bytes, code, counted, foreign, minute, number, percent};
 use politesse_base::clock;
 use politesse_pace::host_pace::HostPace;
+use politesse_record::overview::{NamedSums, OverviewFacts, overview_facts};
+use politesse_record::reader::AuditReader;
+use politesse_record::report::hour_begin;
+use politesse_record::stats::DecisionSums;
 
 /// Hosts, rules and crawlers that are shown.
 const ROWS: usize = 10;

@@ -22,13 +22,13 @@ use crate::admin::channel_body::LongAnswer;
 use crate::admin::filter_query::{DecisionQuery, InvalidFilter};
 use crate::admin::layout::{DashboardPage, DashboardSection, layout};
 use crate::admin::visit::Visit;
-use crate::audit::AuditError;
-use crate::audit::bundle::{BundleError, write_bundle};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
 use crate::page::report::{Report, ReportKind, make_report};
 use crate::page::words::shown;
 use politesse_base::command_line::command;
+use politesse_record::AuditError;
+use politesse_record::bundle::{BundleError, write_bundle};
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
 
 /// Longest time that one is made: millions of decisions are made again in it.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(10 * 60);

@@ -17,13 +17,13 @@ use crate::archive::connection::ArchiveAccess;
 use crate::archive::month::{Month, MonthDrop};
 #[cfg(feature = "postgres")]
 use crate::archive::reader::NodeRecordsReader;
-use crate::audit::reader::AuditReader;
 use crate::cli::output::Usage;
 #[cfg(feature = "postgres")]
 use crate::cli::output::{Exit, print};
 #[cfg(feature = "postgres")]
 use crate::cli::process::runtime;
 use crate::config::Settings;
+use politesse_record::reader::AuditReader;
 
 /// Arguments that choose the archive.
 #[derive(Debug, Args)]

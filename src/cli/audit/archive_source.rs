@@ -16,12 +16,12 @@ use super::arguments::DecisionName;
 use crate::archive::failure::ArchiveFailure;
 use crate::archive::nodes::ArchiveNode;
 use crate::archive::reader::{ArchiveBounds, NodeRecordsReader};
-use crate::audit::Direction;
-use crate::audit::filter::{DecisionFilter, UrlPattern};
-use crate::audit::stats::{StatGroup, StatQuestion};
 use crate::cli::output::Usage;
 use crate::explain::{DecisionDetails, of_url};
 use politesse_decision::record::StoredRecord;
+use politesse_record::Direction;
+use politesse_record::filter::{DecisionFilter, UrlPattern};
+use politesse_record::stats::{StatGroup, StatQuestion};
 
 /// Rows of a page: the first is shown at once, and the others are read in pages that
 /// hide the way to the archive.

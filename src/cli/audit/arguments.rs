@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::audit::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
-use crate::audit::robots_history::RobotsOwner;
 use crate::cli::output::Usage;
 use crate::config::duration;
 use politesse_base::clock;
 use politesse_decision::decide::Reason;
 use politesse_decision::record::StoredRecord;
+use politesse_record::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
+use politesse_record::robots_history::RobotsOwner;
 use politesse_robots::origin::{Host, Target};
 
 /// Explanation of the filters, for `--help`.

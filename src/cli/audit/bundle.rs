@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::arguments::CommonArguments;
 use super::export::write_new_file;
-use crate::audit::bundle::{BundleError, BundleVerification, verify_bundle, write_bundle};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::note::NoteKey;
-use crate::audit::reader::AuditReader;
 use crate::cli::audit::write_json;
 use crate::cli::output::{Exit, OutputForm, Usage};
 use politesse_base::command_line::command;
 use politesse_base::inert::{inert, shell_quoted};
+use politesse_record::bundle::{BundleError, BundleVerification, verify_bundle, write_bundle};
+use politesse_record::filter::DecisionFilter;
+use politesse_record::note::NoteKey;
+use politesse_record::reader::AuditReader;
 
 /// Arguments of `audit bundle`.
 #[derive(Debug, Args)]

@@ -17,12 +17,12 @@ use super::arguments::DecisionArguments;
 use super::rows::write_json;
 use super::source::DecisionSource;
 use super::warc::{WarcCompression, WarcExport};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::{Direction, row_json};
 use crate::cli::output::{Exit, Usage, print_notice};
 use crate::explain::decision_json;
 use politesse_base::inert::{csv_line, csv_row};
 use politesse_decision::record::StoredRecord;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::{Direction, row_json};
 
 /// Arguments of `audit export`.
 #[derive(Debug, Args)]

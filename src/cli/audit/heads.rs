@@ -4,12 +4,12 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::audit::note::{NoteKey, SignedNote};
-use crate::audit::reader::AuditReader;
-use crate::audit::seal_check::OutsideHead;
-use crate::audit::seal_key::{key_path, read_key};
-use crate::audit::{AuditError, Options, SealKeyError};
 use crate::cli::output::{Exit, Usage, print};
+use politesse_record::note::{NoteKey, SignedNote};
+use politesse_record::reader::AuditReader;
+use politesse_record::seal_check::OutsideHead;
+use politesse_record::seal_key::{key_path, read_key};
+use politesse_record::{AuditError, Options, SealKeyError};
 
 /// Prints the public key: that of the file, or, where there is none, as in a copy of
 /// the record, the one of the newest head.

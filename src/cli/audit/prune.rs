@@ -15,10 +15,6 @@ use crate::archive::ArrivalListener;
 use crate::archive::connection::ArchiveAccess;
 #[cfg(feature = "postgres")]
 use crate::archive::shipper::Shipper;
-#[cfg(feature = "postgres")]
-use crate::audit::AuditLog;
-use crate::audit::reader::AuditReader;
-use crate::audit::{PruneRequest, PrunedNumbers};
 use crate::cli::output::{Exit, print};
 use crate::config::{Settings, duration};
 #[cfg(feature = "postgres")]
@@ -26,6 +22,10 @@ use crate::serve::archive::shipped_record;
 use politesse_base::clock;
 #[cfg(feature = "postgres")]
 use politesse_base::metrics::Metrics;
+#[cfg(feature = "postgres")]
+use politesse_record::AuditLog;
+use politesse_record::reader::AuditReader;
+use politesse_record::{PruneRequest, PrunedNumbers};
 
 /// Arguments of `audit prune`.
 #[derive(Debug, Args)]

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 
 use super::arguments::time;
 use super::order::{BY_COMMAND, ask_running, carry_out, reason, reason_of_user};
-use crate::audit::filter::{InvalidUrlPattern, UrlPattern};
-use crate::audit::{AuditLog, RedactionRequest, RedactionStep};
 use crate::cli::output::{Exit, Usage, print};
 use crate::config::Settings;
+use politesse_record::filter::{InvalidUrlPattern, UrlPattern};
+use politesse_record::{AuditLog, RedactionRequest, RedactionStep};
 
 /// Arguments of `audit redact`.
 #[derive(Debug, Args)]

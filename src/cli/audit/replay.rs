@@ -15,11 +15,6 @@ use serde_json::{Value, json};
 use super::arguments::DecisionArguments;
 use super::listing::{Screen, cut};
 use super::rows::{FormArguments, RowForm, write_json};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::replay::{
-    ReplayObstacle, ReplayOutcome, ReplaySides, ReplayTerms, RulingChange, replay as replay_all,
-};
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Exit, Usage, columns, print_notice};
 use crate::config::Settings;
@@ -28,6 +23,11 @@ use crate::proxy::credentials::AuthMode;
 use politesse_base::inert::{csv_line, inert};
 use politesse_decision::inquiry::Identities;
 use politesse_decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::replay::{
+    ReplayObstacle, ReplayOutcome, ReplaySides, ReplayTerms, RulingChange, replay as replay_all,
+};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Target;
 

@@ -10,12 +10,12 @@ use clap::Args;
 
 use super::arguments::{CommonArguments, host};
 use super::export::write_new_file;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::report::report_facts;
 use crate::cli::output::{Exit, print, print_notice};
 use crate::config::Settings;
 use crate::page::report::{ReportKind, make_report};
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::report::report_facts;
 
 /// Arguments of `audit report`.
 #[derive(Debug, Args)]

@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use super::arguments::{robots_owner, time};
 use super::rows::{FormArguments, RowForm};
 use super::versions::print_history;
-use crate::audit::reader::AuditReader;
-use crate::audit::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 use crate::cli::output::{Exit, Usage};
 use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_base::inert::{inert, shell_word};
+use politesse_record::reader::AuditReader;
+use politesse_record::robots_history::{OriginSnapshot, RobotsOwner, first_robots, robots_at};
 
 /// Files that are named where one has to be chosen.
 const CHOICES_MAX: usize = 20;

@@ -12,16 +12,16 @@ use super::archive_source::{ArchiveEnds, ArchiveSource};
 use super::arguments::DecisionSubject;
 use super::listing::{node_layout, record_layout};
 use super::rows::{RowForm, RowLayout};
-use crate::audit::Direction;
-use crate::audit::events::EventRow;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::filter::UrlPattern;
-use crate::audit::reader::AuditReader;
-use crate::audit::removals::RemovalNote;
-use crate::audit::stats::{StatGroup, StatQuestion, stats};
 use crate::cli::output::print_notice;
 use crate::explain::{DecisionDetails, of_url};
 use politesse_decision::record::StoredRecord;
+use politesse_record::Direction;
+use politesse_record::events::EventRow;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::filter::UrlPattern;
+use politesse_record::reader::AuditReader;
+use politesse_record::removals::RemovalNote;
+use politesse_record::stats::{StatGroup, StatQuestion, stats};
 
 /// Source of decisions.
 pub(super) enum DecisionSource {

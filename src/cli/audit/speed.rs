@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::arguments::CommonArguments;
 use super::listing::{Screen, cut, wait};
 use super::rows::{FormArguments, RowLayout, RowWriter};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::speed::{CrawlSpeed, SpeedKey, crawl_speeds};
 use crate::cli::output::{Exit, print_notice};
 use politesse_base::inert::inert;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::speed::{CrawlSpeed, SpeedKey, crawl_speeds};
 
 /// Characters of a name that are shown on a terminal.
 const NAME_MAX: usize = 40;

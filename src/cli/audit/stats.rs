@@ -11,10 +11,10 @@ use super::arguments::DecisionArguments;
 use super::listing::{Screen, cut, wait};
 use super::rows::{FormArguments, RowLayout, RowWriter};
 use super::source::DecisionSource;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQuestion};
 use crate::cli::output::{Exit, Usage, print_notice};
 use politesse_base::inert::inert;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQuestion};
 
 /// Characters of a value that are shown on a terminal.
 const VALUE_MAX: usize = 40;

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::arguments::DecisionArguments;
 use super::bundle::print_bundle;
 use super::heads::{outside_heads, public_keys};
-use crate::audit::AuditError;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::removals::RemovalNote;
-use crate::audit::seal_check::{SealEvidence, SealSums};
-use crate::audit::verify::{Verification, verify_with};
 use crate::cli::output::{Exit, OutputForm, Usage, unless_closed};
 use crate::page::words::number;
 use politesse_base::inert::{append_json, inert};
+use politesse_record::AuditError;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::removals::RemovalNote;
+use politesse_record::seal_check::{SealEvidence, SealSums};
+use politesse_record::verify::{Verification, verify_with};
 
 /// Arguments of `audit verify`.
 #[derive(Debug, Args)]

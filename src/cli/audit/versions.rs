@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::rows::{RowForm, write_json};
-use crate::audit::reader::AuditReader;
-use crate::audit::robots_history::RobotsOwner;
-use crate::audit::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 use crate::cli::output::{Exit, print_notice};
 use crate::page::line_diff::LineDiff;
 use politesse_base::inert::{csv_line, csv_row, inert};
+use politesse_record::reader::AuditReader;
+use politesse_record::robots_history::RobotsOwner;
+use politesse_record::robots_versions::{RobotsVersion, RulingCount, robots_versions};
 
 /// Rulings of a version that people are shown; the others are counted.
 const RULINGS_SHOWN: usize = 20;

@@ -18,11 +18,11 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::audit::reader::AuditReader;
 use politesse_base::clock;
 use politesse_base::inert::{append_json, inert};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::{RecordedSnapshot, StoredRecord};
+use politesse_record::reader::AuditReader;
 
 /// Media type of named fields, line by line (WARC 1.1, section 6.2).
 const FIELDS: &str = "application/warc-fields";

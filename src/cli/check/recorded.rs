@@ -13,11 +13,11 @@ use super::context::{CheckContext, exit_of};
 use super::explanation::{DecisionExplanation, FileAge};
 use super::json::ExplanationJson;
 use super::sentences::sentences;
-use crate::audit::reader::AuditReader;
 use crate::cli::output::{Exit, OutputForm, print_notice};
 use politesse_base::inert::{append_json, inert};
 use politesse_decision::again::{Again, EvidenceCache, Undecidable, decide_again, decision_again};
 use politesse_decision::record::{StoredRecord, StoredRuling};
+use politesse_record::reader::AuditReader;
 
 /// Explains the decision with the number `seq`.
 ///

@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::time::sleep;
 
-use crate::audit::AuditError;
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::Usage;
 use crate::cli::process::{holder_instance, open_control};
@@ -23,6 +22,7 @@ use crate::serve::control::instance::Instance;
 use crate::serve::control::joining::{Holder, JoinError, JoinedListener};
 use crate::serve::{self, RunningProxy};
 use politesse_base::clock;
+use politesse_record::AuditError;
 
 /// Longest wait for the holder of the record to start or to stop. Reading a
 /// large record again takes seconds.

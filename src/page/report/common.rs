@@ -3,12 +3,12 @@
 use maud::{Markup, html};
 
 use super::gathered::ReportData;
-use crate::audit::stats::DecisionSums;
 use crate::page::charts::ChartPart;
 use crate::page::over_time::{HourCounts, over_time};
 use crate::page::words::{code, counted, foreign, minute, number};
 use crate::page::{PageFrame, page};
 use politesse_base::inert::inert;
+use politesse_record::stats::DecisionSums;
 
 /// Parts of the bars, in the order of [`counts`].
 const PARTS: [ChartPart; 4] = [

@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::audit::AuditError;
-use crate::audit::events::EventRow;
-use crate::audit::filter::{DecisionFilter, EventFilter};
-use crate::audit::override_uses::{OverrideUses, override_uses};
-use crate::audit::reader::AuditReader;
-use crate::audit::report::{ReportFacts, RulingSums, report_facts};
-use crate::audit::report_history::{ReportHistory, report_history};
-use crate::audit::robots_history::RobotsOwner;
-use crate::audit::robots_versions::{RobotsVersion, robots_versions};
-use crate::audit::stats::DecisionSums;
-use crate::audit::verify::{Verification, verify};
 use politesse_base::clock;
 use politesse_decision::decide::EnforcementMode;
 use politesse_decision::record::{StoredRecord, StoredRuling};
+use politesse_record::AuditError;
+use politesse_record::events::EventRow;
+use politesse_record::filter::{DecisionFilter, EventFilter};
+use politesse_record::override_uses::{OverrideUses, override_uses};
+use politesse_record::reader::AuditReader;
+use politesse_record::report::{ReportFacts, RulingSums, report_facts};
+use politesse_record::report_history::{ReportHistory, report_history};
+use politesse_record::robots_history::RobotsOwner;
+use politesse_record::robots_versions::{RobotsVersion, robots_versions};
+use politesse_record::stats::DecisionSums;
+use politesse_record::verify::{Verification, verify};
 
 /// Findings of the verification that a report shows; the others are counted.
 const FINDINGS_MAX: usize = 10;

@@ -19,10 +19,10 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use self::gathered::{ReportData, ReportScope};
-use crate::audit::AuditError;
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::removals::RemovalNote;
+use politesse_record::AuditError;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::removals::RemovalNote;
 
 /// Whom a report is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

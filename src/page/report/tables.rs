@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::gathered::{RankedRule, ReportData, RuleKey};
-use crate::audit::report::HostSpeed;
-use crate::audit::stats::DecisionSums;
 use crate::page::charts::{NamedBar, named_chart};
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
+use politesse_record::report::HostSpeed;
+use politesse_record::stats::DecisionSums;
 
 /// Rows of a table; the others are counted.
 pub(super) const ROWS_MAX: usize = 25;

@@ -13,17 +13,17 @@ use tempfile::TempDir;
 use tokio_util::task::TaskTracker;
 
 use super::{Report, ReportKind, make_report};
-use crate::audit::events::{ProcessEvent, ProcessEventKind};
-use crate::audit::filter::DecisionFilter;
-use crate::audit::reader::AuditReader;
-use crate::audit::report::report_facts;
-use crate::audit::{AuditLog, Options, OrderReason, RecordEnding, RedactionRequest};
 use politesse_base::metrics::Metrics;
 use politesse_decision::access::Cause;
 use politesse_decision::decide::{EnforcementMode, Inquiry, Policy, Unauthorized, decide};
 use politesse_decision::overrides::Override;
 use politesse_decision::record::{ExchangeEnd, Record};
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_record::events::{ProcessEvent, ProcessEventKind};
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::AuditReader;
+use politesse_record::report::report_facts;
+use politesse_record::{AuditLog, Options, OrderReason, RecordEnding, RedactionRequest};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 

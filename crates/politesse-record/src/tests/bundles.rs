@@ -7,10 +7,8 @@ use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
 use super::*;
-use crate::audit::bundle::{
-    BundleError, BundleSums, BundleVerification, verify_bundle, write_bundle,
-};
-use crate::audit::note::{NoteKey, NoteSigner, SignedNote};
+use crate::bundle::{BundleError, BundleSums, BundleVerification, verify_bundle, write_bundle};
+use crate::note::{NoteKey, NoteSigner, SignedNote};
 
 /// Returns a sealed record of decisions of each kind, one of them without an end.
 async fn sealed() -> Kit {

@@ -106,7 +106,7 @@ impl PartLevels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::merkle::CompactRange;
+    use crate::merkle::CompactRange;
 
     // RFC 9162, section 2.1.3: within one part.
     #[test]

@@ -23,7 +23,6 @@ pub(super) const PROBE_WAIT: Duration = Duration::from_secs(5);
 
 /// Error of an operation on the record.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum AuditError {
     /// Another process writes to the record in this folder.
     #[error("the record in {} is in use by another process; a folder holds one record", .0.display())]

@@ -263,7 +263,7 @@ mod tests {
         assert!(matches!(found, Err(AuditError::Missing(_))), "{found:?}");
     }
 
-    const DOCUMENT: &str = include_str!("../../docs/decisions/020-thin-record.md");
+    const DOCUMENT: &str = include_str!("../../../docs/decisions/020-thin-record.md");
 
     /// Returns the columns of a table, but for those that a hash is not over.
     fn columns(tables: &str, table: &str) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Audit record: the database of all decisions, each written before it is acted
-//! on.
+//! Audit record of [politesse](https://crates.io/crates/politesse): the database of all
+//! decisions, each written before it is acted on.
 //!
 //! Invariant 3 (ARCHITECTURE.md): a receipt is given when the decision is on
 //! disk, and without a receipt there is no permit.

@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::ser::{Formatter, Serializer};
 
-use crate::audit::columns::{count, hex_bytes};
-use crate::audit::dictionary::{ColumnKind, DICTIONARIES, DictionaryTable};
-use crate::audit::entry_rows::DecisionEntry;
-use crate::audit::leaf::LeafRun;
-use crate::audit::merkle::{PlacedLeaf, leaf_hash};
+use crate::columns::{count, hex_bytes};
+use crate::dictionary::{ColumnKind, DICTIONARIES, DictionaryTable};
+use crate::entry_rows::DecisionEntry;
+use crate::leaf::LeafRun;
+use crate::merkle::{PlacedLeaf, leaf_hash};
 use politesse_decision::digest::Digest;
 
 /// Version of the format.

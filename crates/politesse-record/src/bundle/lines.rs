@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 
 use super::BundleError;
 use super::form::{BundleLine, BundlePart};
-use crate::audit::columns::read_digest;
+use crate::columns::read_digest;
 use politesse_decision::digest::Digest;
 
 /// Longest line: the largest robots.txt that the proxy keeps has 16 MiB, and a third more

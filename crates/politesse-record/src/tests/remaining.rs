@@ -12,7 +12,7 @@ use super::bundles::{bundle_of, verified_bundle};
 use super::retention::{DECISIONS, FIRST_URL, count, prune, record_of_url, verified, write};
 use super::seals::{heads_of, outside};
 use super::*;
-use crate::audit::bundle::BundleSums;
+use crate::bundle::BundleSums;
 
 /// Decision that was redacted by order before its part was removed.
 const REDACTED: i64 = 1;

@@ -235,7 +235,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::audit::schema::open_in_memory;
+    use crate::schema::open_in_memory;
 
     // Ours: each first contact with an origin looks for what is saved of it.
     #[test]

@@ -8,9 +8,9 @@ use super::events::entered;
 use super::faults::crash;
 use super::numbers::{BREAK_EVENTS, FILES};
 use super::*;
-use crate::audit::events::ProcessEventKind;
-use crate::audit::events::ProcessEventKind::{Configuration, Heartbeat, Started, Stopped};
-use crate::audit::leaf::RecordId;
+use crate::events::ProcessEventKind;
+use crate::events::ProcessEventKind::{Configuration, Heartbeat, Started, Stopped};
+use crate::leaf::RecordId;
 use politesse_decision::decide::EnforcementMode;
 
 /// Verifies a record that is still open: no head covers its last event yet.

@@ -1,8 +1,8 @@
 //! Reading in pages: nothing is missed, nothing is held.
 
 use super::*;
-use crate::audit::filter::{RulePattern, UrlPattern};
-use crate::audit::reader::PageBounds;
+use crate::filter::{RulePattern, UrlPattern};
+use crate::reader::PageBounds;
 
 /// Returns a log with `count` rows, of which every tenth is refused by line 2.
 /// All but the first two are copies made in SQL.

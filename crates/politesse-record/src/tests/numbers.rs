@@ -4,9 +4,9 @@
 use super::events::{entered, left};
 use super::faults::crash;
 use super::*;
-use crate::audit::error::WriteError;
-use crate::audit::store::AuditStore;
-use crate::audit::transaction::EndingNumbers;
+use crate::error::WriteError;
+use crate::store::AuditStore;
+use crate::transaction::EndingNumbers;
 
 /// Files of a record that is open.
 pub(super) const FILES: [&str; 3] = ["audit.db", "audit.db-wal", "record"];

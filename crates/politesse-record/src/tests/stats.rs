@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::audit::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
+use crate::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
 use politesse_decision::decide::{EnforcementMode, Reason};
 use politesse_decision::delay::{Delay, DelayEnd};
 

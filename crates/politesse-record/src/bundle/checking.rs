@@ -20,16 +20,16 @@ use super::form::{
     BodyLine, BundleHeader, BundleLine, VERSION, ValueLine, dictionary, placed, values_of,
 };
 use super::lines::LineReader;
-use crate::audit::columns::read_digest;
-use crate::audit::decision_row::DecisionReader;
-use crate::audit::dictionary::SNAPSHOTS;
-use crate::audit::entry_rows::{DecisionEntry, DecisionRow};
-use crate::audit::head::{RecordHead, key_name};
-use crate::audit::merkle::PlacedLeaf;
-use crate::audit::note::{NoteKey, SignedNote};
-use crate::audit::reader::AuditReader;
-use crate::audit::schema;
-use crate::audit::verify::ruling_line;
+use crate::columns::read_digest;
+use crate::decision_row::DecisionReader;
+use crate::dictionary::SNAPSHOTS;
+use crate::entry_rows::{DecisionEntry, DecisionRow};
+use crate::head::{RecordHead, key_name};
+use crate::merkle::PlacedLeaf;
+use crate::note::{NoteKey, SignedNote};
+use crate::reader::AuditReader;
+use crate::schema;
+use crate::verify::ruling_line;
 use politesse_decision::again::{Again, EvidenceCache, Undecidable, decide_again};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::StoredRecord;

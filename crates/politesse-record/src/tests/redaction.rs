@@ -12,9 +12,9 @@ use super::bundles::{bundle_of, verified_bundle};
 use super::retention::{count, fill_up_to, long_record, prune, verified};
 use super::seals::{heads_of, outside, sealed_every};
 use super::*;
-use crate::audit::seal_check::SealEvidence;
-use crate::audit::stats::{StatGroup, StatKey, StatOrder, stats};
-use crate::audit::verify::verify_with;
+use crate::seal_check::SealEvidence;
+use crate::stats::{StatGroup, StatKey, StatOrder, stats};
+use crate::verify::verify_with;
 use politesse_decision::digest::CanonicalBytes;
 
 /// Part of a URL that is nowhere else.

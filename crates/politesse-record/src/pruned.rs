@@ -261,8 +261,8 @@ pub fn remaining_numbers_digest(numbers: &[i64]) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::parts::PART_NUMBERS;
-    use crate::audit::schema::open_in_memory;
+    use crate::parts::PART_NUMBERS;
+    use crate::schema::open_in_memory;
 
     // Ours: a proxy that nobody asks writes heartbeats alone, and they go in time.
     #[test]

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use crate::audit::entry_rows::{DecisionDigests, DecisionRow, EndingRow};
-use crate::audit::events::EventRow;
-use crate::audit::leaf::{
+use crate::entry_rows::{DecisionDigests, DecisionRow, EndingRow};
+use crate::events::EventRow;
+use crate::leaf::{
     ContextValues, OutcomeValues, PersonalValues, RecordId, SALT_BYTES, numbers_digest,
 };
-use crate::audit::sequence::LostRange;
+use crate::sequence::LostRange;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Writes the documented encoding a second time, from a list of parts.

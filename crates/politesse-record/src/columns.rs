@@ -290,20 +290,20 @@ macro_rules! table {
             $($(#[$field_meta])* $field_vis $field: $Type,)*
         }
 
-        impl $crate::audit::columns::TableRow for $Row {
+        impl $crate::columns::TableRow for $Row {
             const WIDTH: usize = [$first_sql, $($sql,)*].len();
             const CREATE: &'static str = concat!(
                 "CREATE TABLE ", $table, " (\n  ", $first_sql, $(",\n  ", $sql,)*
                 $(",\n  PRIMARY KEY (", $key, ")",)? "\n) STRICT",
-                $($crate::audit::columns::keyed!(kind $key),)? ";\n"
+                $($crate::columns::keyed!(kind $key),)? ";\n"
             );
             const INSERT: &'static str = concat!(
-                "INSERT ", $($crate::audit::columns::keyed!(verb $key),)? "INTO ", $table,
-                " VALUES (?", $($crate::audit::columns::place!($sql),)* ")"
+                "INSERT ", $($crate::columns::keyed!(verb $key),)? "INTO ", $table,
+                " VALUES (?", $($crate::columns::place!($sql),)* ")"
             );
 
             fn read_columns(
-                columns: &mut $crate::audit::columns::ColumnReader<'_>,
+                columns: &mut $crate::columns::ColumnReader<'_>,
             ) -> rusqlite::Result<Self> {
                 Ok(Self {
                     $first: columns.field()?,
@@ -312,7 +312,7 @@ macro_rules! table {
             }
 
             fn values(&self) -> impl Iterator<Item = rusqlite::types::ValueRef<'_>> {
-                use $crate::audit::columns::ColumnValue as _;
+                use $crate::columns::ColumnValue as _;
                 [self.$first.value(), $(self.$field.value(),)*].into_iter()
             }
         }

@@ -12,17 +12,17 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use crate::archive::Options;
-#[cfg(feature = "postgres")]
-use crate::archive::failure::ArchiveFailure;
-use crate::archive::place::ArchivePlace;
-#[cfg(feature = "postgres")]
-use crate::archive::pool::ArchivePool;
-#[cfg(feature = "postgres")]
-use crate::archive::reader::ArchiveBounds;
 use crate::explain::DecisionDetails;
 #[cfg(feature = "postgres")]
 use crate::explain::of_url;
+use politesse_archive::Options;
+#[cfg(feature = "postgres")]
+use politesse_archive::failure::ArchiveFailure;
+use politesse_archive::place::ArchivePlace;
+#[cfg(feature = "postgres")]
+use politesse_archive::pool::ArchivePool;
+#[cfg(feature = "postgres")]
+use politesse_archive::reader::ArchiveBounds;
 use politesse_decision::record::StoredRecord;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use super::api;
-use crate::archive::place::ArchivePlace;
+use politesse_archive::place::ArchivePlace;
 use politesse_base::clock;
 use politesse_decision::decide::Reason;
 use politesse_record::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};

@@ -27,11 +27,11 @@ use super::network::{
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE};
-use crate::archive::address::ArchiveAddress;
 use crate::proxy::connect::HttpsMode;
 use crate::proxy::credentials::AuthMode;
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::server::ListenAddress;
+use politesse_archive::address::ArchiveAddress;
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::tls::Roots;
 use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};

@@ -14,13 +14,13 @@ use super::keys::{
 };
 use super::layers::Folders;
 use super::print::Values;
+use crate::admin;
 use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
 use crate::proxy::fields::AcceptEncoding;
 use crate::proxy::places::EntryLimits;
 use crate::proxy::progress::MinimumProgress;
 use crate::proxy::upload::UploadLimits;
 use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
-use crate::{admin, archive};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_base::tls::Roots;
@@ -70,7 +70,7 @@ pub struct Settings {
     /// Options of the record.
     pub audit: politesse_record::Options,
     /// The archive of the record.
-    pub archive: archive::Options,
+    pub archive: politesse_archive::Options,
     /// The admin listener.
     pub admin: admin::Options,
     /// The log.
@@ -276,9 +276,9 @@ fn audit_options(audit: Audit, data: &Path) -> politesse_record::Options {
     }
 }
 
-fn archive_options(audit: &Audit, fleet: &Fleet, base: &Path) -> archive::Options {
+fn archive_options(audit: &Audit, fleet: &Fleet, base: &Path) -> politesse_archive::Options {
     let below_base = |path: &Option<PathBuf>| path.as_ref().map(|path| base.join(path));
-    archive::Options {
+    politesse_archive::Options {
         address: audit.archive.clone(),
         auth: below_base(&audit.archive_auth),
         ca: below_base(&audit.archive_ca),

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::parts::{SharedParts, node_name};
-use crate::archive::connection::ArchiveAccess;
-use crate::archive::shipper::Shipper;
-use crate::archive::{ArrivalListener, ShippedRecord};
 use crate::config::Settings;
+use politesse_archive::connection::ArchiveAccess;
+use politesse_archive::shipper::Shipper;
+use politesse_archive::{ArrivalListener, ShippedRecord};
 use politesse_base::clock;
 use politesse_base::metrics::Metrics;
 use politesse_record::AuditError;

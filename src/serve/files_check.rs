@@ -120,7 +120,7 @@ fn fleet_roots(settings: &Settings) -> anyhow::Result<()> {
 #[cfg(feature = "postgres")]
 fn archive(settings: &Settings) -> anyhow::Result<()> {
     if settings.archive.address.is_some() {
-        crate::archive::connection::ArchiveAccess::new(&settings.archive)
+        politesse_archive::connection::ArchiveAccess::new(&settings.archive)
             .context("audit.archive")?;
         parts::node_name(&settings.archive.node)?;
     }

@@ -11,18 +11,18 @@ use super::order::reason_of_user;
 #[cfg(feature = "postgres")]
 use super::prune::PruneArguments;
 use super::source::DecisionSource;
-#[cfg(feature = "postgres")]
-use crate::archive::connection::ArchiveAccess;
-#[cfg(feature = "postgres")]
-use crate::archive::month::{Month, MonthDrop};
-#[cfg(feature = "postgres")]
-use crate::archive::reader::NodeRecordsReader;
 use crate::cli::output::Usage;
 #[cfg(feature = "postgres")]
 use crate::cli::output::{Exit, print};
 #[cfg(feature = "postgres")]
 use crate::cli::process::runtime;
 use crate::config::Settings;
+#[cfg(feature = "postgres")]
+use politesse_archive::connection::ArchiveAccess;
+#[cfg(feature = "postgres")]
+use politesse_archive::month::{Month, MonthDrop};
+#[cfg(feature = "postgres")]
+use politesse_archive::reader::NodeRecordsReader;
 use politesse_record::reader::AuditReader;
 
 /// Arguments that choose the archive.

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::arguments::DecisionName;
-use crate::archive::failure::ArchiveFailure;
-use crate::archive::nodes::ArchiveNode;
-use crate::archive::reader::{ArchiveBounds, NodeRecordsReader};
 use crate::cli::output::Usage;
 use crate::explain::{DecisionDetails, of_url};
+use politesse_archive::failure::ArchiveFailure;
+use politesse_archive::nodes::ArchiveNode;
+use politesse_archive::reader::{ArchiveBounds, NodeRecordsReader};
 use politesse_decision::record::StoredRecord;
 use politesse_record::Direction;
 use politesse_record::filter::{DecisionFilter, UrlPattern};

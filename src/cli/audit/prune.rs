@@ -9,16 +9,16 @@ use jiff::Timestamp;
 
 use super::arguments::time;
 use super::order::{BY_COMMAND, ask_running, carry_out, reason, reason_of_user};
-#[cfg(feature = "postgres")]
-use crate::archive::ArrivalListener;
-#[cfg(feature = "postgres")]
-use crate::archive::connection::ArchiveAccess;
-#[cfg(feature = "postgres")]
-use crate::archive::shipper::Shipper;
 use crate::cli::output::{Exit, print};
 use crate::config::{Settings, duration};
 #[cfg(feature = "postgres")]
 use crate::serve::archive::shipped_record;
+#[cfg(feature = "postgres")]
+use politesse_archive::ArrivalListener;
+#[cfg(feature = "postgres")]
+use politesse_archive::connection::ArchiveAccess;
+#[cfg(feature = "postgres")]
+use politesse_archive::shipper::Shipper;
 use politesse_base::clock;
 #[cfg(feature = "postgres")]
 use politesse_base::metrics::Metrics;

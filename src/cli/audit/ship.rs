@@ -5,14 +5,14 @@ use std::sync::Arc;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use crate::archive::ArrivalListener;
-use crate::archive::address::ArchiveAddress;
-use crate::archive::connection::ArchiveAccess;
-use crate::archive::shipper::Shipper;
 use crate::cli::output::{Exit, print};
 use crate::cli::process::runtime;
 use crate::config::Settings;
 use crate::serve::archive::shipped_record;
+use politesse_archive::ArrivalListener;
+use politesse_archive::address::ArchiveAddress;
+use politesse_archive::connection::ArchiveAccess;
+use politesse_archive::shipper::Shipper;
 use politesse_base::metrics::Metrics;
 
 /// Arguments of `audit ship`.

@@ -281,7 +281,7 @@ mod tests {
             .keys()
             .map(String::as_str)
             .collect();
-        let mut columns = crate::archive::schema::columns("decision");
+        let mut columns = crate::schema::columns("decision");
         members.sort_unstable();
         columns.sort_unstable();
         assert_eq!(members, columns);

@@ -1,5 +1,5 @@
-//! Archive: one PostgreSQL database with the records of all nodes of a fleet
-//! (docs/archive.md).
+//! Archive of [politesse](https://crates.io/crates/politesse): one PostgreSQL database with
+//! the records of all nodes of a fleet (docs/archive.md).
 //!
 //! Each node goes on writing its own record, on which all it does rests. A task of its
 //! own reads that record as any reader does, and ships what is new ([`shipper`]): one

@@ -17,13 +17,13 @@ use tokio::sync::Semaphore;
 
 use super::api::json;
 use super::arrival::AdminArrival;
-use crate::proxy::plan::{Plan, PlanRequest, RobotsSource};
-use crate::proxy::problem::MalformedRequest;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_decision::decide::Reason;
 use politesse_decision::record::Effect;
+use politesse_proxy::plan::{Plan, PlanRequest, RobotsSource};
+use politesse_proxy::problem::MalformedRequest;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 

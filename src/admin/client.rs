@@ -14,7 +14,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::proxy::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
+use politesse_proxy::client_pages::{ClientPage, GuidePages, POLICY, PageContent};
 
 /// Function that returns the pages for a client which has reached an address of ours.
 type ClientPageFunction = dyn Fn(Option<SocketAddr>) -> GuidePages + Send + Sync;

@@ -74,11 +74,11 @@ use self::places::{AdminPlace, AdminPlaces, ArrivingBody};
 pub use self::sessions::SessionOptions;
 pub use self::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
-use crate::proxy::listener_tls::{self, ListenerTls};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::metrics::Metrics;
 use politesse_base::throttle::REPEATING;
 use politesse_fleet::status::{FleetStanding, FleetStatus};
+use politesse_proxy::listener_tls::{self, ListenerTls};
 use politesse_record::AuditLog;
 use politesse_robots::origin::Scheme;
 

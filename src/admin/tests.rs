@@ -10,11 +10,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::proxy::client_pages::GuidePages;
 use politesse_base::clients::client::Resource;
 use politesse_decision::back_off::ReleaseOrder;
 use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
+use politesse_proxy::client_pages::GuidePages;
 
 /// An admin listener over made-up hosts.
 struct Kit {

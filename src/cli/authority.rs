@@ -14,10 +14,10 @@ use super::configuration::check_owner;
 use super::output::{Exit, print};
 use super::trust::{TrustArguments, trust};
 use crate::config::Settings;
-use crate::proxy::ca::{Ca, RootCertificate};
-use crate::proxy::ca_node::{NodeOrder, issue};
 use politesse_base::command_line::command_here;
 use politesse_decision::digest::Digest;
+use politesse_proxy::ca::{Ca, RootCertificate};
+use politesse_proxy::ca_node::{NodeOrder, issue};
 
 /// Longest name of a node: it stands in its certificate, where there is room for 64
 /// characters (RFC 5280, appendix A.1) with the words and the date beside it.

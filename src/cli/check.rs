@@ -38,11 +38,11 @@ use politesse_base::inert::append_json;
 
 use super::process::runtime;
 use crate::config::Settings;
-use crate::proxy::decider::{Decider, RobotsWait};
 use crate::serve::OriginClients;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Inquiry, decide};
 use politesse_decision::snapshot::Snapshot;
+use politesse_proxy::decider::{Decider, RobotsWait};
 use politesse_record::reader::AuditReader;
 use politesse_robots::origin::{Origin, Target};
 use politesse_robots_cache::fetch::Asker;

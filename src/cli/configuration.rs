@@ -17,12 +17,12 @@ use rustix::process::geteuid;
 
 use super::output::{Usage, print_notice};
 use crate::config::{Config, ConfigSources, Settings, variable_of};
-use crate::proxy::credentials::AuthMode;
 use crate::serve::files_check::unusable_files;
 use politesse_base::clock;
 use politesse_base::command_line::{Invocation, PLACES};
 use politesse_base::inert::shell_quoted;
 use politesse_decision::decide::EnforcementMode;
+use politesse_proxy::credentials::AuthMode;
 
 /// Name of the file in the user's folder and in that of [`SYSTEM_FILE`].
 const FILE: &str = "politesse/politesse.toml";

@@ -16,11 +16,11 @@ use thiserror::Error;
 use super::configuration::ConfigurationRequest;
 use super::output::{Exit, OutputForm, Usage, print, print_notice};
 use crate::config::Settings;
-use crate::proxy::credentials::AuthMode;
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::digest::Digest;
 use politesse_decision::inquiry::Identity;
+use politesse_proxy::credentials::AuthMode;
 use politesse_robots::crawler::ProductToken;
 
 /// Titles of the columns.

@@ -15,14 +15,14 @@ use super::output::{Exit, unless_closed};
 use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
 use super::start_failure::with_advice;
 use crate::config::{LogFormat, Settings};
-use crate::proxy::ca_files::closed_to_others;
-use crate::proxy::connect::HttpsMode;
-use crate::proxy::credentials::AuthMode;
-use crate::proxy::server::ListenAddress;
 use crate::serve::capacity::warn_of_shortages;
 use crate::serve::{self, RunningProxy};
 use politesse_base::command_line::command;
 use politesse_base::inert::shell_quoted;
+use politesse_proxy::ca_files::closed_to_others;
+use politesse_proxy::connect::HttpsMode;
+use politesse_proxy::credentials::AuthMode;
+use politesse_proxy::server::ListenAddress;
 use politesse_robots::origin::Scheme;
 
 /// Arguments of `serve`.

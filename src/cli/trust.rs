@@ -14,9 +14,9 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::output::{Exit, Usage, print};
-use crate::proxy::ca::RootCertificate;
 use politesse_base::command_line::command;
 use politesse_base::inert::shell_quoted;
+use politesse_proxy::ca::RootCertificate;
 
 /// Name of the authority where it is added: a changed one takes the place of the former.
 const NAME: &str = "politesse";

@@ -16,11 +16,6 @@ use super::layers::Folders;
 use super::print::Values;
 use crate::admin;
 use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
-use crate::proxy::fields::AcceptEncoding;
-use crate::proxy::places::EntryLimits;
-use crate::proxy::progress::MinimumProgress;
-use crate::proxy::upload::UploadLimits;
-use crate::proxy::{annotate, ca, connect, exchange, fields, listener_tls, request, server, turns};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_base::tls::Roots;
@@ -31,6 +26,13 @@ use politesse_fleet::membership::FleetRules;
 use politesse_net::{client as upstream, egress};
 use politesse_pace::options as pace;
 use politesse_pace::policy::PacePolicy;
+use politesse_proxy::fields::AcceptEncoding;
+use politesse_proxy::places::EntryLimits;
+use politesse_proxy::progress::MinimumProgress;
+use politesse_proxy::upload::UploadLimits;
+use politesse_proxy::{
+    annotate, ca, connect, exchange, fields, listener_tls, request, server, turns,
+};
 use politesse_record::SealTarget;
 use politesse_record::privacy::PrivacyOptions;
 use politesse_robots::origin::{Host, Scheme};

@@ -6,10 +6,10 @@
 
 use super::reload::is_in;
 use crate::config::Settings;
-use crate::proxy::connect::Interceptor;
-use crate::proxy::server::ActiveConfig;
 use politesse_decision::digest::Digest;
 use politesse_fleet::status::ConfigurationDigests;
+use politesse_proxy::connect::Interceptor;
+use politesse_proxy::server::ActiveConfig;
 
 /// Keys, or sections, of each part but those that are not only keys.
 const PARTS: [(&str, &[&str]); 5] = [

@@ -7,9 +7,9 @@
 
 use crate::admin;
 use crate::config::Settings;
-use crate::proxy::overload::ANSWERED_MAX;
 use politesse_base::descriptors;
 use politesse_base::metrics::Metrics;
+use politesse_proxy::overload::ANSWERED_MAX;
 
 /// File in which Linux states the longest queue that a listener may have.
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";

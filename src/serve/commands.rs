@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::proxy::listener::{ProxyListener, listen};
-use crate::proxy::server::{ListenerGroup, ProxyServer};
-use crate::proxy::tally::{Tally, Totals};
 use politesse_net::egress::OwnAddresses;
+use politesse_proxy::listener::{ProxyListener, listen};
+use politesse_proxy::server::{ListenerGroup, ProxyServer};
+use politesse_proxy::tally::{Tally, Totals};
 use politesse_robots::origin::Scheme;
 
 /// Serves the listeners of commands, as many as `proxy.max_commands` allows.

@@ -10,10 +10,10 @@ use anyhow::Context as _;
 use super::parts;
 use crate::admin::{AdminToken, TokenError};
 use crate::config::Settings;
-use crate::proxy::ca::Ca;
-use crate::proxy::connect::HttpsMode;
 use politesse_base::server::user_and_password;
 use politesse_base::tls::client_config;
+use politesse_proxy::ca::Ca;
+use politesse_proxy::connect::HttpsMode;
 use politesse_record::{self, SealTarget};
 
 /// Returns the errors of all files with which a proxy of `settings` would not start, or

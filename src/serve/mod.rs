@@ -51,23 +51,23 @@ use crate::admin::{
     ConfigurationCell, FleetSource, GaugeRefresh, PaceSource, PlanSource,
 };
 use crate::config::Settings;
-use crate::proxy::client_pages::{GuidePages, as_reached};
-use crate::proxy::connect::Interceptor;
-use crate::proxy::decider::Decider;
-use crate::proxy::exchange::Proxy;
-use crate::proxy::listener::{self, ProxyListener};
-use crate::proxy::listener_tls::ListenerTls;
-use crate::proxy::overload::ANSWERED_MAX;
-use crate::proxy::places::EntryShares;
-use crate::proxy::plan::plan;
-use crate::proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
-use crate::proxy::turns::TurnDecider;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
 use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{EnforcementMode, Policy};
 use politesse_net::egress::OwnAddresses;
+use politesse_proxy::client_pages::{GuidePages, as_reached};
+use politesse_proxy::connect::Interceptor;
+use politesse_proxy::decider::Decider;
+use politesse_proxy::exchange::Proxy;
+use politesse_proxy::listener::{self, ProxyListener};
+use politesse_proxy::listener_tls::ListenerTls;
+use politesse_proxy::overload::ANSWERED_MAX;
+use politesse_proxy::places::EntryShares;
+use politesse_proxy::plan::plan;
+use politesse_proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
+use politesse_proxy::turns::TurnDecider;
 use politesse_record::AuditLog;
 
 /// Longest wait of a stop for requests to the admin listener, and again for

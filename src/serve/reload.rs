@@ -13,13 +13,13 @@ use super::parts::{
     OriginClients, SharedParts, annotator, crawlers, interceptor, listener_tls, names,
 };
 use crate::config::{Settings, Values};
-use crate::proxy::ca::Ca;
-use crate::proxy::connect::Interceptor;
-use crate::proxy::decider::Decider;
-use crate::proxy::exchange::Proxy;
-use crate::proxy::listener_tls::ListenerTls;
-use crate::proxy::server::ActiveConfig;
-use crate::proxy::turns::TurnDecider;
+use politesse_proxy::ca::Ca;
+use politesse_proxy::connect::Interceptor;
+use politesse_proxy::decider::Decider;
+use politesse_proxy::exchange::Proxy;
+use politesse_proxy::listener_tls::ListenerTls;
+use politesse_proxy::server::ActiveConfig;
+use politesse_proxy::turns::TurnDecider;
 
 /// Keys, or sections, that no reload changes: sockets are bound, the record is
 /// open, and the log has its form.

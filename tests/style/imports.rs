@@ -282,7 +282,7 @@ fn imports_are_found() {
     let tree = Tree::new(&files);
     let module = |path: &str| path.split("::").map(str::to_owned).collect::<ModulePath>();
     assert!(
-        tree.uses(&module("politesse::proxy::exchange"))
-            .contains(&module("politesse::proxy::annotate"))
+        tree.uses(&module("politesse_proxy::exchange"))
+            .contains(&module("politesse_proxy::annotate"))
     );
 }

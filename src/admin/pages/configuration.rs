@@ -23,12 +23,12 @@ use crate::admin::in_force::{ConfigurationInForce, FailedReload, ShownKey, Shown
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
 use crate::page::words::{code, counted, foreign, shown};
-use crate::proxy::ca::Ca;
-use crate::proxy::client_pages::{GuidePages, with_colons};
 use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;
 use politesse_decision::overrides::{Origins, Override};
+use politesse_proxy::ca::Ca;
+use politesse_proxy::client_pages::{GuidePages, with_colons};
 
 /// Characters of a value and of a problem that are shown.
 const VALUE_MAX: usize = 4096;

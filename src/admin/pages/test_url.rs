@@ -28,7 +28,6 @@ use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
 use crate::explain::facts::meaning;
 use crate::page::words::{code, foreign};
-use crate::proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::access::Cause;
@@ -36,6 +35,7 @@ use politesse_decision::decide::{Decision, Evidence};
 use politesse_decision::record::{Effect, StoredRuling};
 use politesse_decision::ruling::with_served_forms;
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_record::robots_history::robots_for;
 
 /// Bytes of a form: a robots.txt of 500 KiB, each byte of which may be escaped by

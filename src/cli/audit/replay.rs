@@ -18,11 +18,11 @@ use super::rows::{FormArguments, RowForm, write_json};
 use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Exit, Usage, columns, print_notice};
 use crate::config::Settings;
-use crate::proxy::crawler_table::{CrawlerTable, RequestSender};
-use crate::proxy::credentials::AuthMode;
 use politesse_base::inert::{csv_line, inert};
 use politesse_decision::inquiry::Identities;
 use politesse_decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
+use politesse_proxy::crawler_table::{CrawlerTable, RequestSender};
+use politesse_proxy::credentials::AuthMode;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::replay::{

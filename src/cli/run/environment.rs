@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use super::files::{Files, Wget, java_path};
 use crate::cli::process::reachable;
 use crate::config::Settings;
-use crate::proxy::ca::Ca;
-use crate::proxy::connect::HttpsMode;
+use politesse_proxy::ca::Ca;
+use politesse_proxy::connect::HttpsMode;
 
 /// Variables that name the proxy, for clients of every kind.
 pub(crate) const PROXY_VARIABLES: [&str; 6] = [

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::trust_store::pkcs12;
-use crate::proxy::ca::Ca;
+use politesse_proxy::ca::Ca;
 
 /// Folder of one run. Others can read what is in it but for settings of the
 /// user's own: a command may run as another user. Dropping it removes it with

@@ -16,12 +16,12 @@ use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::Usage;
 use crate::cli::process::{holder_instance, open_control};
 use crate::config::Settings;
-use crate::proxy::tally::Totals;
 use crate::serve::commands::{CommandListener, loopback_listener};
 use crate::serve::control::instance::Instance;
 use crate::serve::control::joining::{Holder, JoinError, JoinedListener};
 use crate::serve::{self, RunningProxy};
 use politesse_base::clock;
+use politesse_proxy::tally::Totals;
 use politesse_record::AuditError;
 
 /// Longest wait for the holder of the record to start or to stop. Reading a

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use crate::page::words::counted;
-use crate::proxy::tally::{TallyAction, Totals};
 use politesse_base::command_line::command;
+use politesse_proxy::tally::{TallyAction, Totals};
 
 /// Count of the requests that did not come to the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ fn warning_of_silence(totals: &Totals) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::tally::ReasonCount;
+    use politesse_proxy::tally::ReasonCount;
 
     // ours: what was put off is neither allowed nor refused, and not for the
     // rule that allowed it.

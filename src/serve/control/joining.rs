@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::instance::SocketPath;
 use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
-use crate::proxy::tally::Totals;
 use politesse_decision::digest::Digest;
+use politesse_proxy::tally::Totals;
 
 /// Reason why the holder does not serve a listener.
 #[derive(Debug, Error)]

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 
-use crate::proxy::tally::Totals;
+use politesse_proxy::tally::Totals;
 
 /// Bytes of one message, at most. The longest is [`Totals`]: ten rules, each cut to
 /// its beginning.

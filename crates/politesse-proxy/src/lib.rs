@@ -1,4 +1,5 @@
-//! Exchanges with clients: listeners, connections, requests and responses.
+//! Exchanges of [politesse](https://crates.io/crates/politesse) with clients: listeners,
+//! connections, requests and responses.
 //!
 //! Invariant 6 (ARCHITECTURE.md): intercept, never tunnel. Invariant 7
 //! (ARCHITECTURE.md): bodies are not changed. The modules stand in reading

@@ -266,9 +266,9 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::proxy::answer::{AnswerForm, ProxyIdentity};
-    use crate::proxy::body::ProxyBody;
-    use crate::proxy::problem::Problem;
+    use crate::answer::{AnswerForm, ProxyIdentity};
+    use crate::body::ProxyBody;
+    use crate::problem::Problem;
     use politesse_decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
     use politesse_decision::delay::{Delay, DelayEnd};
     use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};

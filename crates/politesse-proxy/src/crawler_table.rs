@@ -270,7 +270,7 @@ mod tests {
     use http::HeaderMap;
     use http::header::PROXY_AUTHORIZATION;
 
-    use crate::proxy::credentials::LastCredential;
+    use crate::credentials::LastCredential;
 
     fn identity(names: &[&str], credential: Option<&str>) -> Identity {
         let tokens = names.iter().map(|name| ProductToken::new(name).unwrap());

@@ -360,7 +360,7 @@ mod tests {
     use x509_parser::time::ASN1Time;
 
     use super::*;
-    use crate::proxy::ca_files::{ClosedPath, closed_to_others};
+    use crate::ca_files::{ClosedPath, closed_to_others};
 
     fn options(folder: &Path) -> Options {
         Options {

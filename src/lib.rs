@@ -9,9 +9,8 @@
 //! [`exchange`](politesse_proxy::exchange). ARCHITECTURE.md has the map. Here they are put
 //! together, by layer; one uses only layers below its own:
 //!
-//! - 1: `page` lays pages for people out, and `explain` tells of a decision in words.
-//! - 2: [`admin`], the listener for operators; [`config`], the configuration.
-//! - 3: [`serve`] builds the parts and ends them; [`cli`] is the command line.
+//! - 1: [`admin`], the listener for operators; [`config`], the configuration.
+//! - 2: [`serve`] builds the parts and ends them; [`cli`] is the command line.
 
 pub mod admin;
 
@@ -20,7 +19,3 @@ pub mod config;
 pub mod serve;
 
 pub mod cli;
-
-mod explain;
-
-mod page;

@@ -12,9 +12,6 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use crate::explain::DecisionDetails;
-#[cfg(feature = "postgres")]
-use crate::explain::of_url;
 use politesse_archive::Options;
 #[cfg(feature = "postgres")]
 use politesse_archive::failure::ArchiveFailure;
@@ -24,6 +21,9 @@ use politesse_archive::pool::ArchivePool;
 #[cfg(feature = "postgres")]
 use politesse_archive::reader::ArchiveBounds;
 use politesse_decision::record::StoredRecord;
+use politesse_pages::explain::DecisionDetails;
+#[cfg(feature = "postgres")]
+use politesse_pages::explain::of_url;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 #[cfg(feature = "postgres")]

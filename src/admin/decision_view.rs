@@ -5,8 +5,8 @@
 use maud::{Markup, html};
 
 use super::layout::time;
-use crate::page::words::{code, duration, foreign, shown};
 use politesse_decision::record::{StoredRecord, StoredRuling};
+use politesse_pages::page::words::{code, duration, foreign, shown};
 
 /// Characters of a URL in a row; the page of the decision has all.
 const URL_MAX: usize = 200;

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use maud::{Markup, html};
 use politesse_robots::RobotsTxt;
 
-use crate::page::words::{number, shown};
+use politesse_pages::page::words::{number, shown};
 
 /// Lines that are shown from the first on. A file of 500 KiB may have more of them, and
 /// a browser would take seconds for it.

@@ -22,11 +22,11 @@ use crate::admin::filter_query::DecisionQuery;
 use crate::admin::in_force::{ConfigurationInForce, FailedReload, ShownKey, ShownOverride};
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::admin::visit::Visit;
-use crate::page::words::{code, counted, foreign, shown};
 use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;
 use politesse_decision::overrides::{Origins, Override};
+use politesse_pages::page::words::{code, counted, foreign, shown};
 use politesse_proxy::ca::Ca;
 use politesse_proxy::client_pages::{GuidePages, with_colons};
 

@@ -21,9 +21,9 @@ use crate::admin::api::json;
 use crate::admin::filter_query::DecisionQuery;
 use crate::admin::layout::{DashboardPage, DashboardSection, layout};
 use crate::admin::visit::Visit;
-use crate::explain::facts::meaning;
-use crate::page::words::{code, counted, foreign, number, percent, shown};
 use politesse_base::clock;
+use politesse_pages::explain::facts::meaning;
+use politesse_pages::page::words::{code, counted, foreign, number, percent, shown};
 use politesse_record::AuditError;
 use politesse_record::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
 

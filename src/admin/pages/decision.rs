@@ -20,11 +20,11 @@ use crate::admin::filter_query::{DecisionQuery, RecordScope};
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
-use crate::explain::DecisionDetails;
-use crate::explain::facts::{Facts, sentence};
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::record::StoredRecord;
+use politesse_pages::explain::DecisionDetails;
+use politesse_pages::explain::facts::{Facts, sentence};
 use politesse_robots::origin::Target;
 
 /// Shows a decision.

@@ -14,8 +14,8 @@ use super::Dashboard;
 use crate::admin::api::json;
 use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
 use crate::admin::visit::Visit;
-use crate::page::words::{foreign, number};
 use politesse_fleet::status::{FleetAnswer, FleetNode, FleetStanding, FleetStatus, NodeState};
+use politesse_pages::page::words::{foreign, number};
 
 /// Digits of a digest that a table shows: enough to see which are the same.
 const SHOWN_DIGITS: usize = 12;

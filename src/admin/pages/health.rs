@@ -12,7 +12,7 @@ use super::Dashboard;
 use crate::admin::api::error_text;
 use crate::admin::layout::time_in_text;
 use crate::admin::visit::Visit;
-use crate::page::words::{bytes, number, shown};
+use politesse_pages::page::words::{bytes, number, shown};
 use politesse_record::AuditError;
 use politesse_record::reader::SeqRange;
 

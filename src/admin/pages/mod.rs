@@ -36,9 +36,9 @@ use super::live::LiveTail;
 use super::orders::BackOffRelease;
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::Visit;
-use crate::page::words::{foreign, shown};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::metrics::Metrics;
+use politesse_pages::page::words::{foreign, shown};
 use politesse_record::{AuditError, AuditLog};
 
 /// Longest time that the record is searched for a page.

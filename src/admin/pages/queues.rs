@@ -17,9 +17,9 @@ use super::{Dashboard, host_link};
 use crate::admin::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
 use crate::admin::orders::{REASON_BYTES_MAX, ReleaseRefusal, giver};
 use crate::admin::visit::Visit;
-use crate::page::words::{foreign, number};
 use politesse_decision::back_off::ReleaseOrder;
 use politesse_pace::host_pace::{HostPace, HostPaces};
+use politesse_pages::page::words::{foreign, number};
 use politesse_robots::origin::Host;
 
 /// Most hosts on the page.

@@ -26,8 +26,6 @@ use crate::admin::filter_query::time;
 use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
 use crate::admin::robots_view::{LineMark, robots_lines};
 use crate::admin::visit::Visit;
-use crate::explain::facts::meaning;
-use crate::page::words::{code, foreign};
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::access::Cause;
@@ -35,6 +33,8 @@ use politesse_decision::decide::{Decision, Evidence};
 use politesse_decision::record::{Effect, StoredRuling};
 use politesse_decision::ruling::with_served_forms;
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_pages::explain::facts::meaning;
+use politesse_pages::page::words::{code, foreign};
 use politesse_proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_record::robots_history::robots_for;
 

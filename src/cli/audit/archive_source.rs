@@ -14,11 +14,11 @@ use tokio::runtime::Runtime;
 
 use super::arguments::DecisionName;
 use crate::cli::output::Usage;
-use crate::explain::{DecisionDetails, of_url};
 use politesse_archive::failure::ArchiveFailure;
 use politesse_archive::nodes::ArchiveNode;
 use politesse_archive::reader::{ArchiveBounds, NodeRecordsReader};
 use politesse_decision::record::StoredRecord;
+use politesse_pages::explain::{DecisionDetails, of_url};
 use politesse_record::Direction;
 use politesse_record::filter::{DecisionFilter, UrlPattern};
 use politesse_record::stats::{StatGroup, StatQuestion};

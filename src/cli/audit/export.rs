@@ -18,9 +18,9 @@ use super::rows::write_json;
 use super::source::DecisionSource;
 use super::warc::{WarcCompression, WarcExport};
 use crate::cli::output::{Exit, Usage, print_notice};
-use crate::explain::decision_json;
 use politesse_base::inert::{csv_line, csv_row};
 use politesse_decision::record::StoredRecord;
+use politesse_pages::explain::decision_json;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::{Direction, row_json};
 

@@ -12,7 +12,7 @@ use super::arguments::{CommonArguments, host};
 use super::export::write_new_file;
 use crate::cli::output::{Exit, print, print_notice};
 use crate::config::Settings;
-use crate::page::report::{ReportKind, make_report};
+use politesse_pages::page::report::{ReportKind, make_report};
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::report::report_facts;

@@ -5,10 +5,10 @@
 use std::io::{self, Write};
 
 use super::listing::{Screen, cut};
-use crate::explain::DecisionDetails;
-use crate::explain::facts::Facts;
 use politesse_base::command_line::command;
 use politesse_base::inert::inert;
+use politesse_pages::explain::DecisionDetails;
+use politesse_pages::explain::facts::Facts;
 
 /// Most lines of a robots.txt that are shown whole on a terminal: with more, the facts
 /// above would scroll away.

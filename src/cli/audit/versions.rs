@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::rows::{RowForm, write_json};
 use crate::cli::output::{Exit, print_notice};
-use crate::page::line_diff::LineDiff;
 use politesse_base::inert::{csv_line, csv_row, inert};
+use politesse_pages::page::line_diff::LineDiff;
 use politesse_record::reader::AuditReader;
 use politesse_record::robots_history::RobotsOwner;
 use politesse_record::robots_versions::{RobotsVersion, RulingCount, robots_versions};

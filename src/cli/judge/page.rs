@@ -17,13 +17,13 @@ use super::outcome::PastVerdict;
 use crate::cli::audit::export::write_new_file;
 use crate::cli::output::print_notice;
 use crate::config::argument_without_secrets;
-use crate::page::charts::ChartPart;
-use crate::page::over_time::{HourCounts, over_time};
-use crate::page::words::{code, counted, foreign, minute, number, percent};
-use crate::page::{Figure, PageFrame, figures, page, robots_box};
 use politesse_base::clock;
 use politesse_base::inert::{inert, shell_quoted};
 use politesse_decision::digest::Digest;
+use politesse_pages::page::charts::ChartPart;
+use politesse_pages::page::over_time::{HourCounts, over_time};
+use politesse_pages::page::words::{code, counted, foreign, minute, number, percent};
+use politesse_pages::page::{Figure, PageFrame, figures, page, robots_box};
 
 /// Rows of a table; the others are counted.
 const ROWS_MAX: usize = 25;

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::page::words::counted;
 use politesse_base::command_line::command;
+use politesse_pages::page::words::counted;
 use politesse_proxy::tally::{TallyAction, Totals};
 
 /// Count of the requests that did not come to the proxy.

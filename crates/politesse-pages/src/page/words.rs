@@ -11,7 +11,7 @@ const TEXT_MAX: usize = 160;
 
 /// Returns a text from outside with at most `max` characters, the ones that control
 /// anything as escapes.
-pub(crate) fn shown(text: &str, max: usize) -> String {
+pub fn shown(text: &str, max: usize) -> String {
     let text = inert(text);
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
@@ -21,17 +21,17 @@ pub(crate) fn shown(text: &str, max: usize) -> String {
 
 /// Shows a text from outside. Its direction does not change that of what is around
 /// it.
-pub(crate) fn foreign(text: &str) -> Markup {
+pub fn foreign(text: &str) -> Markup {
     html! { bdi { (shown(text, TEXT_MAX)) } }
 }
 
 /// Shows a text from outside as code: a line of a robots.txt, a User-Agent, a command.
-pub(crate) fn code(text: &str) -> Markup {
+pub fn code(text: &str) -> Markup {
     html! { code { bdi { (shown(text, TEXT_MAX)) } } }
 }
 
 /// Writes a number with a comma between thousands.
-pub(crate) fn number(count: u64) -> String {
+pub fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -44,7 +44,7 @@ pub(crate) fn number(count: u64) -> String {
 }
 
 /// Writes a number with its noun, which is in the plural unless the number is one.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
+pub fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         _ => format!("{} {}", number(count), plural(noun)),
@@ -62,7 +62,7 @@ fn plural(noun: &str) -> String {
 }
 
 /// Writes `part` in percent of `whole`; 0 % if both are 0.
-pub(crate) fn percent(part: u64, whole: u64) -> String {
+pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();
     }
@@ -75,7 +75,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Writes a number of bytes in decimal units: 1 kB is 1000 bytes.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     let units = [
         ("TB", 1_000_000_000_000),
         ("GB", 1_000_000_000),
@@ -93,7 +93,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// Writes a duration, given in microseconds, in the largest fitting unit.
-pub(crate) fn duration(micros: u64) -> String {
+pub fn duration(micros: u64) -> String {
     let tenths = micros / 100_000;
     match tenths {
         0 => format!("{} ms", micros / 1000),
@@ -106,7 +106,7 @@ pub(crate) fn duration(micros: u64) -> String {
 }
 
 /// Writes a time in UTC, to the minute.
-pub(crate) fn minute(at: Timestamp) -> String {
+pub fn minute(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M").to_string()
 }
 

@@ -15,11 +15,11 @@ use politesse_decision::decide::{EnforcementMode, Policy, Reason};
 use politesse_decision::record::{RecordedSnapshot, StoredRecord};
 
 /// Names and values, in the order in which they are shown.
-pub(crate) struct Facts(pub(crate) Vec<(&'static str, String)>);
+pub struct Facts(pub Vec<(&'static str, String)>);
 
 impl Facts {
     /// Lists the facts about a decision.
-    pub(crate) fn of(details: &DecisionDetails) -> Self {
+    pub fn of(details: &DecisionDetails) -> Self {
         let mut facts = Self(Vec::new());
         facts.request(details);
         facts.verdict(details);
@@ -33,7 +33,7 @@ impl Facts {
     }
 
     /// Writes one line for each fact.
-    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (name, value) in &self.0 {
             writeln!(out, "{name:<12} {}", inert(value))?;
         }
@@ -232,7 +232,7 @@ fn mode(policy: &Policy) -> &'static str {
 }
 
 /// Explains the word of a reason.
-pub(crate) fn meaning(reason: &str) -> &'static str {
+pub fn meaning(reason: &str) -> &'static str {
     Reason::of_word(reason).map_or("no word of this version", Reason::meaning)
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn effect_meaning(effect: &str) -> &'static str {
 }
 
 /// Makes one sentence of a decision: URL, verdict, crawler, and the rule or reason.
-pub(crate) fn sentence(record: &StoredRecord) -> String {
+pub fn sentence(record: &StoredRecord) -> String {
     let ruling = &record.ruling;
     let verdict = match (ruling.verdict.as_str(), ruling.effect.as_str()) {
         ("disallow", "enforced") => "refused",

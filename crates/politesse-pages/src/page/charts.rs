@@ -29,27 +29,29 @@ const BEHIND: u64 = 200;
 
 /// Part of the bars of a chart: its name in the legend, and its colour.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ChartPart {
-    pub(crate) name: &'static str,
-    pub(crate) class: &'static str,
+pub struct ChartPart {
+    /// Name in the legend.
+    pub name: &'static str,
+    /// Class of its colour.
+    pub class: &'static str,
 }
 
 /// Bar of the chart over time.
 #[derive(Debug, Clone)]
 pub(crate) struct TimeBar {
     /// Time that stands below it.
-    pub(crate) label: String,
+    pub label: String,
     /// Counts, in the order of the legend.
-    pub(crate) counts: Vec<u64>,
+    pub counts: Vec<u64>,
 }
 
 /// Bar of the chart by name.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedBar {
-    pub(crate) name: String,
-    pub(crate) count: u64,
+    pub name: String,
+    pub count: u64,
     /// Text to the right of the bar.
-    pub(crate) note: String,
+    pub note: String,
 }
 
 /// Draws bars over time, of parts on top of each other.

@@ -3,11 +3,11 @@
 //!
 //! Does not know which command or request a page is for.
 
-pub(crate) mod charts;
-pub(crate) mod line_diff;
-pub(crate) mod over_time;
-pub(crate) mod report;
-pub(crate) mod words;
+pub mod charts;
+pub mod line_diff;
+pub mod over_time;
+pub mod report;
+pub mod words;
 
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -24,19 +24,19 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// Frame of a page.
 #[derive(Debug)]
-pub(crate) struct PageFrame<'a> {
+pub struct PageFrame<'a> {
     /// Title. Text from outside in it has passed through [`words::shown`].
-    pub(crate) title: &'a str,
+    pub title: &'a str,
     /// Time that the page is about.
-    pub(crate) when: &'a str,
+    pub when: &'a str,
     /// Time at which it was made.
-    pub(crate) made_at: Timestamp,
+    pub made_at: Timestamp,
     /// What it was made from.
-    pub(crate) source: Markup,
+    pub source: Markup,
 }
 
 /// Lays out a page.
-pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
+pub fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -64,14 +64,17 @@ pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
 }
 
 /// A large number with what it counts.
-pub(crate) struct Figure {
-    pub(crate) class: &'static str,
-    pub(crate) count: u64,
-    pub(crate) text: &'static str,
+pub struct Figure {
+    /// Class of its colour.
+    pub class: &'static str,
+    /// The number.
+    pub count: u64,
+    /// What it counts.
+    pub text: &'static str,
 }
 
 /// Shows the numbers that matter most.
-pub(crate) fn figures(figures: &[Figure]) -> Markup {
+pub fn figures(figures: &[Figure]) -> Markup {
     html! {
         ul class="figures" {
             @for figure in figures {
@@ -82,7 +85,7 @@ pub(crate) fn figures(figures: &[Figure]) -> Markup {
 }
 
 /// Explains what a robots.txt is, for someone who has never seen one.
-pub(crate) fn robots_box() -> Markup {
+pub fn robots_box() -> Markup {
     html! {
         div class="box" {
             p {

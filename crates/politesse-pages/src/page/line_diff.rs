@@ -24,7 +24,7 @@ const SHOWN_MAX: usize = 400;
 
 /// Differences between two texts.
 #[derive(Debug)]
-pub(crate) struct LineDiff<'a> {
+pub struct LineDiff<'a> {
     old: Vec<&'a [u8]>,
     new: Vec<&'a [u8]>,
     operations: Vec<DiffOp>,
@@ -32,7 +32,7 @@ pub(crate) struct LineDiff<'a> {
 
 impl<'a> LineDiff<'a> {
     /// Compares `old` with `new`.
-    pub(crate) fn new(old: &'a [u8], new: &'a [u8]) -> Self {
+    pub fn new(old: &'a [u8], new: &'a [u8]) -> Self {
         let (old, new) = (lines(old), lines(new));
         let deadline = (clock::instant() + SEARCH_TIME).into_std();
         let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, Some(deadline));
@@ -44,13 +44,13 @@ impl<'a> LineDiff<'a> {
     }
 
     /// Counts the lines that were added.
-    pub(crate) fn added(&self) -> usize {
+    pub fn added(&self) -> usize {
         let changes = self.changes();
         changes.map(|change| change.new_range().len()).sum()
     }
 
     /// Counts the lines that were removed.
-    pub(crate) fn removed(&self) -> usize {
+    pub fn removed(&self) -> usize {
         let changes = self.changes();
         changes.map(|change| change.old_range().len()).sum()
     }
@@ -63,7 +63,7 @@ impl<'a> LineDiff<'a> {
     /// Writes the differences in the unified format, without the names of the files.
     /// Characters that control a terminal are escaped, so the text is for people and
     /// not for `patch`.
-    pub(crate) fn unified(&self) -> String {
+    pub fn unified(&self) -> String {
         let mut text = String::new();
         let (mut shown, mut left) = (0, 0);
         for hunk in group_diff_ops(self.operations.clone(), CONTEXT) {

@@ -16,15 +16,15 @@ const BAR_HOURS: [i64; 9] = [1, 3, 6, 12, 24, 48, 168, 720, 8760];
 
 /// Requests of an hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HourCounts {
+pub struct HourCounts {
     /// Hours since 1970.
-    pub(crate) hour: i64,
+    pub hour: i64,
     /// Counts, in the order of the parts of the chart.
-    pub(crate) counts: Vec<u64>,
+    pub counts: Vec<u64>,
 }
 
 /// Draws the requests over time, of hours in their order.
-pub(crate) fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
+pub fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
     let (Some(first), Some(last)) = (hours.first(), hours.last()) else {
         return html! {};
     };

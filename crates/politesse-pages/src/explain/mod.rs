@@ -3,7 +3,7 @@
 //!
 //! Does not know how an explanation is printed.
 
-pub(crate) mod facts;
+pub mod facts;
 
 use std::sync::Arc;
 
@@ -26,22 +26,23 @@ use politesse_robots::{Dialect, FileSource, RobotsTxt};
 const LINE_VERSION: u32 = 1;
 
 /// A decision record with everything that it refers to.
-pub(crate) struct DecisionDetails {
-    pub(crate) record: StoredRecord,
+pub struct DecisionDetails {
+    /// The row.
+    pub record: StoredRecord,
     /// Whether the row holds the values that were written; `None` if nothing proves it, as
     /// in the archive.
-    pub(crate) is_as_written: Option<bool>,
+    pub is_as_written: Option<bool>,
     /// Body of the robots.txt, if there was one and the audit record has it.
-    pub(crate) body: Option<Bytes>,
+    pub body: Option<Bytes>,
     /// Policy, if it can be read.
-    pub(crate) policy: Option<Policy>,
+    pub policy: Option<Policy>,
     /// Evidence of the decision made again, if it can be.
-    pub(crate) evidence: Option<Arc<Evidence>>,
+    pub evidence: Option<Arc<Evidence>>,
     /// Result of deciding again: `Ok` if the verdict is the same, else a clause that
     /// says what differs or why it could not be decided.
-    pub(crate) again: Result<(), String>,
+    pub again: Result<(), String>,
     /// Number of other decisions about the same URL; `None` if it was not counted in time.
-    pub(crate) others: Option<u64>,
+    pub others: Option<u64>,
 }
 
 impl DecisionDetails {
@@ -51,7 +52,7 @@ impl DecisionDetails {
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub(crate) fn of(
+    pub fn of(
         reader: &AuditReader,
         row: CheckedRecord,
         deadline: Option<Instant>,
@@ -79,7 +80,7 @@ impl DecisionDetails {
     }
 
     /// Decides `record` again from the values that it rests on.
-    pub(crate) fn decided_again(record: StoredRecord, body: Option<Bytes>) -> Self {
+    pub fn decided_again(record: StoredRecord, body: Option<Bytes>) -> Self {
         let mut cache = EvidenceCache::default();
         let again = match decide_again(&record, body.clone(), &mut cache) {
             Ok(Again::Same | Again::FormOnly) => Ok(()),
@@ -111,7 +112,7 @@ impl DecisionDetails {
     }
 
     /// Parses the robots.txt as it was parsed for the decision.
-    pub(crate) fn robots(&self) -> Option<RobotsTxt> {
+    pub fn robots(&self) -> Option<RobotsTxt> {
         let policy = self.policy.as_ref();
         let dialect = policy.map_or_else(Dialect::default, |policy| policy.terms().dialect);
         let body = self.body.clone()?;
@@ -147,7 +148,7 @@ impl DecisionDetails {
     }
 
     /// Makes the JSON: the row of `audit list`, with the values that it refers to.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let mut row = row_json(&self.record);
         if let Some(snapshot) = &self.record.snapshot {
             let robots = &mut row["robots"];
@@ -170,7 +171,7 @@ impl DecisionDetails {
 }
 
 /// Adds result, times and token of the fetch of a robots.txt to its JSON.
-pub(crate) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
+pub fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
     robots["token"] = json!(snapshot.token);
     robots["result"] = json!(snapshot.result);
     robots["cause"] = json!(snapshot.cause);
@@ -179,7 +180,7 @@ pub(crate) fn add_fetch(robots: &mut Value, snapshot: &RecordedSnapshot) {
 }
 
 /// Makes the filter for all decisions about one URL.
-pub(crate) fn of_url(url: UrlPattern) -> DecisionFilter {
+pub fn of_url(url: UrlPattern) -> DecisionFilter {
     DecisionFilter {
         url: Some(url),
         ..DecisionFilter::default()
@@ -188,7 +189,7 @@ pub(crate) fn of_url(url: UrlPattern) -> DecisionFilter {
 
 /// Makes the JSON of a decision for exports: the row of `audit list`, with the id of its
 /// audit record, the credential, and the fetch of the robots.txt.
-pub(crate) fn decision_json(decision: &StoredRecord, record: &str) -> Value {
+pub fn decision_json(decision: &StoredRecord, record: &str) -> Value {
     let mut members = Map::new();
     members.insert("version".to_owned(), json!(LINE_VERSION));
     members.insert("record".to_owned(), json!(record));

@@ -26,7 +26,7 @@ use politesse_record::removals::RemovalNote;
 
 /// Whom a report is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReportKind {
+pub enum ReportKind {
     /// Auditors, and whoever answers for a crawl.
     Operator,
     /// The owner of the one host that it is about: nothing of other hosts, nor of
@@ -36,24 +36,26 @@ pub(crate) enum ReportKind {
 
 /// Report about a time.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub struct Report {
     /// The page, in HTML.
-    pub(crate) page: String,
-    pub(crate) summary: ReportSummary,
+    pub page: String,
+    /// Numbers of the page.
+    pub summary: ReportSummary,
     /// Whether nothing on record contradicts it.
-    pub(crate) is_good: bool,
+    pub is_good: bool,
 }
 
 /// Numbers of a report.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct ReportSummary {
+pub struct ReportSummary {
     /// Id of the record.
     record: String,
     made_at: Timestamp,
     from: Option<Timestamp>,
     until: Option<Timestamp>,
     host: Option<String>,
-    pub(crate) requests: u64,
+    /// Requests in the time of the report.
+    pub requests: u64,
     let_through: u64,
     refused: u64,
     /// Requests among `let_through` that would have been refused without report mode.
@@ -122,7 +124,7 @@ impl ReportSummary {
 /// # Errors
 ///
 /// [`AuditError::Read`], [`AuditError::TooManySums`].
-pub(crate) fn make_report(
+pub fn make_report(
     reader: &AuditReader,
     filter: &DecisionFilter,
     kind: ReportKind,

@@ -257,6 +257,13 @@ impl EventRow {
         (self.kind == RECORD_BEGUN).then_some(self.incidents)
     }
 
+    /// Returns how many entries were lost at least, if the event says that some were.
+    pub(super) fn entries_lost(&self) -> Option<u64> {
+        let is_loss = self.host.is_empty() && self.kind == ProcessEventKind::EntriesLost.as_str();
+        let detail: Json = serde_json::from_str(self.detail.as_deref()?).ok()?;
+        is_loss.then(|| detail["lost"].as_u64()).flatten()
+    }
+
     /// Makes the JSON of the event, as `audit events` prints it.
     pub fn json(&self) -> Json {
         // The columns of a back-off mean nothing in this row.

@@ -274,15 +274,16 @@ impl AuditLog {
             found,
             committed,
             commits,
-            "entries of the record are missing: {} that the process before had committed, and \
-             {commits} commits after a damaged frame of its log; `politesse audit verify` says \
-             which numbers have no entry",
-            committed - found
+            "entries of the record are missing: at least {} that the process before had committed, \
+             with {commits} commits after a damaged frame of its log; `politesse audit events` has \
+             the numbers that were skipped",
+            loss.entries()
         );
         let detail = json!({
             "found": found,
             "committed": committed,
             "commits": commits,
+            "lost": loss.entries(),
             "lost_until": loss.last_given(),
         });
         self.record_process_event(ProcessEvent::now(ProcessEventKind::EntriesLost, detail));

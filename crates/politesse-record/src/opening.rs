@@ -162,6 +162,11 @@ impl LostEntries {
         }))
     }
 
+    /// Returns how many entries are gone at least: a commit has one or more.
+    pub(super) fn entries(self) -> u64 {
+        count(self.committed - self.found).max(self.commits)
+    }
+
     /// Returns the highest number that may have been given: a commit has
     /// [`BATCH_MAX`] entries at most.
     pub(super) fn last_given(self) -> i64 {

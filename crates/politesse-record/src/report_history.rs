@@ -46,7 +46,7 @@ pub struct ReportHistory {
     pub configurations: Vec<RecordedConfiguration>,
     /// Backups that were put in the place of the record in the time.
     pub restores: Vec<Timestamp>,
-    /// Numbers that were noted as lost in the time: no entry is known to have had them.
+    /// Numbers that were noted as lost in the time: more than the entries that were lost.
     pub lost: u64,
 }
 

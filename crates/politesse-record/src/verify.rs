@@ -68,6 +68,8 @@ pub struct Verification {
     pub missing: u64,
     /// Numbers that the proxy itself has noted to have no entry, after damage or when a
     /// backup was restored. They are no mismatches.
+    pub skipped: u64,
+    /// Entries that are known to have had some of these numbers, at least.
     pub lost: u64,
     /// Highest number whose entries were removed because they were old; 0 if there is
     /// none. They are no findings.
@@ -208,7 +210,8 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                 self.add_mismatch(format!("{seq}: two entries have this number"));
             }
             NumberFinding::Lost { range, is_own } => {
-                self.sums.lost += count(range.last.saturating_sub(range.first).saturating_add(1));
+                self.sums.skipped +=
+                    count(range.last.saturating_sub(range.first).saturating_add(1));
                 if !is_own {
                     let first = range.first;
                     self.add_mismatch(format!("{first}: the lost range is not as it was written"));
@@ -572,6 +575,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                     continue;
                 }
                 self.sums.events += 1;
+                self.sums.lost += event.entries_lost().unwrap_or_default();
                 if !is_own {
                     let finding = "the row is not as it was written";
                     self.add_mismatch(format!("event {}: {finding}", event.seq));

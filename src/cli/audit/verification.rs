@@ -179,7 +179,7 @@ fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
             "findings, perhaps because entries were removed by age meanwhile (verify again)",
         ),
         some(sums.lost_heads, "times that lost heads were accepted"),
-        some(sums.lost, "numbers lost by damage or by a restored backup"),
+        losses(sums),
         some(sums.unknown_ends, "processes that ended without a word"),
         some(
             sums.other_revision,
@@ -203,6 +203,23 @@ fn some(count: u64, what: &str) -> Option<String> {
     (0 < count).then(|| format!("{what}: {}", number(count)))
 }
 
+/// Says how many entries were lost at least, and how many numbers were skipped so that
+/// none is given twice: often many more.
+fn losses(sums: &Verification) -> Option<String> {
+    let skipped = some(
+        sums.skipped,
+        "numbers skipped after damage or a restored backup",
+    )?;
+    Some(match sums.lost {
+        0 => skipped,
+        lost => format!(
+            "at least {} lost ({} numbers skipped)",
+            number(lost),
+            number(sums.skipped)
+        ),
+    })
+}
+
 /// Finds who runs the proxy, by its last configuration.
 fn operator_of(reader: &AuditReader) -> Result<Option<String>, AuditError> {
     let configuration = reader.configuration()?;
@@ -219,6 +236,7 @@ fn sums_json(sums: &Verification) -> Value {
         "redacted": sums.redacted,
         "missing": sums.missing,
         "lost": sums.lost,
+        "skipped": sums.skipped,
         "pruned": sums.pruned,
         "removing": sums.removing,
         "outrun": sums.is_outrun,
@@ -252,7 +270,7 @@ fn summary(sums: &Verification) -> String {
             "by query strings that are not on record",
         ),
         some(sums.redacted, "redacted, not decided again"),
-        some(sums.lost, "numbers lost"),
+        losses(sums).map_or(String::new(), |losses| format!(", {losses}")),
         match sums.pruned {
             0 => String::new(),
             last => format!(", entries up to {last} removed"),

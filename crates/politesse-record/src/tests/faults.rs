@@ -565,7 +565,10 @@ async fn a_damaged_block_in_the_log_after_a_kill_is_told_with_what_it_hides() {
         let again = Kit::reopened(folder, 16);
         assert!(again.has_lost_entries().await, "{names:?}");
         let (sums, found) = verify(&again);
-        assert_ne!(sums.lost, 0);
+        // Each of the 20 commits had two entries, and some are left; a commit that cannot
+        // be read is taken for the largest.
+        assert!((1..40).contains(&sums.lost), "{sums:?}");
+        assert!(sums.lost < sums.skipped, "{sums:?}");
         assert_eq!(found, Vec::<String>::new());
         // No number is given twice.
         let (receipt, _ending) = again.log.record(record("/next")).await.unwrap();

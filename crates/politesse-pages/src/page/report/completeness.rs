@@ -33,8 +33,8 @@ pub(super) fn completeness(data: &ReportData) -> Markup {
         }
         @if 0 < history.lost {
             p {
-                (counted(history.lost, "number")) " of entries were noted as lost: no entry is \
-                 known to have had them."
+                (counted(history.lost, "number")) " of entries were noted as lost, after damage \
+                 or when a backup was restored."
             }
         }
         @if 0 < facts.unended {

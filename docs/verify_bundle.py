@@ -3,20 +3,19 @@
     python3 verify_bundle.py BUNDLE.jsonl.gz [KEY]
 
 KEY is the public key of the record, from somebody you trust. Exit codes: 0 all is proved, 1
-something does not fit, 3 all fits and nobody has said whose key it is. Makes the leaf of each
-row again (decision 020, Leaves), leads them to the root of the head (RFC 9162, section 2.1),
-verifies its signature (RFC 8032, C2SP signed-note). Refuses all other lines and names.
+something does not fit, 3 all fits and KEY is missing. Makes the leaf of each row again (decision
+020, Leaves), leads them to the root of the head (RFC 9162, section 2.1), verifies its signature
+(RFC 8032, C2SP signed-note). Refuses all that politesse does not write.
 """
 import base64, bisect, gzip, hashlib, json, re, sys
 
-LINE_MAX = 32 << 20  # bytes: a few of a gzipped file can stand for gigabytes
 ORDER = "bundle( value| robots| decision)+( hash)* head key sha256"
 # Names in the lines of a kind, with their types. The other kinds are texts.
 FORMS = {
     "bundle": "version:i made_at:t record:t from:T until:T host:T",
     "value": "number:i kind:t columns:l", "robots": "sha256:t body:t",
-    "decision": "seq:i time_us:i wait_ms:i salt:t client:i origin:i path:t reading:T crawler:i "
-                "method:i ruling:i policy:i snapshot:I ending:O",
+    "decision": "seq:i time_us:i client:i crawler:i method:i origin:i path:t ruling:i reading:T "
+                "wait_ms:i policy:i snapshot:I salt:t ending:O",
     "ending": "seq:i status:I sent:i directives:I bytes:i error:I"}
 FORMS = {kind: dict(pair.split(":") for pair in form.split()) for kind, form in FORMS.items()}
 TYPES = {"t": [str], "b": [str], "i": [int], "l": [list], "o": [dict]}
@@ -33,30 +32,36 @@ def check(holds, otherwise):
 
 def check_form(line, kind):
     form = FORMS.get(kind)
-    is_form = type(line) is str if form is None else line.keys() == form.keys() and all(
+    is_form = type(line) is str if form is None else list(line) == list(form) and all(
         type(value) in TYPES[form[name]] for name, value in line.items())
     check(is_form, f"a line has other names or values: {line}")
 
-def object_of(pairs):
-    check(len(dict(pairs)) == len(pairs), "a line has a name twice")
-    return dict(pairs)
-
 def read_lines(path):
-    hashed, kinds, file = hashlib.sha256(), [], gzip.open(path)
-    while line := file.readline(LINE_MAX + 1):
-        check(len(line) <= LINE_MAX and line.endswith(b"\n"), "a line is too long or cut")
-        (kind, content), = json.loads(line, object_pairs_hook=object_of).items()
+    hashed, kinds, packed = hashlib.sha256(), [], open(path, "rb")
+    lines = gzip.open(packed)
+    while line := lines.readline(32 << 20):  # a few bytes of gzip can stand for gigabytes
+        (kind, content), = json.loads(line).items()
+        again = json.dumps({kind: content}, separators=(",", ":")).replace("\x7f", "\\u007f")
+        check(line == f"{again}\n".encode(), "a line is too long, cut, or written otherwise")
         kinds.append(kind)
         check_form(content, kind)
-        if kind == "sha256":
-            check(content == hashed.hexdigest(), "a line is not as it was")
-        else:
-            hashed.update(line)
-            yield kind, content
+        check(kind != "sha256" or content == hashed.hexdigest(), "a line is not as it was")
+        hashed.update(line)
+        yield kind, content
     check(re.fullmatch(ORDER, " ".join(kinds)), "the lines are others than a bundle has")
+    packed.seek(-4, 2)  # gzip ends with the size; the module passes over zeros after it
+    check(int.from_bytes(packed.read(), "little") == lines.tell() % 2**32, "the file goes on")
 
 def sha(*parts):
     return hashlib.sha256(b"".join(parts)).digest()
+
+def from_hex(value, decode=bytes.fromhex, encode=bytes.hex):
+    data = decode(value)
+    check(encode(data) == value, "bytes are written otherwise")
+    return data
+
+def from_base64(value):
+    return from_hex(value.encode(), base64.b64decode, base64.b64encode)
 
 def number(value):
     return value.to_bytes(8, "big", signed=True)
@@ -69,35 +74,32 @@ def text(value):
     return len(value.encode()).to_bytes(4, "big") + value.encode()
 
 def blob(value):
-    return (len(value) // 2).to_bytes(4, "big") + bytes.fromhex(value)
+    return (len(value) // 2).to_bytes(4, "big") + from_hex(value)
 
 def optional(value, encode=bytes):
     return b"\0" if value is None else b"\1" + encode(value)
 
 def value_digest(kind, columns):
     first, types = KINDS[kind]
-    check(len(columns) == len(types), "a value has other columns")
+    is_typed = [type(value) in TYPES[letter] for letter, value in zip(types, columns)]
+    check(len(columns) == len(types) and all(is_typed), "a value has other columns")
     if kind == "policy":
         return sha(columns[0].encode())
-    is_typed = (type(value) in TYPES[letter] for letter, value in zip(types, columns))
-    check(all(is_typed), "a value has a column of another type")
     encode = {"t": text, "i": number, "b": blob}
     encode |= {key.upper(): lambda value, e=e: optional(value, e) for key, e in encode.items()}
     return sha(first, *(encode[type](value) for type, value in zip(types, columns)))
 
 def leaves(row, digest, record, values):
-    salt, path = bytes.fromhex(row["salt"]), text(row["path"]) + optional(row["reading"], text)
+    salt, path = from_hex(row["salt"]), text(row["path"]) + optional(row["reading"], text)
     client, origin, snapshot = digest(row["client"]), digest(row["origin"]), digest(row["snapshot"])
-    named = values[row["snapshot"] - 1][1] if snapshot else ""
-    wanted = (named, re.sub(r"^\w+://|:\d+$", "", named))
-    kept = not origin or wanted == values[row["origin"] - 1][1:]
+    site = values[row["snapshot"] - 1][1] if snapshot else ""
+    kept = not origin or values[row["origin"] - 1][1:] == (site, re.sub(r"^\w+://|:\d+$", "", site))
     check(len(salt) != 32 or kept and client + path == bytes(5), "a redacted row has too much")
     commitment = salt if len(salt) == 32 else sha(salt, client + origin + path)
     shared = [digest(row[name]) for name in ("crawler", "method", "ruling", "policy")]
-    record = bytes.fromhex(record)
-    numbers = b"".join(short(row[name]) for name in ("seq", "time_us", "wait_ms"))
     context = sha(b"C", record, *shared) + optional(snapshot)
-    yield row["seq"], sha(b"D", numbers, commitment, context)
+    begin = map(short, (row["seq"], row["time_us"], row["wait_ms"]))
+    yield row["seq"], sha(b"D", *begin, commitment, context)
     if end := row["ending"]:
         outcome = sha(b"O", record, optional(end["status"], number), number(end["sent"]),
                       optional(digest(end["directives"])), optional(digest(end["error"])))
@@ -120,11 +122,8 @@ def add(one, two):
     return (x1 * y2 + x2 * y1) * pow(1 + c, -1, P) % P, (y1 * y2 + x1 * x2) * pow(1 - c, -1, P) % P
 
 def times(factor, point):
-    result = (0, 1)
-    for bit in bin(factor)[2:]:
-        result = add(result, result)
-        result = add(result, point) if bit == "1" else result
-    return result
+    even = times(factor // 2, add(point, point)) if factor else (0, 1)
+    return add(even, point) if factor % 2 else even
 
 def point(data):
     sign, y = divmod(int.from_bytes(data, "little"), 1 << 255)
@@ -144,11 +143,10 @@ def is_signed(key, message, signature):
 
 def signed_lines(note, key):
     message, _, below = note.rpartition("\n\n")
-    name, _, encoded = key.split("+", 2)
-    public = base64.b64decode(encoded)
-    line = next(line for line in below.split("\n") if line.startswith(f"\u2014 {name} "))
-    value = base64.b64decode(line.rsplit(" ", 1)[1])
-    is_own = public[0] == 1 and value[:4] == sha(name.encode(), b"\n", public)[:4]
+    name, own, encoded = key.split("+", 2)
+    line = re.fullmatch(f"\u2014 {re.escape(name)} (\\S+)\n", below)
+    public, value = from_base64(encoded), from_base64(line[1])
+    is_own = public[0] == 1 and from_hex(own) == value[:4] == sha(name.encode(), b"\n", public)[:4]
     check(is_own and is_signed(public[1:], f"{message}\n".encode(), value[4:]), "another signer")
     return message.split("\n")
 
@@ -165,17 +163,17 @@ def main(path, key=None):
             check(line["number"] == len(digests), "a value has another number")
             bodies.update(filter(None, line["columns"][8:9]))  # of a snapshot
         elif kind == "robots":
-            body = base64.b64decode(line["body"], validate=True)
-            check(sha(body).hex() == line["sha256"], "a robots.txt is another")
+            check(sha(from_base64(line["body"])).hex() == line["sha256"], "a robots.txt is another")
             robots.append(line["sha256"])
         elif kind == "decision":
             check_form(line["ending"] or dict.fromkeys(FORMS["ending"], 0), "ending")
             check(before < (before := line["seq"]), "the rows are in another order")
-            for entry, leaf in leaves(line, digest, texts["bundle"]["record"], digests):
+            for entry, leaf in leaves(line, digest, from_hex(texts["bundle"]["record"]), digests):
                 check(0 < entry and entry - 1 not in chosen, "two rows have one number")
                 chosen[entry - 1] = leaf
         elif kind == "hash":
-            proof.append(bytes.fromhex(line))
+            proof.append(from_hex(line))
+            check(len(proof[-1]) == 32, "a hash has another length")
         else:
             texts[kind] = line
     check(key in (None, texts["key"]), "the bundle has another key")
@@ -184,7 +182,7 @@ def main(path, key=None):
     check(lines[0] == "politesse/" + texts["bundle"]["record"], "the head is of another record")
     check(used - {0, None} == set(range(1, len(digests) + 1)), "no row has one of the values")
     check(sorted(robots) == sorted(bodies), "a robots.txt is missing, or is there for no row")
-    size, expected, rest = int(lines[1]), base64.b64decode(lines[2]), iter(proof)
+    size, expected, rest = int(lines[1]), from_base64(lines[2]), iter(proof)
     found = chosen and root(chosen, sorted(chosen), 0, size, rest)
     check(found == expected and max(chosen) < size and not list(rest), "a row is not as it was")
     signer = "signed by the key" if key else "signer unknown: pass the public key"
@@ -192,9 +190,11 @@ def main(path, key=None):
     print("not checked: what was asked for, and whether the verdicts follow from the robots.txt")
     return 0 if key else 3
 
-if __name__ == "__main__":
-    try:
-        sys.exit(main(*sys.argv[1:3]))
-    except Exception as error:  # anyone may have made the file
-        print(f"does not fit: {error!r}")
-        sys.exit(1)
+if len(sys.argv) not in (2, 3):
+    print("usage: python3 verify_bundle.py BUNDLE.jsonl.gz [KEY]", file=sys.stderr)
+    sys.exit(2)
+try:
+    sys.exit(main(*sys.argv[1:]))
+except Exception as error:  # anyone may have made the file
+    print(f"does not fit: {error!r}")
+    sys.exit(1)

@@ -84,6 +84,9 @@ impl Auditor {
              def sub(old, new):\n    \
                  place = next(i for i, line in enumerate(lines) if old in line)\n    \
                  lines[place] = lines[place].replace(old, new, 1)\n\
+             def write(place, content):\n    \
+                 line = json.dumps(content, separators=(',', ':'))\n    \
+                 lines[place] = line.encode() + b'\\n'\n\
              {program}\n\
              sha256 = hashlib.sha256(b''.join(lines)).hexdigest()\n\
              lines.append(b'{{\"sha256\":\"' + sha256.encode() + b'\"}}\\n')\n\
@@ -190,6 +193,11 @@ fn the_script_proves_a_bundle_and_finds_a_changed_one() {
         assert_eq!(proved.code, Some(0), "{proved:?}");
         let unknown = auditor.verify_in_python(None).await;
         assert_eq!(unknown.code, Some(3), "{unknown:?}");
+        let mut nothing = Command::new("python3");
+        nothing.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/verify_bundle.py"));
+        let usage = finish(nothing, b"").await;
+        assert_eq!(usage.code, Some(2), "{usage:?}");
+        assert!(usage.stderr.starts_with("usage: "), "{usage:?}");
         // The key of another record.
         let other = Auditor::of(&recorded().await, &[]).await.key;
         let wrong = auditor.verify_in_python(Some(&other)).await;
@@ -221,6 +229,18 @@ fn the_script_proves_a_bundle_and_finds_a_changed_one() {
             "lines[at('hash') - 2:at('hash')] = lines[at('hash') - 1:at('hash') - 3:-1]",
             "lines.insert(at('hash'), b'{\"value\":{\"number\":99,\"kind\":\"term\",\"columns\":[\"x\"]}}\\n')",
             "lines.append(b'[' * 100000)",
+            // What is written in another form could hide something.
+            "i = at('decision'); row = json.loads(lines[i])['decision']; \
+             write(i, {'decision': row | {'salt': row['salt'].upper()}})",
+            "i = at('decision'); row = json.loads(lines[i])['decision']; \
+             write(i, {'decision': {'path': row.pop('path'), **row}})",
+            "write(at('hash'), {'hash': json.loads(lines[at('hash')])['hash'].upper()})",
+            "i = at('hash'); one, two = (json.loads(line)['hash'] for line in lines[i:i + 2]); \
+             write(i, {'hash': one + two[:2]}); write(i + 1, {'hash': two[2:]})",
+            "sub(b'{\"decision\":{', b'{\"decision\": {')",
+            "write(at('head'), {'head': json.loads(lines[at('head')])['head'] + 'More.\\n'})",
+            "write(at('head'), {'head': json.loads(lines[at('head')])['head'][:-1]})",
+            "write(at('key'), {'key': json.loads(lines[at('key')])['key'].replace('+', '+0', 1)})",
         ] {
             std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
             let changed = Auditor::of(&place, &["--host", "o.test"]).await;
@@ -241,6 +261,7 @@ fn the_script_proves_a_bundle_and_finds_a_changed_one() {
         for bytes in [
             [b"PK\x03\x04", &whole[..]].concat(),
             [&whole[..], b"\n"].concat(),
+            [&whole[..], &[0; 8]].concat(),
             whole[..whole.len() - 9].to_vec(),
             flipped,
             Vec::new(),

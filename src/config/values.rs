@@ -124,8 +124,9 @@ pub(super) fn excerpt(value: &DeValue<'_>) -> String {
     }
 }
 
-/// Returns `text` with `…` for the name and the password of each URL in it. They belong
-/// into a file, and messages about the mistake go into the log.
+/// Returns `text` with `…` for the name and the password of each URL in it, and for the
+/// query of an HTTP URL, which may have a token. They belong into a file, and messages about
+/// the mistake go into the log.
 fn without_passwords(text: &str) -> String {
     const START: &str = "://";
     let mut shown = String::with_capacity(text.len());
@@ -134,15 +135,15 @@ fn without_passwords(text: &str) -> String {
         let (before, url) = rest.split_at(start + START.len());
         shown.push_str(before);
         let ends = |letter: char| letter.is_whitespace() || matches!(letter, '"' | '\'');
-        let end = url.find(ends).unwrap_or(url.len());
+        let (url, after) = url.split_at(url.find(ends).unwrap_or(url.len()));
+        rest = after;
         // A slash or an at sign that a password has is not always escaped.
-        rest = match url[..end].rfind('@') {
-            Some(at) => {
-                shown.push('…');
-                &url[at..]
-            }
-            None => url,
-        };
+        let host = url.rfind('@').unwrap_or_default();
+        shown.push_str(if 0 < host { "…" } else { "" });
+        let is_http = before.ends_with("http://") || before.ends_with("https://");
+        let query = url[host..].find('?').filter(|_| is_http);
+        shown.push_str(&url[host..query.map_or(url.len(), |query| host + query)]);
+        shown.push_str(if query.is_some() { "?…" } else { "" });
     }
     shown + rest
 }
@@ -264,6 +265,7 @@ mod tests {
                 "\"postgres://…@db/x?sslmode=y\"",
             ),
             ("redis://store/@", "\"redis://…@\""),
+            ("https://u:p@a/heads?token=s", "\"https://…@a/heads?…\""),
             ("user@host http://a.test/", "\"user@host http://a.test/\""),
         ] {
             assert_eq!(shown(text), expected);

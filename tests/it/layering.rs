@@ -161,7 +161,6 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "record/redaction.rs",
         "record/remaining.rs",
         "record/retention.rs",
-        "record/seal_paths.rs",
         "record/used_values.rs",
         "record/rollup.rs",
         "archive/connection.rs",

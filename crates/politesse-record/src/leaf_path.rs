@@ -2,17 +2,16 @@
 //!
 //! They are an inclusion proof (RFC 9162, section 2.1.3) within one part. An entry
 //! that remains where all others of its part were removed has one beside it, since
-//! the leaves from which it could be made are gone.
+//! the leaves from which it could be made are gone. So has a head that covers some
+//! leaves of a part: the path of the last of them has the roots of the subtrees before
+//! that leaf, which give the root that was signed.
 //!
-//! Pure functions. Does not know which entries remain.
+//! Pure functions. Does not know which entries remain, nor whether a head is right.
 
 use super::columns::count;
-use super::merkle::{PlacedLeaf, TreeHead, leaf_hash, node_hash};
-use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of};
+use super::merkle::{CompactRange, Subtree, leaf_hash, node_hash};
+use super::parts::{PART_LEVEL, numbers_of, part_of};
 use politesse_decision::digest::Digest;
-
-/// Leaves of a part.
-const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();
 
 /// Bytes of a hash.
 const HASH_BYTES: usize = 32;
@@ -40,18 +39,23 @@ impl LeafPath {
         bytes.copied().collect()
     }
 
+    /// Computes the root to which the path leads from the entry `number`, whose leaf has
+    /// the hash `hash`; `None` if the path is damaged.
+    fn root(&self, number: i64, hash: Digest) -> Option<Digest> {
+        let levels = self.hashes.iter().enumerate();
+        let root = levels.fold(hash, |root, (level, other)| {
+            match index_of(number) >> level & 1 {
+                0 => node_hash([root, *other]),
+                _ => node_hash([*other, root]),
+            }
+        });
+        (!self.hashes.is_empty()).then_some(root)
+    }
+
     /// Reports whether the path leads from the entry `number`, which has the leaf
     /// `leaf`, to `root`, that of its part.
     pub(super) fn leads(&self, number: i64, leaf: Digest, root: Digest) -> bool {
-        let part = TreeHead {
-            size: PART_SIZE,
-            root,
-        };
-        let placed = PlacedLeaf {
-            index: index_of(number),
-            hash: leaf_hash(leaf.as_bytes()),
-        };
-        part.includes(placed, &self.hashes)
+        self.root(number, leaf_hash(leaf.as_bytes())) == Some(root)
     }
 
     /// Returns the root of the subtree of `level` whose first number is `start`, if it
@@ -61,6 +65,34 @@ impl LeafPath {
         let is_near = part_of(number) == part_of(start);
         let hash = self.hashes.get(level as usize).copied();
         hash.filter(|_| is_near && is_beside)
+    }
+}
+
+/// Trees within one part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SealPath {
+    /// Leaves that the head covers.
+    pub(super) covered: CompactRange,
+    /// Root of the part.
+    pub(super) root: Digest,
+}
+
+impl SealPath {
+    /// Reads the path of the head of `size` entries: the hash of the last leaf that it
+    /// covers, and the path of that. `None` if it is damaged.
+    pub(super) fn parse(bytes: &[u8], size: i64) -> Option<Self> {
+        let (leaf, rest) = bytes.split_first_chunk::<HASH_BYTES>()?;
+        let (hash, path) = (Digest::from(*leaf), LeafPath::parse(rest));
+        let root = path.root(size, hash)?;
+        let mut covered = CompactRange::default();
+        // The subtrees on the left of the way, the greatest first.
+        for (level, root) in (0..PART_LEVEL).zip(path.hashes).rev() {
+            if index_of(size) >> level & 1 == 1 {
+                covered.push_subtree(Subtree { level, root });
+            }
+        }
+        covered.push(hash);
+        Some(Self { covered, root })
     }
 }
 
@@ -101,12 +133,19 @@ impl PartLevels {
             hashes: self.levels.iter().enumerate().filter_map(beside).collect(),
         }
     }
+
+    /// Makes the bytes of the path of the head of `size` entries, for [`SealPath::parse`].
+    pub(super) fn seal_path(&self, size: i64) -> Vec<u8> {
+        let leaves = self.levels.first().map_or(&[][..], Vec::as_slice);
+        let leaf = leaves.get(index_of(size) as usize).copied();
+        let hash = leaf.unwrap_or_default();
+        [hash.as_bytes(), &*self.path(size).to_bytes()].concat()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::merkle::CompactRange;
 
     // RFC 9162, section 2.1.3: within one part.
     #[test]
@@ -117,9 +156,9 @@ mod tests {
         let range = |numbers: std::ops::Range<i64>| {
             let mut range = CompactRange::default();
             numbers.for_each(|number| range.push(leaf_hash(leaf(number).as_bytes())));
-            range.root()
+            range
         };
-        let root = range(numbers.clone());
+        let root = range(numbers.clone()).root();
         for number in [0, 1, 2, 4095, 4096, 8191].map(|at| numbers.start + at) {
             let path = levels.path(number);
             assert!(path.leads(number, leaf(number), root));
@@ -128,6 +167,13 @@ mod tests {
             assert!(!path.leads(number, leaf(number), leaf(number)));
             let bytes = path.to_bytes();
             assert_eq!(LeafPath::parse(&bytes), path);
+            let head = SealPath {
+                covered: range(numbers.start..number + 1),
+                root,
+            };
+            let seal_path = levels.seal_path(number);
+            assert_eq!(SealPath::parse(&seal_path, number), Some(head));
+            assert_eq!(SealPath::parse(&seal_path[1..], number), None);
             for damaged in [&bytes[1..], &bytes[..HASH_BYTES], &bytes.repeat(2), &[]] {
                 assert!(!LeafPath::parse(damaged).leads(number, leaf(number), root));
             }
@@ -136,7 +182,7 @@ mod tests {
         let four = numbers.start..numbers.start + 4;
         assert_eq!(
             path.beside(numbers.start + 5, 2, four.start),
-            Some(range(four.clone()))
+            Some(range(four.clone()).root())
         );
         for (level, start) in [(2, four.end), (2, 1), (1, four.start), (13, four.start)] {
             assert_eq!(path.beside(numbers.start + 5, level, start), None);

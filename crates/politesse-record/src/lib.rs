@@ -52,7 +52,6 @@ mod opening;
 mod transaction;
 
 pub mod seal_key;
-mod seal_paths;
 mod sealing;
 
 mod folder;
@@ -94,8 +93,8 @@ pub mod head;
 mod latest;
 mod leaf_path;
 mod part_tree;
-pub mod parts;
-pub mod pruned;
+mod parts;
+mod pruned;
 mod snapshot_row;
 
 pub mod privacy;

@@ -1,10 +1,9 @@
 //! Merkle trees: roots, and proofs about them.
 //!
 //! RFC 9162, section 2.1, which hashes as RFC 6962 does. The tree over a list of
-//! leaves has a root of 32 bytes. An inclusion proof shows that a leaf is in the
-//! list. A proof over chosen leaves, which the RFC does not have, shows for many leaves
-//! at once that they are in the list: each subtree without a chosen leaf is one hash,
-//! and what can be computed is left out.
+//! leaves has a root of 32 bytes. A proof over chosen leaves, which the RFC does not
+//! have, shows for many leaves at once that they are in the list: each subtree without a
+//! chosen leaf is one hash, and what can be computed is left out.
 //!
 //! Pure functions. What a proof needs is told as ranges of leaves; whoever has the
 //! leaves computes their roots. Does not know what the leaves are.
@@ -23,7 +22,7 @@ const NODE: u8 = 1;
 const LEVELS: u32 = u64::BITS;
 
 /// Computes the hash of a leaf.
-pub fn leaf_hash(input: &[u8]) -> Digest {
+pub(super) fn leaf_hash(input: &[u8]) -> Digest {
     // Leaves of the record are digests, which need no memory of their own.
     let mut bytes = [LEAF; 33];
     if let Some(place) = bytes[1..].get_mut(..input.len()) {
@@ -35,7 +34,7 @@ pub fn leaf_hash(input: &[u8]) -> Digest {
 
 /// Computes the root of the tree whose left and right subtrees have the roots
 /// `children`.
-pub fn node_hash(children: [Digest; 2]) -> Digest {
+pub(super) fn node_hash(children: [Digest; 2]) -> Digest {
     let mut bytes = [NODE; 65];
     let [left, right] = children;
     bytes[1..33].copy_from_slice(left.as_bytes());
@@ -45,17 +44,17 @@ pub fn node_hash(children: [Digest; 2]) -> Digest {
 
 /// Root of a subtree whose number of leaves is a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subtree {
+pub(super) struct Subtree {
     /// Exponent of the number of its leaves: 0 for a leaf alone.
-    pub level: u32,
+    pub(super) level: u32,
     /// Its root; of a leaf alone, its hash.
-    pub root: Digest,
+    pub(super) root: Digest,
 }
 
 /// List of leaves as far as its root, and that of any longer list, depend on it:
 /// at most 64 hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CompactRange {
+pub(super) struct CompactRange {
     size: u64,
     /// Roots of the greatest complete subtrees, from left to right: one for each
     /// bit of the size that is set.
@@ -64,12 +63,12 @@ pub struct CompactRange {
 
 impl CompactRange {
     /// Returns the number of leaves.
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.size
     }
 
     /// Returns the greatest complete subtrees, from left to right.
-    pub fn subtrees(&self) -> impl Iterator<Item = Subtree> + '_ {
+    pub(super) fn subtrees(&self) -> impl Iterator<Item = Subtree> + '_ {
         let is_set = |level: &u32| self.size >> level & 1 == 1;
         let levels = (0..LEVELS).rev().filter(is_set);
         let with_level = |(level, root): (u32, &Digest)| Subtree { level, root: *root };
@@ -77,7 +76,7 @@ impl CompactRange {
     }
 
     /// Appends a leaf with the hash `leaf`.
-    pub fn push(&mut self, leaf: Digest) {
+    pub(super) fn push(&mut self, leaf: Digest) {
         self.push_subtree(Subtree {
             level: 0,
             root: leaf,
@@ -90,7 +89,7 @@ impl CompactRange {
     ///
     /// In debug builds, if the number of leaves so far is no multiple of that of
     /// the subtree: the tree would have no such subtree.
-    pub fn push_subtree(&mut self, subtree: Subtree) {
+    pub(super) fn push_subtree(&mut self, subtree: Subtree) {
         let Subtree { level, root } = subtree;
         debug_assert!(level <= self.size.trailing_zeros(), "out of place");
         let mut merged = root;
@@ -108,7 +107,7 @@ impl CompactRange {
     }
 
     /// Appends `count` leaves that all have the hash `leaf`, in some 64 steps at most.
-    pub fn push_repeated(&mut self, leaf: Digest, count: u64) {
+    pub(super) fn push_repeated(&mut self, leaf: Digest, count: u64) {
         if count == 1 {
             return self.push(leaf);
         }
@@ -139,14 +138,14 @@ impl CompactRange {
     /// In debug builds, if the number of these leaves is no multiple of that of the
     /// greatest subtree of `tail`.
     #[must_use]
-    pub fn joined(&self, tail: &Self) -> Self {
+    pub(super) fn joined(&self, tail: &Self) -> Self {
         let mut joined = self.clone();
         tail.subtrees().for_each(|one| joined.push_subtree(one));
         joined
     }
 
     /// Computes the root of the tree over these leaves.
-    pub fn root(&self) -> Digest {
+    pub(super) fn root(&self) -> Digest {
         let joined = self.roots.iter().rev().copied();
         let root = joined.reduce(|right, left| node_hash([left, right]));
         // RFC 9162, section 2.1.1: the hash of nothing.
@@ -165,35 +164,17 @@ pub struct TreeHead {
 
 /// Leaf with its place in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlacedLeaf {
+pub(super) struct PlacedLeaf {
     /// Number of leaves before it.
-    pub index: u64,
+    pub(super) index: u64,
     /// Its hash.
-    pub hash: Digest,
+    pub(super) hash: Digest,
 }
 
 impl TreeHead {
-    /// Reports whether `proof` shows that this tree has `leaf`. The proof has the
-    /// roots of [`inclusion_ranges`].
-    pub fn includes(&self, leaf: PlacedLeaf, proof: &[Digest]) -> bool {
-        let ranges = inclusion_ranges(leaf.index, self);
-        if self.size <= leaf.index || ranges.len() != proof.len() {
-            return false;
-        }
-        let steps = ranges.iter().zip(proof);
-        let root = steps.fold(leaf.hash, |root, (range, other)| {
-            if leaf.index < range.start {
-                node_hash([root, *other])
-            } else {
-                node_hash([*other, root])
-            }
-        });
-        root == self.root
-    }
-
     /// Reports whether `proof` shows that this tree has all of `leaves`, which are
     /// in ascending order. The proof has the roots of [`chosen_ranges`].
-    pub fn includes_all(&self, leaves: &[PlacedLeaf], proof: &[Digest]) -> bool {
+    pub(super) fn includes_all(&self, leaves: &[PlacedLeaf], proof: &[Digest]) -> bool {
         let is_ascending = leaves.is_sorted_by(|one, next| one.index < next.index);
         let is_inside = leaves.iter().all(|leaf| leaf.index < self.size);
         if !is_ascending || !is_inside || self.size == 0 {
@@ -233,28 +214,10 @@ fn split(range: &Range<u64>) -> Option<u64> {
     Some(range.start + (1 << last.checked_ilog2()?))
 }
 
-/// Returns the ranges of leaves whose roots prove that the leaf `index` is in the
-/// tree `head`, in the order of RFC 9162, section 2.1.3.1: from the leaf up.
-pub fn inclusion_ranges(index: u64, head: &TreeHead) -> Vec<Range<u64>> {
-    let mut range = 0..head.size;
-    let mut ranges = Vec::new();
-    while let Some(middle) = split(&range) {
-        if index < middle {
-            ranges.push(middle..range.end);
-            range.end = middle;
-        } else {
-            ranges.push(range.start..middle);
-            range.start = middle;
-        }
-    }
-    ranges.reverse();
-    ranges
-}
-
 /// Returns the ranges of leaves whose roots prove that all of the leaves `chosen`
 /// are in a tree of `size` leaves, from left to right. `chosen` is in ascending
 /// order and below `size`.
-pub fn chosen_ranges(chosen: &[u64], size: u64) -> Vec<Range<u64>> {
+pub(super) fn chosen_ranges(chosen: &[u64], size: u64) -> Vec<Range<u64>> {
     let mut ranges = Vec::new();
     gather_ranges(chosen, 0..size, &mut ranges);
     ranges
@@ -341,10 +304,6 @@ mod tests {
         ranges.into_iter().map(part).collect()
     }
 
-    fn texts(proof: &[Digest]) -> Vec<String> {
-        proof.iter().map(Digest::to_string).collect()
-    }
-
     // RFC 6962, section 2.1; the vectors of Certificate Transparency.
     #[test]
     fn a_compact_range_has_the_roots_of_rfc_6962() {
@@ -355,23 +314,6 @@ mod tests {
             assert_eq!(range.root().to_string(), *root);
         }
         assert_eq!(range.subtrees().map(|one| one.level).max(), Some(3));
-    }
-
-    // RFC 9162, section 2.1.3.1; the vectors of Certificate Transparency.
-    #[test]
-    fn inclusion_proofs_are_those_of_rfc_9162() {
-        let leaves = hashes();
-        let all = head(&leaves);
-        let proof = roots_of(&leaves, inclusion_ranges(5, &all));
-        let expected = [
-            "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
-            "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
-            "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
-        ];
-        assert_eq!(texts(&proof), expected);
-        let three = head(&leaves[..3]);
-        let short = roots_of(&leaves, inclusion_ranges(2, &three));
-        assert_eq!(texts(&short), [ROOTS[2]]);
     }
 
     /// Leaves of a list, all different.
@@ -421,14 +363,9 @@ mod tests {
                 prop_assert!(!whole.includes_all(&placed, &wrong));
             }
             for leaf in placed {
-                let proof = roots_of(&all, inclusion_ranges(leaf.index, &whole));
-                prop_assert!(whole.includes(leaf, &proof));
+                let proof = roots_of(&all, chosen_ranges(&[leaf.index], whole.size));
                 let moved = PlacedLeaf { index: leaf.index ^ 1, ..leaf };
-                prop_assert!(!whole.includes(moved, &proof));
                 prop_assert!(!whole.includes_all(&[moved], &proof));
-                for wrong in damaged(&proof) {
-                    prop_assert!(!whole.includes(leaf, &wrong));
-                }
             }
         }
 

@@ -23,7 +23,7 @@ use politesse_decision::decide::Verdict;
 
 /// Numbers of a part, as a power of two: a part is a subtree of the tree over the
 /// sequence.
-pub const PART_LEVEL: u32 = 13;
+pub(super) const PART_LEVEL: u32 = 13;
 
 /// Numbers of a part: decisions, endings and events share them.
 pub(super) const PART_NUMBERS: i64 = 1 << PART_LEVEL;
@@ -69,7 +69,7 @@ const NEXT_DECISION: &str = "SELECT seq FROM decision WHERE seq >= ? ORDER BY se
 const PREVIOUS_DECISION: &str = "SELECT seq FROM decision WHERE seq <= ? ORDER BY seq DESC LIMIT 1";
 
 /// Returns the part of a number. Numbers begin with 1, and so does the first part.
-pub fn part_of(seq: i64) -> i64 {
+pub(super) fn part_of(seq: i64) -> i64 {
     seq.saturating_sub(1).div_euclid(PART_NUMBERS)
 }
 
@@ -98,7 +98,7 @@ pub(super) fn is_removed(connection: &Connection, part: i64) -> rusqlite::Result
 }
 
 /// Returns the numbers of a part.
-pub fn numbers_of(part: i64) -> Range<i64> {
+pub(super) fn numbers_of(part: i64) -> Range<i64> {
     let start = part.saturating_mul(PART_NUMBERS).saturating_add(1);
     start..start.saturating_add(PART_NUMBERS)
 }

@@ -207,27 +207,25 @@ impl PrunedSeal {
 
 /// Statement that entries of a record were removed: what is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemovalStatement {
+pub(super) struct RemovalStatement {
     /// Name under which the heads of the record are signed.
-    pub record: String,
+    pub(super) record: String,
     /// Numbers up to the highest that was removed, and the root of the tree over them.
-    pub tree: TreeHead,
+    pub(super) tree: TreeHead,
     /// Time of the removal.
-    pub time: Timestamp,
-    /// SHA-256 of the note about the removal before; none on a node, which has one note.
-    pub previous: Option<Digest>,
+    pub(super) time: Timestamp,
     /// Digest of the numbers that remain ([`remaining_numbers_digest`]).
-    pub remaining: Digest,
+    pub(super) remaining: Digest,
 }
 
 impl RemovalStatement {
     /// Makes the text that is signed.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let head = RecordHead {
             origin: format!("{}{ORIGIN}", self.record),
             tree: self.tree,
             time: self.time,
-            previous: self.previous,
+            previous: None,
         };
         format!("{}{REMAINING}{}\n", head.text(), self.remaining)
     }
@@ -244,7 +242,6 @@ impl FromStr for RemovalStatement {
                 record: head.origin.strip_suffix(ORIGIN)?.to_owned(),
                 tree: head.tree,
                 time: head.time,
-                previous: head.previous,
                 remaining: last_line.strip_prefix(REMAINING)?.parse().ok()?,
             })
         };
@@ -253,7 +250,7 @@ impl FromStr for RemovalStatement {
 }
 
 /// Computes the digest of the numbers that remain, which are in ascending order.
-pub fn remaining_numbers_digest(numbers: &[i64]) -> Digest {
+pub(super) fn remaining_numbers_digest(numbers: &[i64]) -> Digest {
     let bytes: Vec<u8> = numbers.iter().flat_map(|seq| seq.to_be_bytes()).collect();
     Digest::of(&bytes)
 }

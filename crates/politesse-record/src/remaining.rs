@@ -19,7 +19,7 @@ use serde_json::json;
 use super::columns::count;
 use super::leaf::LeafRun;
 use super::leaf_path::{LeafPath, PartLevels};
-use super::parts::{numbers_of, part_of};
+use super::parts::part_of;
 use super::pruned::{PrunedEnd, remaining_numbers_digest};
 use super::redaction::redacting_events;
 use super::tree_rows::TreeReader;
@@ -118,7 +118,7 @@ fn paths_of(connection: &Connection, numbers: &[i64]) -> rusqlite::Result<Vec<(i
             continue;
         };
         let leaves = TreeReader::new(connection).part(part)?;
-        let levels = PartLevels::new(numbers_of(part).map(|number| leaves.get(number)));
+        let levels = PartLevels::new(leaves.iter());
         // Where an entry is missing, no path leads to the root: one that leads nowhere
         // keeps that to be found.
         let path = |number: &i64| levels.as_ref().map(|levels| levels.path(*number));

@@ -24,7 +24,6 @@ use super::pages::{SqlConditions, TableScan};
 use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of, part_text};
 use super::pruned::{PrunedEnd, PrunedSeal};
 use super::remaining::remaining_digest;
-use super::seal_paths::SealPath;
 use super::tree_rows::{SEALS, StoredSeal, TreeReader};
 use politesse_decision::digest::Digest;
 
@@ -254,8 +253,8 @@ impl<'a> SealCheck<'a> {
             let end = count(numbers_of(part).end - 1);
             while let Some(head) = self.heads.pop_front_if(|head| head.tree.size < end) {
                 // The leaves are gone; what is left is the way to the root of the part.
-                let path = SealPath::read(connection, head.tree.size)?
-                    .filter(|path| Some(path.root) == root);
+                let path = self.rows.seal_path(head.tree.size)?;
+                let path = path.filter(|path| Some(path.root) == root);
                 // Without it a head of the table would pass for one that is not comparable.
                 if path.is_none() && head.name.is_none() {
                     report(SealFinding::Path(head.tree.size));

@@ -395,7 +395,6 @@ impl Sealer {
             record: self.signer.key().name().to_owned(),
             tree,
             time: now,
-            previous: None,
             remaining,
         };
         PrunedSeal {

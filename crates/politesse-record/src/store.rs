@@ -32,7 +32,6 @@ use super::remaining::RemainingEntries;
 use super::retention::{ArrivedNumber, Retention, StepEffect, newest_time};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
-use super::seal_paths::write_paths;
 use super::sealing::{SealFault, Sealer};
 use super::sequence::Sequence;
 use super::tasks::PrunedNumbers;
@@ -521,7 +520,7 @@ impl AuditStore {
             // With the row: a head or an entry without its path could not be compared any
             // more.
             self.write(|transaction| {
-                write_paths(transaction.connection(), pruned.last, last)?;
+                TreeReader::new(transaction.connection()).write_seal_paths(&removed)?;
                 remaining.write(transaction.connection())?;
                 transaction.write_pruned(end, &seal)
             })?;

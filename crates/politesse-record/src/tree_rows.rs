@@ -12,11 +12,11 @@ use std::ops::Range;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::columns::{ColumnReader, TableRow as _, read_digest, signed};
-use super::leaf_path::LeafPath;
+use super::leaf_path::{LeafPath, PartLevels, SealPath};
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::pages::NumberedTable;
 use super::part_tree::PartRoot;
-use super::parts::{PART_LEVEL, numbers_of, part_of};
+use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of};
 use super::rollup_row::late_parts;
 use super::sequence::LostRange;
 use politesse_decision::digest::Digest;
@@ -82,14 +82,14 @@ pub(super) fn write_subtree(connection: &Connection, part: &PartRoot) -> rusqlit
 
 /// Leaves of the numbers of one part.
 #[derive(Debug)]
-pub struct PartLeaves {
+pub(super) struct PartLeaves {
     numbers: Range<i64>,
     leaves: Vec<Option<Digest>>,
 }
 
 impl PartLeaves {
     /// Makes those of a part of which nothing is known yet.
-    pub fn unknown(part: i64) -> Self {
+    pub(super) fn unknown(part: i64) -> Self {
         let numbers = numbers_of(part);
         let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
         Self {
@@ -100,7 +100,7 @@ impl PartLeaves {
 
     /// Returns the leaf of a number; `None` if it is in another part, or has no
     /// entry.
-    pub fn get(&self, number: i64) -> Option<Digest> {
+    pub(super) fn get(&self, number: i64) -> Option<Digest> {
         let place = usize::try_from(number.checked_sub(self.numbers.start)?).ok()?;
         self.leaves.get(place).copied().flatten()
     }
@@ -111,7 +111,7 @@ impl PartLeaves {
     }
 
     /// Sets the leaf of a number. One of another part is passed over.
-    pub fn set(&mut self, number: i64, leaf: Option<Digest>) {
+    pub(super) fn set(&mut self, number: i64, leaf: Option<Digest>) {
         // Endings of a part's decisions may have numbers of later ones.
         if let Some(place) = number.checked_sub(self.numbers.start)
             && let Ok(place) = usize::try_from(place)
@@ -135,11 +135,7 @@ impl<'a> TreeReader<'a> {
     }
 
     /// Reads the root of a part that is over and sealed.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite, as of all functions here.
-    pub fn subtree(&self, part: i64) -> rusqlite::Result<Option<Digest>> {
+    pub(super) fn subtree(&self, part: i64) -> rusqlite::Result<Option<Digest>> {
         let sql = "SELECT hash FROM subtree WHERE part = ?";
         let read = |row: &Row<'_>| {
             let hash = row.get_ref(0)?.as_blob().unwrap_or_default();
@@ -159,6 +155,45 @@ impl<'a> TreeReader<'a> {
         };
         let mut statement = self.connection.prepare_cached(sql)?;
         statement.query_row([number], read).optional()
+    }
+
+    /// Reads the path of the head of `size` entries; `None` if there is none, or it is
+    /// damaged.
+    pub(super) fn seal_path(&self, size: u64) -> rusqlite::Result<Option<SealPath>> {
+        let size = signed(size);
+        let read = |row: &Row<'_>| {
+            let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
+            Ok(SealPath::parse(bytes, size))
+        };
+        let sql = "SELECT path FROM seal WHERE size = ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        Ok(statement.query_row([size], read).optional()?.flatten())
+    }
+
+    /// Writes the paths of the heads within the parts of `numbers`. The connection is in a
+    /// transaction.
+    pub(super) fn write_seal_paths(&self, numbers: &Range<i64>) -> rusqlite::Result<()> {
+        let sql = "SELECT size FROM seal WHERE ? <= size AND size < ? ORDER BY size";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([numbers.start, numbers.end], |row| row.get(0))?;
+        let mut sizes: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+        // A head of whole parts needs none.
+        sizes.retain(|size| size % PART_NUMBERS != 0);
+        let sql = "UPDATE seal SET path = ? WHERE size = ?";
+        let mut update = self.connection.prepare_cached(sql)?;
+        // Heads of one part lie side by side, and its leaves are read once.
+        for heads in sizes.chunk_by(|one, next| part_of(*one) == part_of(*next)) {
+            let Some(first) = heads.first() else {
+                continue;
+            };
+            let levels = PartLevels::new(self.part(part_of(*first))?.iter());
+            for size in heads {
+                // Where an entry is missing, no path leads to the root.
+                let path = levels.as_ref().map(|levels| levels.seal_path(*size));
+                update.execute((path, *size))?;
+            }
+        }
+        Ok(())
     }
 
     /// Finds the root over `range` beside the paths of entries that remain where the
@@ -185,11 +220,7 @@ impl<'a> TreeReader<'a> {
     }
 
     /// Reads the head of `size` entries, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
-    pub fn seal(&self, size: u64) -> rusqlite::Result<Option<StoredSeal>> {
+    pub(super) fn seal(&self, size: u64) -> rusqlite::Result<Option<StoredSeal>> {
         let sql = format!("{} WHERE size = ?", SEALS.select);
         let mut statement = self.connection.prepare_cached(&sql)?;
         statement
@@ -208,22 +239,8 @@ impl<'a> TreeReader<'a> {
         statement.query_row([], StoredSeal::read).optional()
     }
 
-    /// Reads the leaf of a number; `None` if it has no entry.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
-    pub fn leaf(&self, number: u64) -> rusqlite::Result<Option<Digest>> {
-        let number = signed(number);
-        Ok(self.part(part_of(number))?.get(number))
-    }
-
     /// Reads the leaves of a part.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
-    pub fn part(&self, part: i64) -> rusqlite::Result<PartLeaves> {
+    pub(super) fn part(&self, part: i64) -> rusqlite::Result<PartLeaves> {
         let numbers = numbers_of(part);
         let mut leaves = PartLeaves::unknown(part);
         // One look at each table: all of a part together take some milliseconds.
@@ -260,11 +277,7 @@ impl<'a> TreeReader<'a> {
 
     /// Computes the roots over ranges of leaves, as `merkle` wants them for a proof:
     /// leaf 0 is that of number 1. `None` if a number in one of them has no entry.
-    ///
-    /// # Errors
-    ///
-    /// Those of SQLite.
-    pub fn roots(&self, ranges: &[Range<u64>]) -> rusqlite::Result<Option<Vec<Digest>>> {
+    pub(super) fn roots(&self, ranges: &[Range<u64>]) -> rusqlite::Result<Option<Vec<Digest>>> {
         let mut last_read = None;
         let mut roots = Vec::with_capacity(ranges.len());
         for range in ranges {

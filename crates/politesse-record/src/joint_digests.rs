@@ -6,7 +6,7 @@
 //! of a map here, and part of no digest.
 
 use super::dictionary::{BoundedMap, DictionaryRef};
-use super::leaf::{ContextValues, OutcomeValues, RecordId};
+use super::leaf::{CONTEXT, OUTCOME, RecordId, begin_entry};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Bytes that a digest takes in a map, roughly.
@@ -21,6 +21,17 @@ pub(super) struct ContextRefs {
     pub(super) policy: DictionaryRef,
 }
 
+impl ContextRefs {
+    /// Computes the digest, in which the record's id is that of the decision.
+    pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        begin_entry(bytes, CONTEXT, record);
+        for row in [self.crawler, self.method, self.ruling, self.policy] {
+            bytes.digest(row.sha256);
+        }
+        Digest::of(bytes.as_bytes())
+    }
+}
+
 /// Numbers of an ending, and the rows under it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutcomeRefs {
@@ -28,6 +39,19 @@ pub(super) struct OutcomeRefs {
     pub(super) sent: i64,
     pub(super) directives: Option<DictionaryRef>,
     pub(super) error: Option<DictionaryRef>,
+}
+
+impl OutcomeRefs {
+    /// Computes the digest, in which the record's id is that of the ending.
+    pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
+        begin_entry(bytes, OUTCOME, record);
+        bytes.optional(self.status, CanonicalBytes::integer);
+        bytes.integer(self.sent);
+        for row in [self.directives, self.error] {
+            bytes.optional(row.map(|row| row.sha256), CanonicalBytes::digest);
+        }
+        Digest::of(bytes.as_bytes())
+    }
 }
 
 /// Values under a digest, by the numbers of their rows.
@@ -60,15 +84,7 @@ impl JointDigests {
         let ids = [refs.crawler, refs.method, refs.ruling, refs.policy].map(|row| row.id);
         let key = JointKey::Context(ids);
         let record = self.record;
-        self.find_or(key, |bytes| {
-            ContextValues {
-                crawler: refs.crawler.sha256,
-                method: refs.method.sha256,
-                ruling: refs.ruling.sha256,
-                policy: refs.policy.sha256,
-            }
-            .digest(record, bytes)
-        })
+        self.find_or(key, |bytes| refs.digest(record, bytes))
     }
 
     /// Returns the digest of the outcome of an exchange.
@@ -81,15 +97,7 @@ impl JointDigests {
             refs.error.map(id),
         ]);
         let record = self.record;
-        self.find_or(key, |bytes| {
-            OutcomeValues {
-                status: refs.status,
-                sent: refs.sent,
-                directives: refs.directives.map(|row| row.sha256),
-                error: refs.error.map(|row| row.sha256),
-            }
-            .digest(record, bytes)
-        })
+        self.find_or(key, |bytes| refs.digest(record, bytes))
     }
 
     fn find_or(

@@ -22,8 +22,8 @@ const NUMBERS: u8 = b'N';
 pub(super) const LOST: u8 = b'L';
 
 /// First byte of the encoding of values that entries share.
-const CONTEXT: u8 = b'C';
-const OUTCOME: u8 = b'O';
+pub(super) const CONTEXT: u8 = b'C';
+pub(super) const OUTCOME: u8 = b'O';
 
 /// Id of a record, as it is part of every leaf: an entry of one record is none of
 /// another.
@@ -39,32 +39,10 @@ impl RecordId {
     }
 }
 
-/// Begins the encoding of an entry of `record`.
-fn begin_entry(bytes: &mut CanonicalBytes, kind: u8, record: RecordId) {
+/// Begins the encoding of an entry of `record`, or of values that its entries share.
+pub(super) fn begin_entry(bytes: &mut CanonicalBytes, kind: u8, record: RecordId) {
     bytes.begin(&[kind]);
     bytes.raw(&record.0);
-}
-
-/// Values under a decision that many decisions share. Digests are those of
-/// dictionary values.
-#[derive(Debug)]
-pub(super) struct ContextValues {
-    pub(super) crawler: Digest,
-    pub(super) method: Digest,
-    pub(super) ruling: Digest,
-    pub(super) policy: Digest,
-}
-
-impl ContextValues {
-    /// Computes the digest, in which the record's id is that of the decision.
-    pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
-        begin_entry(bytes, CONTEXT, record);
-        bytes.digest(self.crawler);
-        bytes.digest(self.method);
-        bytes.digest(self.ruling);
-        bytes.digest(self.policy);
-        Digest::of(bytes.as_bytes())
-    }
 }
 
 /// Values of a decision that may have to be redacted. Digests are those of
@@ -93,28 +71,6 @@ impl PersonalValues<'_> {
         bytes.digest(self.origin);
         bytes.bytes(self.path);
         bytes.optional(self.reading, CanonicalBytes::bytes);
-        Digest::of(bytes.as_bytes())
-    }
-}
-
-/// Values under an ending that many endings share. Digests are those of
-/// dictionary values.
-#[derive(Debug)]
-pub(super) struct OutcomeValues {
-    pub(super) status: Option<i64>,
-    pub(super) sent: i64,
-    pub(super) directives: Option<Digest>,
-    pub(super) error: Option<Digest>,
-}
-
-impl OutcomeValues {
-    /// Computes the digest, in which the record's id is that of the ending.
-    pub(super) fn digest(&self, record: RecordId, bytes: &mut CanonicalBytes) -> Digest {
-        begin_entry(bytes, OUTCOME, record);
-        bytes.optional(self.status, CanonicalBytes::integer);
-        bytes.integer(self.sent);
-        bytes.optional(self.directives, CanonicalBytes::digest);
-        bytes.optional(self.error, CanonicalBytes::digest);
         Digest::of(bytes.as_bytes())
     }
 }

@@ -2,17 +2,23 @@
 
 use jiff::Timestamp;
 
+use crate::dictionary::DictionaryRef;
 use crate::entry_rows::{DecisionDigests, DecisionRow, EndingRow};
 use crate::events::EventRow;
-use crate::leaf::{
-    ContextValues, OutcomeValues, PersonalValues, RecordId, SALT_BYTES, numbers_digest,
-};
+use crate::joint_digests::{ContextRefs, OutcomeRefs};
+use crate::leaf::{PersonalValues, RecordId, SALT_BYTES, numbers_digest};
 use crate::sequence::LostRange;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 
 /// Writes the documented encoding a second time, from a list of parts.
 fn sha256(parts: &[&[u8]]) -> Digest {
     Digest::of(&parts.concat())
+}
+
+/// Returns the reference to a value with the digest of `name`.
+fn value(name: &str) -> DictionaryRef {
+    let sha256 = Digest::of(name.as_bytes());
+    DictionaryRef { id: 0, sha256 }
 }
 
 fn be(value: i64) -> [u8; 8] {
@@ -29,11 +35,11 @@ fn a_leaf_of_a_decision_is_what_the_document_says() {
     let of = |name: &str| *digest(name).as_bytes();
     let mut room = CanonicalBytes::default();
     for (reading, snapshot) in [(None, None), (Some(&b"/x"[..]), Some(digest("snapshot")))] {
-        let context = ContextValues {
-            crawler: digest("crawler"),
-            method: digest("method"),
-            ruling: digest("ruling"),
-            policy: digest("policy"),
+        let context = ContextRefs {
+            crawler: value("crawler"),
+            method: value("method"),
+            ruling: value("ruling"),
+            policy: value("policy"),
         };
         let personal = PersonalValues {
             salt: &[9; SALT_BYTES],
@@ -84,8 +90,8 @@ fn a_leaf_of_a_decision_is_what_the_document_says() {
 fn leaves_of_other_entries_are_what_the_document_says() {
     let mut room = CanonicalBytes::default();
     let id = RecordId::parse(ID);
-    let error = Digest::of(b"error");
-    let outcome = OutcomeValues {
+    let error = value("error");
+    let outcome = OutcomeRefs {
         status: Some(200),
         sent: 1,
         directives: None,
@@ -106,7 +112,7 @@ fn leaves_of_other_entries_are_what_the_document_says() {
         &be(1),
         &[0],
         &[1],
-        error.as_bytes(),
+        error.sha256.as_bytes(),
     ];
     let outcome = sha256(&parts);
     let parts: [&[u8]; 5] = [b"E", &[1, 7], &[1, 8], &[2, 1, 44], outcome.as_bytes()];

@@ -4,8 +4,6 @@
 //! After a rollback all is forgotten, since rows that were written are gone. Does
 //! not know what the values are parts of.
 
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 
 use rusqlite::types::Value;
@@ -30,38 +28,9 @@ pub(super) struct InternedValues {
     policies: BoundedMap<Digest, DictionaryRef>,
     /// Rows of snapshots by address in memory: encoding one takes longer than writing
     /// the rest of a decision.
-    snapshots: BoundedMap<SnapshotAddress, SnapshotRows>,
+    snapshots: BoundedMap<usize, InternedSnapshot>,
     /// Room for the encoding of a value.
     value: CanonicalBytes,
-}
-
-/// Address of a snapshot in memory.
-#[derive(Debug)]
-struct SnapshotAddress {
-    address: usize,
-    /// Keeps the allocator from giving the address to another snapshot.
-    _snapshot: Weak<Snapshot>,
-}
-
-impl PartialEq for SnapshotAddress {
-    fn eq(&self, other: &Self) -> bool {
-        self.address == other.address
-    }
-}
-
-impl Eq for SnapshotAddress {}
-
-// That of the address alone, by which it is looked up.
-impl Hash for SnapshotAddress {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.address.hash(state);
-    }
-}
-
-impl Borrow<usize> for SnapshotAddress {
-    fn borrow(&self) -> &usize {
-        &self.address
-    }
 }
 
 /// Rows of a snapshot and of its origin.
@@ -69,6 +38,14 @@ impl Borrow<usize> for SnapshotAddress {
 pub(super) struct SnapshotRows {
     pub(super) snapshot: DictionaryRef,
     pub(super) origin: DictionaryRef,
+}
+
+/// Rows of the snapshot at an address in memory.
+#[derive(Debug, Clone)]
+struct InternedSnapshot {
+    rows: SnapshotRows,
+    /// Keeps the allocator from giving the address to another snapshot.
+    _snapshot: Weak<Snapshot>,
 }
 
 impl InternedValues {
@@ -110,7 +87,8 @@ impl InternedValues {
 
     /// Returns the rows of `snapshot`, if it was interned before.
     pub(super) fn known_snapshot(&mut self, snapshot: &Arc<Snapshot>) -> Option<SnapshotRows> {
-        self.snapshots.get(&Arc::as_ptr(snapshot).addr())
+        let known = self.snapshots.get(&Arc::as_ptr(snapshot).addr())?;
+        Some(known.rows)
     }
 
     /// Finds or inserts the row of `snapshot`, whose origin has the row `origin`. The
@@ -130,11 +108,12 @@ impl InternedValues {
             snapshot: snapshot_row,
             origin,
         };
-        let address = SnapshotAddress {
-            address: Arc::as_ptr(snapshot).addr(),
+        let interned = InternedSnapshot {
+            rows,
             _snapshot: Arc::downgrade(snapshot),
         };
-        self.snapshots.insert(address, rows, REF_BYTES);
+        let address = Arc::as_ptr(snapshot).addr();
+        self.snapshots.insert(address, interned, REF_BYTES);
         Ok(rows)
     }
 }

@@ -15,7 +15,6 @@ use rusqlite::{Connection, Row};
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
-use super::keyed_sums::Sum as _;
 use super::order::TimeRange;
 use super::pages::TableScan;
 use super::parts::numbers_of;
@@ -52,7 +51,7 @@ pub(super) struct SumReferences {
 /// A roll-up of many hosts has an entry for nearly each request, and the hasher of
 /// the standard library would take longer than all else.
 #[derive(Debug, Default)]
-pub(super) struct ReferenceHasher(u64);
+struct ReferenceHasher(u64);
 
 impl Hasher for ReferenceHasher {
     fn finish(&self) -> u64 {
@@ -79,9 +78,7 @@ pub(super) struct SumsByReference {
     apart: SumsApart,
     /// For each ruling the one that it is not told apart from, if there is one.
     rulings: ReferenceMap<i64, i64>,
-    sections: ReferenceMap<SectionReferences, OriginSums>,
-    /// Room that the sums take, in sums of a map.
-    room: usize,
+    sums: ReferenceMap<SumReferences, EntrySums>,
 }
 
 /// References that are told apart beside rulings.
@@ -89,83 +86,6 @@ pub(super) struct SumsByReference {
 pub(super) struct SumsApart {
     pub(super) by_hour: bool,
     pub(super) by_origin: bool,
-}
-
-/// Hour and ruling of sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct SectionReferences {
-    hour: i64,
-    ruling: i64,
-}
-
-/// Sums of one hour and ruling by origin.
-///
-/// Where there are many origins, they have the low numbers of rows, and a list is
-/// three times as fast as a map.
-#[derive(Debug, Default)]
-struct OriginSums {
-    /// Sums of the origins with the numbers from 0 on.
-    listed: Vec<EntrySums>,
-    /// Sums of the others.
-    others: ReferenceMap<i64, EntrySums>,
-    /// Number of others at which a longer list is tried next.
-    settle_at: usize,
-}
-
-impl OriginSums {
-    /// Others from which on the list is made longer.
-    const OTHERS_MIN: usize = 256;
-    /// Length of the list for each sum in it, at most: a list of few origins among
-    /// many would take more room than a map.
-    const SPARSE_MAX: usize = 4;
-
-    fn add(&mut self, origin: i64, sums: &EntrySums) {
-        let place = usize::try_from(origin).ok();
-        if let Some(found) = place.and_then(|place| self.listed.get_mut(place)) {
-            found.add(sums);
-            return;
-        }
-        self.others.entry(origin).or_default().add(sums);
-    }
-
-    /// Moves sums to the list, if it would have few gaps.
-    fn settle(&mut self) {
-        if self.others.len() < self.settle_at.max(Self::OTHERS_MIN) {
-            return;
-        }
-        // Twice as many next time: to look at all of them each time would take longer
-        // than a map.
-        self.settle_at = self.others.len() * 2;
-        let last = self.others.keys().max().copied().unwrap_or_default();
-        let is_own = |origin: &&i64| 0 <= **origin;
-        let count = self.others.keys().filter(is_own).count();
-        let Some(length) = usize::try_from(last)
-            .ok()
-            .and_then(|last| last.checked_add(1))
-        else {
-            return;
-        };
-        let longest = (self.listed.len() + count).saturating_mul(Self::SPARSE_MAX);
-        if length <= longest {
-            self.listed.resize(length, EntrySums::default());
-            let others = std::mem::take(&mut self.others);
-            for (origin, sums) in others {
-                self.add(origin, &sums);
-            }
-            self.settle_at = length / Self::SPARSE_MAX;
-        }
-    }
-
-    /// Returns the room it takes: four sums of a list take that of one in a map.
-    fn room(&self) -> usize {
-        self.listed.len() / 4 + self.others.len()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (i64, &EntrySums)> {
-        let is_used = |(_, sums): &(i64, &EntrySums)| **sums != EntrySums::default();
-        let listed = (0..).zip(&self.listed).filter(is_used);
-        listed.chain(self.others.iter().map(|(origin, sums)| (*origin, sums)))
-    }
 }
 
 /// Adds the decisions that meet `filter` to each of `tables` in one pass, as far as it
@@ -261,50 +181,26 @@ impl SumsByReference {
 
     /// Returns the sums, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SumReferences, &EntrySums)> {
-        self.sections.iter().flat_map(|(section, origins)| {
-            origins.iter().map(|(origin, sums)| {
-                let references = SumReferences {
-                    hour: section.hour,
-                    origin,
-                    ruling: section.ruling,
-                };
-                (references, sums)
-            })
-        })
+        self.sums.iter().map(|(key, sums)| (*key, sums))
     }
 
     fn add(&mut self, key: SumReferences, sums: &EntrySums) -> Result<(), AuditError> {
-        self.add_section(key, [(key.origin, *sums)])
-    }
-
-    /// Adds the sums of origins with the hour and the ruling of `key`.
-    fn add_section(
-        &mut self,
-        key: SumReferences,
-        origins: impl IntoIterator<Item = (i64, EntrySums)>,
-    ) -> Result<(), AuditError> {
-        let SumReferences { hour, ruling, .. } = key;
-        let section = self
-            .sections
-            .entry(SectionReferences { hour, ruling })
-            .or_default();
-        let before = section.room();
-        for (origin, sums) in origins {
-            section.add(origin, &sums);
+        self.sums.entry(key).or_default().add(sums);
+        match self.sums.len() {
+            ..=SUMS_MAX => Ok(()),
+            _ => Err(AuditError::TooManySums(SUMS_MAX)),
         }
-        section.settle();
-        self.room = self.room - before + section.room();
-        if SUMS_MAX < self.room {
-            return Err(AuditError::TooManySums(SUMS_MAX));
-        }
-        Ok(())
     }
 
     /// Adds the entries of a section, which have one hour and ruling.
     fn add_entries(&mut self, key: RollupKey, entries: &[OriginEntry]) -> Result<(), AuditError> {
         if self.apart.by_origin {
-            let entries = entries.iter().map(|entry| (entry.origin, entry.sums));
-            return self.add_section(self.key(key), entries);
+            let key = self.key(key);
+            return entries.iter().try_for_each(|entry| {
+                let OriginEntry { origin, sums } = entry;
+                let origin = *origin;
+                self.add(SumReferences { origin, ..key }, sums)
+            });
         }
         let mut all = EntrySums::default();
         entries.iter().for_each(|entry| all.add(&entry.sums));

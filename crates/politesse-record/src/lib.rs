@@ -83,7 +83,6 @@ mod entry_rows;
 mod dictionary_cache;
 mod files;
 mod joint_digests;
-mod keyed_sums;
 mod pages;
 mod wal;
 

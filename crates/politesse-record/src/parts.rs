@@ -9,13 +9,12 @@
 //!
 //! Does not know how rows are read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use tokio::time::Instant;
 
-use super::keyed_sums::{KeyedSum, KeyedSums, Sum};
 use super::order::Direction;
 use super::rollup_row::has_ruling;
 use politesse_base::clock;
@@ -155,18 +154,11 @@ impl PartSpan {
     }
 }
 
-impl Sum for PartSpan {
-    fn add(&mut self, other: &Self) {
-        *self = self.with(*other);
-    }
-}
-
 /// Sums of one part.
 #[derive(Debug, Default)]
 pub(super) struct PartSums {
     part: i64,
-    verdicts: KeyedSums<PartKey, PartSpan>,
-    hosts: KeyedSums<PartKey, PartSpan>,
+    spans: BTreeMap<PartKey, PartSpan>,
 }
 
 impl PartSums {
@@ -186,33 +178,36 @@ impl PartSums {
     /// Adds the decision `seq`, which is in the part.
     pub(super) fn add(&mut self, seq: i64, key: PartKey) {
         let at = seq - numbers_of(self.part).start;
-        let spans = match key.field {
-            VERDICT => &mut self.verdicts,
-            _ => &mut self.hosts,
+        let only = PartSpan {
+            first: at,
+            last: at,
         };
-        let (first, last) = (at, at);
-        spans.add(key, PartSpan { first, last });
+        let span = self.spans.entry(key).or_insert(only);
+        *span = span.with(only);
     }
 
     /// Writes the sums, in the order of the table.
-    pub(super) fn write(mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let part = self.part;
-        for spans in [self.verdicts.joined(), self.hosts.joined()] {
-            let (many, rest) = spans.as_chunks::<ROWS_AT_ONCE>();
-            let (one_by_one, _) = rest.as_chunks::<1>();
-            insert(connection, part, many)?;
-            insert(connection, part, one_by_one)?;
+    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let spans: Vec<_> = self.spans.iter().collect();
+        for rows in spans.chunks(ROWS_AT_ONCE) {
+            let places = vec!["(?, ?, ?, ?, ?)"; rows.len()].join(", ");
+            let sql =
+                format!("REPLACE INTO part (field, part, value, first, last) VALUES {places}");
+            let values = rows
+                .iter()
+                .flat_map(|(key, span)| [key.field, self.part, key.value, span.first, span.last]);
+            let mut statement = connection.prepare_cached(&sql)?;
+            statement.execute(params_from_iter(values))?;
         }
         Ok(())
     }
 
     /// Reports whether the table has all of these decisions in its stretches.
-    pub(super) fn are_in(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
+    pub(super) fn are_in(&self, connection: &Connection) -> rusqlite::Result<bool> {
         let sql = "SELECT field, value, first, last FROM part
                    WHERE field IN (1, 2) AND part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([self.part])?;
-        let spans = [self.verdicts.joined(), self.hosts.joined()].concat();
         let mut found = 0;
         while let Some(row) = rows.next()? {
             let key = PartKey {
@@ -220,32 +215,12 @@ impl PartSums {
                 value: row.get(1)?,
             };
             let (first, last): (i64, i64) = (row.get(2)?, row.get(3)?);
-            if let Ok(place) = spans.binary_search_by_key(&key, |span| span.key)
-                && let Some(own) = spans.get(place)
-            {
-                found += usize::from(first <= own.sum.first && own.sum.last <= last);
-            }
+            let own = self.spans.get(&key);
+            let is_within = own.is_some_and(|own| first <= own.first && own.last <= last);
+            found += usize::from(is_within);
         }
-        Ok(found == spans.len())
+        Ok(found == self.spans.len())
     }
-}
-
-/// Writes rows of `part`, so many by each statement.
-fn insert<const ROWS: usize>(
-    connection: &Connection,
-    part: i64,
-    spans: &[[KeyedSum<PartKey, PartSpan>; ROWS]],
-) -> rusqlite::Result<()> {
-    let places = ["(?, ?, ?, ?, ?)"; ROWS].join(", ");
-    let sql = format!("REPLACE INTO part (field, part, value, first, last) VALUES {places}");
-    let mut statement = connection.prepare_cached(&sql)?;
-    for rows in spans {
-        let values = rows
-            .iter()
-            .flat_map(|KeyedSum { key, sum }| [key.field, part, key.value, sum.first, sum.last]);
-        statement.execute(params_from_iter(values))?;
-    }
-    Ok(())
 }
 
 /// Sums of the part that is being written.
@@ -554,8 +529,8 @@ mod tests {
             sums.add(start + at, PartKey::of_origin(origin));
             sums.add(start + at, verdict(place));
         }
-        let spans = sums.verdicts.joined().iter().chain(sums.hosts.joined());
-        let spans = spans.map(|KeyedSum { key, sum }| (*key, sum.first, sum.last));
+        let spans = sums.spans.iter();
+        let spans = spans.map(|(key, span)| (*key, span.first, span.last));
         assert!(spans.eq([
             (verdict(0), 0, 7),
             (verdict(1), 2, 3),

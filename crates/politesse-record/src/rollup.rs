@@ -18,7 +18,6 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use super::columns::{count, signed};
 use super::decision_row::CheckedRecord;
 use super::entry_rows::DECISIONS;
-use super::keyed_sums::KeyedSums;
 use super::pages::NumberedTable;
 use super::parts::{is_removed, numbers_of, part_before_newest, part_of};
 use super::pruned::PrunedEnd;
@@ -131,7 +130,7 @@ impl CountedDecision {
 struct PartRollup {
     /// `None` without a decision: there are late endings alone.
     span: Option<TimeSpan>,
-    sums: KeyedSums<RollupKey, EntrySums>,
+    sums: BTreeMap<RollupKey, EntrySums>,
 }
 
 impl PartRollup {
@@ -180,7 +179,8 @@ impl PartRollup {
         });
         span.first_us = span.first_us.min(at);
         span.last_us = span.last_us.max(at);
-        self.sums.add(counted.key(), counted.decision_sums());
+        let sums = self.sums.entry(counted.key()).or_default();
+        sums.add(&counted.decision_sums());
     }
 
     /// Adds the ending, if its number is in `part`.
@@ -188,25 +188,26 @@ impl PartRollup {
         if let Some(ending) = &counted.ending
             && part_of(ending.seq) == part
         {
-            self.sums.add(counted.key(), ending.sums());
+            let sums = self.sums.entry(counted.key()).or_default();
+            sums.add(&ending.sums());
         }
     }
 
-    fn write(mut self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
+    fn write(&self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
         let sql = "REPLACE INTO rollup (part, first_us, last_us, sums) VALUES (?, ?, ?, ?)";
         let span = self.span;
         connection.prepare_cached(sql)?.insert(params![
             part,
             span.map(|span| span.first_us),
             span.map(|span| span.last_us),
-            encode(self.sums.joined(), part),
+            encode(&self.sums, part),
         ])?;
         Ok(())
     }
 
     /// Reports whether the table has these sums for `part`.
-    fn matches_row(mut self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
-        let encoded = encode(self.sums.joined(), part);
+    fn matches_row(&self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
+        let encoded = encode(&self.sums, part);
         let sql = "SELECT first_us, last_us, sums FROM rollup WHERE part = ?";
         let mut statement = connection.prepare_cached(sql)?;
         let is_same = statement.query_row([part], |row| {
@@ -389,7 +390,8 @@ impl OpenRollup {
         } else if let Some(sums) = self.sums_of(part)
             && let Some(key) = sums.begun.remove(&decision)
         {
-            sums.rollup.sums.add(key, ending.sums());
+            let sums = sums.rollup.sums.entry(key).or_default();
+            sums.add(&ending.sums());
         }
         Ok(())
     }

@@ -2,11 +2,9 @@
 //!
 //! Does not know when a part is summed up, nor from what.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Row};
-
-use super::keyed_sums::{KeyedSum, Sum};
 
 const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
 
@@ -43,8 +41,9 @@ pub struct EntrySums {
     pub errors: u64,
 }
 
-impl Sum for EntrySums {
-    fn add(&mut self, other: &Self) {
+impl EntrySums {
+    /// Adds the sums of other entries.
+    pub(super) fn add(&mut self, other: &Self) {
         // A changed row may hold any number.
         self.requests = self.requests.saturating_add(other.requests);
         self.wait_ms = self.wait_ms.saturating_add(other.wait_ms);
@@ -99,18 +98,19 @@ pub(super) struct TimeSpan {
     pub(super) last_us: i64,
 }
 
-/// Encodes sums that are in the order of their keys, late endings first: sections
-/// of one part, hour and ruling, each with its entries by ascending origin.
+/// Encodes sums in the order of their keys, late endings first: sections of one part,
+/// hour and ruling, each with its entries by ascending origin.
 ///
 /// All numbers are in LEB128. A usual entry, of one request that did not wait,
 /// takes a byte and its size: a record of many hosts has an entry for nearly
 /// every request.
-pub(super) fn encode(entries: &[KeyedSum<RollupKey, EntrySums>], own_part: i64) -> Vec<u8> {
+pub(super) fn encode(sums: &BTreeMap<RollupKey, EntrySums>, own_part: i64) -> Vec<u8> {
     // Ascending parts: late endings stand before what most readers want alone.
-    let mut bytes = Vec::with_capacity(4 * entries.len());
+    let mut bytes = Vec::with_capacity(4 * sums.len());
+    let entries: Vec<_> = sums.iter().collect();
     let section_of = |key: &RollupKey| RollupKey { origin: 0, ..*key };
-    for section in entries.chunk_by(|one, next| section_of(&one.key) == section_of(&next.key)) {
-        let Some(KeyedSum { key: first, .. }) = section.first() else {
+    for section in entries.chunk_by(|one, next| section_of(one.0) == section_of(next.0)) {
+        let Some((first, _)) = section.first() else {
             continue;
         };
         let back = own_part.wrapping_sub(first.part);
@@ -122,7 +122,7 @@ pub(super) fn encode(entries: &[KeyedSum<RollupKey, EntrySums>], own_part: i64) 
         // Distances between neighbours are small where origins are many, and
         // most fit into the tag.
         let mut previous = 0;
-        for KeyedSum { key, sum } in section {
+        for (key, sum) in section {
             let distance = key.origin.wrapping_sub(previous).cast_unsigned();
             push_entry(&mut bytes, distance, sum);
             previous = key.origin;

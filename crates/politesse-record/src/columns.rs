@@ -10,7 +10,7 @@
 //! the fields. Does not know which columns a table has.
 
 use jiff::Timestamp;
-use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, Type, Value, ValueRef};
+use rusqlite::types::{FromSql as _, FromSqlResult, ToSqlOutput, Type, Value, ValueRef};
 use rusqlite::{Connection, Row, Statement, params_from_iter};
 
 use politesse_decision::digest::Digest;
@@ -64,13 +64,6 @@ pub(super) fn read_digest(bytes: &[u8]) -> Option<Digest> {
     <[u8; 32]>::try_from(bytes).ok().map(Digest::from)
 }
 
-/// Reads the leaf in a column. One that is no digest, which is never written, is
-/// that of nothing: it is the leaf of no entry.
-pub(super) fn read_leaf(row: &Row<'_>, column: usize) -> rusqlite::Result<Digest> {
-    let bytes = row.get_ref(column)?.as_bytes().unwrap_or_default();
-    Ok(read_digest(bytes).unwrap_or_default())
-}
-
 /// Makes the number of a column. SQLite's integers are signed; a greater count is
 /// written as the greatest of them.
 pub(super) fn signed(count: u64) -> i64 {
@@ -80,6 +73,11 @@ pub(super) fn signed(count: u64) -> i64 {
 /// Reads a count: a negative one, which is never written, is 0.
 pub(super) fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
+}
+
+/// Reads the column `at` of a row.
+pub(super) fn column<T: ColumnValue>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+    ColumnReader { row, next: at }.field()
 }
 
 /// Makes the column of a list of texts: JSON.
@@ -354,40 +352,11 @@ impl<'a> ColumnReader<'a> {
         Self { row, next: 0 }
     }
 
-    /// Reads a text, or null.
-    pub(super) fn text(&mut self) -> rusqlite::Result<Option<String>> {
-        let bytes = text_bytes(self.value()?);
-        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-    }
-
-    /// Reads a text that is never null.
-    pub(super) fn word(&mut self) -> rusqlite::Result<String> {
-        Ok(self.text()?.unwrap_or_default())
-    }
-
-    /// Reads a number that has a narrower type outside the record, or null.
-    pub(super) fn number<T: TryFrom<i64>>(&mut self) -> rusqlite::Result<Option<T>> {
-        let number: Option<i64> = self.take()?;
-        Ok(number.and_then(|number| T::try_from(number).ok()))
-    }
-
-    /// Reads a time in microseconds.
-    pub(super) fn time(&mut self) -> rusqlite::Result<Timestamp> {
-        let time_us: Option<i64> = self.take()?;
-        let time = time_us.map(Timestamp::from_microsecond);
-        Ok(time.and_then(Result::ok).unwrap_or_default())
-    }
-
     /// Reads a list of texts; null is an empty one.
     pub(super) fn list(&mut self) -> rusqlite::Result<Vec<String>> {
         let parse = |text: String| serde_json::from_str(&text).unwrap_or_else(|_| vec![text]);
-        Ok(self.text()?.map(parse).unwrap_or_default())
-    }
-
-    /// Reads a digest, or null.
-    pub(super) fn digest(&mut self) -> rusqlite::Result<Option<Digest>> {
-        let bytes: Option<Vec<u8>> = self.take()?;
-        Ok(bytes.as_deref().and_then(read_digest))
+        let text: Option<String> = self.field()?;
+        Ok(text.map(parse).unwrap_or_default())
     }
 
     /// Reads a field of a [`TableRow`].
@@ -404,19 +373,9 @@ impl<'a> ColumnReader<'a> {
         T::read(self.value()?).map_err(error)
     }
 
-    /// Passes over a column.
-    pub(super) fn skip(&mut self) {
-        self.next += 1;
-    }
-
     fn value(&mut self) -> rusqlite::Result<ValueRef<'a>> {
         self.next += 1;
         self.row.get_ref(self.next - 1)
-    }
-
-    fn take<T: FromSql>(&mut self) -> rusqlite::Result<T> {
-        self.next += 1;
-        self.row.get(self.next - 1)
     }
 }
 

@@ -205,23 +205,23 @@ impl<'a> DecisionReader<'a> {
         let (values, connection) = (&mut self.values, self.connection);
         let DecisionEntry { decision, ending } = entry;
         let ending_parts = |row: EndingRow| -> rusqlite::Result<_> {
-            let directives = |id| values.directives(connection, id);
+            let directives = |id| values.directives.get(connection, id);
             Ok(EndingParts {
                 directives: Reference::find(row.directives, directives)?,
-                error: Reference::find(row.error, |id| values.term(connection, id))?,
+                error: Reference::find(row.error, |id| values.terms.get(connection, id))?,
                 row,
             })
         };
         let ending = ending.map(ending_parts).transpose()?;
-        let snapshot = |id| values.snapshot(connection, id);
+        let snapshot = |id| values.snapshots.get(connection, id);
         Ok(DecisionParts {
             snapshot: Reference::find(decision.snapshot, snapshot)?,
-            client: values.client(connection, decision.client)?,
-            crawler: values.crawler(connection, decision.crawler)?,
-            method: values.term(connection, decision.method)?,
-            origin: values.origin(connection, decision.origin)?,
-            ruling: values.ruling(connection, decision.ruling)?,
-            policy: values.policy(connection, decision.policy)?,
+            client: values.clients.get(connection, decision.client)?,
+            crawler: values.crawlers.get(connection, decision.crawler)?,
+            method: values.terms.get(connection, decision.method)?,
+            origin: values.origins.get(connection, decision.origin)?,
+            ruling: values.rulings.get(connection, decision.ruling)?,
+            policy: values.policies.get(connection, decision.policy)?,
             row: decision,
             ending,
         })
@@ -293,7 +293,7 @@ impl DecisionParts {
         let named = &*snapshot.value.origin;
         let wanted = named.parse::<Target>().map(|target| {
             let host = target.origin.host().to_string();
-            ORIGINS.digest_of(&[named.to_owned().into(), host.into()], bytes)
+            ORIGINS.digest_of([named, host.as_str()], bytes)
         });
         let own = whole_row(self.row.origin, self.origin.as_ref());
         matches!((own, wanted), (Ok(own), Ok(wanted)) if own.sha256 == wanted)

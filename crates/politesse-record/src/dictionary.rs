@@ -197,28 +197,26 @@ impl DictionaryTable {
         row: &Row<'_>,
         bytes: &mut CanonicalBytes,
     ) -> rusqlite::Result<Digest> {
-        // Answers and logs name a policy by the digest of its JSON, so the record
-        // does as well.
-        if self.kind.is_none() {
-            let text = row.get_ref(0)?;
-            return Ok(Digest::of(text_bytes(text).unwrap_or_default()));
-        }
-        self.begin(bytes);
-        for (at, column) in self.columns.iter().enumerate() {
-            column.encode(row.get_ref(at)?, bytes);
-        }
-        Ok(Digest::of(bytes.as_bytes()))
+        let values = (0..self.width()).map(|at| row.get_ref(at));
+        let values: Vec<_> = values.collect::<rusqlite::Result<_>>()?;
+        Ok(self.digest_of(values, bytes))
     }
 
     /// Computes the digest of a value by its columns.
-    pub(super) fn digest_of(&self, values: &[Value], bytes: &mut CanonicalBytes) -> Digest {
-        if let (None, Some(Value::Text(text))) = (self.kind, values.first()) {
-            return Digest::of(text.as_bytes());
+    pub(super) fn digest_of<'a>(
+        &self,
+        values: impl IntoIterator<Item = impl Into<ValueRef<'a>>>,
+        bytes: &mut CanonicalBytes,
+    ) -> Digest {
+        let mut columns = self.columns.iter().zip(values);
+        // Answers and logs name a policy by the digest of its JSON, so the record
+        // does as well.
+        if self.kind.is_none() {
+            let text = columns.next().map(|(_, value)| value.into());
+            return Digest::of(text.and_then(text_bytes).unwrap_or_default());
         }
         self.begin(bytes);
-        for (column, value) in self.columns.iter().zip(values) {
-            column.encode(value.into(), bytes);
-        }
+        columns.for_each(|(column, value)| column.encode(value.into(), bytes));
         Digest::of(bytes.as_bytes())
     }
 

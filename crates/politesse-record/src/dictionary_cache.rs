@@ -42,19 +42,12 @@ impl<T: ?Sized> Clone for DictionaryValue<T> {
 }
 
 /// Values of one dictionary by their number.
-struct DictionaryCache<T: ?Sized> {
+pub(super) struct DictionaryCache<T: ?Sized> {
     table: &'static DictionaryTable,
     /// Query for the row with a number.
     query: String,
     read: fn(&mut ColumnReader<'_>) -> rusqlite::Result<Arc<T>>,
     values: BoundedMap<i64, DictionaryValue<T>>,
-    /// Value that was found last. Most are those of the row before.
-    last: Option<LastValue<T>>,
-}
-
-struct LastValue<T: ?Sized> {
-    id: i64,
-    value: DictionaryValue<T>,
 }
 
 impl<T: ?Sized> DictionaryCache<T> {
@@ -67,27 +60,19 @@ impl<T: ?Sized> DictionaryCache<T> {
             query: format!("{} WHERE id = ?", table.select),
             read,
             values: BoundedMap::default(),
-            last: None,
         }
     }
 
     /// Finds the value in row `id`; `None` if there is no such row.
-    fn get(
+    pub(super) fn get(
         &mut self,
         connection: &Connection,
         id: i64,
     ) -> rusqlite::Result<Option<DictionaryValue<T>>> {
-        if let Some(last) = &self.last
-            && last.id == id
-        {
-            return Ok(Some(last.value.clone()));
+        match self.values.get(&id) {
+            Some(found) => Ok(Some(found)),
+            None => self.read_row(connection, id),
         }
-        let found = match self.values.get(&id) {
-            Some(found) => Some(found),
-            None => self.read_row(connection, id)?,
-        };
-        self.last = found.clone().map(|value| LastValue { id, value });
-        Ok(found)
     }
 
     fn read_row(
@@ -118,14 +103,15 @@ impl<T: ?Sized> DictionaryCache<T> {
 
 /// Values of all dictionaries that decisions and endings refer to.
 pub(super) struct DictionaryValues {
-    clients: DictionaryCache<StoredClient>,
-    crawlers: DictionaryCache<StoredCrawler>,
-    origins: DictionaryCache<str>,
-    rulings: DictionaryCache<StoredRuling>,
-    directives: DictionaryCache<Seen>,
-    terms: DictionaryCache<str>,
-    policies: DictionaryCache<StoredPolicy>,
-    snapshots: DictionaryCache<RecordedSnapshot>,
+    pub(super) clients: DictionaryCache<StoredClient>,
+    pub(super) crawlers: DictionaryCache<StoredCrawler>,
+    pub(super) origins: DictionaryCache<str>,
+    pub(super) rulings: DictionaryCache<StoredRuling>,
+    pub(super) directives: DictionaryCache<Seen>,
+    /// Methods and errors.
+    pub(super) terms: DictionaryCache<str>,
+    pub(super) policies: DictionaryCache<StoredPolicy>,
+    pub(super) snapshots: DictionaryCache<RecordedSnapshot>,
 }
 
 impl fmt::Debug for DictionaryValues {
@@ -134,66 +120,31 @@ impl fmt::Debug for DictionaryValues {
     }
 }
 
-/// Defines the methods that find a value by the number of its row.
-macro_rules! finders {
-    ($($(#[$doc:meta])+ $name:ident in $field:ident: $Value:ty;)+) => {$(
-        $(#[$doc])+
-        pub(super) fn $name(
-            &mut self,
-            connection: &Connection,
-            id: i64,
-        ) -> rusqlite::Result<Option<DictionaryValue<$Value>>> {
-            self.$field.get(connection, id)
-        }
-    )+};
-}
-
-impl DictionaryValues {
-    finders! {
-        /// Finds a client.
-        client in clients: StoredClient;
-        /// Finds a crawler.
-        crawler in crawlers: StoredCrawler;
-        /// Finds the text of an origin.
-        origin in origins: str;
-        /// Finds a ruling.
-        ruling in rulings: StoredRuling;
-        /// Finds a set of directives.
-        directives in directives: Seen;
-        /// Finds a method or an error.
-        term in terms: str;
-        /// Finds a policy.
-        policy in policies: StoredPolicy;
-        /// Finds a snapshot.
-        snapshot in snapshots: RecordedSnapshot;
-    }
-}
-
 impl Default for DictionaryValues {
     fn default() -> Self {
-        let first_text = |columns: &mut ColumnReader<'_>| Ok(Arc::from(columns.word()?));
+        let first_text = |columns: &mut ColumnReader<'_>| Ok(columns.field::<String>()?.into());
         Self {
             clients: DictionaryCache::new(&CLIENTS, |columns| {
                 Ok(Arc::new(StoredClient {
-                    address: columns.word()?,
-                    credential: columns.text()?,
+                    address: columns.field()?,
+                    credential: columns.field()?,
                 }))
             }),
             crawlers: DictionaryCache::new(&CRAWLERS, |columns| {
                 let names = columns.list()?;
-                Ok(Arc::new(StoredCrawler::new(names, columns.text()?)))
+                Ok(Arc::new(StoredCrawler::new(names, columns.field()?)))
             }),
             origins: DictionaryCache::new(&ORIGINS, first_text),
             rulings: DictionaryCache::new(&RULINGS, |columns| read_ruling(columns).map(Arc::new)),
             directives: DictionaryCache::new(&DIRECTIVES, |columns| {
                 Ok(Arc::new(Seen {
-                    directives: columns.word()?,
-                    said: columns.text()?,
+                    directives: columns.field()?,
+                    said: columns.field()?,
                 }))
             }),
             terms: DictionaryCache::new(&TERMS, first_text),
             policies: DictionaryCache::new(&POLICIES, |columns| {
-                Ok(Arc::new(StoredPolicy::new(&columns.word()?)))
+                Ok(Arc::new(StoredPolicy::new(&columns.field::<String>()?)))
             }),
             snapshots: DictionaryCache::new(&SNAPSHOTS, |columns| {
                 read_snapshot(columns).map(Arc::new)
@@ -204,12 +155,12 @@ impl Default for DictionaryValues {
 
 fn read_ruling(columns: &mut ColumnReader<'_>) -> rusqlite::Result<StoredRuling> {
     Ok(StoredRuling {
-        verdict: columns.word()?,
-        reason: columns.word()?,
-        effect: columns.word()?,
-        line: columns.number()?,
-        rule: columns.text()?,
+        verdict: columns.field()?,
+        reason: columns.field()?,
+        effect: columns.field()?,
+        line: columns.field()?,
+        rule: columns.field()?,
         group: columns.list()?,
-        crawler: columns.text()?,
+        crawler: columns.field()?,
     })
 }

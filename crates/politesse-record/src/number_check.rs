@@ -13,7 +13,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use rusqlite::{Connection, Row};
 
-use super::columns::{count, read_leaf, signed};
+use super::columns::{column, count, signed};
 use super::decision_row::{CheckedRecord, IS_ORPHAN, ORPHANS};
 use super::events::EVENTS;
 use super::leaf::LeafRun;
@@ -207,7 +207,7 @@ impl<'a> NumberCheck<'a> {
         seq: i64,
         report: &mut impl FnMut(NumberFinding),
     ) -> rusqlite::Result<()> {
-        let read = |row: &Row<'_>| Ok(LeafRun::of_entry(row.get(0)?, read_leaf(row, 1)?));
+        let read = |row: &Row<'_>| Ok(LeafRun::of_entry(row.get(0)?, column(row, 1)?));
         while let Some(event) = self.events.next_if(read, |event| event.first < seq)? {
             self.add_ahead(event);
         }
@@ -225,7 +225,7 @@ impl<'a> NumberCheck<'a> {
         let read = |row: &Row<'_>| {
             Ok(Orphan {
                 decision: row.get(0)?,
-                leaf: LeafRun::of_entry(row.get(1)?, read_leaf(row, 2)?),
+                leaf: LeafRun::of_entry(row.get(1)?, column(row, 2)?),
             })
         };
         while let Some(orphan) = self.orphans.next_if(read, |orphan| orphan.decision < seq)? {

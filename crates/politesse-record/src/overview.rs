@@ -14,7 +14,7 @@ use super::error::AuditError;
 use super::filter::{DecisionFilter, rule_key};
 use super::reader::{AuditReader, SeqRange};
 pub use super::report::HourSums;
-use super::stats::{CountedSums, DecisionSums, KeyTexts};
+use super::stats::{DecisionSums, KeyTexts};
 
 /// Facts about the decisions of some hours.
 #[derive(Debug, Clone)]
@@ -88,12 +88,7 @@ pub fn overview_facts(
         SumsByReference::new(SumsApart::default()),
     ];
     count_decisions(reader, &filter, &mut tables)?;
-    let [by_hour, by_origin, by_ruling] = tables.map(|table| {
-        let sums = table.iter();
-        let counted = sums.map(|(references, sums)| CountedSums::of(references, *sums));
-        counted.collect()
-    });
-    let sums = OverviewSums::read(reader, [by_hour, by_origin, by_ruling])?;
+    let sums = OverviewSums::read(reader, &tables)?;
     Ok(OverviewFacts {
         numbers: reader.seq_range()?,
         ..sums.facts(rows)
@@ -121,27 +116,27 @@ impl OverviewSums {
     /// Looks up the values of decisions that were counted by hour, by origin and by ruling.
     fn read(
         reader: &AuditReader,
-        [by_hour, by_origin, by_ruling]: [Vec<CountedSums>; 3],
+        [by_hour, by_origin, by_ruling]: &[SumsByReference; 3],
     ) -> Result<Self, AuditError> {
         let mut texts = KeyTexts::new(&reader.connection);
         let mut all = Self::default();
-        for counted in by_hour {
-            let ruling = texts.ruling(counted.ruling)?;
+        for (references, sums) in by_hour.iter() {
+            let ruling = texts.ruling(references.ruling)?;
             all.hours.push(HourSums {
-                hour: counted.hour,
-                sums: DecisionSums::ruled(&counted.sums, &ruling),
+                hour: references.hour,
+                sums: DecisionSums::ruled(sums, &ruling),
             });
         }
-        for counted in by_origin {
-            let ruling = texts.ruling(counted.ruling)?;
+        for (references, sums) in by_origin.iter() {
+            let ruling = texts.ruling(references.ruling)?;
             all.hosts.push(NamedSums {
-                name: Some(texts.host(counted.origin)?),
-                sums: DecisionSums::ruled(&counted.sums, &ruling),
+                name: Some(texts.host(references.origin)?),
+                sums: DecisionSums::ruled(sums, &ruling),
             });
         }
-        for counted in by_ruling {
-            let ruling = texts.ruling(counted.ruling)?;
-            let sums = DecisionSums::ruled(&counted.sums, &ruling);
+        for (references, sums) in by_ruling.iter() {
+            let ruling = texts.ruling(references.ruling)?;
+            let sums = DecisionSums::ruled(sums, &ruling);
             let named = |name: Option<&str>| NamedSums {
                 name: name.map(Arc::from),
                 sums,

@@ -6,6 +6,7 @@
 //!
 //! Does not know where leaves come from.
 
+use super::columns::table;
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::parts::{PART_LEVEL, PART_NUMBERS};
 use politesse_decision::digest::Digest;
@@ -13,11 +14,13 @@ use politesse_decision::digest::Digest;
 /// Numbers of a part.
 const PART_SIZE: u64 = PART_NUMBERS.unsigned_abs();
 
-/// Root over the leaves of a part that is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PartRoot {
-    pub(super) part: i64,
-    pub(super) root: Digest,
+table! {
+    /// Root over the leaves of a part that is over.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) struct PartRoot in "subtree" keyed by "part" {
+        pub(super) part: i64 = "part INTEGER NOT NULL",
+        pub(super) root: Digest = "hash BLOB NOT NULL",
+    }
 }
 
 /// Tree over all numbers from 1 on.

@@ -371,7 +371,7 @@ impl ReportedDecisions {
         let mut values = DictionaryValues::default();
         let mut modes: Vec<ModeSpan> = Vec::new();
         for run in &self.policies {
-            let stored = values.policy(&reader.connection, run.policy)?;
+            let stored = values.policies.get(&reader.connection, run.policy)?;
             let policy = stored.and_then(|stored| Policy::restore(&stored.value.json).ok());
             let mode = policy.map(|policy| policy.terms().mode);
             let Some(times) = ReportSpan::new(run.first_us, run.last_us) else {
@@ -422,7 +422,7 @@ impl ReportedDecisions {
         let mut values = DictionaryValues::default();
         let mut crawlers = Vec::with_capacity(self.crawlers.len());
         for (id, requests) in &self.crawlers {
-            let found = values.crawler(&reader.connection, *id)?;
+            let found = values.crawlers.get(&reader.connection, *id)?;
             crawlers.push(CrawlerCount {
                 crawler: found.map(|found| found.value).unwrap_or_default(),
                 requests: *requests,

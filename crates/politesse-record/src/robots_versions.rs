@@ -195,7 +195,7 @@ impl RobotsHistory {
     ) -> Result<(), AuditError> {
         let mut values = DictionaryValues::default();
         for ((version, ruling), requests) in counts {
-            let found = values.ruling(&reader.connection, ruling)?;
+            let found = values.rulings.get(&reader.connection, ruling)?;
             // One that somebody took away has no values.
             let ruling = found.map(|found| found.value).unwrap_or_default();
             if let Some(version) = self.versions.get_mut(version) {

@@ -15,9 +15,11 @@ use super::dictionary::DICTIONARIES;
 use super::entry_rows::{DecisionRow, EndingRow};
 use super::error::AuditError;
 use super::events::EventRow;
+use super::part_tree::PartRoot;
 use super::record_id::RecordRow;
 use super::saved_state::{BackOffRow, KeptRow};
 use super::sequence::LostRange;
+use super::tree_rows::StoredSeal;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
@@ -74,16 +76,6 @@ CREATE TABLE rollup (
   sums BLOB NOT NULL
 ) STRICT;
 CREATE TABLE late_ending (decision INTEGER PRIMARY KEY) STRICT;
-CREATE TABLE subtree (
-  part INTEGER PRIMARY KEY,
-  hash BLOB NOT NULL
-) STRICT;
-CREATE TABLE seal (
-  size INTEGER PRIMARY KEY,
-  note TEXT NOT NULL,
-  vkey TEXT NOT NULL,
-  path BLOB
-) STRICT;
 CREATE INDEX kept_expires ON kept (expires_us);
 CREATE INDEX event_host ON event (host);
 CREATE INDEX back_off_until ON back_off (until_us);
@@ -113,6 +105,8 @@ fn tables() -> String {
         RecordRow::CREATE,
         KeptRow::CREATE,
         BackOffRow::CREATE,
+        PartRoot::CREATE,
+        StoredSeal::CREATE,
     ];
     let dictionaries = DICTIONARIES.iter().map(|table| table.create);
     let defined = entries.into_iter().chain(dictionaries);

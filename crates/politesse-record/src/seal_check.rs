@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 use thiserror::Error;
 
-use super::columns::{count, signed};
+use super::columns::{TableRow as _, count, signed};
 use super::head::RecordHead;
 use super::leaf::LeafRun;
 use super::merkle::{CompactRange, Subtree, TreeHead, leaf_hash};

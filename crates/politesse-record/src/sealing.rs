@@ -20,7 +20,7 @@ use rusqlite::Connection;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::columns::{count, signed};
+use super::columns::{TableRow as _, count, signed};
 use super::head::RecordHead;
 use super::leaf::LeafRun;
 use super::merkle::TreeHead;
@@ -29,7 +29,7 @@ use super::part_tree::{PartRoot, SequenceTree};
 use super::parts::{numbers_of, part_of};
 use super::pruned::{PrunedSeal, RemovalStatement};
 use super::record_id::{LostHeads, MarkedHead};
-use super::tree_rows::{StoredSeal, TreeReader, write_subtree};
+use super::tree_rows::{StoredSeal, TreeReader};
 use politesse_base::clock;
 use politesse_decision::digest::Digest;
 use politesse_robots::origin::Target;
@@ -158,9 +158,9 @@ impl NewSeal {
     /// Writes the rows.
     pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
         for part in &self.parts {
-            write_subtree(connection, part)?;
+            part.insert(connection)?;
         }
-        self.row.write(connection)
+        self.row.insert(connection)
     }
 
     /// Returns the head as the marker names it.
@@ -378,6 +378,7 @@ impl Sealer {
                 size: signed(head.tree.size),
                 note: note.to_string(),
                 vkey: self.signer.key().to_string(),
+                path: None,
             },
             head: head.tree,
         })

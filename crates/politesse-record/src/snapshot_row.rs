@@ -52,16 +52,16 @@ pub(super) fn hops_text(snapshot: &Snapshot) -> Option<String> {
 /// Reads the columns of a snapshot.
 pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<RecordedSnapshot> {
     Ok(RecordedSnapshot {
-        origin: columns.word()?,
-        token: columns.text()?,
-        url: columns.word()?,
-        status: columns.number()?,
-        fetched_at: columns.time()?,
-        expires_at: columns.time()?,
-        result: columns.word()?,
-        cause: columns.text()?,
-        sha256: columns.digest()?,
+        origin: columns.field()?,
+        token: columns.field()?,
+        url: columns.field()?,
+        status: columns.field()?,
+        fetched_at: columns.field()?,
+        expires_at: columns.field()?,
+        result: columns.field()?,
+        cause: columns.field()?,
+        sha256: columns.field()?,
         hops: columns.list()?,
-        charset: columns.text()?,
+        charset: columns.field()?,
     })
 }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 pub use super::counting::SUMS_MAX;
-use super::counting::{SumReferences, SumsApart, SumsByReference};
+use super::counting::{SumsApart, SumsByReference};
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
@@ -187,31 +187,6 @@ pub struct StatQuestion<'a> {
     pub order: StatOrder,
 }
 
-/// Decisions that were counted together, by the rows of dictionaries that they refer to.
-#[derive(Debug, Clone)]
-pub(super) struct CountedSums {
-    /// Hours since 1970.
-    pub(super) hour: i64,
-    /// Row of the origin.
-    pub(super) origin: i64,
-    /// Row of the ruling.
-    pub(super) ruling: i64,
-    /// Sums of the decisions.
-    pub(super) sums: EntrySums,
-}
-
-impl CountedSums {
-    /// Makes one of what was counted in a record.
-    pub(super) fn of(references: SumReferences, sums: EntrySums) -> Self {
-        Self {
-            hour: references.hour,
-            origin: references.origin,
-            ruling: references.ruling,
-            sums,
-        }
-    }
-}
-
 /// Counts the decisions that meet `filter` by the values of `keys`. Without keys
 /// there is one group, or none if there are no decisions.
 ///
@@ -233,14 +208,7 @@ pub fn stats(
             by_origin: keys.contains(&StatKey::Host),
         });
         sums.add_decisions(reader, filter)?;
-        let of_record = sums.iter();
-        let counted = of_record.map(|(references, sums)| CountedSums::of(references, *sums));
-        let question = StatQuestion {
-            filter,
-            keys,
-            order,
-        };
-        groups(reader, counted, &question)?
+        groups(reader, &sums, filter, keys)?
     };
     sort_groups(&mut groups, order);
     Ok(groups)
@@ -272,29 +240,30 @@ pub fn sort_groups(groups: &mut [StatGroup], order: StatOrder) {
 /// Puts together the sums that have the same texts for `keys`.
 fn groups(
     reader: &AuditReader,
-    counted: impl IntoIterator<Item = CountedSums>,
-    question: &StatQuestion<'_>,
+    counted: &SumsByReference,
+    filter: &DecisionFilter,
+    keys: &[StatKey],
 ) -> rusqlite::Result<Vec<StatGroup>> {
     let mut texts = KeyTexts::new(&reader.connection);
     let mut groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums> = HashMap::new();
-    for counted in counted {
-        let ruling = texts.ruling(counted.ruling)?;
-        if !question.filter.admits_ruling(&ruling) {
+    for (references, sums) in counted.iter() {
+        let ruling = texts.ruling(references.ruling)?;
+        if !filter.admits_ruling(&ruling) {
             continue;
         }
-        let values = question.keys.iter().map(|key| match key {
-            StatKey::Host => texts.host(counted.origin).map(Some),
+        let values = keys.iter().map(|key| match key {
+            StatKey::Host => texts.host(references.origin).map(Some),
             StatKey::Crawler => Ok(shared(ruling.crawler.as_deref())),
             StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
-            StatKey::Hour => Ok(Some(texts.hour(counted.hour))),
+            StatKey::Hour => Ok(Some(texts.hour(references.hour))),
             // By URL decisions are counted row by row, and a record has one node.
             StatKey::Node | StatKey::Url => Ok(None),
         });
         let group = groups
             .entry(values.collect::<rusqlite::Result<_>>()?)
             .or_default();
-        group.add(&DecisionSums::ruled(&counted.sums, &ruling));
+        group.add(&DecisionSums::ruled(sums, &ruling));
     }
     Ok(listed(groups))
 }
@@ -408,7 +377,7 @@ impl<'a> KeyTexts<'a> {
 
     /// Finds a ruling. One that somebody took away has no values.
     pub(super) fn ruling(&mut self, id: i64) -> rusqlite::Result<Arc<StoredRuling>> {
-        let found = self.values.ruling(self.connection, id)?;
+        let found = self.values.rulings.get(self.connection, id)?;
         Ok(found.map(|found| found.value).unwrap_or_default())
     }
 

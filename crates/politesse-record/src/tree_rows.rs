@@ -9,13 +9,12 @@
 
 use std::ops::Range;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::columns::{ColumnReader, TableRow as _, read_digest, signed};
+use super::columns::{TableRow as _, read_digest, signed, table};
 use super::leaf_path::{LeafPath, PartLevels, SealPath};
 use super::merkle::{CompactRange, Subtree, leaf_hash};
 use super::pages::NumberedTable;
-use super::part_tree::PartRoot;
 use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of};
 use super::rollup_row::late_parts;
 use super::sequence::LostRange;
@@ -24,7 +23,7 @@ use politesse_decision::digest::Digest;
 /// All heads, for [`StoredSeal::read`].
 pub(super) const SEALS: NumberedTable = NumberedTable {
     name: "seal",
-    select: "SELECT size, note, vkey FROM seal",
+    select: "SELECT * FROM seal",
     key: "size",
     number: "size",
 };
@@ -41,43 +40,19 @@ WHERE ? <= e.seq AND e.seq < ?";
 
 const LOST_LEAVES: &str = "SELECT * FROM lost_range WHERE ? <= last AND first < ?";
 
-/// A signed head as the table has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredSeal {
-    /// Number of entries, as the key of the row.
-    pub size: i64,
-    /// The note, with its signature.
-    pub note: String,
-    /// The public key that it was signed for.
-    pub vkey: String,
-}
-
-impl StoredSeal {
-    /// Reads a row of [`SEALS`].
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let size = row.get(0)?;
-        let mut columns = ColumnReader::new(row);
-        columns.skip();
-        Ok(Self {
-            size,
-            note: columns.word()?,
-            vkey: columns.word()?,
-        })
+table! {
+    /// A signed head as the table has it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct StoredSeal in "seal" {
+        /// Number of entries, as the key of the row.
+        pub size: i64 = "size INTEGER PRIMARY KEY",
+        /// The note, with its signature.
+        pub note: String = "note TEXT NOT NULL",
+        /// The public key that it was signed for.
+        pub vkey: String = "vkey TEXT NOT NULL",
+        /// Path of a head within a part whose entries were removed.
+        pub(super) path: Option<Vec<u8>> = "path BLOB",
     }
-
-    /// Writes the row.
-    pub(super) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let sql = "INSERT INTO seal (size, note, vkey) VALUES (?, ?, ?)";
-        let values = params![self.size, self.note, self.vkey];
-        connection.prepare_cached(sql)?.insert(values).map(drop)
-    }
-}
-
-/// Writes the root of a part.
-pub(super) fn write_subtree(connection: &Connection, part: &PartRoot) -> rusqlite::Result<()> {
-    let sql = "REPLACE INTO subtree (part, hash) VALUES (?, ?)";
-    let values = params![part.part, part.root.as_bytes().as_slice()];
-    connection.prepare_cached(sql)?.insert(values).map(drop)
 }
 
 /// Leaves of the numbers of one part.
@@ -160,14 +135,8 @@ impl<'a> TreeReader<'a> {
     /// Reads the path of the head of `size` entries; `None` if there is none, or it is
     /// damaged.
     pub(super) fn seal_path(&self, size: u64) -> rusqlite::Result<Option<SealPath>> {
-        let size = signed(size);
-        let read = |row: &Row<'_>| {
-            let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
-            Ok(SealPath::parse(bytes, size))
-        };
-        let sql = "SELECT path FROM seal WHERE size = ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        Ok(statement.query_row([size], read).optional()?.flatten())
+        let path = self.seal(size)?.and_then(|seal| seal.path);
+        Ok(path.and_then(|path| SealPath::parse(&path, signed(size))))
     }
 
     /// Writes the paths of the heads within the parts of `numbers`. The connection is in a

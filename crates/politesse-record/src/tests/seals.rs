@@ -12,7 +12,7 @@ use super::events::entered;
 use super::faults::crash;
 use super::numbers::FILES;
 use super::*;
-use crate::columns::signed;
+use crate::columns::{TableRow as _, signed};
 use crate::error::WriteError;
 use crate::events::ProcessEventKind;
 use crate::head::RecordHead;

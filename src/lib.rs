@@ -9,10 +9,8 @@
 //! [`exchange`](politesse_proxy::exchange). ARCHITECTURE.md has the map. Here they are put
 //! together, by layer; one uses only layers below its own:
 //!
-//! - 1: [`admin`], the listener for operators; [`config`], the configuration.
+//! - 1: [`config`], the configuration.
 //! - 2: [`serve`] builds the parts and ends them; [`cli`] is the command line.
-
-pub mod admin;
 
 pub mod config;
 

@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use super::admin_tls;
 use super::output::{Exit, OutputForm, print};
 use super::process::{reachable, runtime};
-use crate::admin::AdminToken;
 use crate::config::Settings;
+use politesse_admin::AdminToken;
 use politesse_base::inert::inert;
 
 /// Longest wait for an answer.

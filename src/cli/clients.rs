@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::admin_api::show;
 use super::output::{Exit, columns};
-use crate::admin::ROWS_SHOWN;
 use crate::config::Settings;
+use politesse_admin::ROWS_SHOWN;
 use politesse_base::clients::snapshot::{ClientSnapshot, ClientSnapshots};
 use politesse_base::inert::inert;
 

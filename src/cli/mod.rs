@@ -37,8 +37,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::configuration::{ConfigurationRequest, Home};
 use self::output::{Exit, Usage, print, report};
-use crate::admin::AdminToken;
 use crate::config::{Settings, default_file};
+use politesse_admin::AdminToken;
 use politesse_base::inert::inert;
 
 /// A forward proxy that makes any crawler polite.

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use super::admin_api::{ApiRequest, ask, escape, show};
 use super::output::{Exit, OutputForm, columns, print};
-use crate::admin::ROWS_SHOWN;
 use crate::config::Settings;
+use politesse_admin::ROWS_SHOWN;
 use politesse_base::inert::inert;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::keys::SECTIONS;
 use super::layers::{Key, Layers};
-use crate::admin::ShownKey;
+use politesse_admin::ShownKey;
 use politesse_decision::digest::Digest;
 
 /// Width of comments in the default file.

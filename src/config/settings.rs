@@ -14,8 +14,7 @@ use super::keys::{
 };
 use super::layers::Folders;
 use super::print::Values;
-use crate::admin;
-use crate::admin::{ArrivalRules, SessionOptions, ShownKey};
+use politesse_admin::{ArrivalRules, SessionOptions, ShownKey};
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_base::tls::Roots;
@@ -74,7 +73,7 @@ pub struct Settings {
     /// The archive of the record.
     pub archive: politesse_archive::Options,
     /// The admin listener.
-    pub admin: admin::Options,
+    pub admin: politesse_admin::Options,
     /// The log.
     pub log: LogOptions,
     /// Person or organisation that runs the proxy (`audit.operator`).
@@ -211,8 +210,8 @@ fn longest_wait(crawlers: &[Identity], max_wait: Duration) -> Duration {
     own.fold(max_wait, Duration::max)
 }
 
-fn admin_options(admin: Admin, base: &Path, data: &Path) -> admin::Options {
-    admin::Options {
+fn admin_options(admin: Admin, base: &Path, data: &Path) -> politesse_admin::Options {
+    politesse_admin::Options {
         listen: admin.listen,
         token_file: data.join(admin.token_file),
         base_path: admin.base_path.into(),

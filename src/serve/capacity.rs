@@ -5,7 +5,6 @@
 //! starts all the same. Does not raise the limit of descriptors: the command
 //! `serve` does.
 
-use crate::admin;
 use crate::config::Settings;
 use politesse_base::descriptors;
 use politesse_base::metrics::Metrics;
@@ -42,7 +41,9 @@ fn descriptors_wanted(settings: &Settings) -> u64 {
         .saturating_add(settings.upstream.pool_idle_total.get())
         .saturating_add(settings.robots.max_fetches.get())
         .saturating_add(settings.egress.dns_lookups.get() * PER_LOOKUP)
-        .saturating_add(listener.listen.len() + ANSWERED_MAX + admin::CONNECTIONS_MAX + OTHERS);
+        .saturating_add(
+            listener.listen.len() + ANSWERED_MAX + politesse_admin::CONNECTIONS_MAX + OTHERS,
+        );
     u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 

@@ -8,8 +8,8 @@ use std::io;
 use anyhow::Context as _;
 
 use super::parts;
-use crate::admin::{AdminToken, TokenError};
 use crate::config::Settings;
+use politesse_admin::{AdminToken, TokenError};
 use politesse_base::server::user_and_password;
 use politesse_base::tls::client_config;
 use politesse_proxy::ca::Ca;

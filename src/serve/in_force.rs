@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::admin::{ConfigurationCell, ConfigurationInForce, FailedReload, ShownOverride};
 use crate::config::{Problems, Settings, text_without_secrets};
+use politesse_admin::{ConfigurationCell, ConfigurationInForce, FailedReload, ShownOverride};
 use politesse_base::clock;
 use politesse_decision::overrides::Override;
 

@@ -46,11 +46,11 @@ use self::listening::bind;
 pub use self::parts::OriginClients;
 use self::parts::{OriginShares, SharedParts, SourceFiles};
 use self::reload::{FileState, Reload};
-use crate::admin::{
-    self, Access, Admin, AdminToken, ArchiveAsker, BackOffRelease, ClientPageSource,
-    ConfigurationCell, FleetSource, GaugeRefresh, PaceSource, PlanSource,
-};
 use crate::config::Settings;
+use politesse_admin::{
+    Access, Admin, AdminToken, ArchiveAsker, BackOffRelease, ClientPageSource, ConfigurationCell,
+    FleetSource, GaugeRefresh, PaceSource, PlanSource,
+};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
@@ -354,7 +354,7 @@ impl RunningProxy {
     fn listen_for_operators(&self, listeners: Vec<TcpListener>) {
         for listener in listeners {
             let end = self.admin_end.clone();
-            admin::listen(self.pages(), listener, &self.admin_tracker, end);
+            politesse_admin::listen(self.pages(), listener, &self.admin_tracker, end);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The OpenAPI document of the API, `src/admin/openapi.json`: it has every route, and
+//! The OpenAPI document of the API, `crates/politesse-admin/src/openapi.json`: it has every route, and
 //! every answer is as it says. All of it is ours.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use crate::kit::redis::Redis;
 use crate::kit::{run, soon, until};
 
 /// What to do about a document that is not in step.
-const MEND: &str = "\nsrc/admin/openapi.json describes every route under /api/v1. A new route is \
+const MEND: &str = "\ncrates/politesse-admin/src/openapi.json describes every route under /api/v1. A new route is \
                     added to its `paths`, and asked for in tests/it/openapi.rs; a new member of an \
                     answer is added to its schema. Then run this test again.\n";
 
@@ -33,7 +33,7 @@ fn root() -> PathBuf {
 }
 
 fn document() -> Value {
-    let text = std::fs::read(root().join("src/admin/openapi.json")).unwrap();
+    let text = std::fs::read(root().join("crates/politesse-admin/src/openapi.json")).unwrap();
     serde_json::from_slice(&text).unwrap()
 }
 
@@ -78,7 +78,7 @@ fn routes_in(path: &Path, found: &mut BTreeSet<Operation>) {
 #[test]
 fn the_document_has_every_route_and_no_other() {
     let mut routes = BTreeSet::new();
-    routes_in(&root().join("src/admin"), &mut routes);
+    routes_in(&root().join("crates/politesse-admin"), &mut routes);
     assert!(10 < routes.len(), "the routes were not found: {routes:?}");
     let documented = documented();
     let missing: Vec<_> = routes.difference(&documented).collect();
@@ -353,7 +353,7 @@ fn every_answer_is_as_the_document_says() {
         let mut command = Command::new(root().join("target/venv/bin/python"));
         command
             .arg(root().join("tests/clients/openapi.py"))
-            .arg(root().join("src/admin/openapi.json"));
+            .arg(root().join("crates/politesse-admin/src/openapi.json"));
         let outcome = finish(command, api.lines.join("\n").as_bytes()).await;
         assert_eq!(
             outcome.code,

@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::task::TaskTracker;
 
-use crate::admin::{REASON_BYTES_MAX, is_reason};
 use crate::cli::admin_api::{ApiError, ApiRequest, ask, escape};
 use crate::cli::process::runtime;
 use crate::config::Settings;
+use politesse_admin::{REASON_BYTES_MAX, is_reason};
 use politesse_record::{AuditError, AuditLog, OrderReason, SystemUser, check_in_use};
 
 /// Name of the channel, in the event of a removal that a command carried out itself.

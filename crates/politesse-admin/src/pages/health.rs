@@ -9,9 +9,9 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::Dashboard;
-use crate::admin::api::error_text;
-use crate::admin::layout::time_in_text;
-use crate::admin::visit::Visit;
+use crate::api::error_text;
+use crate::layout::time_in_text;
+use crate::visit::Visit;
 use politesse_pages::page::words::{bytes, number, shown};
 use politesse_record::AuditError;
 use politesse_record::reader::SeqRange;

@@ -1,4 +1,5 @@
-//! Admin listener: pages for people and for their monitoring.
+//! Admin listener of [politesse](https://crates.io/crates/politesse): pages for people and
+//! for their monitoring.
 //!
 //! `/healthz` (the process runs), `/readyz` (the audit record can be written)
 //! and `/metrics` are open to every client of the listener, so they name no

@@ -16,12 +16,12 @@ use serde::Serialize;
 
 use super::health::{ProcessHealth, ReachedListeners, RecordHealth};
 use super::{Dashboard, QUERY_TIME_MAX, host_link, rows_link};
-use crate::admin::api::json;
-use crate::admin::client::AdminLocal;
-use crate::admin::filter_query::DecisionQuery;
-use crate::admin::in_force::{ConfigurationInForce, FailedReload, ShownKey, ShownOverride};
-use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
-use crate::admin::visit::Visit;
+use crate::api::json;
+use crate::client::AdminLocal;
+use crate::filter_query::DecisionQuery;
+use crate::in_force::{ConfigurationInForce, FailedReload, ShownKey, ShownOverride};
+use crate::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;

@@ -15,10 +15,10 @@ use tokio::task::spawn_blocking;
 
 use super::health::RecordHealth;
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link, scope_switch};
-use crate::admin::api::json;
-use crate::admin::filter_query::{DecisionQuery, RecordScope, SPANS};
-use crate::admin::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
-use crate::admin::visit::Visit;
+use crate::api::json;
+use crate::filter_query::{DecisionQuery, RecordScope, SPANS};
+use crate::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_pace::host_pace::HostPace;
 use politesse_pages::explain::facts::meaning;

@@ -14,12 +14,12 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link};
-use crate::admin::api::json;
-use crate::admin::decision_view::verdict_mark;
-use crate::admin::filter_query::{DecisionQuery, RecordScope};
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
-use crate::admin::robots_view::{LineMark, robots_lines};
-use crate::admin::visit::Visit;
+use crate::api::json;
+use crate::decision_view::verdict_mark;
+use crate::filter_query::{DecisionQuery, RecordScope};
+use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
+use crate::robots_view::{LineMark, robots_lines};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::record::StoredRecord;

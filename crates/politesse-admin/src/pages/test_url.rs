@@ -21,11 +21,11 @@ use politesse_robots::origin::{Origin, Target};
 use politesse_robots::{Dialect, FileSource, RobotsTxt};
 
 use super::{Dashboard, QUERY_TIME_MAX};
-use crate::admin::arrival::AdminArrival;
-use crate::admin::filter_query::time;
-use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
-use crate::admin::robots_view::{LineMark, robots_lines};
-use crate::admin::visit::Visit;
+use crate::arrival::AdminArrival;
+use crate::filter_query::time;
+use crate::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
+use crate::robots_view::{LineMark, robots_lines};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::access::Cause;

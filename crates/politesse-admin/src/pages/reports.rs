@@ -17,11 +17,11 @@ use maud::{Markup, html};
 use thiserror::Error;
 
 use super::Dashboard;
-use crate::admin::api::json;
-use crate::admin::channel_body::LongAnswer;
-use crate::admin::filter_query::{DecisionQuery, InvalidFilter};
-use crate::admin::layout::{DashboardPage, DashboardSection, layout};
-use crate::admin::visit::Visit;
+use crate::api::json;
+use crate::channel_body::LongAnswer;
+use crate::filter_query::{DecisionQuery, InvalidFilter};
+use crate::layout::{DashboardPage, DashboardSection, layout};
+use crate::visit::Visit;
 use politesse_base::command_line::command;
 use politesse_pages::page::report::{Report, ReportKind, make_report};
 use politesse_pages::page::words::shown;

@@ -14,9 +14,9 @@ use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
 use super::{Dashboard, host_link};
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
-use crate::admin::orders::{REASON_BYTES_MAX, ReleaseRefusal, giver};
-use crate::admin::visit::Visit;
+use crate::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
+use crate::orders::{REASON_BYTES_MAX, ReleaseRefusal, giver};
+use crate::visit::Visit;
 use politesse_decision::back_off::ReleaseOrder;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 use politesse_pages::page::words::{foreign, number};

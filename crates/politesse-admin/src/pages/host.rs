@@ -20,11 +20,11 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
-use crate::admin::api::{host as read_host, json};
-use crate::admin::filter_query::DecisionQuery;
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time};
-use crate::admin::robots_view::{LineMark, robots_lines};
-use crate::admin::visit::Visit;
+use crate::api::{host as read_host, json};
+use crate::filter_query::DecisionQuery;
+use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time};
+use crate::robots_view::{LineMark, robots_lines};
+use crate::visit::Visit;
 use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
 use politesse_pages::page::line_diff::LineDiff;

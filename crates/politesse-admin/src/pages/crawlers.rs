@@ -17,10 +17,10 @@ use serde::Serialize;
 
 use super::overview::{SumsJson, span, span_links};
 use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
-use crate::admin::api::json;
-use crate::admin::filter_query::DecisionQuery;
-use crate::admin::layout::{DashboardPage, DashboardSection, layout};
-use crate::admin::visit::Visit;
+use crate::api::json;
+use crate::filter_query::DecisionQuery;
+use crate::layout::{DashboardPage, DashboardSection, layout};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::words::{code, counted, foreign, number, percent, shown};

@@ -25,7 +25,6 @@ const READ_BY_OTHERS: u32 = 0o044;
 
 /// Reason why there is no token. With any of them the proxy does not start.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum TokenError {
     /// There is no such file.
     #[error("there is no {} (admin.token_file): the proxy makes it when it starts", .0.display())]

@@ -11,9 +11,9 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::Dashboard;
-use crate::admin::api::json;
-use crate::admin::layout::{DashboardPage, DashboardSection, layout, time};
-use crate::admin::visit::Visit;
+use crate::api::json;
+use crate::layout::{DashboardPage, DashboardSection, layout, time};
+use crate::visit::Visit;
 use politesse_fleet::status::{FleetAnswer, FleetNode, FleetStanding, FleetStatus, NodeState};
 use politesse_pages::page::words::{foreign, number};
 

@@ -134,7 +134,7 @@ pub(super) fn unescape(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::filter_query::{EFFECTS, VERDICTS};
+    use crate::filter_query::{EFFECTS, VERDICTS};
     use politesse_decision::decide::Reason;
 
     fn query(limit: usize, host: Option<&str>) -> Result<ApiQuery, InvalidQuery> {

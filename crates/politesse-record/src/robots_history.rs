@@ -17,7 +17,7 @@ use super::columns::ColumnReader;
 use super::error::AuditError;
 use super::filter::normal_host;
 use super::reader::AuditReader;
-use super::snapshot_row::{SNAPSHOT_COLUMNS, read_snapshot};
+use super::snapshot_row::read_snapshot;
 use politesse_decision::again::{Undecidable, restore_snapshot};
 use politesse_decision::record::RecordedSnapshot;
 use politesse_decision::snapshot::Snapshot;
@@ -28,14 +28,11 @@ use politesse_robots::origin::Origin;
 /// Snapshots read in one transaction.
 const PAGE: usize = 1024;
 
-/// Column of the time of the fetch in [`SNAPSHOTS_BEFORE`].
-const FETCHED_AT: usize = 4;
-
-const SNAPSHOTS_BEFORE: &str = "
+const SNAPSHOTS: &str = "
 SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops,
        charset, id
-FROM snapshot WHERE origin = ? AND (fetched_us, id) <= (?, ?)
-ORDER BY fetched_us DESC, id DESC LIMIT 1024";
+FROM snapshot WHERE origin = ?1 AND (fetched_us, id) > (?2, ?3) AND fetched_us <= ?4
+ORDER BY fetched_us, id LIMIT 1024";
 
 const NEXT_ORIGIN: &str = "
 SELECT origin FROM snapshot WHERE ? <= origin AND origin < ? ORDER BY origin LIMIT 1";
@@ -205,26 +202,40 @@ fn snapshots_at(
     at: Timestamp,
 ) -> rusqlite::Result<Vec<RecordedSnapshot>> {
     let mut by_token: BTreeMap<Option<String>, RecordedSnapshot> = BTreeMap::new();
-    let (mut fetched_us, mut id) = (at.as_microsecond(), i64::MAX);
+    visit_snapshots(connection, origin, at, |_, snapshot| {
+        let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
+        by_token.insert(token, snapshot);
+    })?;
+    Ok(by_token.into_values().collect())
+}
+
+/// Hands the snapshots of `origin` that were there by `at` to `visit`, the oldest first,
+/// each with the number of its row.
+pub(super) fn visit_snapshots(
+    connection: &Connection,
+    origin: &str,
+    at: Timestamp,
+    mut visit: impl FnMut(i64, RecordedSnapshot),
+) -> rusqlite::Result<()> {
+    let (mut fetched_us, mut id) = (i64::MIN, i64::MIN);
     loop {
         // A page in each transaction: a long one would keep the WAL from being
         // reused (docs/decisions/012-reading-the-record.md).
-        let mut statement = connection.prepare_cached(SNAPSHOTS_BEFORE)?;
+        let mut statement = connection.prepare_cached(SNAPSHOTS)?;
+        let read = |row: &Row<'_>| {
+            let place: (i64, i64) = (row.get("fetched_us")?, row.get("id")?);
+            Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
+        };
         let page = statement
-            .query_map(params![origin, fetched_us, id], |row: &Row<'_>| {
-                let place: (i64, i64) = (row.get(FETCHED_AT)?, row.get(SNAPSHOT_COLUMNS)?);
-                Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
-            })?
+            .query_map(params![origin, fetched_us, id, at.as_microsecond()], read)?
             .collect::<rusqlite::Result<Vec<_>>>()?;
         let count = page.len();
         for (place, snapshot) in page {
-            (fetched_us, id) = (place.0, place.1.saturating_sub(1));
-            let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
-            // The newest comes first.
-            by_token.entry(token).or_insert(snapshot);
+            (fetched_us, id) = place;
+            visit(id, snapshot);
         }
         if count < PAGE {
-            return Ok(by_token.into_values().collect());
+            return Ok(());
         }
     }
 }

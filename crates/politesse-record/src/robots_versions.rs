@@ -8,30 +8,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use rusqlite::{Row, params};
+use rusqlite::Row;
 
-use super::columns::ColumnReader;
 use super::dictionary_cache::DictionaryValues;
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::pages::NumberedTable;
 use super::reader::AuditReader;
-use super::robots_history::{RobotsOwner, origins};
-use super::snapshot_row::{SNAPSHOT_COLUMNS, read_snapshot};
+use super::robots_history::{RobotsOwner, origins, visit_snapshots};
 use politesse_decision::record::{RecordedSnapshot, StoredRuling};
-
-/// Snapshots read in one transaction.
-const PAGE: usize = 1024;
-
-/// Column of the time of the fetch in [`SNAPSHOTS_AFTER`].
-const FETCHED_AT: usize = 4;
-
-const SNAPSHOTS_AFTER: &str = "
-SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops,
-       charset, id
-FROM snapshot WHERE origin = ? AND (fetched_us, id) > (?, ?)
-ORDER BY fetched_us, id LIMIT 1024";
 
 /// Snapshot and ruling of each decision.
 const RULED: NumberedTable = NumberedTable {
@@ -72,10 +58,7 @@ pub fn robots_versions(
     reader: &AuditReader,
     owner: &RobotsOwner,
 ) -> Result<Vec<RobotsVersion>, AuditError> {
-    let mut history = RobotsHistory::default();
-    for origin in origins(&reader.connection, owner)? {
-        history.add_origin(reader, &origin)?;
-    }
+    let mut history = RobotsHistory::read(reader, owner)?;
     history.add_decisions(reader, owner)?;
     Ok(history.versions)
 }
@@ -90,11 +73,7 @@ pub fn fetched_versions(
     reader: &AuditReader,
     owner: &RobotsOwner,
 ) -> Result<Vec<RobotsVersion>, AuditError> {
-    let mut history = RobotsHistory::default();
-    for origin in origins(&reader.connection, owner)? {
-        history.add_origin(reader, &origin)?;
-    }
-    Ok(history.versions)
+    Ok(RobotsHistory::read(reader, owner)?.versions)
 }
 
 /// Versions that were found so far.
@@ -106,32 +85,20 @@ struct RobotsHistory {
 }
 
 impl RobotsHistory {
-    fn add_origin(&mut self, reader: &AuditReader, origin: &str) -> rusqlite::Result<()> {
-        let mut newest: BTreeMap<Option<String>, usize> = BTreeMap::new();
-        let mut place = (i64::MIN, i64::MIN);
-        loop {
-            // A page in each transaction, so that the WAL can be reused
-            // (docs/decisions/012-reading-the-record.md).
-            let mut statement = reader.connection.prepare_cached(SNAPSHOTS_AFTER)?;
-            let read = |row: &Row<'_>| {
-                let place: (i64, i64) = (row.get(FETCHED_AT)?, row.get(SNAPSHOT_COLUMNS)?);
-                Ok((place, read_snapshot(&mut ColumnReader::new(row))?))
-            };
-            let page = statement
-                .query_map(params![origin, place.0, place.1], read)?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
-            let count = page.len();
-            for (found, snapshot) in page {
-                place = found;
+    fn read(reader: &AuditReader, owner: &RobotsOwner) -> rusqlite::Result<Self> {
+        let mut history = Self::default();
+        let connection = &reader.connection;
+        for origin in origins(connection, owner)? {
+            let mut newest: BTreeMap<Option<String>, usize> = BTreeMap::new();
+            visit_snapshots(connection, &origin, Timestamp::MAX, |id, snapshot| {
                 let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
-                let at = self.add_snapshot(newest.get(&token).copied(), origin, snapshot);
+                let previous = newest.get(&token).copied();
+                let at = history.add_snapshot(previous, &origin, snapshot);
                 newest.insert(token, at);
-                self.by_row.insert(place.1, at);
-            }
-            if count < PAGE {
-                return Ok(());
-            }
+                history.by_row.insert(id, at);
+            })?;
         }
+        Ok(history)
     }
 
     /// Adds a snapshot to the version before it, if it is the same answer, else as a

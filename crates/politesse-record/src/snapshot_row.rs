@@ -11,7 +11,7 @@ use politesse_decision::record::{RecordedSnapshot, result_word};
 use politesse_decision::snapshot::{AccessResult, Snapshot};
 
 /// Number of the columns.
-pub(super) const SNAPSHOT_COLUMNS: usize = 11;
+const SNAPSHOT_COLUMNS: usize = 11;
 
 /// Makes the values of the columns: origin, token, URL, status, times of fetch and
 /// expiry, result, cause, SHA-256 of the body, hops, declared charset.

@@ -23,7 +23,10 @@ use super::leaf::RecordId;
 use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
 use super::record_id::{RecordMarker, read_id};
 use super::schema::{self, open_error};
-use super::sequence::{Sequence, UNKNOWN_NUMBERS, check_complete};
+use super::sequence::{
+    UNKNOWN_NUMBERS, check_complete, last_as_written, last_number, last_of_entries, resume,
+    write_last,
+};
 use politesse_base::clock;
 
 /// Backup that was made.
@@ -92,7 +95,7 @@ fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditErr
     check_complete(&copy, committed, database)?;
     Ok(Backup {
         record: read_id(&copy)?.unwrap_or_default(),
-        last: count(Sequence::read(&copy)?.unwrap_or_default().last),
+        last: count(last_number(&copy)?.unwrap_or_default()),
         bytes: file.metadata().map_err(create_error)?.len(),
     })
 }
@@ -146,7 +149,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
     let Some(id) = read_id(&backup)? else {
         return Err(refuse("it is no backup of a record".to_owned()));
     };
-    let Some(numbers) = Sequence::read_as_written(&backup, RecordId::parse(&id))? else {
+    let Some(last) = last_as_written(&backup, RecordId::parse(&id))? else {
         return Err(refuse(
             "its highest number is not as it was written".to_owned(),
         ));
@@ -176,7 +179,7 @@ pub fn restore(path: &Path, file: &Path) -> Result<Restoration, AuditError> {
             )));
         }
         // The machine that the backup is of may have given numbers since.
-        None => numbers.last.saturating_add(UNKNOWN_NUMBERS),
+        None => last.saturating_add(UNKNOWN_NUMBERS),
     };
     set_aside(&folder.database, clock::now())?;
     put_in_place(file, &folder.database)?;
@@ -190,12 +193,13 @@ fn last_told(marker: &RecordMarker, database: &Path) -> i64 {
     let Ok(connection) = schema::open_to_read(database) else {
         return unknown;
     };
-    match Sequence::read_as_written(&connection, RecordId::parse(&marker.record)) {
+    match last_as_written(&connection, RecordId::parse(&marker.record)) {
         // A database whose numbers are above the marker's is the newer one.
-        Ok(Some(found)) if signed(marker.last) <= found.last => found.last,
+        Ok(Some(found)) if signed(marker.last) <= found => found,
         Ok(Some(_)) => unknown,
         Ok(None) | Err(_) => {
-            Sequence::behind_entries(&connection).map_or(unknown, |(_, told)| told.max(unknown))
+            let told = |last: i64| last.saturating_add(UNKNOWN_NUMBERS).max(unknown);
+            last_of_entries(&connection).map_or(unknown, told)
         }
     }
 }
@@ -224,13 +228,12 @@ fn take_over(
     let mut note = || {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let id = RecordId::parse(&record);
-        let last = Sequence::read(&transaction)?.unwrap_or_default().last;
-        let lost = Sequence::resume(&transaction, id, lost_until, clock::now())?.last;
+        let last = last_number(&transaction)?.unwrap_or_default();
+        let lost = resume(&transaction, id, lost_until, clock::now())?;
         let detail = json!({ "last": last, "lost_until": lost });
         let event = ProcessEvent::now(ProcessEventKind::Restored, detail);
         EventRow::of_process(count(lost + 1), &event, None).write(&transaction, id)?;
-        let ends = Sequence { last: lost + 1 };
-        ends.write(&transaction, id)?;
+        write_last(&transaction, id, lost + 1)?;
         transaction.commit()?;
         Ok((last, lost))
     };

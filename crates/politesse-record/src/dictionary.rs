@@ -340,39 +340,6 @@ impl<K: Eq + Hash, V: Clone> BoundedMap<K, V> {
 mod tests {
     use super::*;
 
-    // Ours.
-    #[test]
-    fn values_are_decoded_as_they_were_encoded() {
-        let mut bytes = CanonicalBytes::default();
-        SNAPSHOTS.begin(&mut bytes);
-        bytes.bytes(b"http://o.test");
-        bytes.optional(None, CanonicalBytes::bytes);
-        bytes.bytes(b"");
-        bytes.optional(Some(200), CanonicalBytes::integer);
-        bytes.integer(-5);
-        bytes.integer(i64::MAX);
-        bytes.bytes(b"successful");
-        bytes.optional(Some(&b"dns_error"[..]), CanonicalBytes::bytes);
-        bytes.optional(Some(&[0, 255][..]), CanonicalBytes::bytes);
-        bytes.optional(None, CanonicalBytes::bytes);
-        bytes.optional(Some(&b"Shift_JIS"[..]), CanonicalBytes::bytes);
-        let text = |text: &str| Value::Text(text.to_owned());
-        let expected = [
-            text("http://o.test"),
-            Value::Null,
-            text(""),
-            Value::Integer(200),
-            Value::Integer(-5),
-            Value::Integer(i64::MAX),
-            text("successful"),
-            text("dns_error"),
-            Value::Blob(vec![0, 255]),
-            Value::Null,
-            text("Shift_JIS"),
-        ];
-        assert_eq!(SNAPSHOTS.decode(bytes.as_bytes()), expected);
-    }
-
     // Invariant 8.
     #[test]
     fn a_map_forgets_what_was_not_used_and_keeps_what_was() {

@@ -22,7 +22,7 @@ use super::reader::AuditReader;
 use super::record_id::SELECT_RECORD;
 use super::redaction::redacted_numbers;
 use super::rollup_row::late_parts;
-use super::sequence::Sequence;
+use super::sequence::last_number;
 use politesse_decision::record::StoredRecord;
 
 /// Most numbers of a window.
@@ -105,7 +105,7 @@ impl AuditReader {
     ///
     /// [`AuditError::Read`].
     pub fn last_number(&self) -> Result<i64, AuditError> {
-        Ok(Sequence::read(&self.connection)?.unwrap_or_default().last)
+        Ok(last_number(&self.connection)?.unwrap_or_default())
     }
 
     /// Reads the entries after the number `last`; `None` if there are none.
@@ -127,7 +127,7 @@ fn read_window(
     mut reader: DecisionReader<'_>,
     copied: i64,
 ) -> rusqlite::Result<Option<EntryWindow>> {
-    let record_last = Sequence::read(connection)?.unwrap_or_default().last;
+    let record_last = last_number(connection)?.unwrap_or_default();
     if record_last <= copied {
         return Ok(None);
     }

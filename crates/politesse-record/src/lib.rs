@@ -201,10 +201,10 @@ impl AuditLog {
         tracker: &TaskTracker,
     ) -> Result<Self, AuditError> {
         let store = AuditStore::open(options, &metrics)?;
-        let next = 1 + count(store.sequence().last);
+        let next = 1 + count(store.last);
         let folder = store.folder.path().to_owned();
-        let arrived = store.arrived();
-        let (seal_fault, accepted_loss) = (store.seal_fault(), store.accepted_loss());
+        let arrived = store.arrived.clone();
+        let (seal_fault, accepted_loss) = (store.sealer.fault(), store.accepted_loss());
         let loss = store.loss;
         // An exchange needs two places, one for its record and one for its
         // ending.

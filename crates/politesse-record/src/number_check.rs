@@ -24,7 +24,7 @@ use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
 use super::rollup::RollupCheck;
 use super::seal_check::{SealCheck, SealFinding, SealSums};
-use super::sequence::{LOST_RANGES, LostRange, Sequence};
+use super::sequence::{LOST_RANGES, LostRange, last_number};
 
 /// Numbers of the events, with their leaves.
 const EVENT_NUMBERS: NumberedTable = NumberedTable {
@@ -129,7 +129,7 @@ impl<'a> NumberCheck<'a> {
         let connection = &reader.connection;
         // First of all but the heads, whose entries are there: what is read later has
         // all entries up to this number.
-        let sequence = Sequence::read(connection)?.unwrap_or_default();
+        let last = last_number(connection)?.unwrap_or_default();
         let marker = reader.marker.as_ref();
         let in_marker = marker.map_or(0, |marker| marker.last.max(marker.committed));
         let mut is_orphan = SqlConditions::default();
@@ -146,7 +146,7 @@ impl<'a> NumberCheck<'a> {
             pruned,
             // The marker and the heads know of rows that were taken off the end
             // together with the row of the sequence.
-            last: sequence.last.max(signed(in_marker.max(seals.last()))),
+            last: last.max(signed(in_marker.max(seals.last()))),
             seals,
             sums: PartSums::new(0),
             last_part: last_part.max(part_before_newest(connection)?),

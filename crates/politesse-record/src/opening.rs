@@ -24,7 +24,7 @@ use super::record_id::{RecordMarker, marker_path, read_id, read_or_make_id};
 use super::schema::{self, open_error};
 use super::seal_key::{key_path, read_key};
 use super::sealing::SealOptions;
-use super::sequence::Sequence;
+use super::sequence::{last_as_written, last_number};
 use super::start_check::find_missing;
 use super::wal::commits_after_damage;
 use politesse_base::clock;
@@ -152,7 +152,7 @@ impl LostEntries {
         marker: &RecordMarker,
         commits: u64,
     ) -> rusqlite::Result<Option<Self>> {
-        let found = Sequence::read(connection)?.unwrap_or_default().last;
+        let found = last_number(connection)?.unwrap_or_default();
         let committed = signed(marker.committed).max(found);
         let is_lost = found < committed || 0 < commits;
         Ok(is_lost.then_some(Self {
@@ -332,8 +332,8 @@ fn compare(
         Some(id) => return Ok(Some(format!("it is another record ({id})"))),
         None => return Ok(Some("it is another record, without an id".to_owned())),
     }
-    let sequence = Sequence::read(&connection)?;
-    let last = sequence.unwrap_or_default().last;
+    let found = last_number(&connection)?;
+    let last = found.unwrap_or_default();
     let checkpoint = signed(marker.last);
     if last < checkpoint {
         return Ok(Some(format!("it ends at {}", count(last))));
@@ -350,8 +350,7 @@ fn compare(
         return Ok(Some(format!("it is damaged ({missing})")));
     }
     let record = RecordId::parse(&marker.record);
-    let as_written = Sequence::read_as_written(&connection, record)?;
-    let is_changed = sequence != as_written;
+    let is_changed = found != last_as_written(&connection, record)?;
     Ok(is_changed.then(|| "its highest number is not as it was written".to_owned()))
 }
 

@@ -510,32 +510,3 @@ impl PartFilter {
         Ok(whole)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Ours: hosts and verdicts that take turns have one stretch each, in the order of the
-    // table.
-    #[test]
-    fn a_key_has_one_span_from_its_first_decision_to_its_last() {
-        let verdict = |place| PartKey {
-            field: VERDICT,
-            value: place,
-        };
-        let mut sums = PartSums::new(1);
-        let start = numbers_of(1).start;
-        for (at, origin, place) in [(0, 9, 0), (2, 4, 1), (3, 9, 1), (5, 4, 0), (7, 4, 0)] {
-            sums.add(start + at, PartKey::of_origin(origin));
-            sums.add(start + at, verdict(place));
-        }
-        let spans = sums.spans.iter();
-        let spans = spans.map(|(key, span)| (*key, span.first, span.last));
-        assert!(spans.eq([
-            (verdict(0), 0, 7),
-            (verdict(1), 2, 3),
-            (PartKey::of_origin(4), 2, 7),
-            (PartKey::of_origin(9), 0, 3),
-        ]));
-    }
-}

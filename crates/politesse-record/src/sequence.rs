@@ -77,92 +77,84 @@ impl LostRange {
     }
 }
 
-/// Highest number of a record.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sequence {
-    /// Highest number that has an entry, or is noted as lost.
-    pub(super) last: i64,
+/// Reads the highest number that has an entry, or is noted as lost; `None` if there is no
+/// such row.
+pub(super) fn last_number(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
+    statement.query_row([], |row| row.get(0)).optional()
 }
 
-impl Sequence {
-    /// Reads the number; `None` if there is no such row.
-    pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
-        let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
-        statement.query_row([], Self::of).optional()
-    }
+/// Reads the highest number of `record`; `None` if there is no such row, or it is not as it
+/// was written.
+pub(super) fn last_as_written(
+    connection: &Connection,
+    record: RecordId,
+) -> rusqlite::Result<Option<i64>> {
+    let read = |row: &Row<'_>| {
+        let last = row.get(0)?;
+        let digest = numbers_digest(record, last);
+        Ok(is_digest(row.get_ref(1)?, digest).then_some(last))
+    };
+    let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
+    Ok(statement.query_row([], read).optional()?.flatten())
+}
 
-    /// Reads the number of `record`; `None` if there is no such row, or it is not as it
-    /// was written.
-    pub(super) fn read_as_written(
-        connection: &Connection,
-        record: RecordId,
-    ) -> rusqlite::Result<Option<Self>> {
-        let read = |row: &Row<'_>| {
-            let found = Self::of(row)?;
-            let digest = numbers_digest(record, found.last);
-            Ok(is_digest(row.get_ref(1)?, digest).then_some(found))
-        };
-        let mut statement = connection.prepare_cached(SELECT_SEQUENCE)?;
-        Ok(statement.query_row([], read).optional()?.flatten())
-    }
+/// Writes the highest number of `record`.
+pub(super) fn write_last(
+    connection: &Connection,
+    record: RecordId,
+    last: i64,
+) -> rusqlite::Result<()> {
+    let sql = "REPLACE INTO sequence (id, last, digest) VALUES (1, ?, ?)";
+    let values = params![last, blob(numbers_digest(record, last))];
+    connection.prepare_cached(sql)?.insert(values).map(drop)
+}
 
-    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { last: row.get(0)? })
-    }
+/// Returns the highest number of an entry of a record whose row of `sequence` is not there,
+/// or not as it was written.
+pub(super) fn last_of_entries(connection: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(max(seq), 0) FROM ending";
+    let ending: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+    Ok(highest(connection)?.max(ending))
+}
 
-    /// Writes the number of `record`.
-    pub(super) fn write(self, connection: &Connection, record: RecordId) -> rusqlite::Result<()> {
-        let digest = numbers_digest(record, self.last);
-        let sql = "REPLACE INTO sequence (id, last, digest) VALUES (1, ?, ?)";
-        let mut statement = connection.prepare_cached(sql)?;
-        let values = params![self.last, blob(digest)];
-        statement.insert(values).map(drop)
-    }
-
-    /// Returns the highest number of an entry, and the highest that may have been told,
-    /// of a record whose row is not there, or not as it was written.
-    pub(super) fn behind_entries(connection: &Connection) -> rusqlite::Result<(Self, i64)> {
-        let sql = "SELECT coalesce(max(seq), 0) FROM ending";
-        let ending: i64 = connection.query_row(sql, [], |row| row.get(0))?;
-        let last = highest(connection)?.max(ending);
-        Ok((Self { last }, last.saturating_add(UNKNOWN_NUMBERS)))
-    }
-
-    /// Takes up the numbers where the previous process has ended. `connection` is in
-    /// a transaction; numbers up to `given` are noted as lost where they have no entry.
-    pub(super) fn resume(
-        connection: &Connection,
-        record: RecordId,
-        given: i64,
-        now: Timestamp,
-    ) -> rusqlite::Result<Self> {
-        let highest = highest(connection)?;
-        let (found, told) = match Self::read_as_written(connection, record)? {
-            Some(found) => (found, found.last),
-            // A record that has just begun has an event and no such row.
-            None if highest <= 1 && Self::read(connection)?.is_none() => (Self::default(), 0),
-            // Noted as lost, what a damaged row says might have no end.
-            None => Self::behind_entries(connection)?,
-        };
-        let last = highest.max(found.last);
-        let given = given.max(told);
-        if given <= last {
-            return Ok(Self { last });
+/// Takes up the numbers where the previous process has ended. `connection` is in a
+/// transaction; numbers up to `given` are noted as lost where they have no entry. Returns
+/// the highest number.
+pub(super) fn resume(
+    connection: &Connection,
+    record: RecordId,
+    given: i64,
+    now: Timestamp,
+) -> rusqlite::Result<i64> {
+    let highest = highest(connection)?;
+    let (last, told) = match last_as_written(connection, record)? {
+        Some(found) => (highest.max(found), found),
+        // A record that has just begun has an event and no such row.
+        None if highest <= 1 && last_number(connection)?.is_none() => (highest, 0),
+        // Noted as lost, what a damaged row says might have no end.
+        None => {
+            let found = last_of_entries(connection)?;
+            (found, found.saturating_add(UNKNOWN_NUMBERS))
         }
-        let lost = LostRange {
-            first: last + 1,
-            last: given,
-            time_us: now.as_microsecond(),
-            ..LostRange::default()
-        };
-        lost.write(connection, record)?;
-        tracing::warn!(
-            first = lost.first,
-            last = lost.last,
-            "numbers of the record that may have been given are noted as lost"
-        );
-        Ok(Self { last: given })
+    };
+    let given = given.max(told);
+    if given <= last {
+        return Ok(last);
     }
+    let lost = LostRange {
+        first: last + 1,
+        last: given,
+        time_us: now.as_microsecond(),
+        ..LostRange::default()
+    };
+    lost.write(connection, record)?;
+    tracing::warn!(
+        first = lost.first,
+        last = lost.last,
+        "numbers of the record that may have been given are noted as lost"
+    );
+    Ok(given)
 }
 
 /// Checks that every number that was given has an entry which can be read, or is noted

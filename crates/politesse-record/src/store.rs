@@ -7,7 +7,6 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -33,7 +32,7 @@ use super::retention::{ArrivedNumber, Retention, StepEffect, newest_time};
 use super::schema::open_error;
 use super::seal_key::{key_path, open_key};
 use super::sealing::{SealFault, Sealer};
-use super::sequence::Sequence;
+use super::sequence::{resume, write_last};
 use super::tasks::PrunedNumbers;
 use super::transaction::{AuditTransaction, RecordPlan, WriterMemory};
 use super::tree_rows::TreeReader;
@@ -65,20 +64,20 @@ pub(super) struct AuditStore {
     is_upkeep_failing: bool,
     /// Time of the next attempt to empty the WAL, while it may have what was removed.
     erase_at: Option<Instant>,
-    /// Numbers that were committed to the files that were opened.
-    sequence: Sequence,
+    /// Highest number that was committed to the files that were opened.
+    pub(super) last: i64,
     /// Highest number when the record was opened: exchanges up to it are over.
     begun_after: i64,
     /// Tree over what is in the file, and its heads.
-    sealer: Sealer,
+    pub(super) sealer: Sealer,
     /// Heads that were missing when the record was opened.
     lost_heads: Option<LostHeads>,
-    /// Numbers as the connection has them: ahead of the others after a commit to
-    /// files that may be gone.
-    written: Sequence,
-    ballast: Ballast,
+    /// Highest number that the connection has: ahead of the other after a commit to files
+    /// that may be gone.
+    written: i64,
+    pub(super) ballast: Ballast,
     /// Number up to which entries may be removed, as far as the archive is concerned.
-    arrived: ArrivedNumber,
+    pub(super) arrived: ArrivedNumber,
     /// Whether entries that are old enough stay until they have arrived there.
     pub(super) is_held_back: bool,
     /// Locked for as long as the store is open.
@@ -121,11 +120,10 @@ impl AuditStore {
             forms: PrivacyForms::open(options.privacy, folder.path())?,
         };
         let given = loss.map_or(0, LostEntries::last_given);
-        let sequence =
-            resume(&mut connection, &plan, given).map_err(open_error(&folder.database))?;
+        let last = take_up(&mut connection, &plan, given).map_err(open_error(&folder.database))?;
         let key = key_path(options.seal.key.as_deref(), folder.path());
         let signer = open_key(&key, &key_name(&marker.record))?;
-        let mut sealer = Sealer::new(&connection, sequence.last, signer, options.seal.clone())
+        let mut sealer = Sealer::new(&connection, last, signer, options.seal.clone())
             .map_err(open_error(&folder.database))?;
         let lost_heads = marker
             .find_lost_heads(&connection)
@@ -149,11 +147,11 @@ impl AuditStore {
             loss,
             is_upkeep_failing: false,
             erase_at: None,
-            sequence,
-            begun_after: sequence.last,
+            last,
+            begun_after: last,
             sealer,
             lost_heads,
-            written: sequence,
+            written: last,
             ballast: Ballast::new(folder.path()),
             arrived: ArrivedNumber::new(options.waits_for_archive),
             is_held_back: false,
@@ -223,30 +221,24 @@ impl AuditStore {
             AuditTransaction::begin(&self.connection, memory, plan, self.written)?;
         work(&mut transaction)?;
         let mut committed = transaction.commit()?;
-        self.written = committed.sequence;
+        self.written = committed.last;
         // Whether or not the files are found again: the leaves are in them.
         self.sealer.note_committed(&mut committed.leaves);
         // After the commit, because files can be lost while it is under way: an
         // acknowledged decision is in files that the next start will find.
         self.check_files().map_err(WriteError::FilesAfterCommit)?;
         self.wal.note_commit();
-        self.sequence = self.written;
+        self.last = self.written;
         if let Some(place) = &self.committed_place {
             // Where that fails the marker lags behind, as after a power failure.
-            place.write(count(self.sequence.last)).unwrap_or_default();
+            place.write(count(self.last)).unwrap_or_default();
         }
         Ok(())
     }
 
-    /// Puts into the tree what was committed. To be called when nobody waits for a
-    /// commit.
-    pub(super) fn grow_tree(&mut self) {
-        self.sealer.grow();
-    }
-
     /// Returns how many entries no head covers.
     pub(super) fn unsealed(&self) -> u64 {
-        count(self.sequence.last).saturating_sub(self.sealer.sealed())
+        count(self.last).saturating_sub(self.sealer.sealed())
     }
 
     /// Reads the note of the newest head.
@@ -271,21 +263,11 @@ impl AuditStore {
         Ok(retention)
     }
 
-    /// Returns where the reason appears for which the record is not sealed any further.
-    pub(super) fn seal_fault(&self) -> Arc<OnceLock<SealFault>> {
-        self.sealer.fault()
-    }
-
     /// Returns the heads that were missing when the record was opened, if it is sealed
     /// without them.
     pub(super) fn accepted_loss(&self) -> Option<LostHeads> {
         let is_sealed = self.sealer.fault().get().is_none();
         self.lost_heads.filter(|_| is_sealed)
-    }
-
-    /// Returns the time until a head is due; `None` if none will be.
-    pub(super) fn seal_due_in(&self) -> Option<Duration> {
-        self.sealer.due_in()
     }
 
     /// Makes a head of all that is committed, and writes it. Returns the note;
@@ -298,7 +280,7 @@ impl AuditStore {
         let Some(seal) = self.sealer.make(clock::now()) else {
             return Ok(None);
         };
-        match self.write(|transaction| transaction.write_seal(&seal)) {
+        match self.write(|transaction| seal.write(transaction.connection())) {
             Ok(()) => {
                 self.sealer.note_written(&seal);
                 self.marker.head = Some(seal.mark());
@@ -312,11 +294,6 @@ impl AuditStore {
                 Err(error)
             }
         }
-    }
-
-    /// Returns the highest number that was committed to the files that were opened.
-    pub(super) fn sequence(&self) -> Sequence {
-        self.sequence
     }
 
     /// Compares the files with those that were opened.
@@ -353,7 +330,7 @@ impl AuditStore {
         if fault.is_final() {
             self.fault = Some(fault);
         }
-        if self.marker.last < count(self.sequence.last) {
+        if self.marker.last < count(self.last) {
             let written = self.write_marker(self.marker.bytes);
             self.note_upkeep(written.map_err(|error| error.to_string()));
         }
@@ -437,9 +414,9 @@ impl AuditStore {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
         let marker = RecordMarker {
-            last: count(self.sequence.last),
+            last: count(self.last),
             bytes,
-            committed: count(self.sequence.last),
+            committed: count(self.last),
             ..self.marker.clone()
         };
         self.committed_place = Some(marker.write(self.folder.path())?);
@@ -520,31 +497,16 @@ impl AuditStore {
             // With the row: a head or an entry without its path could not be compared any
             // more.
             self.write(|transaction| {
-                TreeReader::new(transaction.connection()).write_seal_paths(&removed)?;
-                remaining.write(transaction.connection())?;
-                transaction.write_pruned(end, &seal)
+                let connection = transaction.connection();
+                TreeReader::new(connection).write_seal_paths(&removed)?;
+                remaining.write(connection)?;
+                end.write(connection, &seal)
             })?;
         }
         Ok(PrunedNumbers {
             first: count(pruned.next()),
             last: count(due),
         })
-    }
-
-    /// Takes up the room of the ballast, if there is enough again.
-    pub(super) fn take_up_ballast(&mut self) {
-        self.ballast.take_up();
-    }
-
-    /// Gives the room of the ballast away. Returns whether there was some.
-    pub(super) fn drop_ballast(&mut self) -> bool {
-        self.ballast.drop_it()
-    }
-
-    /// Returns the number up to which all has arrived in the archive, to be set as more
-    /// arrives.
-    pub(super) fn arrived(&self) -> ArrivedNumber {
-        self.arrived.clone()
     }
 
     /// Returns the end of the entries that were removed.
@@ -621,14 +583,10 @@ impl AuditStore {
 
 /// Takes up the numbers where the process before has ended, which may have given those
 /// up to `given`.
-fn resume(
-    connection: &mut Connection,
-    plan: &RecordPlan,
-    given: i64,
-) -> rusqlite::Result<Sequence> {
+fn take_up(connection: &mut Connection, plan: &RecordPlan, given: i64) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let sequence = Sequence::resume(&transaction, plan.record, given, clock::now())?;
-    sequence.write(&transaction, plan.record)?;
+    let last = resume(&transaction, plan.record, given, clock::now())?;
+    write_last(&transaction, plan.record, last)?;
     transaction.commit()?;
-    Ok(sequence)
+    Ok(last)
 }

@@ -21,12 +21,10 @@ use super::leaf::{LeafRun, PersonalValues, RecordId, SALT_BYTES};
 use super::order::{BEGIN_RUN, ClockOrder};
 use super::parts::{OpenPart, PartKey};
 use super::privacy::PrivacyForms;
-use super::pruned::{PrunedEnd, PrunedSeal};
 use super::redaction::{RedactionOrder, redact_rows};
 use super::rollup::{CountedDecision, CountedEnding, OpenRollup};
 use super::saved_state::{BackOffRow, KeptRow};
-use super::sealing::NewSeal;
-use super::sequence::Sequence;
+use super::sequence::write_last;
 use super::tasks::PendingProcessEvent;
 use politesse_decision::back_off::{BackOffChange, BackOffEvent};
 use politesse_decision::decide::{Evidence, Policy};
@@ -60,7 +58,8 @@ pub(super) struct AuditTransaction<'a> {
     transaction: OpenTransaction<'a>,
     memory: &'a mut WriterMemory,
     plan: &'a RecordPlan,
-    now: Sequence,
+    /// Highest number that the database has after this transaction.
+    last: i64,
     leaves: Vec<LeafRun>,
 }
 
@@ -104,8 +103,8 @@ impl Drop for OpenTransaction<'_> {
 /// Result of a transaction that was committed.
 #[derive(Debug)]
 pub(super) struct Committed {
-    /// Numbers in the database.
-    pub(super) sequence: Sequence,
+    /// Highest number in the database.
+    pub(super) last: i64,
     /// Leaves of what was written, in the order of writing.
     pub(super) leaves: Vec<LeafRun>,
 }
@@ -118,13 +117,13 @@ pub(super) struct EndingNumbers {
 }
 
 impl<'a> AuditTransaction<'a> {
-    /// Begins a transaction, after which the database has the numbers `sequence`
-    /// and those that are used up in it.
+    /// Begins a transaction, after which the database has the numbers up to `last` and
+    /// those that are used up in it.
     pub(super) fn begin(
         connection: &'a Connection,
         memory: &'a mut WriterMemory,
         plan: &'a RecordPlan,
-        sequence: Sequence,
+        last: i64,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             transaction: OpenTransaction::begin(connection)?,
@@ -132,7 +131,7 @@ impl<'a> AuditTransaction<'a> {
             insert_ending: connection.prepare_cached(EndingRow::INSERT)?,
             memory,
             plan,
-            now: sequence,
+            last,
             leaves: Vec::with_capacity(LEAVES),
         })
     }
@@ -140,11 +139,11 @@ impl<'a> AuditTransaction<'a> {
     /// Commits.
     pub(super) fn commit(self) -> rusqlite::Result<Committed> {
         // Written even if no number is used: a commit without a page syncs nothing.
-        self.now.write(&self.transaction, self.plan.record)?;
+        write_last(&self.transaction, self.plan.record, self.last)?;
         drop((self.insert_decision, self.insert_ending));
         self.transaction.commit()?;
         Ok(Committed {
-            sequence: self.now,
+            last: self.last,
             leaves: self.leaves,
         })
     }
@@ -325,11 +324,6 @@ impl<'a> AuditTransaction<'a> {
         digest
     }
 
-    /// Notes that the entries up to a number are removed, by later transactions.
-    pub(super) fn write_pruned(&self, end: PrunedEnd, seal: &PrunedSeal) -> rusqlite::Result<()> {
-        end.write(&self.transaction, seal)
-    }
-
     /// Returns the connection, which is in this transaction.
     pub(super) fn connection(&self) -> &Connection {
         &self.transaction
@@ -375,11 +369,6 @@ impl<'a> AuditTransaction<'a> {
         self.insert_event(EventRow::of_process(seq, &event, None))
     }
 
-    /// Writes the head of the tree, and the roots of parts.
-    pub(super) fn write_seal(&self, seal: &NewSeal) -> rusqlite::Result<()> {
-        seal.write(&self.transaction)
-    }
-
     fn insert_event(&mut self, row: EventRow) -> rusqlite::Result<()> {
         let seq = self.take(row.seq);
         self.memory.rollup.enter(&self.transaction, seq)?;
@@ -417,7 +406,7 @@ impl<'a> AuditTransaction<'a> {
     /// Takes in the number of an entry that is written.
     fn take(&mut self, seq: u64) -> i64 {
         let seq = signed(seq);
-        self.now.last = self.now.last.max(seq);
+        self.last = self.last.max(seq);
         seq
     }
 

@@ -37,7 +37,7 @@ use super::saved_state::{BACK_OFFS, BackOffRow, KeptRow, SAVED_SNAPSHOTS};
 use super::schema::{self, schema_objects};
 use super::seal_check::{SealCheck, SealEvidence, SealSums};
 use super::sent_check::{SentCheck, SentFinding};
-use super::sequence::Sequence;
+use super::sequence::last_as_written;
 use politesse_decision::again::{Again, EvidenceCache, decide_again};
 use politesse_decision::decide::Revision;
 use politesse_decision::digest::{CanonicalBytes, Digest};
@@ -492,7 +492,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                 Ok(RecordRow::read(row)?.is_as_written(row))
             })
             .optional()?;
-        let numbers = Sequence::read_as_written(connection, self.reader.record_id)?;
+        let numbers = last_as_written(connection, self.reader.record_id)?;
         if is_own != Some(true) {
             self.add_mismatch("the record's id is not as it was written".to_owned());
         }

@@ -113,7 +113,7 @@ impl AuditWriter {
 
     fn receive(&mut self) -> bool {
         let retry = match self.batch.is_empty() {
-            true => self.store.seal_due_in(),
+            true => self.store.sealer.due_in(),
             false => Some(RETRY_TIME),
         };
         let upkeep = [self.retention.due_in(), self.store.erase_due_in()];
@@ -141,8 +141,12 @@ impl AuditWriter {
         let settled = i64::try_from(taken - self.batch.len()).unwrap_or(i64::MAX);
         self.metrics.audit_queue.dec_by(settled);
         // After the answers, too.
-        self.store.grow_tree();
-        let is_due = self.store.seal_due_in().is_some_and(|left| left.is_zero());
+        self.store.sealer.grow();
+        let is_due = self
+            .store
+            .sealer
+            .due_in()
+            .is_some_and(|left| left.is_zero());
         if is_due && self.batch.is_empty() {
             self.seal();
         }
@@ -260,7 +264,7 @@ impl AuditWriter {
     /// Returns whether there is more room now.
     fn makes_room_for(&mut self, error: &WriteError) -> bool {
         let is_full = matches!(error, WriteError::Sqlite(error) if is_full_disk(error));
-        is_full && self.store.drop_ballast()
+        is_full && self.store.ballast.drop_it()
     }
 
     /// Takes a step in the removal of old entries, if one is due.
@@ -415,7 +419,7 @@ impl AuditWriter {
         if now < self.prune_at {
             return;
         }
-        self.store.take_up_ballast();
+        self.store.ballast.take_up();
         let wall_now = clock::now();
         let store = &self.store;
         let snapshots = store.prune_snapshots(wall_now - SNAPSHOT_KEPT, PRUNED_MAX);

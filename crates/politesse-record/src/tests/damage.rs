@@ -23,13 +23,13 @@ use crate::dictionary::DICTIONARIES;
 use crate::entry_rows::{DECISIONS, DecisionEntry};
 use crate::events::EVENTS;
 use crate::head::RecordHead;
-use crate::leaf::{RecordId, numbers_digest};
+use crate::leaf::RecordId;
 use crate::merkle::TreeHead;
 use crate::note::NoteSigner;
 use crate::record_id::read_id;
 use crate::seal_check::SealEvidence;
 use crate::seal_key::read_key;
-use crate::sequence::LostRange;
+use crate::sequence::{LostRange, write_last};
 use crate::tree_rows::TreeReader;
 use politesse_decision::digest::CanonicalBytes;
 
@@ -150,16 +150,15 @@ impl Original {
 pub(super) fn add_lost_range(path: &Path, count: i64) {
     let connection = Connection::open(path).unwrap();
     let id = RecordId::parse(&read_id(&connection).unwrap().unwrap());
-    let numbers = Sequence::read(&connection).unwrap().unwrap();
+    let last = last_number(&connection).unwrap().unwrap();
     let lost = LostRange {
-        first: numbers.last + 1,
-        last: numbers.last + count,
+        first: last + 1,
+        last: last + count,
         time_us: 7,
         ..LostRange::default()
     };
     lost.write(&connection, id).unwrap();
-    let ends = Sequence { last: lost.last };
-    ends.write(&connection, id).unwrap();
+    write_last(&connection, id, lost.last).unwrap();
 }
 
 /// Rows that were changed, as findings name them.
@@ -470,12 +469,7 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
         let values = params![digest.as_bytes().as_slice(), range.first];
         connection.execute("UPDATE lost_range SET digest = ? WHERE first = ?", values)?;
     }
-    let numbers = Sequence::read(connection)?.unwrap_or_default();
-    let digest = numbers_digest(id, numbers.last);
-    let values = params![digest.as_bytes().as_slice()];
-    connection
-        .execute("UPDATE sequence SET digest = ?", values)
-        .map(drop)
+    write_last(connection, id, last_number(connection)?.unwrap_or_default())
 }
 
 /// Makes every head anew, as far as there are entries, signed by `signer`.
@@ -607,7 +601,7 @@ async fn what_is_cut_off_the_end_with_all_its_traces_is_found_by_an_exported_hea
     for _ in 0..20 {
         let (_folder, path) = original.copy();
         let connection = Connection::open(&path).unwrap();
-        let last = Sequence::read(&connection).unwrap().unwrap().last;
+        let last = last_number(&connection).unwrap().unwrap();
         let cut = signed(draws.below(last.unsigned_abs()));
         connection
             .execute_batch(&format!(

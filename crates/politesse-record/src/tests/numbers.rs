@@ -49,7 +49,7 @@ async fn decisions_endings_and_events_share_one_sequence() {
     kit.log.probe().await.unwrap();
     let events = kit.all_events();
     assert!(events.iter().map(|event| event.seq).eq([7, 3]));
-    assert_eq!(sequence(&kit).last, 10);
+    assert_eq!(last_of(&kit), 10);
     kit.assert_gapless(0);
 }
 

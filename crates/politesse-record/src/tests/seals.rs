@@ -24,6 +24,7 @@ use crate::parts::part_of;
 use crate::record_id::read_id;
 use crate::seal_check::{OutsideHead, SealEvidence};
 use crate::seal_key::open_key;
+use crate::sequence::write_last;
 use crate::store::AuditStore;
 use crate::tree_rows::{SEALS, StoredSeal, TreeReader};
 use politesse_base::metrics::ResultLabel;
@@ -224,7 +225,7 @@ async fn a_record_of_many_parts_is_sealed_over_starts_and_crashes() {
     drop(open);
     kit.log.probe().await.unwrap();
     let folder = crash(&kit, &ALL_FILES);
-    let lost = 65_536 - sequence(&kit).last;
+    let lost = 65_536 - last_of(&kit);
     add_lost_range(&file(folder.path()), lost);
     let crashed = Kit::reopened(folder, 4096);
     assert_eq!(verify(&crashed).0.skipped, count(lost));
@@ -559,8 +560,7 @@ async fn an_exported_head_tells_what_was_changed_cut_or_replaced() {
     )
     .unwrap();
     let id = RecordId::parse(&read_id(&cut).unwrap().unwrap());
-    let numbers = Sequence { last: 4 };
-    numbers.write(&cut, id).unwrap();
+    write_last(&cut, id, 4).unwrap();
     let shorter = Kit::reopened(folder, 16);
     let (sums, found) = shorter.verified(&SealEvidence::default());
     assert_eq!((sums.mismatches + sums.missing, found), (0, vec![]));

@@ -6,9 +6,8 @@
 //!
 //! Does not know what is in a row.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
@@ -17,8 +16,8 @@ use serde_json::json;
 use super::columns::{count, signed};
 use super::error::AuditError;
 use super::events::{EventRow, ProcessEvent, ProcessEventKind};
-use super::files::beside;
-use super::folder::LockedFolder;
+use super::files::{beside, make_private};
+use super::folder::{LockedFolder, folder_of};
 use super::leaf::RecordId;
 use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
 use super::record_id::{RecordMarker, read_id};
@@ -100,19 +99,9 @@ fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditErr
     })
 }
 
-/// Makes an empty file for its owner alone.
-pub(super) fn make_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path)
-}
-
 /// Makes the name of a file durable.
 fn sync_folder_of(file: &Path) -> io::Result<()> {
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(folder_of(file))?.sync_all()
 }
 
 /// Puts the backup `file` in the place of the record at `path`, of which something

@@ -3,10 +3,11 @@
 //!
 //! Does not know when there is too little room.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use super::files::make_private;
 
 /// Name of the file in the folder of the record.
 const NAME: &str = "ballast";
@@ -70,9 +71,7 @@ impl Ballast {
     }
 
     fn write(&self) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&self.path)?;
+        let mut file = make_private(&self.path)?;
         // Written, not only made so long: a hole takes up no room.
         let block = vec![0; BLOCK];
         for _ in 0..BYTES / BLOCK {

@@ -13,6 +13,8 @@ use jiff::Timestamp;
 use rusqlite::types::{FromSql as _, FromSqlResult, ToSqlOutput, Type, Value, ValueRef};
 use rusqlite::{Connection, Row, Statement, params_from_iter};
 
+use serde::Serialize;
+
 use politesse_decision::digest::Digest;
 
 /// Bytes of most rows, as they are put under a digest.
@@ -81,9 +83,10 @@ pub(super) fn column<T: ColumnValue>(row: &Row<'_>, at: usize) -> rusqlite::Resu
 }
 
 /// Makes the column of a list of texts: JSON.
-pub(super) fn json_list(list: &[String]) -> String {
+pub(super) fn json_list<T: Serialize>(list: impl IntoIterator<Item = T>) -> String {
+    let list: Vec<_> = list.into_iter().collect();
     // There is no text that JSON cannot hold.
-    serde_json::to_string(list).unwrap_or_default()
+    serde_json::to_string(&list).unwrap_or_default()
 }
 
 /// Returns the bytes of a text, UTF-8 or not, or of what became of it.

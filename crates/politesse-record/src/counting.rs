@@ -88,6 +88,21 @@ pub(super) struct SumsApart {
     pub(super) by_origin: bool,
 }
 
+impl SumsApart {
+    pub(super) const NONE: Self = Self {
+        by_hour: false,
+        by_origin: false,
+    };
+    pub(super) const HOURS: Self = Self {
+        by_hour: true,
+        ..Self::NONE
+    };
+    pub(super) const ORIGINS: Self = Self {
+        by_origin: true,
+        ..Self::NONE
+    };
+}
+
 /// Adds the decisions that meet `filter` to each of `tables` in one pass, as far as it
 /// does not depend on the ruling: that is compared once for each sum.
 ///
@@ -101,15 +116,15 @@ pub(super) fn count_decisions(
     filter: &DecisionFilter,
     tables: &mut [SumsByReference],
 ) -> Result<(), AuditError> {
-    let rolled_up = match &filter.url {
-        None => RolledUp::read(reader, filter, tables)?,
+    let rest = match &filter.url {
+        None => add_rolled_up(reader, filter, tables)?,
         // A roll-up knows no paths.
         Some(_) => None,
     };
-    let mut scan = match rolled_up {
-        Some(rolled_up) => {
+    let mut scan = match rest {
+        Some(rest) => {
             let conditions = filter.conditions();
-            TableScan::new(&reader.connection, COUNTED, conditions, rolled_up.rest)
+            TableScan::new(&reader.connection, COUNTED, conditions, rest)
         }
         None => reader.narrow_scan(COUNTED, filter)?,
     };
@@ -237,48 +252,41 @@ impl PartUse {
     }
 }
 
-/// Outcome of counting by roll-ups.
-struct RolledUp {
-    /// Numbers of decisions that are still to be counted, row by row.
-    rest: Vec<Range<i64>>,
-}
-
-impl RolledUp {
-    /// Adds to each of `tables` what roll-ups tell; `None` if there are none.
-    fn read(
-        reader: &AuditReader,
-        filter: &DecisionFilter,
-        tables: &mut [SumsByReference],
-    ) -> Result<Option<Self>, AuditError> {
-        let connection = &reader.connection;
-        // In one transaction: an ending is late, or it is rolled up. What is closed
-        // later is read row by row.
-        let transaction = connection.unchecked_transaction()?;
-        let last = last_rolled_up(&transaction)?;
-        let origins = filter.origins(&transaction)?;
-        let late = late_endings(&transaction, origins.as_deref())?;
-        drop(transaction);
-        let Some(last) = last else {
-            return Ok(None);
-        };
-        let mut scan = RollupScan {
-            times: filter.times(),
-            origins,
-            uses: HashMap::new(),
-            has_whole: false,
-            rest: Vec::new(),
-            next: i64::MIN,
-            entries: RollupEntries::default(),
-        };
-        let mut after = i64::MIN;
-        while let Some(page_end) = scan.next_page(connection, after..last, tables)? {
-            after = page_end;
-        }
-        scan.add(&late, tables)?;
-        let end = DECISIONS.end(connection)?;
-        scan.rest.push(scan.next..end.max(scan.next));
-        Ok(Some(Self { rest: scan.rest }))
+/// Adds to each of `tables` what roll-ups tell. Returns the numbers of decisions that are
+/// still to be counted, row by row; `None` if there are no roll-ups.
+fn add_rolled_up(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    tables: &mut [SumsByReference],
+) -> Result<Option<Vec<Range<i64>>>, AuditError> {
+    let connection = &reader.connection;
+    // In one transaction: an ending is late, or it is rolled up. What is closed
+    // later is read row by row.
+    let transaction = connection.unchecked_transaction()?;
+    let last = last_rolled_up(&transaction)?;
+    let origins = filter.origins(&transaction)?;
+    let late = late_endings(&transaction, origins.as_deref())?;
+    drop(transaction);
+    let Some(last) = last else {
+        return Ok(None);
+    };
+    let mut scan = RollupScan {
+        times: filter.times(),
+        origins,
+        uses: HashMap::new(),
+        has_whole: false,
+        rest: Vec::new(),
+        next: i64::MIN,
+        entries: RollupEntries::default(),
+    };
+    let mut after = i64::MIN;
+    while let Some(page_end) = scan.next_page(connection, after..last, tables)? {
+        after = page_end;
     }
+    scan.add(&late, tables)?;
+    let end = DECISIONS.end(connection)?;
+    scan.rest.push(scan.next..end.max(scan.next));
+    Ok(Some(scan.rest))
 }
 
 /// Reading of roll-ups, in the order of their parts.

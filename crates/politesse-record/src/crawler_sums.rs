@@ -78,7 +78,7 @@ pub fn crawler_sums(
         from: Some(from),
         ..DecisionFilter::default()
     };
-    let mut by_ruling = SumsByReference::new(SumsApart::default());
+    let mut by_ruling = SumsByReference::new(SumsApart::NONE);
     by_ruling.add_decisions(reader, &filter)?;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut crawlers: HashMap<Option<String>, CrawlerCounts> = HashMap::new();

@@ -11,7 +11,7 @@ use std::hash::Hash;
 use std::mem;
 
 use rusqlite::Row;
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::ValueRef;
 
 use super::columns::{place, text_bytes};
 use politesse_decision::digest::{CanonicalBytes, Digest};
@@ -167,11 +167,6 @@ pub(super) struct DictionaryRef {
 }
 
 impl DictionaryTable {
-    /// Begins the encoding of a value in `bytes`.
-    pub(super) fn begin(&self, bytes: &mut CanonicalBytes) {
-        bytes.begin(self.kind.as_slice());
-    }
-
     /// Returns the types of the columns.
     pub(super) fn columns(&self) -> &'static [ColumnKind] {
         self.columns
@@ -208,24 +203,25 @@ impl DictionaryTable {
         values: impl IntoIterator<Item = impl Into<ValueRef<'a>>>,
         bytes: &mut CanonicalBytes,
     ) -> Digest {
-        let mut columns = self.columns.iter().zip(values);
-        // Answers and logs name a policy by the digest of its JSON, so the record
-        // does as well.
-        if self.kind.is_none() {
-            let text = columns.next().map(|(_, value)| value.into());
-            return Digest::of(text.and_then(text_bytes).unwrap_or_default());
-        }
-        self.begin(bytes);
-        columns.for_each(|(column, value)| column.encode(value.into(), bytes));
+        self.encode(values, bytes);
         Digest::of(bytes.as_bytes())
     }
 
-    /// Makes the values of the columns from their encoding, which was made for
-    /// this table.
-    pub(super) fn decode(&self, encoded: &[u8]) -> Vec<Value> {
-        let mut rest = EncodedValues(encoded.get(1..).unwrap_or_default());
-        let columns = self.columns.iter();
-        columns.map(|column| column.decode(&mut rest)).collect()
+    /// Encodes a value by its columns, in place of what is in `bytes`.
+    pub(super) fn encode<'a>(
+        &self,
+        values: impl IntoIterator<Item = impl Into<ValueRef<'a>>>,
+        bytes: &mut CanonicalBytes,
+    ) {
+        bytes.begin(self.kind.as_slice());
+        for (column, value) in self.columns.iter().zip(values) {
+            match self.kind {
+                Some(_) => column.encode(value.into(), bytes),
+                // Answers and logs name a policy by the digest of its JSON, so the record
+                // does as well.
+                None => bytes.raw(text_bytes(value.into()).unwrap_or_default()),
+            }
+        }
     }
 }
 
@@ -242,40 +238,6 @@ impl ColumnKind {
                 bytes.optional(number, CanonicalBytes::integer);
             }
         }
-    }
-
-    fn decode(self, rest: &mut EncodedValues<'_>) -> Value {
-        let is_optional = matches!(self, OptionalText | OptionalBlob | OptionalInteger);
-        if is_optional && rest.take(1) == [0] {
-            return Value::Null;
-        }
-        match self {
-            Text | OptionalText => Value::Text(String::from_utf8_lossy(rest.bytes()).into_owned()),
-            OptionalBlob => Value::Blob(rest.bytes().to_vec()),
-            Integer | OptionalInteger => Value::Integer(rest.number()),
-        }
-    }
-}
-
-/// Rest of an encoding that is read. Behind its end it reads zeros.
-struct EncodedValues<'a>(&'a [u8]);
-
-impl<'a> EncodedValues<'a> {
-    fn take(&mut self, count: usize) -> &'a [u8] {
-        let (head, rest) = self.0.split_at(count.min(self.0.len()));
-        self.0 = rest;
-        head
-    }
-
-    fn number(&mut self) -> i64 {
-        let bytes = self.take(8).try_into();
-        bytes.map(i64::from_be_bytes).unwrap_or_default()
-    }
-
-    fn bytes(&mut self) -> &'a [u8] {
-        let length = self.take(4).try_into();
-        let length = length.map(u32::from_be_bytes).unwrap_or_default();
-        self.take(usize::try_from(length).unwrap_or(usize::MAX))
     }
 }
 

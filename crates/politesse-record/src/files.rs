@@ -9,9 +9,9 @@
 //! Does not know SQLite, but for the names of its files.
 
 use std::ffi::OsStr;
-use std::fs::metadata;
+use std::fs::{File, OpenOptions, metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
@@ -104,13 +104,13 @@ impl OpenFiles {
         if let Some(link) = &mut self.link {
             // It only has to lead to the database, whose length was just
             // compared.
-            link.bytes_min = 0;
+            link.opened.bytes = 0;
             link.check()?;
         }
         self.index.check()?;
         // The WAL alone becomes shorter in the course of things: SQLite starts
         // it again after a checkpoint.
-        self.wal.bytes_min = wal_bytes;
+        self.wal.opened.bytes = wal_bytes;
         self.wal.check()
     }
 
@@ -122,14 +122,14 @@ impl OpenFiles {
 
     /// Returns the length of the database's file.
     pub(super) fn database_bytes(&self) -> u64 {
-        self.database.bytes_min
+        self.database.opened.bytes
     }
 
     /// Notes the length of the database's file anew, after a checkpoint of ours
     /// may have changed it.
     pub(super) fn note_checkpoint(&mut self) {
         if let Ok(found) = self.database.look() {
-            self.database.bytes_min = found.bytes;
+            self.database.opened.bytes = found.bytes;
         }
     }
 
@@ -173,37 +173,30 @@ impl FoundFile {
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
-    /// Length that it must have at least.
-    bytes_min: u64,
+    /// The file, with the length that it must have at least.
+    opened: FoundFile,
 }
 
 impl OpenFile {
     fn note(path: PathBuf) -> io::Result<Self> {
-        let found = FoundFile::at(&path)?;
-        Ok(Self {
-            path,
-            device: found.device,
-            inode: found.inode,
-            bytes_min: found.bytes,
-        })
+        let opened = FoundFile::at(&path)?;
+        Ok(Self { path, opened })
     }
 
     fn check(&mut self) -> Result<(), FileFault> {
         let found = self.look()?;
-        if (found.device, found.inode) != (self.device, self.inode) {
+        if (found.device, found.inode) != (self.opened.device, self.opened.inode) {
             return Err(self.fault(FileChange::Replaced));
         }
-        if found.bytes < self.bytes_min {
+        if found.bytes < self.opened.bytes {
             return Err(self.fault(FileChange::Cut {
                 found: found.bytes,
-                expected: self.bytes_min,
+                expected: self.opened.bytes,
             }));
         }
         // Another process may have lengthened the file by a checkpoint, which
         // loses nothing: the greatest length seen is the one that counts.
-        self.bytes_min = found.bytes;
+        self.opened.bytes = found.bytes;
         Ok(())
     }
 
@@ -225,6 +218,13 @@ impl OpenFile {
             change,
         }
     }
+}
+
+/// Makes an empty file for its owner alone, in place of what is there.
+pub(super) fn make_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)
 }
 
 /// Returns the name of a file, without its folder.

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use rusqlite::types::Value;
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::columns::blob;
@@ -49,21 +49,19 @@ struct InternedSnapshot {
 }
 
 impl InternedValues {
-    /// Finds or inserts the row of `table` for the value that `encode` writes.
+    /// Finds or inserts the row of `table` with these values.
     pub(super) fn intern(
         &mut self,
         connection: &Connection,
         table: &DictionaryTable,
-        encode: impl FnOnce(&mut CanonicalBytes),
+        values: &[ValueRef<'_>],
     ) -> rusqlite::Result<DictionaryRef> {
-        table.begin(&mut self.value);
-        encode(&mut self.value);
+        table.encode(values.iter().copied(), &mut self.value);
         let bytes = self.value.as_bytes();
         if let Some(found) = self.known.get(bytes) {
             return Ok(found);
         }
-        let sha256 = Digest::of(bytes);
-        let row = find_or_insert(connection, table, sha256, || table.decode(bytes))?;
+        let row = find_or_insert(connection, table, Digest::of(bytes), values)?;
         self.known
             .insert(bytes.into(), row, bytes.len() + REF_BYTES);
         Ok(row)
@@ -79,8 +77,7 @@ impl InternedValues {
         if let Some(found) = self.policies.get(&sha256) {
             return Ok(found);
         }
-        let values = || vec![policy.json().to_owned().into()];
-        let row = find_or_insert(connection, &POLICIES, sha256, values)?;
+        let row = find_or_insert(connection, &POLICIES, sha256, &[policy.json().into()])?;
         self.policies.insert(sha256, row, REF_BYTES);
         Ok(row)
     }
@@ -101,9 +98,10 @@ impl InternedValues {
     ) -> rusqlite::Result<SnapshotRows> {
         // An equal snapshot at another address may have the row: it was in memory before
         // a restart, or two processes that share a cache have read it.
-        let values = Vec::from(snapshot_values(snapshot));
-        let sha256 = SNAPSHOTS.digest_of(&values, &mut self.value);
-        let snapshot_row = find_or_insert(connection, &SNAPSHOTS, sha256, || values)?;
+        let values = snapshot_values(snapshot);
+        let values = values.each_ref().map(ValueRef::from);
+        let sha256 = SNAPSHOTS.digest_of(values, &mut self.value);
+        let snapshot_row = find_or_insert(connection, &SNAPSHOTS, sha256, &values)?;
         let rows = SnapshotRows {
             snapshot: snapshot_row,
             origin,
@@ -123,7 +121,7 @@ fn find_or_insert(
     connection: &Connection,
     table: &DictionaryTable,
     sha256: Digest,
-    values: impl FnOnce() -> Vec<Value>,
+    values: &[ValueRef<'_>],
 ) -> rusqlite::Result<DictionaryRef> {
     // The maps are empty after a start and drop entries when they are full, so the row
     // may exist.
@@ -134,7 +132,9 @@ fn find_or_insert(
     let id = match found {
         Some(id) => id,
         None => {
-            let values = values().into_iter().chain([blob(sha256)]);
+            let digest = ValueRef::Blob(sha256.as_bytes());
+            let values = values.iter().copied().chain([digest]);
+            let values = values.map(ToSqlOutput::Borrowed);
             let mut statement = connection.prepare_cached(table.insert)?;
             statement.insert(params_from_iter(values))?
         }

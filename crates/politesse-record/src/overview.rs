@@ -74,18 +74,10 @@ pub fn overview_facts(
     };
     // Nothing is shown of two of hour, rule and host together: a month of ten thousand
     // hosts would have more such sums than are kept.
-    let by_hour = SumsApart {
-        by_hour: true,
-        ..SumsApart::default()
-    };
-    let by_origin = SumsApart {
-        by_origin: true,
-        ..SumsApart::default()
-    };
     let mut tables = [
-        SumsByReference::by_outcome(by_hour, &reader.connection)?,
-        SumsByReference::by_outcome(by_origin, &reader.connection)?,
-        SumsByReference::new(SumsApart::default()),
+        SumsByReference::by_outcome(SumsApart::HOURS, &reader.connection)?,
+        SumsByReference::by_outcome(SumsApart::ORIGINS, &reader.connection)?,
+        SumsByReference::new(SumsApart::NONE),
     ];
     count_decisions(reader, &filter, &mut tables)?;
     let sums = OverviewSums::read(reader, &tables)?;

@@ -8,9 +8,9 @@
 //! start that finds less has lost what was committed. The id says whether a database is
 //! the one that a marker was written for; it is no secret.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::columns::{TableRow as _, count, table};
 use super::events::EventRow;
-use super::files::name_of;
+use super::files::{make_private, name_of};
 use super::leaf::RecordId;
 use super::tree_rows::{StoredSeal, TreeReader};
 use politesse_decision::digest::Digest;
@@ -76,9 +76,11 @@ pub(super) struct RecordMarker {
     pub(super) committed: u64,
 }
 
-/// Writes a number in a fixed number of digits, so that a greater one fits in its place.
+/// Digits of [`RecordMarker::committed`], so that a greater number fits in its place.
+const DIGITS: usize = 20;
+
 fn digits<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{number:020}"))
+    serializer.collect_str(&format_args!("{number:0DIGITS$}"))
 }
 
 fn from_digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
@@ -100,7 +102,7 @@ impl CommittedPlace {
     ///
     /// An I/O error.
     pub(super) fn write(&self, committed: u64) -> io::Result<()> {
-        let text = format!("{committed:020}");
+        let text = format!("{committed:0DIGITS$}");
         self.file.write_all_at(text.as_bytes(), self.at)
     }
 }
@@ -211,9 +213,7 @@ impl RecordMarker {
     /// step failed, which makes the folder durable.
     pub(super) fn write(&self, folder: &Path) -> io::Result<CommittedPlace> {
         let new = folder.join(NEW_NAME);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&new)?;
+        let mut file = make_private(&new)?;
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
         file.write_all(&text)?;
@@ -223,7 +223,7 @@ impl RecordMarker {
         File::open(folder)?.sync_all()?;
         // It is the last member: its digits are followed by a quote, a newline, a brace
         // and a newline.
-        let at = text.len() as u64 - 24;
+        let at = (text.len() - DIGITS - 4) as u64;
         Ok(CommittedPlace { file, at })
     }
 }

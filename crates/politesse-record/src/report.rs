@@ -5,7 +5,7 @@
 //! Does not know how a report is laid out, nor what happened beside decisions
 //! (`report_history`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -194,10 +194,7 @@ pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingS
     let named = statement.query_map([normal_host(host)], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let origins: HashMap<i64, Arc<str>> = named.collect::<rusqlite::Result<_>>()?;
     let mut texts = KeyTexts::new(&reader.connection);
-    let mut sums = SumsByReference::new(SumsApart {
-        by_hour: false,
-        by_origin: true,
-    });
+    let mut sums = SumsByReference::new(SumsApart::ORIGINS);
     sums.add_decisions(reader, &filter)?;
     let mut found = Vec::new();
     for (references, entry) in sums.iter() {
@@ -233,8 +230,6 @@ struct ReportedDecisions {
     policies: Vec<PolicyRun>,
     redacted: Vec<i64>,
     unended: u64,
-    first_us: i64,
-    last_us: i64,
     leaves: Context,
 }
 
@@ -242,21 +237,13 @@ impl ReportedDecisions {
     fn new(filter: &DecisionFilter) -> Self {
         Self {
             host: filter.host.as_deref().map(|host| normal_host(host).into()),
-            by_hour: SumsByReference::new(SumsApart {
-                by_hour: true,
-                by_origin: false,
-            }),
-            by_origin: SumsByReference::new(SumsApart {
-                by_hour: false,
-                by_origin: true,
-            }),
+            by_hour: SumsByReference::new(SumsApart::HOURS),
+            by_origin: SumsByReference::new(SumsApart::ORIGINS),
             origins: HashMap::new(),
             crawlers: HashMap::new(),
             policies: Vec::new(),
             redacted: Vec::new(),
             unended: 0,
-            first_us: i64::MAX,
-            last_us: i64::MIN,
             leaves: Context::new(&SHA256),
         }
     }
@@ -278,8 +265,6 @@ impl ReportedDecisions {
     fn add(&mut self, row: &Row<'_>) -> rusqlite::Result<CountedDecision> {
         let counted = CountedDecision::read(row)?;
         let at = counted.time_us;
-        self.first_us = self.first_us.min(at);
-        self.last_us = self.last_us.max(at);
         *self.crawlers.entry(row.get(8)?).or_default() += 1;
         self.add_policy(row.get(9)?, at);
         // A redacted row has a commitment in place of its salt.
@@ -323,18 +308,14 @@ impl ReportedDecisions {
     }
 
     fn hours(&self, texts: &mut KeyTexts<'_>) -> Result<Vec<HourSums>, AuditError> {
-        let mut hours: HashMap<i64, DecisionSums> = HashMap::new();
+        let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
         for (references, entry) in self.by_hour.iter() {
             let ruling = texts.ruling(references.ruling)?;
             let hour = hours.entry(references.hour).or_default();
             hour.add(&DecisionSums::ruled(entry, &ruling));
         }
-        let mut hours: Vec<_> = hours
-            .into_iter()
-            .map(|(hour, sums)| HourSums { hour, sums })
-            .collect();
-        hours.sort_by_key(|entry| entry.hour);
-        Ok(hours)
+        let hours = hours.into_iter();
+        Ok(hours.map(|(hour, sums)| HourSums { hour, sums }).collect())
     }
 
     fn rulings(&self, texts: &mut KeyTexts<'_>) -> Result<Vec<RulingSums>, AuditError> {
@@ -363,7 +344,9 @@ impl ReportedDecisions {
     }
 
     fn span(&self) -> Option<ReportSpan> {
-        ReportSpan::new(self.first_us, self.last_us)
+        let first = self.policies.iter().map(|run| run.first_us).min();
+        let last = self.policies.iter().map(|run| run.last_us).max();
+        ReportSpan::new(first?, last?)
     }
 
     /// Returns the modes of the policies, those of neighbours with the same mode as one.

@@ -15,7 +15,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::error::{AuditError, SealKeyError};
-use super::folder::check_path;
+use super::folder::{check_path, folder_of};
 use super::note::{NoteError, NoteSigner};
 
 /// Name of the file in the folder of the record, unless `audit.seal_key` names
@@ -79,11 +79,7 @@ fn read(path: &Path) -> Result<PrivatePkcs8KeyDer<'static>, SealKeyError> {
 
 fn make(path: &Path) -> Result<(), SealKeyError> {
     let encoded = STANDARD.encode(NoteSigner::generate()?);
-    // A bare name lies in the working directory.
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(folder)?;
     let mut options = OpenOptions::new();

@@ -10,9 +10,10 @@
 //! Looks at a bounded count of entries; `verify` looks at all. Does not know what
 //! they say.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
-use rusqlite::{Connection, OptionalExtension, Params};
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::pruned::PrunedEnd;
 
@@ -92,84 +93,50 @@ fn first_gap(
     connection: &Connection,
     numbers: &Range<i64>,
 ) -> rusqlite::Result<Option<Range<i64>>> {
-    let mut marks = NumberMarks::new(numbers);
+    let mut missing: BTreeSet<i64> = numbers.clone().collect();
     let range = [numbers.start, numbers.end];
     for sql in [DECISION_NUMBERS, EVENT_NUMBERS, ENDING_NUMBERS] {
-        marks.add_rows(connection, sql, range)?;
+        remove_found(&mut missing, connection, sql, &range)?;
     }
     let mut statement = connection.prepare_cached(LOST_NUMBERS)?;
     let mut lost = statement.query(range)?;
     while let Some(row) = lost.next()? {
         let (first, last): (i64, i64) = (row.get("first")?, row.get("last")?);
-        (first.max(numbers.start)..=last.min(numbers.end - 1)).for_each(|seq| marks.add(seq));
+        missing.retain(|seq| *seq < first || last < *seq);
     }
-    if marks.is_complete() {
+    if missing.is_empty() {
         return Ok(None);
     }
-    let seen = marks.add_rows(connection, EARLIER_ENDING_NUMBERS, [numbers.start])?;
+    let earlier = [numbers.start];
+    let seen = remove_found(&mut missing, connection, EARLIER_ENDING_NUMBERS, &earlier)?;
+    let gap = missing.first().map(|first| {
+        let next_to_it = (*first..)
+            .zip(&missing)
+            .take_while(|(seq, found)| seq == *found);
+        *first..first.saturating_add_unsigned(next_to_it.count() as u64)
+    });
     // Beyond the bound a number may be that of an earlier decision's ending: a
     // record that may be whole is not refused.
-    Ok(marks.gap().filter(|_| seen < EARLIER_ENDINGS_MAX))
+    Ok(gap.filter(|_| seen < EARLIER_ENDINGS_MAX))
 }
 
-/// Numbers of a range, and for each whether it is accounted for.
-struct NumberMarks {
-    start: i64,
-    is_marked: Vec<bool>,
-    unmarked: usize,
-}
-
-impl NumberMarks {
-    fn new(numbers: &Range<i64>) -> Self {
-        let count = usize::try_from(numbers.end - numbers.start).unwrap_or_default();
-        Self {
-            start: numbers.start,
-            is_marked: vec![false; count],
-            unmarked: count,
-        }
+/// Takes the numbers that `sql` finds out of `missing`, until none is left or
+/// [`EARLIER_ENDINGS_MAX`] rows were seen. Returns how many rows were seen.
+fn remove_found(
+    missing: &mut BTreeSet<i64>,
+    connection: &Connection,
+    sql: &str,
+    values: &[i64],
+) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut seen = 0;
+    while let Some(row) = rows.next()?
+        && seen < EARLIER_ENDINGS_MAX
+        && !missing.is_empty()
+    {
+        seen += 1;
+        missing.remove(&row.get(0)?);
     }
-
-    fn is_complete(&self) -> bool {
-        self.unmarked == 0
-    }
-
-    /// Marks the number `seq`, if it is in the range.
-    fn add(&mut self, seq: i64) {
-        let at = usize::try_from(seq.saturating_sub(self.start)).ok();
-        if let Some(mark) = at.and_then(|at| self.is_marked.get_mut(at))
-            && !std::mem::replace(mark, true)
-        {
-            self.unmarked -= 1;
-        }
-    }
-
-    /// Marks the numbers that `sql` finds, until all are marked or
-    /// [`EARLIER_ENDINGS_MAX`] rows were seen. Returns how many rows were seen.
-    fn add_rows(
-        &mut self,
-        connection: &Connection,
-        sql: &str,
-        values: impl Params,
-    ) -> rusqlite::Result<usize> {
-        let mut statement = connection.prepare_cached(sql)?;
-        let mut rows = statement.query(values)?;
-        let mut seen = 0;
-        while let Some(row) = rows.next()?
-            && seen < EARLIER_ENDINGS_MAX
-            && !self.is_complete()
-        {
-            seen += 1;
-            self.add(row.get(0)?);
-        }
-        Ok(seen)
-    }
-
-    /// Returns the first numbers that are not marked.
-    fn gap(&self) -> Option<Range<i64>> {
-        let first = self.is_marked.iter().position(|mark| !mark)?;
-        let rest = self.is_marked.get(first..)?;
-        let length = rest.iter().take_while(|mark| !**mark).count();
-        let start = self.start.saturating_add_unsigned(first as u64);
-        Some(start..start.saturating_add_unsigned(length as u64))
-    }
+    Ok(seen)
 }

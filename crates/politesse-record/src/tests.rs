@@ -588,27 +588,12 @@ async fn an_untouched_log_is_decided_again_without_a_finding() {
     assert_eq!(found, Vec::<String>::new());
     let expected = Verification {
         decided: 5,
-        other_revision: 0,
         form_only: 1,
-        query_withheld: 0,
-        redacted: 0,
-        mismatches: 0,
-        missing: 0,
-        skipped: 0,
-        lost: 0,
-        pruned: 0,
-        removing: 0,
-        is_outrun: false,
-        unrecorded: 0,
-        unknown_ends: 0,
-        lost_heads: 0,
-        kept: 0,
-        events: 0,
-        back_offs: 0,
         seals: SealSums {
             entries: 12,
             ..SealSums::default()
         },
+        ..Verification::default()
     };
     assert_eq!(verification, expected);
 }

@@ -7,11 +7,13 @@ use std::borrow::Cow;
 use std::ops::Deref;
 
 use aws_lc_rs::rand;
+use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
-use serde::{Serialize, Serializer as _};
 
-use super::columns::{TableRow as _, blob, count, signed};
-use super::dictionary::{CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, ORIGINS, RULINGS, TERMS};
+use super::columns::{TableRow as _, blob, count, json_list, signed};
+use super::dictionary::{
+    CLIENTS, CRAWLERS, DIRECTIVES, DictionaryRef, DictionaryTable, ORIGINS, RULINGS, TERMS,
+};
 use super::entry_rows::{DecisionDigests, DecisionRow, EndingRow};
 use super::events::{EventRow, LAST_KIND};
 use super::interning::InternedValues;
@@ -31,6 +33,7 @@ use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
 use politesse_decision::snapshot::{Snapshot, StoredSnapshot};
+use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 
 /// Salts that are drawn at a time: a call costs as much as a hundred bytes.
@@ -427,28 +430,26 @@ impl<'a> AuditTransaction<'a> {
         self.memory.part.add(connection, seq, keys)
     }
 
+    fn intern(
+        &mut self,
+        table: &DictionaryTable,
+        values: &[ValueRef<'_>],
+    ) -> rusqlite::Result<DictionaryRef> {
+        let connection = &self.transaction;
+        self.memory.interned.intern(connection, table, values)
+    }
+
     fn intern_client(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
-        let encode = |bytes: &mut CanonicalBytes| {
-            bytes.text(self.plan.forms.address(record.client));
-            let credential = record.credential.as_deref();
-            bytes.optional(credential, |bytes, name| bytes.bytes(name.as_bytes()));
-        };
-        self.memory
-            .interned
-            .intern(&self.transaction, &CLIENTS, encode)
+        let address = self.plan.forms.address(record.client).to_string();
+        let credential = optional(record.credential.as_deref());
+        self.intern(&CLIENTS, &[address.as_str().into(), credential])
     }
 
     fn intern_crawler(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
         let crawler = &record.evidence.inquiry.crawler;
-        let encode = |bytes: &mut CanonicalBytes| {
-            write_list(bytes, StoredCrawler::names_of(crawler));
-            bytes.optional(crawler.user_agent(), |bytes, agent| {
-                bytes.bytes(agent.as_bytes());
-            });
-        };
-        self.memory
-            .interned
-            .intern(&self.transaction, &CRAWLERS, encode)
+        let names = json_list(StoredCrawler::names_of(crawler));
+        let user_agent = optional(crawler.user_agent());
+        self.intern(&CRAWLERS, &[names.as_str().into(), user_agent])
     }
 
     /// Interns the origin of the URL and the snapshot, if there is one.
@@ -482,44 +483,31 @@ impl<'a> AuditTransaction<'a> {
     }
 
     fn intern_origin(&mut self, origin: &Origin) -> rusqlite::Result<DictionaryRef> {
-        let encode = |bytes: &mut CanonicalBytes| {
-            bytes.text(origin);
-            bytes.text(origin.host());
-        };
-        self.memory
-            .interned
-            .intern(&self.transaction, &ORIGINS, encode)
+        let (text, host) = (origin.to_string(), origin.host().to_string());
+        self.intern(&ORIGINS, &[text.as_str().into(), host.as_str().into()])
     }
 
     fn intern_ruling(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
         let ruling = &record.evidence.ruling;
-        let encode = |bytes: &mut CanonicalBytes| {
-            bytes.bytes(ruling.verdict.as_str().as_bytes());
-            bytes.bytes(ruling.reason.as_str().as_bytes());
-            bytes.bytes(record.effect.as_str().as_bytes());
-            let rule = ruling.rule.as_ref();
-            let line = rule.map(|rule| i64::from(rule.line));
-            bytes.optional(line, CanonicalBytes::integer);
-            bytes.optional(rule, |bytes, rule| bytes.bytes(rule.text.as_bytes()));
-            write_list(bytes, &ruling.group);
-            let token = bound_token(&record.evidence);
-            bytes.optional(token, |bytes, token| bytes.bytes(token.as_str().as_bytes()));
-        };
-        self.memory
-            .interned
-            .intern(&self.transaction, &RULINGS, encode)
+        let rule = ruling.rule.as_ref();
+        let line = rule.map(|rule| i64::from(rule.line));
+        let groups = json_list(&ruling.group);
+        let token = bound_token(&record.evidence);
+        let values = [
+            ruling.verdict.as_str().into(),
+            ruling.reason.as_str().into(),
+            record.effect.as_str().into(),
+            line.map_or(ValueRef::Null, ValueRef::Integer),
+            optional(rule.map(|rule| &*rule.text)),
+            groups.as_str().into(),
+            optional(token.map(ProductToken::as_str)),
+        ];
+        self.intern(&RULINGS, &values)
     }
 
     fn intern_directives(&mut self, seen: &Seen) -> rusqlite::Result<DictionaryRef> {
-        let encode = |bytes: &mut CanonicalBytes| {
-            bytes.bytes(seen.directives.as_bytes());
-            bytes.optional(seen.said.as_deref(), |bytes, said| {
-                bytes.bytes(said.as_bytes());
-            });
-        };
-        self.memory
-            .interned
-            .intern(&self.transaction, &DIRECTIVES, encode)
+        let said = optional(seen.said.as_deref());
+        self.intern(&DIRECTIVES, &[seen.directives.as_str().into(), said])
     }
 
     fn intern_policy(&mut self, policy: &Policy) -> rusqlite::Result<DictionaryRef> {
@@ -527,10 +515,7 @@ impl<'a> AuditTransaction<'a> {
     }
 
     fn intern_term(&mut self, text: &str) -> rusqlite::Result<DictionaryRef> {
-        let encode = |bytes: &mut CanonicalBytes| bytes.bytes(text.as_bytes());
-        self.memory
-            .interned
-            .intern(&self.transaction, &TERMS, encode)
+        self.intern(&TERMS, &[text.into()])
     }
 
     fn write_body(&self, snapshot: &Snapshot) -> rusqlite::Result<()> {
@@ -549,13 +534,9 @@ impl<'a> AuditTransaction<'a> {
     }
 }
 
-/// Appends a list of texts as JSON.
-fn write_list<T: Serialize>(bytes: &mut CanonicalBytes, list: impl IntoIterator<Item = T>) {
-    bytes.written(|text| {
-        let mut json = serde_json::Serializer::new(text);
-        // There is no text that JSON cannot hold.
-        json.collect_seq(list).unwrap_or_default();
-    });
+/// Returns the column of an optional text.
+fn optional(text: Option<&str>) -> ValueRef<'_> {
+    text.map_or(ValueRef::Null, ValueRef::from)
 }
 
 /// Memory of the writer. What a transaction has added to it holds only if that

@@ -158,6 +158,7 @@ fn a_command_removes_entries_where_no_proxy_runs() {
             "{told}"
         );
         assert!(told.contains("YOUNGER than audit.retention then"), "{told}");
+        assert!(told.ends_with("OK, but removals by order: 1\n"), "{told}");
     });
 }
 

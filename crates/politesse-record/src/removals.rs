@@ -61,6 +61,11 @@ impl RemovalNote {
         self.word("by") == "audit.retention"
     }
 
+    /// Reports whether entries were removed by order, whatever their age.
+    pub fn is_removal_by_order(&self) -> bool {
+        !self.is_redaction && !self.is_by_age()
+    }
+
     fn time(&self, name: &str) -> Option<Timestamp> {
         self.detail[name].as_str()?.parse().ok()
     }

@@ -124,7 +124,8 @@ impl RecordVerification<'_> {
             }
         }
         let operator = operator_of(reader)?;
-        let result = conclusion(&sums, self.evidence);
+        let ordered = removals.iter().filter(|note| note.is_removal_by_order());
+        let result = conclusion(&sums, ordered.count() as u64, self.evidence);
         let text = match form {
             OutputForm::Json => {
                 let mut members = sums_json(&sums);
@@ -157,7 +158,8 @@ fn exit_of(sums: &Verification, evidence: &SealEvidence) -> Exit {
 }
 
 /// Returns what a verification comes to: `OK`, `OK, but …`, or `FAILED`.
-fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
+/// `ordered` is the number of removals by order of the operator.
+fn conclusion(sums: &Verification, ordered: u64, evidence: &SealEvidence) -> String {
     let failures = sums.failures();
     if 0 < failures && !sums.is_outrun {
         return "FAILED".to_owned();
@@ -190,6 +192,7 @@ fn conclusion(sums: &Verification, evidence: &SealEvidence) -> String {
             "rows whose query string is not on record",
         ),
         some(sums.redacted, "redacted rows"),
+        some(ordered, "removals by order"),
     ];
     let told: Vec<_> = limits.into_iter().flatten().collect();
     match told.is_empty() {

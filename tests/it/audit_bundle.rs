@@ -312,5 +312,29 @@ fn a_bundle_with_a_redacted_decision_is_proved_by_both() {
         assert!(proved.stdout.ends_with("\nOK, but redacted rows: 1\n"));
         let in_python = auditor.verify_in_python(Some(&auditor.key)).await;
         assert_eq!(in_python.code, Some(0), "{in_python:?}");
+        // Of rows that are all redacted: no other one rests on the robots.txt.
+        let asked = asked.map(|word| if word == url { "http://o.test/*" } else { word });
+        let redacted = place.run(&asked).await;
+        assert_eq!(redacted.stdout, "decisions redacted: 1\n", "{redacted:?}");
+        // The leaf of a redacted row is over neither.
+        for (change, asked) in [
+            ("lines.pop(at('robots'))", &["--host", "o.test"][..]),
+            (
+                "sub(b'\"http://o.test\",\"o.test\"', b'\"http://r.test\",\"r.test\"')",
+                &[],
+            ),
+            (
+                "sub(b'\"http://o.test\",\"o.test\"', b'\"http://o.test\",\"r.test\"')",
+                &[],
+            ),
+        ] {
+            std::fs::remove_file(place.path("b.jsonl.gz")).unwrap();
+            let changed = Auditor::of(&place, asked).await;
+            changed.change(change).await;
+            let outcome = changed.verify(&["--key", &changed.key]).await;
+            assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+            let outcome = changed.verify_in_python(Some(&changed.key)).await;
+            assert_eq!(outcome.code, Some(1), "{change}: {outcome:?}");
+        }
     });
 }

@@ -17,7 +17,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::time::Instant;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -29,10 +28,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
 use crate::config::{LogFormat, LogOptions, Settings};
-use politesse_base::clock;
+use politesse_proxy::completion::EXCHANGES;
 use politesse_base::metrics::LOG_LINES_LEFT_OUT;
 use politesse_base::throttle::{Fate, PAUSE, REPEATING, Throttle};
-use politesse_proxy::completion::EXCHANGES;
 
 /// Beginning of the targets of this program's own events.
 const OWN: &str = "politesse";
@@ -66,7 +64,7 @@ impl ProcessLog {
 
 impl Drop for ProcessLog {
     fn drop(&mut self) {
-        self.repeats.report(|throttle, _| throttle.last_report());
+        self.repeats.report(Throttle::last_report);
         drop(self.writer.take());
         let lost = self.lines.lost();
         if lost == 0 {
@@ -219,7 +217,6 @@ struct Repeats(Arc<RepeatState>);
 /// State that the layer and the reporting thread share.
 struct RepeatState {
     burst: NonZeroU32,
-    started: Instant,
     kinds: Mutex<HashMap<Identifier, RepeatedEvent>>,
     reporter: thread::Thread,
 }
@@ -246,7 +243,6 @@ impl Repeats {
             .context("no thread for the log")?;
         let repeats = Self(Arc::new(RepeatState {
             burst,
-            started: clock::instant(),
             kinds: Mutex::default(),
             reporter: reporter.thread().clone(),
         }));
@@ -271,10 +267,9 @@ impl Repeats {
 
     /// Writes how many events of each callsite were left out, by the count that
     /// `take_count` takes from its throttle.
-    fn report(&self, take_count: fn(&mut Throttle, Duration) -> Option<u64>) {
-        let now = self.now();
+    fn report(&self, take_count: fn(&mut Throttle) -> Option<u64>) {
         let report = |event: &mut RepeatedEvent| {
-            Some((take_count(&mut event.throttle, now)?, event.example.clone()))
+            Some((take_count(&mut event.throttle)?, event.example.clone()))
         };
         // The lock is released before events are written: writing one takes it
         // again, in `admit`.
@@ -282,10 +277,6 @@ impl Repeats {
         for (count, like) in reports {
             tracing::warn!(left_out = count, like, "more lines like this were left out");
         }
-    }
-
-    fn now(&self) -> Duration {
-        clock::instant().saturating_duration_since(self.0.started)
     }
 
     fn kinds(&self) -> MutexGuard<'_, HashMap<Identifier, RepeatedEvent>> {
@@ -298,11 +289,11 @@ impl Repeats {
         let mut kinds = self.kinds();
         let callsite = event.metadata().callsite();
         let kind = kinds.entry(callsite).or_insert_with(|| RepeatedEvent {
-            throttle: Throttle::new(self.0.burst.get()),
+            throttle: Throttle::new(self.0.burst),
             example: String::new(),
         });
         let is_first = !kind.throttle.has_left_out();
-        if kind.throttle.decide(self.now()) == Fate::Write {
+        if kind.throttle.decide() == Fate::Write {
             return true;
         }
         LOG_LINES_LEFT_OUT.inc();

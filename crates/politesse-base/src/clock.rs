@@ -8,6 +8,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -80,6 +83,28 @@ pub fn passed(from: Timestamp, to: Timestamp) -> Duration {
 #[expect(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn instant() -> Instant {
     Instant::now()
+}
+
+/// Limiter of a rate, by the monotonic clock.
+pub type RateLimiter =
+    governor::RateLimiter<NotKeyed, InMemoryState, LimiterClock, NoOpMiddleware<Duration>>;
+
+/// Clock of a [`RateLimiter`]: the time since the clock was made.
+#[derive(Debug, Clone)]
+pub struct LimiterClock(Instant);
+
+impl Default for LimiterClock {
+    fn default() -> Self {
+        Self(instant())
+    }
+}
+
+impl Clock for LimiterClock {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        instant().saturating_duration_since(self.0)
+    }
 }
 
 #[cfg(test)]

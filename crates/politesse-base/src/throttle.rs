@@ -1,16 +1,24 @@
 //! Throttle for log lines that clients can cause at will.
 //!
 //! A client that reaches a listener must not fill the disk with log lines. Those
-//! that it can repeat have the target [`REPEATING`]. This module knows neither a
-//! clock nor a log: `cli/log.rs` asks it about each line.
+//! that it can repeat have the target [`REPEATING`]. This module knows no log:
+//! `cli/log.rs` asks it about each line.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
+
+use governor::Quota;
+
+use crate::clock::{LimiterClock, RateLimiter};
 
 /// Target of log events that clients can cause as often as they like.
 pub const REPEATING: &str = "politesse::repeating";
 
 /// Time after which one more line of a kind may be written.
 pub const PAUSE: Duration = Duration::from_secs(1);
+
+/// Lines of a kind that may be written after a burst: one each [`PAUSE`].
+const AFTER_BURST: Quota = Quota::per_second(NonZeroU32::MIN);
 
 /// Throttle for the lines of one kind.
 ///
@@ -19,11 +27,7 @@ pub const PAUSE: Duration = Duration::from_secs(1);
 /// that rests gets one line back for each pause, up to `burst`.
 #[derive(Debug)]
 pub struct Throttle {
-    burst: u32,
-    /// Lines that may still be written at once.
-    left: u32,
-    /// When lines were last added to `left`, or the first was taken from it.
-    counted_at: Duration,
+    limiter: RateLimiter,
     left_out: u64,
 }
 
@@ -37,24 +41,20 @@ pub enum Fate {
 }
 
 impl Throttle {
-    /// Throttle of a kind that no line has come of yet. `burst` is one at least.
-    pub fn new(burst: u32) -> Self {
-        // Without a line of its own a kind could never report what was left
-        // out.
-        let burst = burst.max(1);
+    /// Throttle of a kind that no line has come of yet.
+    pub fn new(burst: NonZeroU32) -> Self {
+        let quota = AFTER_BURST.allow_burst(burst);
         Self {
-            burst,
-            left: burst,
-            counted_at: Duration::ZERO,
+            limiter: RateLimiter::direct_with_clock(quota, LimiterClock::default()),
             left_out: 0,
         }
     }
 
-    /// Decides about a line that comes at `now`, a time since any fixed moment.
-    pub fn decide(&mut self, now: Duration) -> Fate {
+    /// Decides about a line that comes now.
+    pub fn decide(&mut self) -> Fate {
         // While some are left out, the line that may be written each pause is the
         // one that says how many.
-        if self.has_left_out() || !self.take(now) {
+        if self.has_left_out() || self.limiter.check().is_err() {
             self.left_out += 1;
             return Fate::LeaveOut;
         }
@@ -62,9 +62,10 @@ impl Throttle {
     }
 
     /// Returns the number of lines that were left out, if a line that says so
-    /// may be written at `now`; they are not counted again.
-    pub fn report(&mut self, now: Duration) -> Option<u64> {
-        (self.has_left_out() && self.take(now)).then(|| std::mem::take(&mut self.left_out))
+    /// may be written now; they are not counted again.
+    pub fn report(&mut self) -> Option<u64> {
+        let is_due = self.has_left_out() && self.limiter.check().is_ok();
+        is_due.then(|| std::mem::take(&mut self.left_out))
     }
 
     /// Returns the number of lines that were left out, at the end of the log.
@@ -77,75 +78,82 @@ impl Throttle {
     pub fn has_left_out(&self) -> bool {
         0 < self.left_out
     }
-
-    fn take(&mut self, now: Duration) -> bool {
-        self.refill(now);
-        let Some(left) = self.left.checked_sub(1) else {
-            return false;
-        };
-        // A kind at rest has earned nothing: its pauses count from its first
-        // line.
-        if self.left == self.burst {
-            self.counted_at = now;
-        }
-        self.left = left;
-        true
-    }
-
-    fn refill(&mut self, now: Duration) {
-        let rested = now.saturating_sub(self.counted_at);
-        let pauses = u32::try_from(rested.as_secs() / PAUSE.as_secs()).unwrap_or(u32::MAX);
-        if 0 < pauses {
-            self.left = self.left.saturating_add(pauses).min(self.burst);
-            self.counted_at = now;
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tokio::time::{Instant, advance};
 
-    fn written(throttle: &mut Throttle, times: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let is_written = |ms: &u64| throttle.decide(Duration::from_millis(*ms)) == Fate::Write;
-        times.into_iter().filter(is_written).collect()
+    use super::*;
+    use crate::clock;
+
+    /// Throttle on a clock that is paused.
+    struct PausedThrottle {
+        throttle: Throttle,
+        made_at: Instant,
     }
 
-    fn reported(throttle: &mut Throttle, ms: u64) -> Option<u64> {
-        throttle.report(Duration::from_millis(ms))
+    impl PausedThrottle {
+        fn new(burst: u32) -> Self {
+            Self {
+                throttle: Throttle::new(NonZeroU32::new(burst).unwrap()),
+                made_at: clock::instant(),
+            }
+        }
+
+        /// Advances the clock to `ms` after the throttle was made.
+        async fn advance_to(&self, ms: u64) {
+            let at = self.made_at + Duration::from_millis(ms);
+            advance(at.saturating_duration_since(clock::instant())).await;
+        }
+
+        /// Returns which of the lines that come at these milliseconds are written.
+        async fn written(&mut self, times: impl IntoIterator<Item = u64>) -> Vec<u64> {
+            let mut written = Vec::new();
+            for ms in times {
+                self.advance_to(ms).await;
+                written.extend((self.throttle.decide() == Fate::Write).then_some(ms));
+            }
+            written
+        }
+
+        async fn reported(&mut self, ms: u64) -> Option<u64> {
+            self.advance_to(ms).await;
+            self.throttle.report()
+        }
     }
 
     // Ours.
-    #[test]
-    fn the_first_lines_are_written_and_then_once_a_second_how_many_were_left_out() {
-        let mut throttle = Throttle::new(3);
-        assert_eq!(written(&mut throttle, 0..900), [0, 1, 2]);
-        assert_eq!(reported(&mut throttle, 999), None);
-        assert_eq!(reported(&mut throttle, 1000), Some(897));
-        assert!(written(&mut throttle, 1000..2500).is_empty());
-        assert_eq!(reported(&mut throttle, 2500), Some(1500));
-        assert_eq!(reported(&mut throttle, 9000), None);
+    #[tokio::test(start_paused = true)]
+    async fn the_first_lines_are_written_and_then_once_a_second_how_many_were_left_out() {
+        let mut throttle = PausedThrottle::new(3);
+        assert_eq!(throttle.written(0..900).await, [0, 1, 2]);
+        assert_eq!(throttle.reported(999).await, None);
+        assert_eq!(throttle.reported(1000).await, Some(897));
+        assert!(throttle.written(1000..2500).await.is_empty());
+        assert_eq!(throttle.reported(2500).await, Some(1500));
+        assert_eq!(throttle.reported(9000).await, None);
     }
 
-    #[test]
-    fn what_was_left_out_last_is_reported_at_the_end() {
-        let mut throttle = Throttle::new(1);
-        written(&mut throttle, 0..10);
-        assert_eq!(throttle.last_report(), Some(9));
-        assert_eq!(throttle.last_report(), None);
+    #[tokio::test(start_paused = true)]
+    async fn what_was_left_out_last_is_reported_at_the_end() {
+        let mut throttle = PausedThrottle::new(1);
+        throttle.written(0..10).await;
+        assert_eq!(throttle.throttle.last_report(), Some(9));
+        assert_eq!(throttle.throttle.last_report(), None);
     }
 
-    #[test]
-    fn a_kind_that_rested_has_its_burst_again_and_no_more() {
-        let mut throttle = Throttle::new(2);
-        assert_eq!(written(&mut throttle, [0, 0]), [0, 0]);
-        assert_eq!(written(&mut throttle, [60_000; 3]), [60_000; 2]);
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_rested_has_its_burst_again_and_no_more() {
+        let mut throttle = PausedThrottle::new(2);
+        assert_eq!(throttle.written([0, 0]).await, [0, 0]);
+        assert_eq!(throttle.written([60_000; 3]).await, [60_000; 2]);
     }
 
-    #[test]
-    fn a_line_now_and_then_is_always_written() {
-        let mut throttle = Throttle::new(1);
+    #[tokio::test(start_paused = true)]
+    async fn a_line_now_and_then_is_always_written() {
+        let mut throttle = PausedThrottle::new(1);
         let times = (0..100).map(|second| second * 1000);
-        assert_eq!(written(&mut throttle, times).len(), 100);
+        assert_eq!(throttle.written(times).await.len(), 100);
     }
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::TransactionBehavior;
 use serde_json::json;
 
 use super::columns::{count, signed};
@@ -20,6 +20,7 @@ use super::files::{beside, make_private};
 use super::folder::{LockedFolder, folder_of};
 use super::leaf::RecordId;
 use super::opening::{Scrutiny, find_damage, find_defect, read_marker, set_aside};
+use super::reader::AuditReader;
 use super::record_id::{RecordMarker, read_id};
 use super::schema::{self, open_error};
 use super::sequence::{
@@ -58,14 +59,16 @@ pub struct Restoration {
 /// Those of opening the record, [`AuditError::Create`], and
 /// [`AuditError::Backup`].
 pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
-    let connection = schema::open_to_read(source)?;
+    // Its marker is read before the copy is made: what is committed meanwhile may be missing
+    // from it.
+    let reader = AuditReader::open(source)?;
     if file.exists() {
         let error = io::Error::from(io::ErrorKind::AlreadyExists);
         return Err(AuditError::Create(file.to_owned(), error));
     }
     // Under another name until it is whole: half a backup must not pass for one.
     let part = beside(file, ".part");
-    let made = write_backup(&connection, &part).and_then(|backup| {
+    let made = write_backup(&reader, &part).and_then(|backup| {
         let named = fs::rename(&part, file).and_then(|()| sync_folder_of(file));
         named.map_err(|error| AuditError::Create(file.to_owned(), error))?;
         Ok(backup)
@@ -77,12 +80,10 @@ pub fn back_up(source: &Path, file: &Path) -> Result<Backup, AuditError> {
     made
 }
 
-fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditError> {
+fn write_backup(reader: &AuditReader, part: &Path) -> Result<Backup, AuditError> {
     let create_error = |error| AuditError::Create(part.to_owned(), error);
+    let connection = &reader.connection;
     let database = Path::new(connection.path().unwrap_or_default());
-    // Read before the copy is made: what is committed meanwhile may be missing from it.
-    let marker = RecordMarker::of_database(database, read_id(connection)?.as_deref());
-    let committed = marker.map_or(0, |marker| marker.committed);
     let file = make_private(part).map_err(create_error)?;
     let to = part.to_string_lossy();
     connection
@@ -91,7 +92,7 @@ fn write_backup(connection: &Connection, part: &Path) -> Result<Backup, AuditErr
     file.sync_all().map_err(create_error)?;
     let copy = schema::open_to_read(part)?;
     // The copy has what could be read of the record.
-    check_complete(&copy, committed, database)?;
+    check_complete(&copy, reader.committed(), database)?;
     Ok(Backup {
         record: read_id(&copy)?.unwrap_or_default(),
         last: count(last_number(&copy)?.unwrap_or_default()),

@@ -151,12 +151,7 @@ impl<'a> DecisionReader<'a> {
 
     /// Reads the record in a row.
     pub(super) fn record(&mut self, row: &Row<'_>) -> rusqlite::Result<StoredRecord> {
-        self.record_of(DecisionEntry::read(row)?)
-    }
-
-    /// Makes the record of a decision.
-    pub(super) fn record_of(&mut self, entry: DecisionEntry) -> rusqlite::Result<StoredRecord> {
-        Ok(self.parts(entry)?.record())
+        Ok(self.parts(DecisionEntry::read(row)?)?.record())
     }
 
     /// Reads the record in a row, and compares row and ending with their leaves.
@@ -179,11 +174,15 @@ impl<'a> DecisionReader<'a> {
         })
     }
 
-    /// Computes the leaves that a decision and its ending must have; `None` if one of them
-    /// refers to what is not there, or was changed.
-    pub(super) fn leaves(&mut self, entry: DecisionEntry) -> rusqlite::Result<Option<EntryLeaves>> {
+    /// Makes the record of a decision, and computes the leaves that the decision and its
+    /// ending must have; `None` if one of them refers to what is not there, or was changed.
+    pub(super) fn with_leaves(
+        &mut self,
+        entry: DecisionEntry,
+    ) -> rusqlite::Result<(StoredRecord, Option<EntryLeaves>)> {
         let parts = self.parts(entry)?;
-        Ok(parts.leaves(&mut self.joint, &mut self.bytes).ok())
+        let leaves = parts.leaves(&mut self.joint, &mut self.bytes).ok();
+        Ok((parts.record(), leaves))
     }
 
     /// Computes what is left of a decision that is redacted; `None` if its row is not as it

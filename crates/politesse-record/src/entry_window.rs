@@ -19,7 +19,7 @@ use super::events::{EVENTS, EventRow, ProcessEventKind};
 use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
 use super::reader::AuditReader;
-use super::record_id::SELECT_RECORD;
+use super::record_id::{RecordRow, SELECT_RECORD};
 use super::redaction::redacted_numbers;
 use super::rollup_row::late_parts;
 use super::sequence::last_number;
@@ -90,10 +90,8 @@ impl AuditReader {
     /// [`AuditError::Read`].
     pub fn description(&self) -> Result<Option<RecordDescription>, AuditError> {
         let read = |row: &Row<'_>| {
-            Ok(RecordDescription {
-                id: row.get("id")?,
-                begun: Timestamp::from_microsecond(row.get("begun_us")?).unwrap_or_default(),
-            })
+            let RecordRow { id, begun, .. } = RecordRow::read(row)?;
+            Ok(RecordDescription { id, begun })
         };
         let found = self.connection.query_row(SELECT_RECORD, [], read);
         Ok(found.optional()?)

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::error::AuditError;
@@ -101,10 +100,7 @@ impl OverrideSearch<'_> {
     }
 
     fn add(&mut self, record: &StoredRecord) -> Result<(), AuditError> {
-        let body = match self.evidence.wanted_body(record) {
-            Some(wanted) => self.reader.body(wanted)?.map(Bytes::from),
-            None => None,
-        };
+        let body = self.reader.body_for(record, &self.evidence)?;
         let decision = decision_again(record, body, &mut self.evidence)
             .ok()
             .flatten();

@@ -11,7 +11,6 @@
 //! key is deleted nobody can.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -94,13 +93,18 @@ impl PrivacyForms {
     }
 
     /// Returns what is written of a client's address.
-    pub(super) fn address(&self, address: IpAddr) -> RecordedAddress {
-        match self.options.client_addresses {
-            ClientAddresses::Full => RecordedAddress::Full(address),
-            ClientAddresses::Shortened => RecordedAddress::Network(address),
-            ClientAddresses::Keyed => {
-                RecordedAddress::Keyed(self.keyed(address.to_string().as_bytes()))
+    pub(super) fn address(&self, address: IpAddr) -> String {
+        match (self.options.client_addresses, address) {
+            (ClientAddresses::Full, address) => address.to_string(),
+            (ClientAddresses::Shortened, IpAddr::V4(address)) => {
+                let [a, b, c, _] = address.octets();
+                format!("{}/24", Ipv4Addr::new(a, b, c, 0))
             }
+            (ClientAddresses::Shortened, IpAddr::V6(address)) => {
+                let network = u128::from(address) >> 80 << 80;
+                format!("{}/48", Ipv6Addr::from(network))
+            }
+            (ClientAddresses::Keyed, address) => self.keyed(address.to_string().as_bytes()),
         }
     }
 
@@ -130,11 +134,13 @@ impl PrivacyForms {
         }
     }
 
-    fn keyed(&self, value: &[u8]) -> KeyedValue {
+    /// Makes the HMAC of a value, as it is written.
+    fn keyed(&self, value: &[u8]) -> String {
         // Without a key nothing is asked for by one.
         let tag = self.key.as_ref().map(|key| hmac::sign(key, value));
         let bytes = tag.as_ref().and_then(|tag| tag.as_ref().first_chunk());
-        KeyedValue(bytes.copied().unwrap_or_default())
+        let bytes: [u8; KEYED_BYTES] = bytes.copied().unwrap_or_default();
+        format!("keyed:{:032x}", u128::from_be_bytes(bytes))
     }
 }
 
@@ -195,41 +201,6 @@ fn make_key(path: &Path) -> io::Result<Vec<u8>> {
     Ok(key)
 }
 
-/// HMAC of a value, as it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct KeyedValue([u8; KEYED_BYTES]);
-
-impl fmt::Display for KeyedValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "keyed:{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-/// Address of a client, as it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RecordedAddress {
-    Full(IpAddr),
-    Network(IpAddr),
-    Keyed(KeyedValue),
-}
-
-impl fmt::Display for RecordedAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(address) => address.fmt(f),
-            Self::Network(IpAddr::V4(address)) => {
-                let [a, b, c, _] = address.octets();
-                write!(f, "{}/24", Ipv4Addr::new(a, b, c, 0))
-            }
-            Self::Network(IpAddr::V6(address)) => {
-                let network = u128::from(*address) >> 80 << 80;
-                write!(f, "{}/48", Ipv6Addr::from(network))
-            }
-            Self::Keyed(value) => value.fmt(f),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
@@ -280,7 +251,7 @@ mod tests {
             ..PrivacyForms::default()
         };
         let value = forms.keyed(b"what do ya want for nothing?");
-        assert_eq!(value.to_string(), "keyed:5bdcc146bf60754e6a042426089575c7");
+        assert_eq!(value, "keyed:5bdcc146bf60754e6a042426089575c7");
     }
 
     // Ours.
@@ -291,7 +262,7 @@ mod tests {
                 client_addresses,
                 ..PrivacyOptions::default()
             });
-            forms.address(address.parse().unwrap()).to_string()
+            forms.address(address.parse().unwrap())
         };
         let (v4, v6) = ("192.0.2.77", "2001:db8:1:2:3::77");
         assert_eq!(of(ClientAddresses::Full, v4), v4);

@@ -19,6 +19,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::columns::column;
 use super::head::{InvalidHead, RecordHead};
 use super::merkle::TreeHead;
 use super::note::{NoteKey, SignedNote};
@@ -161,8 +162,7 @@ pub(super) fn youngest(
 ) -> rusqlite::Result<Option<Timestamp>> {
     let (first, last) = numbers.into_inner();
     let bounds = params![part_of(first), part_of(last), first, last];
-    let time_us: Option<i64> = connection.query_row(YOUNGEST, bounds, |row| row.get(0))?;
-    Ok(time_us.and_then(|time_us| Timestamp::from_microsecond(time_us).ok()))
+    connection.query_row(YOUNGEST, bounds, |row| column(row, 0))
 }
 
 /// Signed note about the end of what was removed.

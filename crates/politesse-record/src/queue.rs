@@ -97,9 +97,9 @@ impl WriterTask {
                 // The receiver may be gone: it gave up waiting.
                 ack.send(result).unwrap_or_default();
             }
-            Self::SaveSnapshot(mut save) if result.is_ok() => save.note_saved(),
-            Self::Event(mut pending) if result.is_ok() => pending.note_written(),
-            Self::Process(mut pending) if result.is_ok() => pending.note_written(),
+            Self::SaveSnapshot(mut save) if result.is_ok() => save.count.result = "saved",
+            Self::Event(mut pending) if result.is_ok() => pending.count.result = "written",
+            Self::Process(mut pending) if result.is_ok() => pending.count.result = "written",
             Self::Complete { .. }
             | Self::SaveSnapshot(_)
             | Self::Event(_)

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 use tokio::time::Instant;
 
@@ -30,6 +31,7 @@ use super::sequence::check_complete;
 use super::tasks::PrunedNumbers;
 use super::tree_rows::TreeReader;
 use politesse_base::clock;
+use politesse_decision::again::EvidenceCache;
 use politesse_decision::digest::Digest;
 use politesse_decision::record::StoredRecord;
 
@@ -124,9 +126,14 @@ impl AuditReader {
     /// [`AuditError::Partial`], and [`AuditError::Read`].
     pub fn check_complete(&self) -> Result<(), AuditError> {
         let database = self.connection.path().unwrap_or_default();
-        let marker = self.marker.as_deref();
-        let committed = marker.map_or(0, |marker| marker.committed);
-        check_complete(&self.connection, committed, Path::new(database))
+        check_complete(&self.connection, self.committed(), Path::new(database))
+    }
+
+    /// Returns the number that the marker had, when the record was opened, as the last that
+    /// was committed; 0 without a marker.
+    pub(super) fn committed(&self) -> u64 {
+        let marker = self.marker.as_ref();
+        marker.map_or(0, |marker| marker.committed)
     }
 
     /// Makes a reader of a database in memory, as of the record `record`.
@@ -368,6 +375,16 @@ impl AuditReader {
         let mut statement = self.connection.prepare_cached(sql)?;
         let body = statement.query_row([blob(sha256)], |row| row.get(0));
         Ok(body.optional()?)
+    }
+
+    /// Reads the robots.txt that `record` rests on, unless `evidence` has it parsed.
+    pub(super) fn body_for(
+        &self,
+        record: &StoredRecord,
+        evidence: &EvidenceCache,
+    ) -> Result<Option<Bytes>, AuditError> {
+        let body = evidence.wanted_body(record).map(|wanted| self.body(wanted));
+        Ok(body.transpose()?.flatten().map(Bytes::from))
     }
 
     /// Finds the highest number whose entry was removed because it was old; 0 if there

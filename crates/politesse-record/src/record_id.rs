@@ -44,8 +44,8 @@ pub(super) const SELECT_RECORD: &str = "SELECT * FROM record";
 table! {
     /// Identity of a record.
     pub(super) struct RecordRow in "record" keyed by "id" {
-        id: String = "id TEXT NOT NULL",
-        begun: Timestamp = "begun_us INTEGER NOT NULL",
+        pub(super) id: String = "id TEXT NOT NULL",
+        pub(super) begun: Timestamp = "begun_us INTEGER NOT NULL",
         /// Id of the record before this one, if that was not whole.
         before: Option<String> = "before TEXT",
         /// Highest number that the record before is known to have had.

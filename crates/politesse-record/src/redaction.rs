@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::columns::{count, signed};
+use super::columns::{column, count, signed};
 use super::decision_row::DecisionReader;
 use super::entry_rows::{DECISIONS, DecisionEntry};
 use super::events::{ProcessEvent, ProcessEventKind};
@@ -299,7 +299,7 @@ pub(super) fn redacting_events(
     let mut rows = statement.query(params![kind, last])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let ranges = redacted_ranges(row, 1)?;
+        let ranges = redacted_numbers(&column::<String>(row, 1)?);
         let is_near = |[first, last]: &[i64; 2]| {
             first <= last && decisions.range(first..=last).next().is_some()
         };
@@ -308,13 +308,6 @@ pub(super) fn redacting_events(
         }
     }
     Ok(found)
-}
-
-/// Reads the ranges of numbers that the event with its detail in `column` says were
-/// redacted.
-pub(super) fn redacted_ranges(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<[i64; 2]>> {
-    let text = row.get_ref(column)?.as_str().unwrap_or_default();
-    Ok(redacted_numbers(text))
 }
 
 /// Reads the ranges of numbers that an event says were redacted from its detail.
@@ -361,7 +354,7 @@ impl RedactedNumbers {
         let mut rows = statement.query(params![kind, self.read_until])?;
         while let Some(row) = rows.next()? {
             self.read_until = row.get(0)?;
-            let ranges = redacted_ranges(row, 1)?;
+            let ranges = redacted_numbers(&column::<String>(row, 1)?);
             self.ranges
                 .extend(ranges.into_iter().map(<(i64, i64)>::from));
         }

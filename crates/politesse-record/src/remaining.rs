@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, params, params_from_iter};
 use serde_json::json;
 
 use super::columns::count;
@@ -65,13 +65,14 @@ impl RemainingEntries {
     ) -> rusqlite::Result<Self> {
         let last = removed.end - 1;
         let mut wanted: BTreeSet<i64> = BTreeSet::new();
-        let mut statement = connection.prepare_cached(ENDED_LATER)?;
-        for number in statement.query_map([last], |row| row.get(0))? {
-            wanted.insert(number?);
-        }
-        let mut statement = connection.prepare_cached(NOT_ENDED)?;
-        for number in statement.query_map([last, begun_after], |row| row.get(0))? {
-            wanted.insert(number?);
+        for (sql, values) in [
+            (ENDED_LATER, &[last][..]),
+            (NOT_ENDED, &[last, begun_after]),
+        ] {
+            let mut statement = connection.prepare_cached(sql)?;
+            for number in statement.query_map(params_from_iter(values), |row| row.get(0))? {
+                wanted.insert(number?);
+            }
         }
         let events = redacting_events(connection, last, &wanted)?;
         wanted.extend(events);

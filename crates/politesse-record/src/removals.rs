@@ -20,7 +20,7 @@ pub struct RemovalNote {
     /// Number of its event.
     seq: u64,
     /// Time of the event.
-    at: Timestamp,
+    pub at: Timestamp,
     is_redaction: bool,
     detail: Json,
 }
@@ -43,7 +43,7 @@ impl RemovalNote {
 
     /// Reports whether entries from within the times of `filter` may be concerned.
     fn may_concern(&self, filter: &DecisionFilter) -> bool {
-        let youngest = self.time("youngest").or_else(|| self.time("before"));
+        let youngest = self.time("youngest").or_else(|| self.before());
         let is_before = filter
             .from
             .zip(youngest)
@@ -61,9 +61,14 @@ impl RemovalNote {
         self.word("by") == "audit.retention"
     }
 
-    /// Reports whether entries were removed by order, whatever their age.
-    pub fn is_removal_by_order(&self) -> bool {
-        !self.is_redaction && !self.is_by_age()
+    /// Returns the time before which entries were removed.
+    pub fn before(&self) -> Option<Timestamp> {
+        self.time("before")
+    }
+
+    /// Returns the highest number of the removed entries; 0 for a redaction.
+    pub(super) fn entries_until(&self) -> u64 {
+        self.detail["entries_until"].as_u64().unwrap_or_default()
     }
 
     fn time(&self, name: &str) -> Option<Timestamp> {

@@ -9,8 +9,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
@@ -173,7 +171,7 @@ struct ReplayRun<'a> {
 impl ReplayRun<'_> {
     /// Finds what keeps `record` from being replayed, by deciding it as it was.
     fn obstacle(&mut self, record: &StoredRecord) -> Result<Option<ReplayObstacle>, AuditError> {
-        let body = self.body(record)?;
+        let body = self.reader.body_for(record, &self.evidence)?;
         Ok(match decide_again(record, body, &mut self.evidence) {
             Ok(Again::Same) => None,
             Ok(Again::FormOnly) => Some(ReplayObstacle::NoRobots),
@@ -227,7 +225,7 @@ impl ReplayRun<'_> {
             policy: Arc::clone(&side.policy),
             ..record.clone()
         };
-        let body = self.body(&replayed)?;
+        let body = self.reader.body_for(&replayed, &self.evidence)?;
         let decision = decision_again(&replayed, body, &mut self.evidence);
         Ok(match decision {
             Ok(Some(decision)) if !record.ruling.is_of(decision.evidence()) => {
@@ -236,13 +234,5 @@ impl ReplayRun<'_> {
             Ok(_) => Ok(recorded()),
             Err(_) => Err(ReplayObstacle::Evidence),
         })
-    }
-
-    /// Reads the robots.txt that `record` rests on, unless it is parsed already.
-    fn body(&self, record: &StoredRecord) -> Result<Option<Bytes>, AuditError> {
-        match self.evidence.wanted_body(record) {
-            Some(wanted) => Ok(self.reader.body(wanted)?.map(Bytes::from)),
-            None => Ok(None),
-        }
     }
 }

@@ -12,7 +12,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use jiff::Timestamp;
 use rusqlite::Row;
 
-use super::columns::{count, read_digest};
+use super::columns::{column, read_digest};
 use super::counting::{SumsApart, SumsByReference};
 use super::dictionary_cache::DictionaryValues;
 use super::entry_rows::DECISIONS;
@@ -281,7 +281,7 @@ impl ReportedDecisions {
             let leaf = row.get_ref(column)?.as_blob_or_null();
             self.leaves.update(leaf.ok().flatten().unwrap_or_default());
         }
-        let sent = count(row.get::<_, Option<i64>>(12)?.unwrap_or_default());
+        let sent = column::<Option<u64>>(row, 12)?.unwrap_or_default();
         if 0 < sent {
             self.origins
                 .entry(counted.origin)

@@ -4,10 +4,9 @@
 //! Does not know how a report is laid out.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension, Row, params};
-use serde_json::Value as Json;
+use rusqlite::{OptionalExtension, params};
 
-use super::columns::{TableRow as _, signed};
+use super::columns::{TableRow as _, column, signed};
 use super::error::AuditError;
 use super::events::{EventRow, ProcessEventKind, RecordedConfiguration};
 use super::filter::{DecisionFilter, EventFilter};
@@ -64,29 +63,21 @@ pub struct Absence {
 /// Removal of entries because they were old.
 #[derive(Debug, Clone)]
 pub struct Removal {
-    /// Time at which it was decided.
-    pub at: Timestamp,
     /// Lowest number of the removed entries.
     pub first: u64,
     /// Highest number of the removed entries.
     pub last: u64,
-    /// Time before which entries were removed.
-    pub before: Option<Timestamp>,
-    /// Whether a setting (`audit.retention`) removed them, and not an order.
-    pub is_by_age: bool,
     /// Its event.
-    pub note: Option<RemovalNote>,
+    pub note: RemovalNote,
 }
 
 /// Redaction, as far as decisions of the report are concerned.
 #[derive(Debug, Clone)]
 pub struct RedactionNote {
-    /// Time of the redaction.
-    pub at: Timestamp,
     /// Decisions of the report among those that were redacted.
     pub decisions: u64,
     /// Its event.
-    pub note: Option<RemovalNote>,
+    pub note: RemovalNote,
 }
 
 /// Reads the history in the time of `filter`, of a report with these `facts`.
@@ -130,8 +121,7 @@ pub fn report_history(
 
 fn first_entry(reader: &AuditReader) -> rusqlite::Result<Option<Timestamp>> {
     let mut statement = reader.connection.prepare_cached(FIRST_ENTRY)?;
-    let first: Option<i64> = statement.query_row([], |row| row.get(0))?;
-    Ok(first.and_then(|first| Timestamp::from_microsecond(first).ok()))
+    statement.query_row([], |row| column(row, 0))
 }
 
 fn lost(reader: &AuditReader, filter: &DecisionFilter) -> rusqlite::Result<u64> {
@@ -166,15 +156,13 @@ impl EventHistory<'_> {
         let is = |kind: ProcessEventKind| event.kind == kind.as_str();
         if is(ProcessEventKind::Started) {
             self.add_start(reader, event)?;
-        } else if is(ProcessEventKind::Heartbeat) || is(ProcessEventKind::Configuration) {
+        } else if is(ProcessEventKind::Heartbeat)
+            || is(ProcessEventKind::Configuration)
+            || is(ProcessEventKind::Stopped)
+        {
             self.previous = Some(Sign {
                 at: event.at,
-                is_stop: false,
-            });
-        } else if is(ProcessEventKind::Stopped) {
-            self.previous = Some(Sign {
-                at: event.at,
-                is_stop: true,
+                is_stop: is(ProcessEventKind::Stopped),
             });
         } else if is(ProcessEventKind::Pruned) {
             self.add_removal(event);
@@ -251,27 +239,20 @@ impl EventHistory<'_> {
     }
 
     fn add_removal(&mut self, event: &EventRow) {
-        let detail = detail(event);
         // Saved state is pruned, too: no entry goes with it.
-        let Some(last) = detail["entries_until"].as_u64() else {
+        let Some(note) = RemovalNote::of(event) else {
             return;
         };
+        let last = note.entries_until();
         let first = self.removed_until.saturating_add(1);
         self.removed_until = last;
-        let before = detail["before"].as_str().and_then(|text| text.parse().ok());
-        let may_concern = match (self.filter.from, before) {
+        let may_concern = match (self.filter.from, note.before()) {
             (Some(from), Some(before)) => from < before,
             _ => true,
         };
         if may_concern {
-            self.history.removals.push(Removal {
-                at: event.at,
-                first,
-                last,
-                before,
-                is_by_age: detail["by"].as_str() == Some("audit.retention"),
-                note: RemovalNote::of(event),
-            });
+            let removal = Removal { first, last, note };
+            self.history.removals.push(removal);
         }
     }
 
@@ -284,25 +265,15 @@ impl EventHistory<'_> {
             end.saturating_sub(begin) as u64
         };
         let decisions = redacted_numbers(text).into_iter().map(within).sum();
-        if 0 < decisions {
-            self.history.redactions.push(RedactionNote {
-                at: event.at,
-                decisions,
-                note: RemovalNote::of(event),
-            });
+        if let Some(note) = RemovalNote::of(event).filter(|_| 0 < decisions) {
+            let redaction = RedactionNote { decisions, note };
+            self.history.redactions.push(redaction);
         }
     }
 }
 
-fn detail(event: &EventRow) -> Json {
-    let text = event.detail.as_deref().unwrap_or_default();
-    // Somebody who changed the row may have left no JSON.
-    serde_json::from_str(text).unwrap_or_default()
-}
-
 fn last_decision(reader: &AuditReader, before: u64) -> rusqlite::Result<Option<Timestamp>> {
     let mut statement = reader.connection.prepare_cached(LAST_DECISION)?;
-    let read = |row: &Row<'_>| row.get::<_, i64>(0);
-    let last = statement.query_row([signed(before)], read).optional()?;
-    Ok(last.and_then(|last| Timestamp::from_microsecond(last).ok()))
+    let last = statement.query_row([signed(before)], |row| column(row, 0));
+    last.optional()
 }

@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::time::Instant;
 
+use super::columns::column;
 use super::error::WriteError;
 use super::parts::{numbers_of, part_of};
 use super::pruned::PrunedEnd;
@@ -401,8 +402,8 @@ pub(super) fn newest_time(connection: &Connection) -> rusqlite::Result<Option<Ti
                  UNION ALL
                  SELECT * FROM (SELECT seq, time_us FROM event ORDER BY seq DESC LIMIT 1))
                ORDER BY seq DESC LIMIT 1";
-    let time_us: Option<i64> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
-    Ok(time_us.and_then(|time_us| Timestamp::from_microsecond(time_us).ok()))
+    let newest = connection.query_row(sql, [], |row| column(row, 0));
+    newest.optional()
 }
 
 /// Gives some unused pages back to the file system. Returns whether there are more.

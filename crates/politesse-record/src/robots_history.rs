@@ -13,7 +13,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::columns::ColumnReader;
+use super::columns::{ColumnReader, column};
 use super::error::AuditError;
 use super::filter::normal_host;
 use super::reader::AuditReader;
@@ -154,14 +154,14 @@ pub fn first_robots(
     reader: &AuditReader,
     owner: &RobotsOwner,
 ) -> Result<Option<Timestamp>, AuditError> {
-    let mut first: Option<i64> = None;
+    let mut first: Option<Timestamp> = None;
     for origin in origins(&reader.connection, owner)? {
         let sql = "SELECT min(fetched_us) FROM snapshot WHERE origin = ?";
         let mut statement = reader.connection.prepare_cached(sql)?;
-        let fetched: Option<i64> = statement.query_row([origin], |row| row.get(0))?;
+        let fetched: Option<Timestamp> = statement.query_row([origin], |row| column(row, 0))?;
         first = first.into_iter().chain(fetched).min();
     }
-    Ok(first.and_then(|first| Timestamp::from_microsecond(first).ok()))
+    Ok(first)
 }
 
 /// Finds the origins of `owner` that have snapshots.

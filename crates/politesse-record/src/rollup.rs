@@ -13,9 +13,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-use super::columns::{count, signed};
+use super::columns::{column, signed};
 use super::decision_row::CheckedRecord;
 use super::entry_rows::DECISIONS;
 use super::pages::NumberedTable;
@@ -85,7 +85,7 @@ impl CountedDecision {
         let ending = |seq| {
             Ok::<_, rusqlite::Error>(CountedEnding {
                 seq,
-                bytes: count(row.get(6)?),
+                bytes: column(row, 6)?,
                 has_error: row.get::<_, Option<i64>>(7)?.is_some(),
             })
         };
@@ -94,7 +94,7 @@ impl CountedDecision {
             time_us: row.get(1)?,
             origin: row.get(2)?,
             ruling: row.get(3)?,
-            wait_ms: count(row.get(4)?),
+            wait_ms: column(row, 4)?,
             ending: row.get::<_, Option<i64>>(5)?.map(ending).transpose()?,
         })
     }
@@ -136,12 +136,9 @@ struct PartRollup {
 impl PartRollup {
     /// Adds the endings in `part` of decisions in earlier ones.
     fn add_late_endings(&mut self, connection: &Connection, part: i64) -> rusqlite::Result<()> {
-        let mut late = connection.prepare_cached(LATE_ENDINGS)?;
-        let mut rows = late.query([])?;
-        while let Some(row) = rows.next()? {
-            self.add_ending_in(part, &CountedDecision::read(row)?);
-        }
-        Ok(())
+        visit(connection, LATE_ENDINGS, &[], |counted| {
+            self.add_ending_in(part, counted);
+        })
     }
 
     /// Sums up `part` anew, which was closed before.
@@ -222,14 +219,24 @@ impl PartRollup {
 fn visit_decisions(
     connection: &Connection,
     part: i64,
-    mut visit: impl FnMut(&CountedDecision),
+    each: impl FnMut(&CountedDecision),
 ) -> rusqlite::Result<()> {
     let numbers = numbers_of(part);
     let sql = format!("{} WHERE ? <= d.seq AND d.seq < ?", COUNTED.select);
-    let mut statement = connection.prepare_cached(&sql)?;
-    let mut rows = statement.query([numbers.start, numbers.end])?;
+    visit(connection, &sql, &[numbers.start, numbers.end], each)
+}
+
+/// Reads the decisions that `sql` finds with their endings.
+fn visit(
+    connection: &Connection,
+    sql: &str,
+    values: &[i64],
+    mut each: impl FnMut(&CountedDecision),
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
     while let Some(row) = rows.next()? {
-        visit(&CountedDecision::read(row)?);
+        each(&CountedDecision::read(row)?);
     }
     Ok(())
 }
@@ -261,24 +268,14 @@ pub(super) fn late_endings(
     connection: &Connection,
     origins: Option<&[i64]>,
 ) -> rusqlite::Result<RollupEntries> {
-    let mut statement: CachedStatement<'_> = connection.prepare_cached(LATE_ENDINGS)?;
-    let mut rows = statement.query([])?;
     let mut late = RollupEntries::default();
-    while let Some(row) = rows.next()? {
-        let counted = CountedDecision::read(row)?;
-        let key = counted.key();
-        if !is_wanted(origins, key.origin) {
-            continue;
+    visit(connection, LATE_ENDINGS, &[], |counted| {
+        let (key, sums) = (counted.key(), counted.ending_sums());
+        let origin = key.origin;
+        if is_wanted(origins, origin) {
+            late.push(key, OriginEntry { origin, sums });
         }
-        let sums = counted.ending_sums();
-        late.push(
-            key,
-            OriginEntry {
-                origin: key.origin,
-                sums,
-            },
-        );
-    }
+    })?;
     Ok(late)
 }
 

@@ -24,7 +24,7 @@ use super::columns::{TableRow as _, count, signed};
 use super::head::RecordHead;
 use super::leaf::LeafRun;
 use super::merkle::TreeHead;
-use super::note::{NoteSigner, SignedNote};
+use super::note::NoteSigner;
 use super::part_tree::{PartRoot, SequenceTree};
 use super::parts::{numbers_of, part_of};
 use super::pruned::{PrunedSeal, RemovalStatement};
@@ -132,17 +132,12 @@ impl NewestHead {
         let Some(row) = rows.newest_seal()? else {
             return Ok(Ok(Self::default()));
         };
-        let parse = || {
-            let note: SignedNote = row.note.parse().ok()?;
-            let head: RecordHead = note.text().parse().ok()?;
-            (signed(head.tree.size) == row.size).then_some(head)
-        };
         let newest = |head: RecordHead| Self {
             size: head.tree.size,
             note: Some(Digest::of(row.note.as_bytes())),
             root: Some(head.tree.root),
         };
-        Ok(parse().map(newest).ok_or(SealFault::Damaged))
+        Ok(row.head().map(newest).ok_or(SealFault::Damaged))
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rusqlite::Row;
 
-use super::columns::count;
+use super::columns::{column, count};
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
 use super::filter::{DecisionFilter, EventFilter};
@@ -183,7 +183,7 @@ impl SentRow {
             at: row.get(1)?,
             origin: row.get(2)?,
             ruling: row.get(3)?,
-            sent: count(row.get::<_, Option<i64>>(4)?.unwrap_or_default()),
+            sent: column::<Option<_>>(row, 4)?.unwrap_or_default(),
         })
     }
 }

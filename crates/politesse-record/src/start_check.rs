@@ -110,9 +110,8 @@ fn first_gap(
     let earlier = [numbers.start];
     let seen = remove_found(&mut missing, connection, EARLIER_ENDING_NUMBERS, &earlier)?;
     let gap = missing.first().map(|first| {
-        let next_to_it = (*first..)
-            .zip(&missing)
-            .take_while(|(seq, found)| seq == *found);
+        let beside = missing.iter().zip(*first..);
+        let next_to_it = beside.take_while(|(found, seq)| *found == seq);
         *first..first.saturating_add_unsigned(next_to_it.count() as u64)
     });
     // Beyond the bound a number may be that of an earlier decision's ending: a

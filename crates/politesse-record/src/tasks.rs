@@ -45,7 +45,7 @@ pub struct PrunedNumbers {
 #[derive(Debug)]
 pub(super) struct ResultCount {
     counter: Family<ResultLabel, Counter>,
-    result: &'static str,
+    pub(super) result: &'static str,
 }
 
 impl ResultCount {
@@ -72,13 +72,6 @@ pub(super) struct PendingEvent {
     pub(super) count: ResultCount,
 }
 
-impl PendingEvent {
-    /// Notes that the event is on disk.
-    pub(super) fn note_written(&mut self) {
-        self.count.result = "written";
-    }
-}
-
 /// An event of the proxy itself on its way to the record.
 #[derive(Debug)]
 pub(super) struct PendingProcessEvent {
@@ -99,11 +92,6 @@ impl PendingProcessEvent {
             sent: None,
             count: ResultCount::new(&metrics.audit_events),
         }
-    }
-
-    /// Notes that the event is on disk.
-    pub(super) fn note_written(&mut self) {
-        self.count.result = "written";
     }
 
     /// Reads the counter, if the event states it.
@@ -150,14 +138,7 @@ impl PendingSaves {
 pub(super) struct PendingSave {
     pub(super) snapshot: StoredSnapshot,
     pending: Arc<PendingSaves>,
-    count: ResultCount,
-}
-
-impl PendingSave {
-    /// Notes that the snapshot is on disk.
-    pub(super) fn note_saved(&mut self) {
-        self.count.result = "saved";
-    }
+    pub(super) count: ResultCount,
 }
 
 impl Drop for PendingSave {

@@ -267,19 +267,6 @@ async fn an_exchange_that_is_dropped_completes_its_row() {
     assert_eq!(row.error.as_deref(), Some("client_gone"));
 }
 
-#[tokio::test]
-async fn an_ending_says_how_it_was_completed() {
-    let kit = Kit::new(16);
-    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
-    ending.complete(done(204));
-    kit.log.probe().await.unwrap();
-    let row = &kit.rows()[0];
-    assert_eq!(
-        (row.status, row.bytes, row.error.as_deref()),
-        (Some(204), Some(42), None)
-    );
-}
-
 // A crawler that hangs up while its decision is on the way to the disk.
 #[tokio::test]
 async fn a_record_whose_asker_has_gone_is_completed() {
@@ -747,33 +734,6 @@ async fn a_filter_narrows_what_is_listed_and_verified() {
     let verification =
         verify::verify(&kit.reader(), &narrow, |finding| panic!("{finding}")).unwrap();
     assert_eq!(verification.decided, 2);
-}
-
-#[tokio::test]
-async fn every_row_is_visited_once_the_oldest_first() {
-    let kit = Kit::new(4096);
-    for _ in 0..1100 {
-        kit.log
-            .record(record("/a"))
-            .await
-            .unwrap()
-            .1
-            .complete(done(200));
-    }
-    kit.log.probe().await.unwrap();
-    let mut seen = Vec::new();
-    let visit = |row: StoredRecord| {
-        seen.push(row.seq);
-        if row.seq < 2197 {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    };
-    kit.reader()
-        .visit_decisions(&DecisionFilter::default(), Direction::OldestFirst, visit)
-        .unwrap();
-    assert!(seen.into_iter().eq((1..=2197).step_by(2)));
 }
 
 // Ours: the members of a row, as docs/asking.md lists them.

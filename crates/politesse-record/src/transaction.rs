@@ -440,7 +440,7 @@ impl<'a> AuditTransaction<'a> {
     }
 
     fn intern_client(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
-        let address = self.plan.forms.address(record.client).to_string();
+        let address = self.plan.forms.address(record.client);
         let credential = optional(record.credential.as_deref());
         self.intern(&CLIENTS, &[address.as_str().into(), credential])
     }

@@ -12,8 +12,10 @@ use std::ops::Range;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::columns::{TableRow as _, read_digest, signed, table};
+use super::head::RecordHead;
 use super::leaf_path::{LeafPath, PartLevels, SealPath};
 use super::merkle::{CompactRange, Subtree, leaf_hash};
+use super::note::SignedNote;
 use super::pages::NumberedTable;
 use super::parts::{PART_LEVEL, PART_NUMBERS, numbers_of, part_of};
 use super::rollup_row::late_parts;
@@ -52,6 +54,16 @@ table! {
         pub vkey: String = "vkey TEXT NOT NULL",
         /// Path of a head within a part whose entries were removed.
         pub(super) path: Option<Vec<u8>> = "path BLOB",
+    }
+}
+
+impl StoredSeal {
+    /// Reads the head from its note; `None` if the note is damaged, or is that of another
+    /// size.
+    pub(super) fn head(&self) -> Option<RecordHead> {
+        let note: SignedNote = self.note.parse().ok()?;
+        let head: RecordHead = note.text().parse().ok()?;
+        (signed(head.tree.size) == self.size).then_some(head)
     }
 }
 

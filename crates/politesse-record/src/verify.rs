@@ -14,7 +14,6 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row};
 
 use super::columns::{TableRow, count, is_digest, read_digest, signed};
@@ -380,10 +379,7 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
         }
         let record = row.record;
         let seq = record.seq;
-        let body = match self.decided_on.wanted_body(&record) {
-            Some(wanted) => self.reader.body(wanted)?.map(Bytes::from),
-            None => None,
-        };
+        let body = self.reader.body_for(&record, &self.decided_on)?;
         match decide_again(&record, body, &mut self.decided_on) {
             Ok(Again::Differs(again)) => {
                 self.sums.decided += 1;

@@ -259,7 +259,8 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
         }
         self.mark_used(&mut entry);
         self.check_conditions(&entry.decision)?;
-        match self.rows.leaves(entry.clone())? {
+        let (record, leaves) = self.rows.with_leaves(entry)?;
+        match leaves {
             Some(leaves) => {
                 let leaves = [Some(leaves.decision), leaves.ending];
                 self.leaves.extend(leaves.into_iter().flatten().map(placed));
@@ -269,7 +270,6 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
                 self.findings.add(finding);
             }
         }
-        let record = self.rows.record_of(entry)?;
         self.decide(&record);
         Ok(())
     }

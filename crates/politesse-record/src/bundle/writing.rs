@@ -23,9 +23,7 @@ use crate::filter::{DecisionFilter, normal_host};
 use crate::head::RecordHead;
 use crate::leaf::LeafRun;
 use crate::merkle::{PlacedLeaf, chosen_ranges};
-use crate::note::SignedNote;
 use crate::reader::AuditReader;
-use crate::tree_rows::StoredSeal;
 use politesse_base::clock;
 use politesse_decision::digest::Digest;
 
@@ -55,7 +53,7 @@ pub fn write_bundle(
     out: impl Write,
 ) -> Result<Bundle, BundleError> {
     let seal = reader.tree().newest_seal()?.ok_or(BundleError::Unsealed)?;
-    let head = head_of(&seal).ok_or(BundleError::Unproved)?;
+    let head = seal.head().ok_or(BundleError::Unproved)?;
     let mut writer = BundleWriter {
         reader,
         size: head.tree.size,
@@ -87,12 +85,6 @@ pub fn write_bundle(
         hashes: proof.len(),
         robots: writer.robots.len(),
     })
-}
-
-/// Reads the head from its signed note; `None` if the stored text is damaged.
-fn head_of(seal: &StoredSeal) -> Option<RecordHead> {
-    let note: SignedNote = seal.note.parse().ok()?;
-    note.text().parse().ok()
 }
 
 /// Row of a dictionary: the name of the table, and the number in it.

@@ -435,7 +435,7 @@ fn make_hashes(connection: &Connection) -> rusqlite::Result<()> {
     let read = |row: &Row<'_>| {
         Ok((
             row.get::<_, i64>(0)?,
-            rows.leaves(DecisionEntry::read(row)?)?,
+            rows.with_leaves(DecisionEntry::read(row)?)?.1,
         ))
     };
     let leaves: Vec<_> = statement.query_map([], read)?.collect::<Result<_, _>>()?;

@@ -129,7 +129,7 @@ fn forge(path: &Path, seq: i64, sql: &str) {
         .connection
         .query_row(&select, [seq], |row| {
             let entry = DecisionEntry::read(row)?;
-            let leaves = reader.decision_reader().leaves(entry)?.unwrap();
+            let leaves = reader.decision_reader().with_leaves(entry)?.1.unwrap();
             Ok(leaves.decision.leaf)
         })
         .unwrap();

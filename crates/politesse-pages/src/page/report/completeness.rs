@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::gathered::ReportData;
 use super::tables::{ROWS_MAX, left_out};
-use crate::page::words::{counted, foreign, minute, number};
+use politesse_pages::page::words::{counted, foreign, minute, number};
 use politesse_record::removals::RemovalNote;
 
 /// Tells what the record lacks in the time: what was removed or redacted, and when the
@@ -48,10 +48,7 @@ pub(super) fn completeness(data: &ReportData) -> Markup {
 
 /// Tells why entries were removed, and by whom where the page is not about one host: its
 /// owner need not know our accounts.
-fn ordered(data: &ReportData, note: Option<&RemovalNote>) -> Markup {
-    let Some(note) = note else {
-        return html! {};
-    };
+fn ordered(data: &ReportData, note: &RemovalNote) -> Markup {
     match data.scope.host() {
         Some(_) => foreign(note.why()),
         None => foreign(&note.order()),
@@ -71,11 +68,11 @@ fn redactions(data: &ReportData) -> Markup {
             table {
                 thead { tr { th { "When" } th { "By whom, and why" } th class="n" { "Requests" } } }
                 tbody {
-                    @for note in redactions.iter().take(ROWS_MAX) {
+                    @for redaction in redactions.iter().take(ROWS_MAX) {
                         tr {
-                            td class="t" { (minute(note.at)) }
-                            td { (ordered(data, note.note.as_ref())) }
-                            td class="n" { (number(note.decisions)) }
+                            td class="t" { (minute(redaction.note.at)) }
+                            td { (ordered(data, &redaction.note)) }
+                            td class="n" { (number(redaction.decisions)) }
                         }
                     }
                 }
@@ -95,12 +92,12 @@ fn removals(data: &ReportData) -> Markup {
                 tbody {
                     @for removal in removals.iter().rev().take(ROWS_MAX) {
                         tr {
-                            td class="t" { (minute(removal.at)) }
+                            td class="t" { (minute(removal.note.at)) }
                             td { (number(removal.first)) " to " (number(removal.last)) }
-                            td class="t" { (removal.before.map_or("–".to_owned(), minute)) }
+                            td class="t" { (removal.note.before().map_or("–".to_owned(), minute)) }
                             td {
-                                @if removal.is_by_age { "by their age (" code { "audit.retention" } ")" }
-                                @else { (ordered(data, removal.note.as_ref())) }
+                                @if removal.note.is_by_age() { "by their age (" code { "audit.retention" } ")" }
+                                @else { (ordered(data, &removal.note)) }
                             }
                         }
                     }

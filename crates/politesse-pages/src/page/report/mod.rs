@@ -108,11 +108,7 @@ impl ReportSummary {
             missing: check.sums.missing,
             findings: check.findings.clone(),
             head: check.head.clone(),
-            removals: removed
-                .chain(redacted)
-                .flatten()
-                .map(RemovalNote::json)
-                .collect(),
+            removals: removed.chain(redacted).map(RemovalNote::json).collect(),
         }
     }
 }

@@ -370,20 +370,15 @@ fn a_log_of_a_version_that_is_not_known_is_refused_by_its_number() {
             .database()
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .unwrap();
-        let next = known + 1;
-        let newer =
-            format!("has schema {next}, this version knows {known}: it is of a newer version");
-        for (version, said) in [
-            (next, newer.as_str()),
-            (9, "has schema 9, of a version before the first release"),
-        ] {
+        for version in [known + 1, 9] {
+            let said = format!("has schema {version}, this version knows {known}");
             let set = format!("PRAGMA user_version = {version}");
             place.database().execute_batch(&set).unwrap();
             let before = sha256(&std::fs::read(place.path("audit.db")).unwrap());
             for arguments in [&["serve"][..], &["audit", "verify"], &["audit", "list"]] {
                 let outcome = place.run(arguments).await;
                 assert_eq!(outcome.code, Some(1), "{outcome:?}");
-                assert!(outcome.stderr.contains(said), "{outcome:?}");
+                assert!(outcome.stderr.contains(&said), "{outcome:?}");
             }
             let after = sha256(&std::fs::read(place.path("audit.db")).unwrap());
             assert_eq!(before, after);

@@ -160,19 +160,6 @@ impl SumsByReference {
         })
     }
 
-    /// Adds the decisions that meet `filter`, as [`count_decisions`] does.
-    ///
-    /// # Errors
-    ///
-    /// [`AuditError::Read`], [`AuditError::TooManySums`].
-    pub(super) fn add_decisions(
-        &mut self,
-        reader: &AuditReader,
-        filter: &DecisionFilter,
-    ) -> Result<(), AuditError> {
-        count_decisions(reader, filter, std::slice::from_mut(self))
-    }
-
     /// Adds one decision with its ending.
     ///
     /// # Errors
@@ -357,7 +344,11 @@ impl RollupScan {
         if used == PartUse::Whole || self.has_whole {
             let bytes = row.get_ref(3)?.as_blob().unwrap_or_default();
             let is_late_only = used != PartUse::Whole;
-            let reader = RollupReader::new(bytes, part).of_origins(self.origins.as_deref());
+            let reader = RollupReader {
+                bytes,
+                part,
+                origins: self.origins.as_deref(),
+            };
             if reader.read(is_late_only, &mut self.entries).is_none() {
                 // Somebody changed it, which `verify` finds.
                 self.entries.clear();

@@ -5,12 +5,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::slice::from_mut;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
 
-use super::counting::{SumsApart, SumsByReference};
+use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::reader::AuditReader;
@@ -79,7 +80,7 @@ pub fn crawler_sums(
         ..DecisionFilter::default()
     };
     let mut by_ruling = SumsByReference::new(SumsApart::NONE);
-    by_ruling.add_decisions(reader, &filter)?;
+    count_decisions(reader, &filter, from_mut(&mut by_ruling))?;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut crawlers: HashMap<Option<String>, CrawlerCounts> = HashMap::new();
     for (references, entries) in by_ruling.iter() {

@@ -192,8 +192,8 @@ impl DictionaryTable {
         row: &Row<'_>,
         bytes: &mut CanonicalBytes,
     ) -> rusqlite::Result<Digest> {
-        let values = (0..self.width()).map(|at| row.get_ref(at));
-        let values: Vec<_> = values.collect::<rusqlite::Result<_>>()?;
+        let columns = (0..self.width()).map(|at| row.get_ref(at));
+        let values: Vec<_> = columns.collect::<rusqlite::Result<_>>()?;
         Ok(self.digest_of(values, bytes))
     }
 

@@ -5,7 +5,6 @@
 //! being read: the record is shown with what there is, and found not to be as it
 //! was written.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
@@ -42,6 +41,7 @@ impl<T: ?Sized> Clone for DictionaryValue<T> {
 }
 
 /// Values of one dictionary by their number.
+#[derive(Debug)]
 pub(super) struct DictionaryCache<T: ?Sized> {
     table: &'static DictionaryTable,
     /// Query for the row with a number.
@@ -102,6 +102,7 @@ impl<T: ?Sized> DictionaryCache<T> {
 }
 
 /// Values of all dictionaries that decisions and endings refer to.
+#[derive(Debug)]
 pub(super) struct DictionaryValues {
     pub(super) clients: DictionaryCache<StoredClient>,
     pub(super) crawlers: DictionaryCache<StoredCrawler>,
@@ -112,12 +113,6 @@ pub(super) struct DictionaryValues {
     pub(super) terms: DictionaryCache<str>,
     pub(super) policies: DictionaryCache<StoredPolicy>,
     pub(super) snapshots: DictionaryCache<RecordedSnapshot>,
-}
-
-impl fmt::Debug for DictionaryValues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DictionaryValues")
-    }
 }
 
 impl Default for DictionaryValues {

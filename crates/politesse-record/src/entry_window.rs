@@ -65,9 +65,8 @@ impl EntryWindow {
 
     /// Returns the ranges of decisions that its events say were redacted.
     pub fn redacted(&self) -> Vec<[i64; 2]> {
-        let kind = ProcessEventKind::Redacted.as_str();
         let events = self.events.iter();
-        let of_kind = events.filter(|event| event.host.is_empty() && event.kind == kind);
+        let of_kind = events.filter(|event| event.is(ProcessEventKind::Redacted));
         let details = of_kind.filter_map(|event| event.detail.as_deref());
         details.flat_map(redacted_numbers).collect()
     }

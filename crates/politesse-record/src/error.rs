@@ -90,8 +90,8 @@ pub enum AuditError {
     /// The file is there, and is no database that could be opened.
     #[error("cannot open the audit log {}{}", .0.display(), repair_of(.1))]
     Open(PathBuf, #[source] rusqlite::Error),
-    /// The file was written by a newer version, or by another program.
-    #[error("the audit log {} has schema {found}, this version knows {known}: it is of a newer version, which is wanted here, or of another program", path.display())]
+    /// The file was written by another version, or by another program.
+    #[error("the audit log {} has schema {found}, this version knows {known} and has left the file as it is: read it with the version that wrote it, or move it away with the files beside it, and the next start begins a new record", path.display())]
     Schema {
         /// The file.
         path: PathBuf,
@@ -99,16 +99,6 @@ pub enum AuditError {
         found: i64,
         /// The schema of this version.
         known: i64,
-    },
-    /// The file was written by a version before the first release.
-    #[error("the audit log {} has schema {found}, of a version before the first release; this one reads {oldest} and later, and has left the file as it is: read it with the version that wrote it, or move it away with the files beside it, and the next start begins a new record", path.display())]
-    Outdated {
-        /// The file.
-        path: PathBuf,
-        /// Schema of the file.
-        found: i64,
-        /// The oldest schema that is read.
-        oldest: i64,
     },
     /// A removal would take entries that are younger than `audit.retention`.
     #[error(

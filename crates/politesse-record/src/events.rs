@@ -251,6 +251,11 @@ impl EventRow {
         Ok((event, is_own))
     }
 
+    /// Reports whether this is an event of the proxy itself of that kind.
+    pub(super) fn is(&self, kind: ProcessEventKind) -> bool {
+        self.host.is_empty() && self.kind == kind.as_str()
+    }
+
     /// Returns how many entries the record before this one had at least, if the
     /// event says that this one began after it.
     pub fn entries_before(&self) -> Option<u64> {
@@ -298,7 +303,6 @@ impl EventRow {
 
     /// Returns the configuration that came in force by the event, if it is such an event.
     pub fn configuration(&self) -> Option<RecordedConfiguration> {
-        let is_one = self.host.is_empty() && self.kind == ProcessEventKind::Configuration.as_str();
         let mut detail: Json = serde_json::from_str(self.detail.as_deref()?).ok()?;
         let word = |name: &str| detail[name].as_str().map(str::to_owned);
         let (operator, text) = (word("operator"), word("text").unwrap_or_default());
@@ -306,6 +310,7 @@ impl EventRow {
             // It does not fit into a line.
             members.shift_remove("text");
         }
+        let is_one = self.is(ProcessEventKind::Configuration);
         is_one.then_some(RecordedConfiguration {
             at: self.at,
             operator,

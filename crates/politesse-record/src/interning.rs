@@ -98,8 +98,8 @@ impl InternedValues {
     ) -> rusqlite::Result<SnapshotRows> {
         // An equal snapshot at another address may have the row: it was in memory before
         // a restart, or two processes that share a cache have read it.
-        let values = snapshot_values(snapshot);
-        let values = values.each_ref().map(ValueRef::from);
+        let columns = snapshot_values(snapshot);
+        let values = columns.each_ref().map(ValueRef::from);
         let sha256 = SNAPSHOTS.digest_of(values, &mut self.value);
         let snapshot_row = find_or_insert(connection, &SNAPSHOTS, sha256, &values)?;
         let rows = SnapshotRows {
@@ -133,10 +133,10 @@ fn find_or_insert(
         Some(id) => id,
         None => {
             let digest = ValueRef::Blob(sha256.as_bytes());
-            let values = values.iter().copied().chain([digest]);
-            let values = values.map(ToSqlOutput::Borrowed);
+            let columns = values.iter().copied().chain([digest]);
+            let written = columns.map(ToSqlOutput::Borrowed);
             let mut statement = connection.prepare_cached(table.insert)?;
-            statement.insert(params_from_iter(values))?
+            statement.insert(params_from_iter(written))?
         }
     };
     Ok(DictionaryRef { id, sha256 })

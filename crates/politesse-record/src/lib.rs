@@ -144,6 +144,7 @@ pub use self::tasks::PrunedNumbers;
 use self::tasks::{
     PendingEvent, PendingProcessEvent, PendingSave, PendingSaves, PruneOrder, ResultCount,
 };
+use self::tree_rows::TreeReader;
 pub use self::wal::WalFull;
 use self::writer::{AuditWriter, PrunedRows};
 use politesse_base::clock;
@@ -193,8 +194,8 @@ impl AuditLog {
     /// [`AuditError::Locked`] if another process has it,
     /// [`AuditError::Incomplete`] if it holds less than it did,
     /// [`AuditError::Writable`] if others may write to it,
-    /// [`AuditError::Schema`] and [`AuditError::Outdated`] if another version
-    /// wrote it, and those of making and opening its files.
+    /// [`AuditError::Schema`] if another version wrote it, and those of making and
+    /// opening its files.
     pub fn open(
         options: &Options,
         metrics: Arc<Metrics>,
@@ -214,7 +215,8 @@ impl AuditLog {
         let age = options.retention.and_then(|age| age.try_into().ok());
         let event_slots = Arc::new(Semaphore::new(EVENTS_WAITING_MAX));
         // One of the previous process may not have been delivered.
-        let (newest, heads) = watch::channel(store.newest_head()?.map(Arc::from));
+        let newest = TreeReader::new(&store.connection).newest_seal()?;
+        let (newest, heads) = watch::channel(newest.map(|seal| seal.note.into()));
         let retention = store.retention(age)?;
         let is_removing = retention.is_active() || store.erase_due_in().is_some();
         let (state, removal) = watch::channel(match is_removing {

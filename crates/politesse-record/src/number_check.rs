@@ -280,7 +280,7 @@ impl<'a> NumberCheck<'a> {
         report: &mut impl FnMut(NumberFinding),
     ) -> rusqlite::Result<()> {
         // Decisions come in order: the part before is complete.
-        if self.sums.part() != part_of(seq) {
+        if self.sums.part != part_of(seq) {
             self.check_sums(report)?;
             self.sums = PartSums::new(part_of(seq));
         }
@@ -293,7 +293,7 @@ impl<'a> NumberCheck<'a> {
     }
 
     fn check_sums(&mut self, report: &mut impl FnMut(NumberFinding)) -> rusqlite::Result<()> {
-        let part = self.sums.part();
+        let part = self.sums.part;
         // The summary of a part goes with its entries.
         if self.pruned.part() < part
             && part <= self.last_part

@@ -157,7 +157,7 @@ impl PartSpan {
 /// Sums of one part.
 #[derive(Debug, Default)]
 pub(super) struct PartSums {
-    part: i64,
+    pub(super) part: i64,
     spans: BTreeMap<PartKey, PartSpan>,
 }
 
@@ -168,11 +168,6 @@ impl PartSums {
             part,
             ..Self::default()
         }
-    }
-
-    /// Returns the part.
-    pub(super) fn part(&self) -> i64 {
-        self.part
     }
 
     /// Adds the decision `seq`, which is in the part.
@@ -247,9 +242,9 @@ impl OpenPart {
         };
         // In the transaction of the decision that begins the next part: a part is
         // summed up whole or not at all.
-        if sums.part() < part_of(seq) {
+        if sums.part < part_of(seq) {
             // What is removed has no sums any more.
-            if !is_removed(connection, sums.part())? {
+            if !is_removed(connection, sums.part)? {
                 sums.write(connection)?;
             }
             sums = PartSums::new(part_of(seq));
@@ -403,7 +398,11 @@ impl PartFilter {
             // is kept within what is left to look at.
             let found = self.stretch(connection, part)?;
             let found = found.start.max(left.start)..found.end.min(left.end);
-            if !found.is_empty() && self.may_have_ruling(connection, part)? {
+            let may_have_ruling = match &self.rulings {
+                Some(rulings) if !found.is_empty() => has_ruling(connection, part, rulings)?,
+                _ => true,
+            };
+            if !found.is_empty() && may_have_ruling {
                 return Ok(ControlFlow::Break(Some(found)));
             }
         }
@@ -428,14 +427,6 @@ impl PartFilter {
             }
         }
         Ok(ControlFlow::Continue(()))
-    }
-
-    /// Reports whether decisions of `part` may have one of the rulings that are wanted.
-    fn may_have_ruling(&self, connection: &Connection, part: i64) -> rusqlite::Result<bool> {
-        match &self.rulings {
-            None => Ok(true),
-            Some(rulings) => has_ruling(connection, part, rulings),
-        }
     }
 
     /// Finds the part nearest to `part`, itself included, that may have decisions

@@ -138,8 +138,8 @@ impl PrivacyForms {
     fn keyed(&self, value: &[u8]) -> String {
         // Without a key nothing is asked for by one.
         let tag = self.key.as_ref().map(|key| hmac::sign(key, value));
-        let bytes = tag.as_ref().and_then(|tag| tag.as_ref().first_chunk());
-        let bytes: [u8; KEYED_BYTES] = bytes.copied().unwrap_or_default();
+        let start = tag.as_ref().and_then(|tag| tag.as_ref().first_chunk());
+        let bytes: [u8; KEYED_BYTES] = start.copied().unwrap_or_default();
         format!("keyed:{:032x}", u128::from_be_bytes(bytes))
     }
 }

@@ -106,8 +106,7 @@ impl AuditReader {
     ///
     /// # Errors
     ///
-    /// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`],
-    /// [`AuditError::Outdated`].
+    /// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`].
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let connection = schema::open_to_read(path)?;
         let id = read_id(&connection)?;

@@ -28,11 +28,10 @@ pub struct RemovalNote {
 impl RemovalNote {
     /// Makes the note of `event`, if entries were removed or redacted by it.
     pub fn of(event: &EventRow) -> Option<Self> {
-        let is = |kind: ProcessEventKind| event.host.is_empty() && event.kind == kind.as_str();
         let detail: Json = serde_json::from_str(event.detail.as_deref()?).ok()?;
-        let is_redaction = is(ProcessEventKind::Redacted);
+        let is_redaction = event.is(ProcessEventKind::Redacted);
         // Saved state is pruned, too: no entry goes with it.
-        let is_removal = is(ProcessEventKind::Pruned) && detail["entries_until"].is_u64();
+        let is_removal = event.is(ProcessEventKind::Pruned) && detail["entries_until"].is_u64();
         (is_redaction || is_removal).then_some(Self {
             seq: event.seq,
             at: event.at,

@@ -6,6 +6,7 @@
 //! (`report_history`).
 
 use std::collections::{BTreeMap, HashMap};
+use std::slice::from_mut;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 use rusqlite::Row;
 
 use super::columns::{column, read_digest};
-use super::counting::{SumsApart, SumsByReference};
+use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::dictionary_cache::DictionaryValues;
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
@@ -195,7 +196,7 @@ pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingS
     let origins: HashMap<i64, Arc<str>> = named.collect::<rusqlite::Result<_>>()?;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut sums = SumsByReference::new(SumsApart::ORIGINS);
-    sums.add_decisions(reader, &filter)?;
+    count_decisions(reader, &filter, from_mut(&mut sums))?;
     let mut found = Vec::new();
     for (references, entry) in sums.iter() {
         let Some(origin) = origins.get(&references.origin) else {

@@ -153,22 +153,21 @@ struct EventHistory<'a> {
 impl EventHistory<'_> {
     fn add(&mut self, reader: &AuditReader, event: &EventRow) -> Result<(), AuditError> {
         self.add_configuration(event);
-        let is = |kind: ProcessEventKind| event.kind == kind.as_str();
-        if is(ProcessEventKind::Started) {
+        if event.is(ProcessEventKind::Started) {
             self.add_start(reader, event)?;
-        } else if is(ProcessEventKind::Heartbeat)
-            || is(ProcessEventKind::Configuration)
-            || is(ProcessEventKind::Stopped)
+        } else if event.is(ProcessEventKind::Heartbeat)
+            || event.is(ProcessEventKind::Configuration)
+            || event.is(ProcessEventKind::Stopped)
         {
             self.previous = Some(Sign {
                 at: event.at,
-                is_stop: is(ProcessEventKind::Stopped),
+                is_stop: event.is(ProcessEventKind::Stopped),
             });
-        } else if is(ProcessEventKind::Pruned) {
+        } else if event.is(ProcessEventKind::Pruned) {
             self.add_removal(event);
-        } else if is(ProcessEventKind::Redacted) {
+        } else if event.is(ProcessEventKind::Redacted) {
             self.add_redaction(event);
-        } else if is(ProcessEventKind::Restored) && self.is_within(event.at) {
+        } else if event.is(ProcessEventKind::Restored) && self.is_within(event.at) {
             self.history.restores.push(event.at);
         }
         Ok(())

@@ -333,14 +333,14 @@ impl Retention {
 
     /// Takes a step. `connection` is in a transaction.
     pub(super) fn step(&mut self, connection: &Connection) -> rusqlite::Result<StepEffect> {
-        let mut effect = StepEffect::Unseen;
-        let mut is_over = false;
+        // Values that were removed; `None` at the end of a stage.
+        let mut removed = Some(0);
         let next = match &mut self.stage {
-            RemovalStage::Idle => return Ok(effect),
+            RemovalStage::Idle => return Ok(StepEffect::Unseen),
             RemovalStage::MoreEntries => {
                 let used = Box::new(UsedValues::new(connection)?);
                 self.stage = RemovalStage::Values(used);
-                return Ok(effect);
+                return Ok(StepEffect::Unseen);
             }
             RemovalStage::Entries { end, statement } => {
                 // In this order: no ending is seen whose decision is gone.
@@ -348,39 +348,31 @@ impl Retention {
                 let by_part = REMOVE_BY_PART.iter().map(|sql| (sql, end.part()));
                 let Some((sql, until)) = by_number.chain(by_part).nth(*statement) else {
                     self.stage = RemovalStage::MoreEntries;
-                    return Ok(effect);
+                    return Ok(StepEffect::Unseen);
                 };
-                let removed = connection
+                let rows = connection
                     .prepare_cached(sql)?
                     .execute(params![until, STEP_ROWS])?;
-                if removed == 0 {
+                if rows == 0 {
                     *statement += 1;
                 }
                 RemovalStage::Idle
             }
             RemovalStage::Values(used) => {
                 if used.read(connection, STEP_READ)? {
-                    match used.remove_unused(connection)? {
-                        Some(0) => {}
-                        Some(_) => effect = StepEffect::ValuesRemoved,
-                        None => is_over = true,
-                    }
+                    removed = used.remove_unused(connection)?;
                 }
                 RemovalStage::Bodies(UsedBodies::default())
             }
             RemovalStage::Bodies(used) => {
                 if used.read(connection, STEP_READ)? {
-                    match used.remove_unused(connection, STEP_BODIES)? {
-                        Some(0) => {}
-                        Some(_) => effect = StepEffect::ValuesRemoved,
-                        None => is_over = true,
-                    }
+                    removed = used.remove_unused(connection, STEP_BODIES)?;
                 }
                 RemovalStage::Space
             }
             RemovalStage::Space => {
-                is_over = !give_pages_back(connection)?;
-                if is_over {
+                if !give_pages_back(connection)? {
+                    removed = None;
                     connection.execute_batch(
                         "UPDATE pruned SET is_removed = 1; DELETE FROM unused_value;",
                     )?;
@@ -388,10 +380,14 @@ impl Retention {
                 RemovalStage::Idle
             }
         };
-        if is_over {
-            self.stage = next;
-        }
-        Ok(effect)
+        Ok(match removed {
+            Some(0) => StepEffect::Unseen,
+            Some(_) => StepEffect::ValuesRemoved,
+            None => {
+                self.stage = next;
+                StepEffect::Unseen
+            }
+        })
     }
 }
 

@@ -167,27 +167,14 @@ fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
 
 /// Reader of the sums of a part.
 pub(super) struct RollupReader<'a> {
-    bytes: &'a [u8],
-    part: i64,
+    pub(super) bytes: &'a [u8],
+    /// Part of the row.
+    pub(super) part: i64,
     /// Rows of the origins that are wanted, in ascending order; `None` if all are.
-    origins: Option<&'a [i64]>,
+    pub(super) origins: Option<&'a [i64]>,
 }
 
-impl<'a> RollupReader<'a> {
-    /// Makes a reader of the sums in the row of `part`.
-    pub(super) fn new(bytes: &'a [u8], part: i64) -> Self {
-        Self {
-            bytes,
-            part,
-            origins: None,
-        }
-    }
-
-    /// Passes over the entries of all origins but `origins`, in ascending order.
-    pub(super) fn of_origins(self, origins: Option<&'a [i64]>) -> Self {
-        Self { origins, ..self }
-    }
-
+impl RollupReader<'_> {
     /// Appends the entries to `read`: all of them, or the late endings alone.
     /// Returns `None` if somebody has changed the bytes into what is no roll-up.
     pub(super) fn read(mut self, is_late_only: bool, read: &mut RollupEntries) -> Option<()> {
@@ -281,7 +268,12 @@ pub(super) fn late_parts(connection: &Connection, part: i64) -> rusqlite::Result
         let mut entries = RollupEntries::default();
         let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
         // Of what somebody has changed, as much as can be read.
-        let read = RollupReader::new(bytes, part).read(true, &mut entries);
+        let read = RollupReader {
+            bytes,
+            part,
+            origins: None,
+        }
+        .read(true, &mut entries);
         Ok((entries, read).0)
     };
     let mut statement = connection.prepare_cached(SUMS)?;
@@ -301,7 +293,12 @@ pub(super) fn has_ruling(
     let read = |row: &Row<'_>| {
         let bytes = row.get_ref(0)?.as_blob().unwrap_or_default();
         let mut entries = RollupEntries::default();
-        let is_read = RollupReader::new(bytes, part).read(false, &mut entries);
+        let is_read = RollupReader {
+            bytes,
+            part,
+            origins: None,
+        }
+        .read(false, &mut entries);
         let mut sections = entries.sections.iter();
         let is_there = sections.any(|(key, _)| key.part == part && rulings.contains(&key.ruling));
         Ok(is_there || is_read.is_none())

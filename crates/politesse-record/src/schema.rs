@@ -128,7 +128,7 @@ PRAGMA journal_size_limit = 67108864;";
 ///
 /// # Errors
 ///
-/// [`AuditError::Open`], [`AuditError::Schema`], [`AuditError::Outdated`].
+/// [`AuditError::Open`], [`AuditError::Schema`].
 pub(super) fn open(path: &Path) -> Result<Connection, AuditError> {
     // A connection that writes moves the WAL into the file when it is closed. A
     // file of a version that is not known stays as it is, so look at it first.
@@ -166,8 +166,7 @@ pub(super) fn open_in_memory() -> rusqlite::Result<Connection> {
 ///
 /// # Errors
 ///
-/// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`],
-/// [`AuditError::Outdated`].
+/// [`AuditError::Missing`], [`AuditError::Open`], [`AuditError::Schema`].
 pub(super) fn open_to_read(path: &Path) -> Result<Connection, AuditError> {
     match path.try_exists() {
         Ok(true) => {}
@@ -230,11 +229,6 @@ fn check_version(connection: &Connection, path: &Path) -> Result<(), AuditError>
     let path = path.to_owned();
     match found {
         SCHEMA_VERSION => Ok(()),
-        1..SCHEMA_VERSION => Err(AuditError::Outdated {
-            path,
-            found,
-            oldest: SCHEMA_VERSION,
-        }),
         _ => Err(AuditError::Schema {
             path,
             found,

@@ -253,8 +253,8 @@ impl<'a> SealCheck<'a> {
             let end = count(numbers_of(part).end - 1);
             while let Some(head) = self.heads.pop_front_if(|head| head.tree.size < end) {
                 // The leaves are gone; what is left is the way to the root of the part.
-                let path = self.rows.seal_path(head.tree.size)?;
-                let path = path.filter(|path| Some(path.root) == root);
+                let stored = self.rows.seal_path(head.tree.size)?;
+                let path = stored.filter(|path| Some(path.root) == root);
                 // Without it a head of the table would pass for one that is not comparable.
                 if path.is_none() && head.name.is_none() {
                     report(SealFinding::Path(head.tree.size));

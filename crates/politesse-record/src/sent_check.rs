@@ -18,8 +18,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use rusqlite::Row;
-
 use super::columns::{TableRow as _, count, signed};
 use super::decision_row::CheckedRecord;
 use super::events::{EventRow, ProcessEventKind};
@@ -48,20 +46,6 @@ pub(super) enum SentFinding {
     WithoutPermit(u64),
     /// A process ended without a stop; its last count is in this event.
     Unknown { after: i64 },
-}
-
-/// An event that states a count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct CountEvent {
-    seq: i64,
-    kind: String,
-    sent: i64,
-}
-
-impl CountEvent {
-    fn is(&self, kind: ProcessEventKind) -> bool {
-        self.kind == kind.as_str()
-    }
 }
 
 /// One process, as far as its decisions have come.
@@ -99,15 +83,15 @@ impl ProcessCount {
 
     /// Begins at the first count of a process whose start was removed because it
     /// was old. What was under way then may be counted by then, or later.
-    fn resumed(before: &Self, event: &CountEvent) -> Self {
+    fn resumed(before: &Self, event: &EventRow) -> Self {
         Self {
-            base: event.sent,
+            base: sent_in(event),
             is_stopped: event.is(ProcessEventKind::Stopped),
             // Each may be handed over again after the count.
             open: before.under_way.len().try_into().unwrap_or(i64::MAX)
                 * i64::from(Permit::SENDS_MAX)
                 + before.open,
-            ..Self::started(event.seq)
+            ..Self::started(signed(event.seq))
         }
     }
 
@@ -137,14 +121,12 @@ impl ProcessCount {
     }
 
     /// Compares the count in `event` with what is on record.
-    fn compare(&mut self, event: &CountEvent, mut report: impl FnMut(SentFinding)) {
-        self.advance(event.seq);
+    fn compare(&mut self, event: &EventRow, mut report: impl FnMut(SentFinding)) {
+        let seq = signed(event.seq);
+        self.advance(seq);
         // Each difference is told once: what was told before is set off here.
-        let counted = event.sent - self.base + self.uncounted;
-        let counts = |after| CountRange {
-            after,
-            until: event.seq,
-        };
+        let counted = sent_in(event) - self.base + self.uncounted;
+        let counts = |after| CountRange { after, until: seq };
         let at_most = counted - (self.recorded - self.under_way_sent);
         if at_most < self.unrecorded {
             let short = self.unrecorded - at_most;
@@ -158,19 +140,19 @@ impl ProcessCount {
         if self.unrecorded < at_least {
             // They were sent after the last event at which there were fewer for
             // certain.
-            let after = self.doubtful.front().map_or(event.seq, |event| event.0);
+            let after = self.doubtful.front().map_or(seq, |event| event.0);
             report(SentFinding::Unrecorded {
                 count: count(at_least - self.unrecorded),
                 counts: counts(after),
             });
             self.unrecorded = at_least;
         }
-        self.doubtful.push_back((event.seq, at_most));
+        self.doubtful.push_back((seq, at_most));
         let is_certain = |event: &(i64, i64)| event.1 <= self.unrecorded;
         if let Some(last) = self.doubtful.iter().rposition(is_certain) {
             self.doubtful.drain(..last);
         }
-        self.last_event = event.seq;
+        self.last_event = seq;
         self.is_stopped = event.is(ProcessEventKind::Stopped);
     }
 }
@@ -179,7 +161,7 @@ impl ProcessCount {
 #[derive(Debug)]
 pub(super) struct SentCheck {
     /// Events that are still to come.
-    events: VecDeque<CountEvent>,
+    events: VecDeque<EventRow>,
     /// The process of the decisions; absent before the first start.
     process: Option<ProcessCount>,
     /// The process before that, if its start was removed.
@@ -193,17 +175,10 @@ impl SentCheck {
         let mut events = VecDeque::new();
         let pruned = PrunedEnd::read(&reader.connection)?;
         let mut scan = reader.event_scan(&EventFilter::default())?;
-        let read = |row: &Row<'_>| {
-            let event = EventRow::read(row)?;
-            Ok(event.sent.map(|sent| CountEvent {
-                seq: signed(event.seq),
-                kind: event.kind,
-                sent: signed(sent),
-            }))
-            .map(|event| event.filter(|event| pruned.last < event.seq))
-        };
-        while let Some(page) = scan.next_page(read)? {
-            events.extend(page.into_iter().flatten());
+        while let Some(page) = scan.next_page(EventRow::read)? {
+            let is_counted =
+                |event: &EventRow| event.sent.is_some() && pruned.last < signed(event.seq);
+            events.extend(page.into_iter().filter(is_counted));
         }
         Ok(Self {
             events,
@@ -231,7 +206,7 @@ impl SentCheck {
 
     /// Looks at the events below `seq`.
     fn settle(&mut self, seq: i64, report: &mut impl FnMut(SentFinding)) {
-        while let Some(event) = self.events.pop_front_if(|event| event.seq < seq) {
+        while let Some(event) = self.events.pop_front_if(|event| signed(event.seq) < seq) {
             if event.is(ProcessEventKind::Started) {
                 if let Some(before) = self.process.take()
                     && !before.is_stopped
@@ -240,9 +215,9 @@ impl SentCheck {
                     report(SentFinding::Unknown { after });
                 }
                 self.unstarted = None;
-                self.process = Some(ProcessCount::started(event.seq));
+                self.process = Some(ProcessCount::started(signed(event.seq)));
             } else if let Some(mut before) = self.unstarted.take() {
-                before.advance(event.seq);
+                before.advance(signed(event.seq));
                 self.process = Some(ProcessCount::resumed(&before, &event));
             // Without a start there is nothing to count from; that it is gone is a
             // finding about numbers.
@@ -251,6 +226,11 @@ impl SentCheck {
             }
         }
     }
+}
+
+/// Returns the count that an event states.
+fn sent_in(event: &EventRow) -> i64 {
+    event.sent.map_or(0, signed)
 }
 
 /// Reports whether a request was permitted by a decision with this ruling.

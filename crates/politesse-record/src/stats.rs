@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::slice::from_mut;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 pub use super::counting::SUMS_MAX;
-use super::counting::{SumsApart, SumsByReference};
+use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
@@ -207,7 +208,7 @@ pub fn stats(
             by_hour: keys.contains(&StatKey::Hour),
             by_origin: keys.contains(&StatKey::Host),
         });
-        sums.add_decisions(reader, filter)?;
+        count_decisions(reader, filter, from_mut(&mut sums))?;
         groups(reader, &sums, filter, keys)?
     };
     sort_groups(&mut groups, order);

@@ -5,7 +5,6 @@
 //! nor when.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use super::leaf::RecordId;
 use super::merkle::TreeHead;
 use super::opening::{self, LostEntries, OpenRecord, Options};
 use super::privacy::PrivacyForms;
-use super::pruned::{PrunedEnd, youngest};
+use super::pruned::PrunedEnd;
 use super::record_id::{CommittedPlace, LostHeads, RecordMarker};
 use super::redaction::{has_removals, may_have_unused_values};
 use super::remaining::RemainingEntries;
@@ -44,10 +43,20 @@ use politesse_base::throttle::REPEATING;
 /// Time between two attempts to empty a WAL that has what was removed.
 const ERASE_AGAIN: Duration = Duration::from_secs(1);
 
+/// Removes saved snapshots, those first that expired first.
+pub(super) const PRUNE_SNAPSHOTS: &str = "
+DELETE FROM kept WHERE (origin, token) IN (
+  SELECT origin, token FROM kept WHERE expires_us < ? ORDER BY expires_us LIMIT ?)";
+
+/// Removes back-offs, those first that were over first.
+pub(super) const PRUNE_BACK_OFFS: &str = "
+DELETE FROM back_off WHERE host IN (
+  SELECT host FROM back_off WHERE until_us < ? ORDER BY until_us LIMIT ?)";
+
 /// The audit record, locked and open for writing.
 #[derive(Debug)]
 pub(super) struct AuditStore {
-    connection: Connection,
+    pub(super) connection: Connection,
     memory: WriterMemory,
     plan: RecordPlan,
     wal: Wal,
@@ -241,18 +250,12 @@ impl AuditStore {
         count(self.last).saturating_sub(self.sealer.sealed())
     }
 
-    /// Reads the note of the newest head.
-    pub(super) fn newest_head(&self) -> rusqlite::Result<Option<String>> {
-        let seal = TreeReader::new(&self.connection).newest_seal()?;
-        Ok(seal.map(|seal| seal.note))
-    }
-
     /// Returns the removal of entries that are older than `age`. It goes on with what an
     /// earlier process has begun.
     pub(super) fn retention(&self, age: Option<SignedDuration>) -> rusqlite::Result<Retention> {
         let newest = newest_time(&self.connection)?.unwrap_or_else(clock::now);
         let mut retention = Retention::new(age, newest);
-        let end = self.pruned_end()?;
+        let end = PrunedEnd::read(&self.connection)?;
         if 0 < end.last && !end.is_removed {
             retention.begin(end);
         }
@@ -509,19 +512,6 @@ impl AuditStore {
         })
     }
 
-    /// Returns the end of the entries that were removed.
-    pub(super) fn pruned_end(&self) -> rusqlite::Result<PrunedEnd> {
-        PrunedEnd::read(&self.connection)
-    }
-
-    /// Finds the time of the youngest of some entries of parts that are over.
-    pub(super) fn youngest(
-        &self,
-        numbers: RangeInclusive<i64>,
-    ) -> rusqlite::Result<Option<Timestamp>> {
-        youngest(&self.connection, numbers)
-    }
-
     /// Takes a step of `retention`.
     ///
     /// # Errors
@@ -547,33 +537,15 @@ impl AuditStore {
         Ok(())
     }
 
-    /// Removes at most `most` saved snapshots that expired before `before`, and
-    /// returns how many there were. Bodies stay: decisions rest on them.
-    pub(super) fn prune_snapshots(
+    /// Removes at most `most` rows of saved state by `sql` that were of no use any more
+    /// before `before`, and returns how many there were. Bodies stay: decisions rest on
+    /// them.
+    pub(super) fn prune(
         &self,
+        sql: &str,
         before: Timestamp,
         most: usize,
     ) -> rusqlite::Result<usize> {
-        let sql = "DELETE FROM kept WHERE (origin, token) IN (
-                     SELECT origin, token FROM kept WHERE expires_us < ?
-                     ORDER BY expires_us LIMIT ?)";
-        self.prune(sql, before, most)
-    }
-
-    /// Removes at most `most` back-offs that were over before `before`, and
-    /// returns how many there were.
-    pub(super) fn prune_back_offs(
-        &self,
-        before: Timestamp,
-        most: usize,
-    ) -> rusqlite::Result<usize> {
-        let sql = "DELETE FROM back_off WHERE host IN (
-                     SELECT host FROM back_off WHERE until_us < ?
-                     ORDER BY until_us LIMIT ?)";
-        self.prune(sql, before, most)
-    }
-
-    fn prune(&self, sql: &str, before: Timestamp, most: usize) -> rusqlite::Result<usize> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.connection
             .prepare_cached(sql)?

@@ -188,10 +188,5 @@ fn saved_bodies(connection: &Connection) -> rusqlite::Result<HashSet<[u8; 8]>> {
 }
 
 fn first_bytes(sha256: &[u8]) -> [u8; 8] {
-    let mut first = [0; 8];
-    first
-        .iter_mut()
-        .zip(sha256)
-        .for_each(|(to, from)| *to = *from);
-    first
+    sha256.first_chunk().copied().unwrap_or_default()
 }

@@ -20,10 +20,11 @@ use super::columns::signed;
 use super::error::{WriteError, is_full_disk};
 use super::events::{ProcessEvent, ProcessEventKind};
 use super::gathering::CommitAnswers;
+use super::pruned::{PrunedEnd, youngest};
 use super::queue::{EntryReceiver, WriterEntry, WriterTask, count_awaited};
 use super::removal_order::RetentionOrder;
 use super::retention::{RemovalState, Retention};
-use super::store::AuditStore;
+use super::store::{AuditStore, PRUNE_BACK_OFFS, PRUNE_SNAPSHOTS};
 use super::tasks::{PendingProcessEvent, PruneOrder, PrunedNumbers};
 use super::transaction::{AuditTransaction, EndingNumbers};
 use politesse_base::clock;
@@ -248,10 +249,11 @@ impl AuditWriter {
         if self.store.is_held_back {
             self.retention.wait_for_arrival();
         }
-        let end = self.store.pruned_end()?;
+        let connection = &self.store.connection;
+        let end = PrunedEnd::read(connection)?;
         if pruned.first <= pruned.last {
             let (first, last) = (pruned.first, end.last);
-            let youngest = self.store.youngest(signed(first)..=last)?;
+            let youngest = youngest(connection, signed(first)..=last)?;
             self.record_pruned(order.event_detail(last, youngest));
             tracing::info!(first, last, %before, "old entries of the record are removed");
             self.retention.begin(end);
@@ -422,8 +424,8 @@ impl AuditWriter {
         self.store.ballast.take_up();
         let wall_now = clock::now();
         let store = &self.store;
-        let snapshots = store.prune_snapshots(wall_now - SNAPSHOT_KEPT, PRUNED_MAX);
-        let back_offs = store.prune_back_offs(wall_now - BACK_OFF_KEPT, PRUNED_MAX);
+        let snapshots = store.prune(PRUNE_SNAPSHOTS, wall_now - SNAPSHOT_KEPT, PRUNED_MAX);
+        let back_offs = store.prune(PRUNE_BACK_OFFS, wall_now - BACK_OFF_KEPT, PRUNED_MAX);
         let mut is_done = true;
         let mut add = |pruned: rusqlite::Result<usize>, sum: &mut usize| match pruned {
             Ok(pruned) => {

@@ -279,7 +279,7 @@ fn a_few_back_offs_are_taken_away_at_a_time() {
         })
         .unwrap();
     let before = at() + SignedDuration::from_secs(3604);
-    let pruned = || store.prune_back_offs(before, 3).unwrap();
+    let pruned = || store.prune(store::PRUNE_BACK_OFFS, before, 3).unwrap();
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 

@@ -537,7 +537,7 @@ fn a_few_are_taken_away_at_a_time_the_oldest_first() {
         })
         .unwrap();
     let before = Timestamp::from_second(4).unwrap();
-    let pruned = || store.prune_snapshots(before, 3).unwrap();
+    let pruned = || store.prune(store::PRUNE_SNAPSHOTS, before, 3).unwrap();
     assert_eq!([pruned(), pruned(), pruned()], [3, 1, 0]);
 }
 

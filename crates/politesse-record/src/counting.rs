@@ -199,9 +199,8 @@ impl SumsByReference {
         if self.apart.by_origin {
             let key = self.key(key);
             return entries.iter().try_for_each(|entry| {
-                let OriginEntry { origin, sums } = entry;
-                let origin = *origin;
-                self.add(SumReferences { origin, ..key }, sums)
+                let origin = entry.origin;
+                self.add(SumReferences { origin, ..key }, &entry.sums)
             });
         }
         let mut all = EntrySums::default();

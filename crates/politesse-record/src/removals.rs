@@ -60,6 +60,11 @@ impl RemovalNote {
         self.word("by") == "audit.retention"
     }
 
+    /// Reports whether entries were removed by order, whatever their age.
+    pub fn is_removal_by_order(&self) -> bool {
+        !self.is_redaction && !self.is_by_age()
+    }
+
     /// Returns the time before which entries were removed.
     pub fn before(&self) -> Option<Timestamp> {
         self.time("before")

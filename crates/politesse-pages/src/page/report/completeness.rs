@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::gathered::ReportData;
 use super::tables::{ROWS_MAX, left_out};
-use politesse_pages::page::words::{counted, foreign, minute, number};
+use crate::page::words::{counted, foreign, minute, number};
 use politesse_record::removals::RemovalNote;
 
 /// Tells what the record lacks in the time: what was removed or redacted, and when the

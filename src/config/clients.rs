@@ -11,6 +11,7 @@ use toml::de::DeValue;
 
 use super::kinds::{Count, Kind, Text, places};
 use super::network::{CLIENTS, network};
+use super::pace::RATE;
 use super::problem::Fault;
 use super::tables::{Fields, Table};
 use politesse_base::clients::client::{ClientLimits, Resource};
@@ -76,7 +77,8 @@ pub(super) const CLIENT_LIMITS: Table<ClientLimits> = Table {
     wanted: || {
         let names = Resource::ALL.map(|resource| format!("`{}`", resource.as_str()));
         let number = HELD.wanted();
-        format!("a table with at will {}, each {number}", names.join(", "))
+        let names = names.join(", ");
+        format!("a table; optional keys: {names}, each {number}, and `rate` (as in \"50/s\")")
     },
     read: |fields| Some(client_limits(fields)),
 };
@@ -90,6 +92,10 @@ fn client_limits(fields: &mut Fields<'_>) -> ClientLimits {
         if let Some(most) = fields.optional(resource.as_str(), &HELD) {
             limits.set(resource, most.get());
         }
+    }
+    if let Some(rate) = fields.optional("rate", &RATE) {
+        let requests = NonZeroU32::new(rate.requests).unwrap_or(NonZeroU32::MIN);
+        limits.set_rate(requests, rate.per);
     }
     limits
 }

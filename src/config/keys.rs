@@ -207,7 +207,9 @@ keys! {
         /// Limits for each client, an address or an IPv6 /64: the most that it may hold
         /// of `connections`, `handshakes`, `requests`, `waiting`, `lookups`,
         /// `robots_fetches` and `leaves`. None is needed to keep clients from each other:
-        /// who holds most gives way when others come.
+        /// who holds most gives way when others come. `rate` is a quota of requests, such as
+        /// "50/s": of those beyond it, what would be sent is answered with 429 and reason
+        /// `quota`. After a pause as many may come at once.
         per_client: ClientLimits = "{}", CLIENT_LIMITS;
         /// Treatment of credentials (`credential` of `crawler`), which come as
         /// Proxy-Authorization: Basic NAME:TOKEN, or Bearer TOKEN. With "required" all

@@ -16,7 +16,7 @@ use politesse_robots::VisitTime;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A number of requests in a time.
-const RATE: Text<Rate> = Text {
+pub(super) const RATE: Text<Rate> = Text {
     wanted: "a rate from 1 to 1000000 a second, minute or hour, such as \"5/s\", \"20/m\" or \"3/h\",",
     parse: |text| text.parse().ok(),
 };

@@ -140,6 +140,7 @@ fn without_passwords(text: &str) -> String {
         // A slash or an at sign that a password has is not always escaped.
         let host = url.rfind('@').unwrap_or_default();
         shown.push_str(if 0 < host { "…" } else { "" });
+        // The query of a store's address has no secret, and may be what is wrong.
         let is_http = before.ends_with("http://") || before.ends_with("https://");
         let query = url[host..].find('?').filter(|_| is_http);
         shown.push_str(&url[host..query.map_or(url.len(), |query| host + query)]);

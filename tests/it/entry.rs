@@ -220,6 +220,52 @@ fn a_limit_of_a_client_is_named() {
     });
 }
 
+// Ours; RFC 6585, section 4.
+#[test]
+fn a_client_beyond_its_quota_is_answered_with_429() {
+    run(async {
+        let origin = Script::robots("User-agent: *\nDisallow: /no\n")
+            .start()
+            .await;
+        let config = resolve("o.test", origin.address());
+        let limits = "proxy.per_client = { rate = \"3/h\" }";
+        let proxy = config.set(limits).start().await;
+        for (path, status) in [("", 200), ("no", 403), ("a", 200), ("no", 403)] {
+            let reply = get(&proxy, &format!("http://o.test/{path}")).await;
+            assert_eq!(reply.status(), status, "{path}");
+        }
+        let later = get(&proxy, "http://o.test/b").await;
+        later.assert_error(429, "http_request_denied");
+        let seconds: u32 = later.head.value("retry-after").parse().unwrap();
+        assert!((1100..=1200).contains(&seconds), "{seconds}");
+        let problem = later.json();
+        assert_eq!(problem["reason"], "quota");
+        assert!(
+            problem["detail"]
+                .as_str()
+                .unwrap()
+                .contains("proxy.per_client.rate")
+        );
+        // Another address is another client.
+        let mut other = silent(&proxy, 3).await;
+        assert_eq!(other.get("http://o.test/c", "o.test").await.status(), 200);
+        assert_eq!(origin.log().len(), 4, "robots.txt and three pages");
+        let counted = "politesse_decisions_total{verdict=\"later\",reason=\"quota\"} 1";
+        assert!(metrics(&proxy).await.contains(counted));
+        let place = proxy.stop().await;
+        let listed = place
+            .run(&["audit", "list", "--reason", "quota", "--json"])
+            .await;
+        assert_eq!(
+            listed.json_lines()[0]["url"],
+            "http://o.test/b",
+            "{listed:?}"
+        );
+        let verified = place.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    });
+}
+
 // Ours: handshakes that never end hold up no other client's.
 #[test]
 fn a_handshake_takes_the_place_of_one_of_the_client_that_holds_most() {

@@ -92,6 +92,8 @@ words! {
         QueueFull = "queue_full",
         /// The proxy has more to do than it can.
         Overload = "overload",
+        /// The client has made as many requests in a time as the operator allows.
+        Quota = "quota",
     }
 }
 
@@ -118,7 +120,7 @@ impl From<&Judgement<'_>> for Reason {
 
 impl Reason {
     /// Reasons for which a request is delayed. They say when, not whether.
-    pub const OF_PACE: [Self; 7] = [
+    pub const OF_PACE: [Self; 8] = [
         Self::CrawlDelay,
         Self::RequestRate,
         Self::VisitTime,
@@ -126,6 +128,7 @@ impl Reason {
         Self::Ceiling,
         Self::QueueFull,
         Self::Overload,
+        Self::Quota,
     ];
 
     /// Returns the reason with this word; `None` if this version has none.
@@ -203,6 +206,10 @@ impl Reason {
                 "the proxy has too much to do",
                 "The proxy has too much to do",
             ),
+            Self::Quota => (
+                "the client has used up its quota of requests (proxy.per_client.rate)",
+                "Not so fast: the operator sets a limit",
+            ),
         }
     }
 }
@@ -223,6 +230,7 @@ mod tests {
             "ceiling",
             "queue_full",
             "overload",
+            "quota",
         ];
         assert_eq!(words, contract);
         for reason in Reason::ALL {

@@ -20,7 +20,9 @@ use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::places::RequestPlace;
 use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
-use politesse_base::clients::client::Client;
+use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
+use politesse_robots_cache::QueuedFetch;
+use politesse_base::clients::client::{Client, QuotaExceeded};
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use politesse_decision::delay::{Delay, DelayEnd};
@@ -274,6 +276,8 @@ impl TurnDecider {
             robots_fetch: RobotsFetch::No,
             arrival: None,
         };
+        // Before the decision: a flood of requests that are all refused counts, too.
+        let over_quota = connection.sharer.count_request().err();
         let (decision, turn) = loop {
             let decided = self.decide(request, &wait).await;
             wait.add_decision(&decided);
@@ -282,6 +286,9 @@ impl TurnDecider {
                 break (self.delayed_if_unasked(decided, &wait), None);
             }
             let decision = decided.decision;
+            if let Some(exceeded) = &over_quota {
+                break (decision.later(quota_delay(exceeded)), None);
+            }
             // A delay does not say how long it was waited for.
             let begun = clock::instant();
             let turn = match self.turn(decision.evidence(), &wait).await {
@@ -511,6 +518,12 @@ impl TurnDecider {
 fn out_of_places() -> Delay {
     let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
     delay.explained("too many requests are under way, most of them of this client")
+}
+
+/// Makes the delay of a request that is not in the quota of its client.
+fn quota_delay(exceeded: &QuotaExceeded) -> Delay {
+    let end = DelayEnd::After(exceeded.wait);
+    Delay::of_crawler(Reason::Quota, end).explained(exceeded.to_string())
 }
 
 /// Returns the client and the crawler by which turns are shared out: the

@@ -186,7 +186,8 @@ fn because(explanation: &DecisionExplanation) -> String {
         | Reason::BackOff
         | Reason::Ceiling
         | Reason::QueueFull
-        | Reason::Overload) => reason.to_string(),
+        | Reason::Overload
+        | Reason::Quota) => reason.to_string(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Crawlers and overrides: lists of tables. All ours; docs/configuration.md.
 
-use politesse_base::clients::client::Resource;
+use std::num::NonZeroU32;
 use std::time::Duration;
+
+use politesse_base::clients::client::{ClientLimits, Resource};
 
 use super::{file, problems, read, text};
 use politesse_robots::crawler::ProductToken;
@@ -300,6 +302,10 @@ fn limits_of_clients_are_read_by_name_and_in_bounds() {
             "proxy.per_client.doors is not a key",
         ),
         (
+            "proxy.per_client={ rate = '0/s' }".to_owned(),
+            "proxy.per_client.rate is \"0/s\"",
+        ),
+        (
             format!("{network}leaves = -1 }}]"),
             "leaves of entry 1 of proxy.clients is -1",
         ),
@@ -325,11 +331,19 @@ fn limits_of_clients_are_read_by_name_and_in_bounds() {
 #[test]
 fn limits_of_a_network_are_those_of_its_clients_together() {
     let written = "proxy.clients=['loopback', { network = '10.0.0.0/8', leaves = 3 }]";
-    let config = read("", &[], &[written, "proxy.per_client={ lookups = 2 }"]).unwrap();
+    let config = read(
+        "",
+        &[],
+        &[written, "proxy.per_client={ lookups = 2, rate = '5/m' }"],
+    )
+    .unwrap();
     let listener = &config.settings().listener;
     assert_eq!(listener.clients.len(), 3);
     let limits = &listener.client_limits;
-    assert_eq!(limits.each.of(Resource::Lookups), Some(2));
+    let mut each = ClientLimits::default();
+    each.set(Resource::Lookups, 2);
+    each.set_rate(NonZeroU32::new(5).unwrap(), Duration::from_secs(60));
+    assert_eq!(limits.each, each);
     assert_eq!(limits.networks[0].network.to_string(), "10.0.0.0/8");
     assert_eq!(limits.networks[0].limits.of(Resource::Leaves), Some(3));
 }

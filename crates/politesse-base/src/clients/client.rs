@@ -2,10 +2,17 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
+use governor::Quota;
+use governor::clock::Clock as _;
 use ipnet::IpNet;
+use thiserror::Error;
+
+use crate::clock::{LimiterClock, RateLimiter};
 
 /// Bits of an IPv6 address that tell clients apart: a site gives a host, or
 /// takes for itself, as many addresses below them as it likes (RFC 6177,
@@ -96,19 +103,38 @@ resources! {
 /// Limits of the operator for one client, or for all clients of a network
 /// together; no limit by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClientLimits([Option<u32>; Resource::ALL.len()]);
+pub struct ClientLimits {
+    most: [Option<u32>; Resource::ALL.len()],
+    rate: Option<Quota>,
+}
 
 impl ClientLimits {
     /// Sets the most that may be held of `resource`.
     pub fn set(&mut self, resource: Resource, most: u32) {
-        self.0[resource as usize] = Some(most);
+        self.most[resource as usize] = Some(most);
     }
 
     /// Returns the most that may be held of `resource`.
     #[must_use]
     pub fn of(&self, resource: Resource) -> Option<u32> {
-        self.0[resource as usize]
+        self.most[resource as usize]
     }
+
+    /// Sets the quota: `requests` each time that `per` has passed, which may come at once.
+    pub fn set_rate(&mut self, requests: NonZeroU32, per: Duration) {
+        let one_each = Quota::with_period(per / requests.get());
+        self.rate = one_each.map(|quota| quota.allow_burst(requests));
+    }
+}
+
+/// A client has used up its quota, or its network has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{client} has used up its quota of requests (proxy.per_client.rate)")]
+pub struct QuotaExceeded {
+    /// Client or network.
+    pub client: ClientId,
+    /// Time until the quota has room for one more request.
+    pub wait: Duration,
 }
 
 /// Counts of one resource for one client.
@@ -129,6 +155,9 @@ pub struct Client {
     /// Number that no other client of this process has.
     pub(super) number: u64,
     pub(super) limits: ClientLimits,
+    /// Requests by the quota in `limits`. Forgotten with the client, so their number is
+    /// bounded.
+    quota: Option<RateLimiter>,
     /// The network with limits of its own that the client is in.
     pub(super) network: Option<Arc<Self>>,
     pub(super) uses: [ResourceUse; Resource::ALL.len()],
@@ -143,9 +172,11 @@ impl Client {
     }
 
     pub(super) fn new(id: ClientId, number: u64, limits: ClientLimits) -> Self {
+        let limiter = |quota| RateLimiter::direct_with_clock(quota, LimiterClock::default());
         Self {
             id,
             number,
+            quota: limits.rate.map(limiter),
             limits,
             network: None,
             uses: Default::default(),
@@ -166,6 +197,28 @@ impl Client {
             return Some(&self.id);
         }
         self.network.as_ref()?.limited_by(resource)
+    }
+
+    /// Counts a request against the quota of the client and that of its network.
+    ///
+    /// # Errors
+    ///
+    /// [`QuotaExceeded`]: then the request is not counted where there is no room.
+    pub fn count_request(&self) -> Result<(), QuotaExceeded> {
+        // The client's own comes first: what is beyond it takes nothing from others of its
+        // network.
+        if let Some(quota) = &self.quota
+            && let Err(exceeded) = quota.check()
+        {
+            return Err(QuotaExceeded {
+                client: self.id.clone(),
+                wait: exceeded.wait_time_from(quota.clock().now()),
+            });
+        }
+        match &self.network {
+            Some(network) => network.count_request(),
+            None => Ok(()),
+        }
     }
 
     /// Counts one more of `resource`, for the network as well. To be called
@@ -231,5 +284,40 @@ mod tests {
         client.remove_held(Resource::Lookups);
         assert_eq!(network.held(Resource::Lookups), 1);
         assert_eq!(network.held(Resource::Requests), 0);
+    }
+
+    // Ours: `proxy.per_client.rate`.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_make_its_quota_of_requests_and_a_network_those_of_its_clients() {
+        let limits = |requests, per| {
+            let mut limits = ClientLimits::default();
+            limits.set_rate(NonZeroU32::new(requests).unwrap(), per);
+            limits
+        };
+        let id = ClientId::Network("10.0.0.0/8".parse().unwrap());
+        let network = Client::new(id, 0, limits(4, Duration::from_secs(60)));
+        let network = Arc::new(network);
+        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|address| {
+            let id = ClientId::from(address.parse::<IpAddr>().unwrap());
+            let mut client = Client::new(id, 1, limits(2, Duration::from_secs(1)));
+            client.network = Some(Arc::clone(&network));
+            client
+        });
+        let exceeded = |client: &Client| {
+            let exceeded = client.count_request().unwrap_err();
+            (exceeded.client.to_string(), exceeded.wait.as_millis())
+        };
+        assert_eq!([one.count_request(), one.count_request()], [Ok(()), Ok(())]);
+        assert_eq!(exceeded(&one), ("10.0.0.1".to_owned(), 500));
+        // One comes back after half a second, and not before.
+        tokio::time::advance(Duration::from_millis(499)).await;
+        assert_eq!(exceeded(&one), ("10.0.0.1".to_owned(), 1));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(
+            [one.count_request(), other.count_request()],
+            [Ok(()), Ok(())]
+        );
+        assert_eq!(exceeded(&other), ("10.0.0.0/8".to_owned(), 14_500));
+        assert_eq!(Client::proxy().count_request(), Ok(()));
     }
 }

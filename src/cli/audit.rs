@@ -57,14 +57,15 @@ use self::verification::VerifyArguments;
 use self::why::WhyArguments;
 use super::configuration::{ConfigurationRequest, check_owner};
 use super::output::{Exit, OutputForm, Usage};
-use crate::config::Settings;
-use politesse_base::inert::inert;
 use politesse_record::AuditError;
+use politesse_record::Direction;
 use politesse_record::backup;
 use politesse_record::events::EventRow;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
-use politesse_record::{Direction, row_json};
+use crate::config::Settings;
+use politesse_base::inert::inert;
+use politesse_decision::row_json::row_json;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -530,7 +531,7 @@ fn show(
         let text = "the number of a decision is wanted: NODE/SEQ goes with --archive";
         return Err(Usage::Arguments(text.to_owned()).into());
     }
-    let Some(details) = source.explain(subject)? else {
+    let Some(explanation) = source.explain(subject)? else {
         if let Some(event) = source.event(subject)? {
             return print_event(&event, form);
         }
@@ -539,8 +540,8 @@ fn show(
     };
     let mut out = io::stdout().lock();
     match form {
-        OutputForm::Json => write_json(&mut out, &details.json())?,
-        OutputForm::Columns => sections::write(&details, Screen::of_stdout(), &mut out)?,
+        OutputForm::Json => write_json(&mut out, &explanation.json())?,
+        OutputForm::Columns => sections::write(&explanation, Screen::of_stdout(), &mut out)?,
     }
     Ok(Exit::Done)
 }

@@ -7,12 +7,8 @@
 
 mod batch;
 pub(super) mod context;
-mod explanation;
-pub(super) mod json;
 mod list;
-mod recorded;
 pub(super) mod saved;
-mod sentences;
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -23,23 +19,22 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http::HeaderValue;
 use jiff::Timestamp;
-use serde_json::Value;
 
 pub(super) use self::context::CheckArguments;
 use self::context::{CheckContext, exit_of, target};
-use self::explanation::{DecisionExplanation, FileAge};
-use self::json::ExplanationJson;
 use self::saved::SavedAnswer;
-use self::sentences::sentences;
 use super::configuration::ConfigurationRequest;
 use super::lines::open;
-use super::output::{Exit, OutputForm};
-use politesse_base::inert::append_json;
-
+use super::output::Exit;
 use super::process::runtime;
 use crate::config::Settings;
+use politesse_pages::explain::Explanation;
+use politesse_pages::explain::facts::{Facts, sentence};
+use politesse_proxy::decider::{Decider, RobotsWait};
+use politesse_robots_cache::fetch::Asker;
 use crate::serve::OriginClients;
 use politesse_base::clock;
+use politesse_base::inert::{append_json, inert};
 use politesse_decision::decide::{Decision, Inquiry, decide};
 use politesse_decision::snapshot::Snapshot;
 use politesse_proxy::decider::{Decider, RobotsWait};
@@ -57,11 +52,6 @@ pub(super) fn check(
     arguments: &CheckArguments,
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
-    if let Some(seq) = arguments.decision {
-        let settings = configuration.settings()?;
-        let reader = AuditReader::open(&settings.audit.path)?;
-        return recorded::explain(&reader, seq, OutputForm::from(arguments.json));
-    }
     let offline = || CheckContext::offline(&arguments.terms, configuration);
     if let Some(file) = &arguments.batch {
         return batch::batch(&offline()?, open(file)?);
@@ -80,14 +70,13 @@ pub(super) fn check(
             &context,
             inquiries(arguments, &context, targets),
         );
-        return print(arguments, &context, decisions, FileAge::Saved);
+        return print(arguments, &context, decisions, None);
     }
     let settings = arguments.terms.settings(configuration)?;
     let context = CheckContext::configured(&arguments.terms, &settings);
     let inquiries = inquiries(arguments, &context, targets);
     let decisions = decide_by_fetching(arguments, &settings, &context, inquiries)?;
-    let age = FileAge::Now(clock::now());
-    print(arguments, &context, decisions, age)
+    print(arguments, &context, decisions, Some(clock::now()))
 }
 
 /// A URL that was never asked for, and who might ask at what time.
@@ -97,31 +86,17 @@ pub(super) struct UnaskedQuestion<'a> {
     pub(super) at: Timestamp,
 }
 
-/// Answer of `check` in each of its forms.
-pub(super) struct CheckAnswer {
-    pub(super) json: Value,
-    pub(super) sentences: String,
-}
-
-/// Decides as the proxy would by the configuration and `snapshot`. Whether the
+/// Explains what the proxy would decide by the configuration and `snapshot`. Whether the
 /// address may be dialled is not asked: no name is resolved.
-///
-/// # Errors
-///
-/// None that happens: those of JSON.
-pub(super) fn answer_by_snapshot(
+pub(super) fn explain_by_snapshot(
     settings: &Settings,
     question: UnaskedQuestion<'_>,
     snapshot: &Arc<Snapshot>,
-) -> anyhow::Result<CheckAnswer> {
+) -> Explanation {
     let context = CheckContext::of_proxy(settings, question.at);
     let inquiry = Arc::new(context.inquiry(question.agent, question.target));
     let decision = decide(&inquiry, snapshot, &context.policy, context.at);
-    let explanation = DecisionExplanation::new(&decision, &context, FileAge::Saved);
-    Ok(CheckAnswer {
-        json: serde_json::to_value(ExplanationJson::new(&explanation))?,
-        sentences: sentences(&explanation, None),
-    })
+    Explanation::of_decision(&decision, &context.proxy_policy, None)
 }
 
 fn inquiries(
@@ -190,27 +165,37 @@ fn decide_by_fetching(
     })
 }
 
-/// Prints the decisions.
+/// Prints the decisions. The age of a robots.txt that was fetched counts from `asked_at`.
 fn print(
     arguments: &CheckArguments,
     context: &CheckContext,
     decisions: Vec<Decision>,
-    age: FileAge,
+    asked_at: Option<Timestamp>,
 ) -> anyhow::Result<Exit> {
     let mut out = std::io::stdout().lock();
     let mut exit = Exit::Done;
     let mut previous: Option<Arc<Snapshot>> = None;
     for decision in decisions {
-        let explanation = DecisionExplanation::new(&decision, context, age);
+        let explanation = Explanation::of_decision(&decision, &context.proxy_policy, asked_at);
+        let snapshot = &decision.evidence().snapshot;
         if arguments.json {
             let mut line = Vec::new();
-            append_json(&mut line, &ExplanationJson::new(&explanation))?;
+            append_json(&mut line, &explanation.json())?;
             line.push(b'\n');
             out.write_all(&line)?;
         } else {
-            out.write_all(sentences(&explanation, previous.as_deref()).as_bytes())?;
+            let mut facts = Facts::of(&explanation);
+            // By address: two files with the same text are of two origins, and both are
+            // described.
+            if let (Some(previous), Some(now)) = (&previous, snapshot)
+                && Arc::ptr_eq(previous, now)
+            {
+                facts.leave_out_file();
+            }
+            let heading = inert(&sentence(&explanation.record));
+            write!(out, "{heading}\n{}", facts.text("  "))?;
         }
-        previous.clone_from(&decision.evidence().snapshot);
+        previous.clone_from(snapshot);
         exit = exit.max(exit_of(decision.ruling()));
     }
     Ok(exit)

@@ -102,11 +102,8 @@ DIR/site.example.txt or DIR/site.example/robots.txt, and that of another port th
 the scheme's from DIR/site.example:8080 or DIR/site.example_8080, with the same two
 endings. Names are in lower case. Out come JSON Lines, one a URL and in order.
 
---decision explains a decision of the record, by the robots.txt and the policy of then.
-
 Exit codes: 0 all allowed, 1 something disallowed or not understood, 3 something
-could not be found out: robots.txt is unreachable, DIR has none, or the record does not
-have what --decision asks for.")]
+could not be found out: robots.txt is unreachable, or DIR has none.")]
     Check(check::CheckArguments),
     /// Decides the requests of a past crawl by the robots.txt files of its archive.
     #[command(after_help = "\

@@ -166,7 +166,6 @@ fn what_is_redacted_is_in_no_answer_and_no_file() {
             &["audit", "export", "--as", "jsonl"],
             &["audit", "export", "--as", "csv"],
             &["audit", "export", "--as", "warc"],
-            &["check", "--decision", first],
         ] {
             let outcome = place.run(arguments).await;
             let text = format!("{}{}", outcome.stdout, outcome.stderr);

@@ -1,4 +1,4 @@
-//! `audit robots --history`, `audit replay` and `check --decision`: what changed,
+//! `audit robots --history`, `audit replay` and `audit show`: what changed,
 //! what would change, and why a decision was as it was.
 
 use serde_json::json;
@@ -266,62 +266,35 @@ fn replay_names_crawlers_by_the_other_configuration() {
 // Ours: the explanation is that of the robots.txt of then, though another is there
 // now, and the site is not asked.
 #[test]
-fn check_explains_a_decision_of_the_record() {
+fn show_explains_a_decision_by_the_rules_of_then() {
     run(async {
         let (origin, place) = recorded().await;
         let fetches = origin.robots_fetches();
         let seq = place.number(2).to_string();
-        let text = place.run(&["check", "--decision", &seq]).await;
-        assert_eq!(text.code, Some(1), "{text:?}");
-        assert!(
-            text.stdout.starts_with(&format!("decision {seq}, 20")),
-            "{text:?}"
-        );
+        let text = place.run(&["audit", "show", &seq]).await;
         for wanted in [
-            ", GET: explained from its evidence, which gives the same again\nhttp://o.test/private/x: disallow\n",
-            "for FooBot: line 3, \"Disallow: /private\", in the group of *",
-            "names: FooBot; no group for that, so that of everyone (*) binds",
-            "robots.txt: http://o.test/robots.txt, status 200, asked for ",
+            "rule         line 3: Disallow: /private\n",
+            "length       8 bytes\n",
+            "robots       http://o.test/robots.txt, status 200, successful\n",
+            "and deciding again gives the same\n",
         ] {
             assert!(text.stdout.contains(wanted), "{wanted}: {text:?}");
         }
-        let json = place
-            .run(&["check", "--decision", &seq, "--json"])
-            .await
-            .json_lines()
-            .remove(0);
-        assert_eq!(
-            (&json["line"], &json["decided_again"]),
-            (&json!(3), &json!("same"))
-        );
-        assert_eq!(json["recorded"]["rule"], "Disallow: /private");
-        assert_eq!(json["decision"], place.number(2));
+        let show = ["audit", "show", &seq, "--json"];
+        let json = place.run(&show).await.json_lines().remove(0);
+        assert_eq!((&json["bound"], &json["length"]), (&json!("*"), &json!(8)));
         assert_eq!(origin.robots_fetches(), fetches);
-        // A row that says something else is told.
-        place.refer_to_copy(
-            2,
-            "ruling",
-            "'allow', 'no_rule', effect, NULL, NULL, groups, crawler",
+        // Rules that lead to another verdict explain nothing.
+        let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler";
+        place.refer_to_copy(2, "ruling", changed);
+        let altered = place.run(&show).await.json_lines().remove(0);
+        assert_eq!(
+            (&altered["verdict"], &altered["length"]),
+            (&json!("allow"), &json!(null))
         );
-        let altered = place.run(&["check", "--decision", &seq]).await;
-        assert_eq!(altered.code, Some(3), "{altered:?}");
-        assert!(
-            altered
-                .stdout
-                .contains("IS NOT WHAT THE RECORD SAYS (allow, no_rule)"),
-            "{altered:?}"
+        assert_eq!(
+            altered["decided_again"],
+            "deciding again gives disallow rule"
         );
-        for (seq, code) in [("999999", 3), (&*place.number(7).to_string(), 3)] {
-            let outcome = place.run(&["check", "--decision", seq]).await;
-            assert_eq!(
-                (outcome.code, outcome.stdout.as_str()),
-                (Some(code), ""),
-                "{outcome:?}"
-            );
-        }
-        let both = place
-            .run(&["check", "--decision", "1", "http://o.test/"])
-            .await;
-        assert_eq!(both.code, Some(2), "{both:?}");
     });
 }

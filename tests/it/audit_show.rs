@@ -47,7 +47,7 @@ fn show_tells_all_of_a_decision() {
             "verdict      disallow\n",
             "reason       rule: ",
             "rule         line 3: Disallow: /private\n",
-            "group        *, by line 2\n",
+            "group        *, by line 2: User-agent: *\n",
             "effect       enforced: ",
             "wait         0 ms\n",
             "status       403\n",

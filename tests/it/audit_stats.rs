@@ -310,7 +310,7 @@ fn why_tells_what_would_be_decided_about_a_url_that_was_never_asked_for() {
         for wanted in [
             "http://o.test/private/never: never asked for by FooBot\n",
             "robots.txt on record: http://o.test/robots.txt, fetched as FooBot, status 200: successful, fetched 20",
-            "http://o.test/private/never: disallow\n  for FooBot: line 3, \"Disallow: /private\"",
+            "http://o.test/private/never: refused for FooBot: line 3, Disallow: /private\n",
         ] {
             assert!(text.stdout.contains(wanted), "{wanted}: {text:?}");
         }

@@ -53,8 +53,14 @@ async fn listed(folder: &TempDir, arguments: &[&str], urls: &[u8]) -> Outcome {
 
 #[track_caller]
 fn assert_tells(outcome: &Outcome, lines: &[&str]) {
+    // Names stand in a column: the blanks behind them do not count.
+    let told: Vec<Vec<&str>> = outcome
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     for line in lines {
-        let is_told = outcome.stdout.lines().any(|told| told.trim() == *line);
+        let is_told = told.contains(&line.split_whitespace().collect());
         assert!(is_told, "{line:?} is not in {}", outcome.stdout);
     }
 }
@@ -85,20 +91,20 @@ fn a_verdict_is_explained_to_people() {
         assert_tells(
             &outcome,
             &[
-                "https://o.test/shop/basket: disallow",
-                "for FooBot: line 7, \"Disallow: /shop/basket\", in the group of foo, foobot/1.0",
-                "names: FooBot, Foo; the group of FooBot binds",
-                "agent line: line 5, \"User-agent: FooBot/1.0\"",
-                "length: 12 bytes",
-                "also matches: line 6, \"Disallow: /shop/\", 6 bytes: shorter",
-                "also matches: line 9, \"Allow: /\", 1 byte: shorter",
-                "crawl delay: 2.5 s",
-                "note: line 11, \"Disalow: /old\": a misspelt record, understood all the same",
-                "note: line 12, \"Walrus: yes\": a record that means nothing here",
-                "note: line 14, \"Noindex: /x\": noindex in robots.txt is not in force",
+                "https://o.test/shop/basket: refused for FooBot: line 7, Disallow: /shop/basket",
+                "crawler FooBot; its User-Agent gives FooBot, Foo",
+                "reason rule: a rule of robots.txt matched",
+                "group foo, foobot/1.0, by line 5: User-agent: FooBot/1.0",
+                "length 12 bytes",
+                "also matches line 6, \"Disallow: /shop/\", 6 bytes: shorter",
+                "also matches line 9, \"Allow: /\", 1 byte: shorter",
+                "crawl delay 2.5 s",
+                "note line 11, \"Disalow: /old\": a misspelt record, understood all the same",
+                "note line 12, \"Walrus: yes\": a record that means nothing here",
+                "note line 14, \"Noindex: /x\": noindex in robots.txt is not in force",
             ],
         );
-        assert!(outcome.stdout.contains("note: line 13, \"who knows"));
+        assert!(outcome.stdout.contains("note         line 13, \"who knows"));
         assert!(!outcome.stdout.contains("line 8"), "{}", outcome.stdout);
         assert!(!outcome.stdout.contains("dialect"), "{}", outcome.stdout);
     });
@@ -115,9 +121,9 @@ fn what_a_site_asks_for_is_shown() {
         assert_tells(
             &shown,
             &[
-                "crawl delay: 0.5 s",
-                "request rate: 1/600s, 1/5s 0600-0845",
-                "visit time: 2200-0600 (UTC)",
+                "crawl delay 0.5 s",
+                "request rate 1/600s, 1/5s 0600-0845",
+                "visit time 2200-0600 (UTC)",
             ],
         );
         let object = object(PACED, &["--agent", AGENT, url]).await;
@@ -144,22 +150,18 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         let url = "https://o.test/Special:Random";
         let told = check(ESCAPED, &[url]).await;
         assert_eq!(told.code, Some(0), "{told:?}");
-        let line = "the proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
+        let line = "would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
                     take the path there for this one";
-        let reading = "the proxy would refuse it: servers take the path for /Special%3ARandom";
-        assert_tells(
-            &told,
-            &["https://o.test/Special:Random: allow", line, reading],
-        );
+        let reading = "would refuse it: servers take the path for /Special%3ARandom";
+        assert_tells(&told, &["verdict allow", line, reading]);
         let object = object(ESCAPED, &[url]).await;
         assert_eq!(object["refused_by_line"], 2);
         assert_eq!(object["refused_reading"], "/Special%3ARandom");
         let as_proxy = check(ESCAPED, &["--as-proxy", url]).await;
         assert_eq!(as_proxy.code, Some(1), "{as_proxy:?}");
-        let on_reading = "for a crawler without a name: line 2, \"Disallow: /Special%3ARandom\", in \
-                          the group of *, on the path taken for /Special%3ARandom";
-        assert_tells(&as_proxy, &["length: 17 bytes", on_reading]);
-        assert!(!as_proxy.stdout.contains("the proxy would"), "{as_proxy:?}");
+        let reading = "reading /Special%3ARandom: the path as a server may read it";
+        assert_tells(&as_proxy, &["length 17 bytes", reading]);
+        assert!(!as_proxy.stdout.contains("would refuse"), "{as_proxy:?}");
     });
 }
 
@@ -228,14 +230,14 @@ fn the_pace_records_that_bind_are_told_with_the_agents_they_are_for() {
         assert_tells(
             &shown,
             &[
-                "crawl delay: 20 s",
-                "pace record: line 6, \"Crawl-delay: 20\": for line 5, \"User-agent: *\"",
-                "pace record: line 8, \"Request-rate: 1/3s\": for all of its group, below whose \
+                "crawl delay 20 s",
+                "pace record line 6, \"Crawl-delay: 20\": for line 5, \"User-agent: *\"",
+                "pace record line 8, \"Request-rate: 1/3s\": for all of its group, below whose \
                  rules it stands",
             ],
         );
         assert!(!shown.stdout.contains("for line 1,"), "{}", shown.stdout);
-        let note = "What lines 2 to 3 ask about pace is for the agents above them alone.";
+        let note = "The pace records of lines 2 to 3 are for the agents above alone.";
         assert!(shown.stdout.contains(note), "{}", shown.stdout);
         let object = object(JOINED, &["--agent", "spbot", url]).await;
         assert_eq!(object["crawl_delay"], 2000.0);
@@ -315,50 +317,39 @@ fn a_verdict_is_explained_to_programs() {
 #[test]
 fn the_names_considered_are_told_with_the_one_that_binds() {
     run(async {
-        for (robots, agent, names, bound) in [
+        for (robots, agent, crawler, bound) in [
             (
                 "User-agent: Foo\nDisallow: /",
                 AGENT,
-                "FooBot, Foo; the group of Foo binds",
+                "Foo; its User-Agent gives FooBot, Foo",
                 json!("Foo"),
             ),
             (
                 "User-agent: *\nDisallow: /",
                 AGENT,
-                "FooBot, Foo; no group for that, so that of everyone (*) binds",
+                "FooBot; its User-Agent gives FooBot, Foo",
                 json!("*"),
             ),
             (
                 "User-agent: Bar\nDisallow: /",
                 "Foo",
-                "Foo; no group binds",
+                "Foo, as its User-Agent says",
                 Value::Null,
-            ),
-            (
-                "User-agent: foo\nDisallow: /",
-                "Foo",
-                "Foo; a group names it",
-                json!("Foo"),
             ),
             (
                 "User-agent: *\nDisallow: /",
                 "Mozilla/5.0",
-                "none to be found in \"Mozilla/5.0\"; the group of everyone (*) binds",
+                "none: no name that a group could have",
                 json!("*"),
             ),
         ] {
             let told = check(robots, &["--agent", agent, URL]).await;
-            assert_tells(&told, &[&format!("names: {names}")]);
+            assert_tells(&told, &[&format!("crawler {crawler}")]);
             assert_eq!(
                 object(robots, &["--agent", agent, URL]).await["bound"],
                 bound
             );
         }
-        let nobody = check("User-agent: *\nDisallow: /", &[URL]).await;
-        assert_tells(
-            &nobody,
-            &["names: none given; the group of everyone (*) binds"],
-        );
     });
 }
 
@@ -368,12 +359,12 @@ fn a_group_that_blocks_by_accident_is_said_plainly() {
     run(async {
         let robots = "User-agent: *\nCrawl-delay: 5\n\nUser-agent: BadBot\nDisallow: /\n";
         let outcome = check(robots, &["--agent", "GoodBot", URL]).await;
-        let note = "note: line 4, \"User-agent: BadBot\" joins the group above: no rule stands \
+        let note = "note line 4, \"User-agent: BadBot\" joins the group above: no rule stands \
                     between it and line 1, \"User-agent: *\", so the rules below bind both. An \
-                    empty \"Disallow:\" above line 4 keeps them apart. Line 2, \"Crawl-delay: 5\", \
-                    is for the agents above it alone.";
+                    empty \"Disallow:\" above line 4 keeps them apart. The pace record of line 2, \
+                    \"Crawl-delay: 5\" is for the agents above it alone.";
         assert_tells(&outcome, &[note]);
-        assert_eq!(outcome.stdout.matches("note:").count(), 1, "{outcome:?}");
+        assert_eq!(outcome.stdout.matches("  note ").count(), 1, "{outcome:?}");
         let object = object(robots, &["--agent", "GoodBot", URL]).await;
         assert_eq!(object["joins"], json!([{"line": 4, "above": 1}]));
         assert_eq!(object["notes"][0]["kind"], "joins_group");
@@ -394,12 +385,12 @@ fn many_notes_and_rules_are_counted_and_json_has_them_all() {
         assert_tells(
             &outcome,
             &[
-                "note: and 15 more, which --json has",
-                "also matches: 14 more, which --json has",
-                "also matches: line 3, \"Disallow: /shop\", 5 bytes: as long, but further down",
+                "note and 15 more, which --json has",
+                "also matches and 14 more, which --json has",
+                "also matches line 3, \"Disallow: /shop\", 5 bytes: as long, but further down",
             ],
         );
-        assert_eq!(outcome.stdout.matches("note: line").count(), 10);
+        assert_eq!(outcome.stdout.matches("  note         line").count(), 10);
         let object = object(&robots, &[URL]).await;
         assert_eq!(object["notes"].as_array().unwrap().len(), 25);
         assert_eq!(object["competing"].as_array().unwrap().len(), 24);
@@ -414,7 +405,7 @@ fn a_file_that_is_too_long_is_noted() {
         robots.push_str(&"Walrus: 1\n".repeat(60_000));
         let outcome = check(&robots, &[URL]).await;
         let cut = "the file is longer than is read: from here on nothing counts";
-        let told = outcome.stdout.lines().find(|line| line.contains("note:"));
+        let told = outcome.stdout.lines().find(|line| line.contains("  note "));
         assert!(told.unwrap().ends_with(cut), "{told:?}");
     });
 }
@@ -427,17 +418,17 @@ fn a_verdict_without_a_rule_is_explained() {
             (
                 SHOP,
                 "https://o.test/",
-                "for Bar: no rule in the group of * matches",
+                "https://o.test/: allowed for Bar: no rule for this crawler matched",
             ),
             (
                 "User-agent: x\nDisallow: /",
                 URL,
-                "for Bar: no group is for it, nor for everyone",
+                "reason no_group: robots.txt has no group for this crawler, nor for everyone",
             ),
             (
                 "User-agent: *\nDisallow: /",
                 "https://o.test/robots.txt",
-                "for Bar: robots.txt itself is always allowed",
+                "reason robots_txt: /robots.txt itself is always allowed",
             ),
         ] {
             let outcome = check(robots, &["--agent", "Bar", url]).await;
@@ -463,7 +454,7 @@ fn an_undecided_verdict_is_explained() {
         let outcome = check(&robots, &["--dialect", "conner-2.0", &url]).await;
         assert_eq!(outcome.code, Some(1));
         assert!(
-            outcome.stdout.contains("not knowing means no"),
+            outcome.stdout.contains("matching would take too long"),
             "{}",
             outcome.stdout
         );
@@ -488,17 +479,18 @@ fn a_fetched_file_is_told_with_how_it_was_got() {
         let check = async |url: &str| place.run(&["check", "--agent", "FooBot", url]).await;
         let told = check("http://o.test/shop/basket").await;
         assert_eq!(told.code, Some(1), "{told:?}");
-        let line = format!("robots.txt: {moved}, status 200, after 1 redirect, asked for ");
-        assert!(told.stdout.contains(&line), "{told:?}");
+        let line = format!("robots {moved}, status 200, successful");
+        assert_tells(&told, &[&line, "hop http://o.test/robots.txt redirected"]);
         let told = check("http://p.test/").await;
         assert_eq!(told.code, Some(0), "{told:?}");
-        assert_tells(&told, &["for FooBot: there is no robots.txt (status 404)"]);
+        assert_tells(
+            &told,
+            &["robots http://p.test/robots.txt, status 404, unavailable"],
+        );
         let told = check("http://q.test/").await;
         assert_eq!(told.code, Some(3), "{told:?}");
-        assert!(
-            told.stdout.contains("unreachable (status 500), so nothing"),
-            "{told:?}"
-        );
+        let line = "robots http://q.test/robots.txt, status 500, unreachable: status";
+        assert_tells(&told, &[line]);
         let json = place
             .run(&["check", "--json", "http://o.test/", "http://q.test/"])
             .await;
@@ -532,10 +524,7 @@ fn an_address_that_may_not_be_dialled_is_explained() {
             .run(&["check", "--agent", "A", "http://10.0.0.1/"])
             .await;
         assert_eq!(told.code, Some(3), "{told:?}");
-        assert!(
-            told.stdout.contains("its address may not be dialled"),
-            "{told:?}"
-        );
+        assert!(told.stdout.contains("  egress       "), "{told:?}");
         let json = place
             .run(&["check", "--json", "http://10.0.0.1/"])
             .await
@@ -593,12 +582,11 @@ fn check_tells_the_readings_of_the_level_that_is_configured() {
             }
         }
         let people = check(robots, &["https://o.test/a/..;/private"]).await;
-        let line = "the proxy would refuse it: servers take the path for /private";
+        let line = "would refuse it: servers take the path for /private";
         assert_tells(&people, &[line]);
         let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
-        let line = "for a crawler without a name: line 2, \"Disallow: /private\", in the group of *, \
-                    on the path taken for /private";
-        assert_tells(&people, &[line]);
+        let line = "reading /private: the path as a server may read it";
+        assert_tells(&people, &["rule line 2: Disallow: /private", line]);
     });
 }
 
@@ -635,14 +623,16 @@ fn the_dialect_is_chosen_and_told() {
         ] {
             let outcome = check(robots, &["--dialect", dialect, URL]).await;
             assert_eq!(outcome.code, Some(code), "{dialect}: {outcome:?}");
-            let is_told = outcome.stdout.contains(&format!("dialect: {dialect}"));
+            let is_told = outcome
+                .stdout
+                .contains(&format!("  dialect      {dialect}"));
             assert_eq!(is_told, dialect != "rfc9309", "{outcome:?}");
         }
         let told = check(robots, &["--dialect", "1996", URL]).await;
         assert_tells(
             &told,
             &[
-                "also matches: line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
+                "also matches line 3, \"Allow: /shop/basket\", 12 bytes: further down, and the first that matches counts",
             ],
         );
         let refused = check(robots, &["--dialect", "1995", URL]).await;

@@ -256,15 +256,15 @@ fn check_shows_the_override_that_decides_with_its_reason_and_end() {
         let opened = check("http://o.test/private/open/a").await;
         assert_eq!(opened.code, Some(0), "{opened:?}");
         for line in [
-            "http://o.test/private/open/a: allow",
-            "  for Any: the operator allows it until 2999-01-01T00:00:00Z: contract 114",
-            "  set aside: line 8, \"Disallow: /private\", in the group of *",
+            "http://o.test/private/open/a: allowed by an override of the operator that sets aside \
+             for Any: line 8, Disallow: /private",
+            "  override     the operator allows it until 2999-01-01T00:00:00Z: contract 114",
         ] {
             assert!(opened.stdout.lines().any(|told| told == line), "{opened:?}");
         }
         let closed = check("http://o.test/closed").await;
         assert_eq!(closed.code, Some(1), "{closed:?}");
-        let line = "  for Any: the operator denies it: asked by mail, “please”";
+        let line = "  override     the operator denies it: asked by mail, “please”";
         assert!(closed.stdout.lines().any(|told| told == line), "{closed:?}");
         let json = place
             .run(&[

@@ -48,7 +48,7 @@ fn only_get_and_head_of_robots_txt_are_always_allowed() {
         let replayed = place.run(&["audit", "replay"]).await;
         assert_eq!(replayed.code, Some(0), "{replayed:?}");
         let seq = place.number(1).to_string();
-        let explained = place.run(&["check", "--decision", &seq, "--json"]).await;
+        let explained = place.run(&["audit", "show", &seq, "--json"]).await;
         let explained = explained.json_lines().remove(0);
         assert_eq!(explained["decided_again"], "same");
         assert_eq!(explained["competing"], json!([]));

@@ -20,6 +20,12 @@ use politesse_archive::place::ArchivePlace;
 use politesse_archive::pool::ArchivePool;
 #[cfg(feature = "postgres")]
 use politesse_archive::reader::ArchiveBounds;
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::overview::OverviewFacts;
+use politesse_pages::explain::Explanation;
+#[cfg(feature = "postgres")]
+use politesse_pages::explain::RowContext;
 use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::DecisionDetails;
 #[cfg(feature = "postgres")]
@@ -146,7 +152,7 @@ impl ArchiveAsker {
         &self,
         node: &str,
         seq: u64,
-    ) -> Result<Option<DecisionDetails>, NoAnswer> {
+    ) -> Result<Option<Explanation>, NoAnswer> {
         let pool = self.pool()?;
         let found = pool.within(async {
             let reader = pool.lend().await?;
@@ -161,7 +167,7 @@ impl ArchiveAsker {
             if let Some(found) = &found
                 && let Ok(target) = found.record.url.parse()
             {
-                let all = reader.question(&of_url(UrlPattern::exact(&target))).await?;
+                let all = reader.question(&DecisionFilter::of_url(&target)).await?;
                 others = Some(reader.count(&all).await?.saturating_sub(1));
             }
             reader.give_back();
@@ -172,12 +178,16 @@ impl ArchiveAsker {
         };
         // Deciding again takes a processor, which the proxy shares.
         let explaining = tokio::task::spawn_blocking(move || {
-            DecisionDetails::decided_again(found.record, found.body.map(Bytes::from))
+            let context = RowContext {
+                others,
+                ..RowContext::default()
+            };
+            Explanation::of_row(found.record, found.body.map(Bytes::from), context)
         });
-        let details = explaining
-            .await
-            .map_err(|error| NoAnswer::Failed(error.to_string()))?;
-        Ok(Some(DecisionDetails { others, ..details }))
+        let explanation = explaining.await;
+        explanation
+            .map(Some)
+            .map_err(|error| NoAnswer::Failed(error.to_string()))
     }
 
     /// Gathers the facts about the decisions from `from` on.
@@ -220,11 +230,7 @@ impl ArchiveAsker {
     }
 
     /// Explains a decision, of which there are none.
-    pub(super) async fn decision(
-        &self,
-        _: &str,
-        _: u64,
-    ) -> Result<Option<DecisionDetails>, NoAnswer> {
+    pub(super) async fn decision(&self, _: &str, _: u64) -> Result<Option<Explanation>, NoAnswer> {
         Err(NoAnswer::NoArchive)
     }
 

@@ -1,10 +1,16 @@
-//! A decision in the table of decisions, on pages and in the live view.
+//! Decisions on pages: a row in the table of decisions, and an explanation with the
+//! robots.txt.
 //!
 //! Does not know which decisions are shown.
 
 use maud::{Markup, html};
 
 use super::layout::time;
+use super::robots_view::{LineMark, robots_lines};
+use politesse_pages::explain::Explanation;
+use politesse_pages::explain::facts::{Facts, sentence};
+use politesse_pages::page::words::{code, duration, foreign, shown};
+use politesse_base::inert::inert;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_pages::page::words::{code, duration, foreign, shown};
 
@@ -22,6 +28,53 @@ pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
     html! {
         span class=(class) { span aria-hidden="true" { (sign) } " " bdi { (ruling.verdict) } }
         @if ruling.effect != "enforced" { " " span class="small" { bdi { (ruling.effect) } } }
+    }
+}
+
+/// Shows a decision in one sentence.
+pub(super) fn answer(explanation: &Explanation) -> Markup {
+    let ruling = &explanation.record.ruling;
+    let class = match ruling.verdict.as_str() {
+        "allow" => "answer allow",
+        "disallow" => "answer disallow",
+        "later" => "answer later",
+        _ => "answer",
+    };
+    html! {
+        p class=(class) role="status" {
+            (verdict_mark(ruling)) " " bdi { (inert(&sentence(&explanation.record))) }
+            @if let Some(line) = ruling.line {
+                " · " a href=(format!("#L{line}")) { "the line that decided" }
+            }
+        }
+    }
+}
+
+/// Shows the facts about a decision, and its robots.txt with the line that decided and
+/// those that it outranks.
+pub(super) fn facts_and_file(explanation: &Explanation) -> Markup {
+    let ruling = &explanation.record.ruling;
+    let decided = ruling.line.iter().map(|line| LineMark {
+        line: *line,
+        note: html! { b { "◀ decided" } },
+    });
+    let competing = explanation.competing().into_iter();
+    let outranked = competing.filter_map(|other| {
+        let why = other.why?;
+        Some(LineMark {
+            line: other.rule.line(),
+            note: html! { span class="small" { "◁ matches, but does not count: " (why) } },
+        })
+    });
+    // Of two marks at a line the first is shown.
+    let marks: Vec<LineMark> = decided.chain(outranked).collect();
+    html! {
+        h2 { "Facts" }
+        (Facts::of(explanation).html())
+        @if let Some(robots) = explanation.robots() {
+            h2 { "robots.txt" }
+            (robots_lines(robots, &marks))
+        }
     }
 }
 

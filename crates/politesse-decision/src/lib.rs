@@ -9,6 +9,8 @@
 
 pub mod again;
 
+pub mod row_json;
+
 pub mod record;
 
 pub mod decide;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::reason::words;
-use super::snapshot::AccessResult;
+use super::snapshot::{AccessResult, Snapshot};
 use crate::decide::{Decision, Evidence, Ruling};
 use politesse_robots::crawler::{Crawler, ProductToken};
 
@@ -153,6 +153,38 @@ pub struct StoredRecord {
 }
 
 impl StoredRecord {
+    /// Makes the record of a decision that is not recorded. Its values are those that a
+    /// row would have at the time of the decision; number and client are empty.
+    pub fn unrecorded(evidence: &Evidence) -> Self {
+        let (inquiry, ruling) = (&evidence.inquiry, &evidence.ruling);
+        let crawler = &inquiry.crawler;
+        let names = StoredCrawler::names_of(crawler).map(str::to_owned);
+        let user_agent = crawler.user_agent().map(str::to_owned);
+        let snapshot = evidence.snapshot.as_deref();
+        Self {
+            node: None,
+            seq: 0,
+            at: evidence.at,
+            client: Arc::default(),
+            crawler: Arc::new(StoredCrawler::new(names.collect(), user_agent)),
+            method: inquiry.method.as_str().into(),
+            url: inquiry.target.to_string(),
+            ruling: Arc::new(StoredRuling::of(evidence)),
+            reading: ruling.reading.clone(),
+            snapshot: snapshot.map(|snapshot| Arc::new(RecordedSnapshot::of(snapshot))),
+            policy: Arc::new(StoredPolicy {
+                json: evidence.policy.json().to_owned(),
+                sha256: evidence.policy.digest(),
+            }),
+            wait_ms: 0,
+            status: None,
+            sent: None,
+            directives: None,
+            bytes: None,
+            error: None,
+        }
+    }
+
     /// Stands for a URL, and for the address of a client, that were redacted. It is
     /// neither.
     pub const REDACTED: &str = "(redacted)";
@@ -337,6 +369,27 @@ pub struct RecordedSnapshot {
     pub sha256: Option<Digest>,
     /// Charset that the response declares, if it is not UTF-8.
     pub charset: Option<String>,
+}
+
+impl RecordedSnapshot {
+    /// Makes the recorded form of `snapshot`.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let file = snapshot.file();
+        let charset = file.and_then(|file| file.robots.source().charset);
+        Self {
+            origin: snapshot.key.origin.to_string(),
+            token: snapshot.key.token.as_ref().map(ToString::to_string),
+            url: snapshot.url.clone(),
+            hops: snapshot.hops.clone(),
+            status: snapshot.status,
+            fetched_at: snapshot.fetched_at,
+            expires_at: snapshot.expires_at,
+            result: result_word(&snapshot.result).to_owned(),
+            cause: snapshot.cause().map(|cause| cause.as_str().to_owned()),
+            sha256: file.map(|file| file.digest),
+            charset: charset.map(|charset| charset.to_string()),
+        }
+    }
 }
 
 /// Returns the word for an access result in the store.

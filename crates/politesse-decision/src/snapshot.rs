@@ -174,6 +174,15 @@ impl Snapshot {
         }
     }
 
+    /// Returns the cause for which the robots.txt was unreachable, now or when it was
+    /// last fetched in vain.
+    pub fn cause(&self) -> Option<Cause> {
+        match &self.result {
+            AccessResult::Unreachable(cause) => Some(*cause),
+            AccessResult::Successful(_) | AccessResult::Unavailable => self.stale,
+        }
+    }
+
     /// Reports whether the origin answered when it was last asked.
     pub fn is_answer(&self) -> bool {
         self.stale.is_none() && !matches!(self.result, AccessResult::Unreachable(_))

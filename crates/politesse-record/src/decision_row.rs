@@ -1,5 +1,4 @@
-//! Decisions with their endings and all that they refer to: as they are read, and as
-//! JSON.
+//! Decisions with their endings and all that they refer to, as they are read.
 //!
 //! Does not know which rows are read, nor where they are shown.
 
@@ -7,7 +6,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row};
-use serde_json::{Value as Json, json};
 
 use super::columns::{Altered, TableRow as _, count};
 use super::dictionary::{DictionaryRef, ORIGINS};
@@ -362,90 +360,4 @@ impl EndingParts {
         };
         Ok(self.row.leaf_over(joint.outcome(&outcome), bytes))
     }
-}
-
-/// Columns of CSV, as members of the JSON; `robots.url` is a member of a member.
-pub const ROW_COLUMNS: [&str; 21] = [
-    "seq",
-    "time",
-    "client",
-    "crawler",
-    "user_agent",
-    "method",
-    "url",
-    "verdict",
-    "reason",
-    "effect",
-    "line",
-    "rule",
-    "reading",
-    "wait_ms",
-    "status",
-    "bytes",
-    "error",
-    "directives.value",
-    "robots.url",
-    "robots.sha256",
-    "policy",
-];
-
-/// Makes the JSON of a decision record, as `audit list` and others print it.
-pub fn row_json(record: &StoredRecord) -> Json {
-    let ruling = &record.ruling;
-    let mut row = json!({
-        "seq": record.seq,
-        "time": record.at.to_string(),
-        "client": record.client.address,
-        "crawler": ruling.crawler,
-        "user_agent": record.crawler.user_agent,
-        "method": &*record.method,
-        "url": record.url,
-        "verdict": ruling.verdict,
-        "reason": ruling.reason,
-        "effect": ruling.effect,
-        "line": ruling.line,
-        "rule": ruling.rule,
-        "group": (!ruling.group.is_empty()).then_some(&ruling.group),
-        "reading": record.reading,
-        "robots": record.snapshot.as_deref().map(robots_json),
-        "policy": record.policy.sha256.to_string(),
-        "wait_ms": record.wait_ms,
-        "status": record.status,
-        "sent": record.sent,
-        "directives": record.directives.as_deref().map(directives_json),
-        "bytes": record.bytes,
-        "error": record.error.as_deref(),
-    });
-    // Where one record is read, every row would have the same.
-    if let Some(node) = &record.node {
-        row["node"] = json!(&**node);
-    }
-    row
-}
-
-fn directives_json(seen: &Seen) -> Json {
-    json!({
-        "value": seen.directives,
-        "said": seen.said.as_deref().map_or_else(|| json!([]), said_json),
-    })
-}
-
-fn robots_json(snapshot: &RecordedSnapshot) -> Json {
-    let mut members = json!({
-        "url": snapshot.url,
-        "status": snapshot.status,
-        "sha256": snapshot.sha256.map(|digest| digest.to_string()),
-    });
-    if !snapshot.hops.is_empty() {
-        members["hops"] = json!(snapshot.hops);
-    }
-    if let Some(charset) = &snapshot.charset {
-        members["charset"] = json!(charset);
-    }
-    members
-}
-
-fn said_json(text: &str) -> Json {
-    // Somebody who changed the row may have left no JSON.
-    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }

@@ -50,6 +50,14 @@ pub struct DecisionFilter {
 }
 
 impl DecisionFilter {
+    /// Makes the filter for all decisions about one URL.
+    pub fn of_url(target: &Target) -> Self {
+        Self {
+            url: Some(UrlPattern::exact(target)),
+            ..Self::default()
+        }
+    }
+
     /// Reports whether the filter chooses every decision there is.
     pub fn is_open(&self) -> bool {
         *self == Self::default()

@@ -116,7 +116,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::ballast::free_bytes;
 use self::columns::count;
-pub use self::decision_row::{CheckedRecord, ROW_COLUMNS, row_json};
+pub use self::decision_row::CheckedRecord;
 pub use self::error::{AuditError, SealKeyError, WriteError};
 use self::error::{PROBE_WAIT, SLOT_WAIT};
 use self::events::{ProcessEvent, ProcessEventKind};

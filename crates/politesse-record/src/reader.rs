@@ -67,6 +67,19 @@ pub struct SeqRange {
     pub last: u64,
 }
 
+/// A decision with what explains it besides its row.
+#[derive(Debug)]
+pub struct DecisionWithBody {
+    /// The decision.
+    pub record: StoredRecord,
+    /// Whether its row holds the values that were written.
+    pub is_as_written: bool,
+    /// Body of its robots.txt, if there was one and the record has it.
+    pub body: Option<Vec<u8>>,
+    /// Number of other decisions about the URL; `None` if it was not counted in time.
+    pub others: Option<u64>,
+}
+
 /// Bounds of a page of decisions.
 #[derive(Debug, Clone, Copy)]
 pub struct PageBounds {
@@ -362,6 +375,42 @@ impl AuditReader {
         let mut statement = self.connection.prepare_cached(&sql)?;
         let record = statement.query_row([seq], |row| self.decision_reader().checked(row));
         Ok(record.optional()?)
+    }
+
+    /// Reads the record with the number `seq` with what explains it, if there is one.
+    /// Counting other decisions about the URL stops at `deadline`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Read`].
+    pub fn decision(
+        &self,
+        seq: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Option<DecisionWithBody>, AuditError> {
+        let Some(CheckedRecord {
+            record,
+            is_as_written,
+            ..
+        }) = self.record(seq)?
+        else {
+            return Ok(None);
+        };
+        let snapshot = record.snapshot.as_ref();
+        let all = match record.url.parse() {
+            Ok(target) => self.count_until(&DecisionFilter::of_url(&target), deadline)?,
+            // The row was altered, and the text is no URL that could be searched for.
+            Err(_) => Some(1),
+        };
+        Ok(Some(DecisionWithBody {
+            is_as_written,
+            body: match snapshot.and_then(|snapshot| snapshot.sha256) {
+                Some(sha256) => self.body(sha256)?,
+                None => None,
+            },
+            others: all.map(|all| all.saturating_sub(1)),
+            record,
+        }))
     }
 
     /// Reads the body of a robots.txt, if the record has it.

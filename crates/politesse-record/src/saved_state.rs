@@ -17,7 +17,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::columns::{TableRow as _, table};
 use super::pages::KeyedTable;
-use super::snapshot_row::{cause_of, hops_text};
+use super::snapshot_row::hops_text;
+use politesse_pace::back_off::SavedBackOff;
 use politesse_decision::access::Cause;
 use politesse_decision::back_off::SavedBackOff;
 use politesse_decision::digest::Digest;
@@ -96,7 +97,7 @@ impl From<&StoredSnapshot> for KeptRow {
             fetched_at: snapshot.fetched_at,
             expires_at: snapshot.expires_at,
             result: result_word(&snapshot.result).to_owned(),
-            cause: cause_of(snapshot).map(|cause| cause.as_str().to_owned()),
+            cause: snapshot.cause().map(|cause| cause.as_str().to_owned()),
             body: copy.map(|copy| copy.digest),
             hops: hops_text(snapshot),
             whole: copy.map(|copy| copy.whole),

@@ -6,9 +6,8 @@
 use rusqlite::types::Value;
 
 use super::columns::{ColumnReader, blob, json_list};
-use politesse_decision::access::Cause;
 use politesse_decision::record::{RecordedSnapshot, result_word};
-use politesse_decision::snapshot::{AccessResult, Snapshot};
+use politesse_decision::snapshot::Snapshot;
 
 /// Number of the columns.
 const SNAPSHOT_COLUMNS: usize = 11;
@@ -26,22 +25,14 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
         snapshot.fetched_at.as_microsecond().into(),
         snapshot.expires_at.as_microsecond().into(),
         result_word(&snapshot.result).to_owned().into(),
-        cause_of(snapshot)
+        snapshot
+            .cause()
             .map(|cause| cause.as_str().to_owned())
             .into(),
         file.map_or(Value::Null, |file| blob(file.digest)),
         hops_text(snapshot).into(),
         charset.map(|charset| charset.to_string()).into(),
     ]
-}
-
-/// Returns the cause for which the robots.txt was unreachable, now or when it was last
-/// fetched in vain.
-pub(super) fn cause_of(snapshot: &Snapshot) -> Option<Cause> {
-    match &snapshot.result {
-        AccessResult::Unreachable(cause) => Some(*cause),
-        AccessResult::Successful(_) | AccessResult::Unavailable => snapshot.stale,
-    }
 }
 
 /// Makes the column of the redirects; null for none.

@@ -61,6 +61,7 @@ use politesse_decision::access::{Cause, NoConnection};
 use politesse_decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
 use politesse_decision::digest::Digest;
 use politesse_decision::record::{ExchangeEnd, Seen, StoredRecord};
+use politesse_decision::row_json::row_json;
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;

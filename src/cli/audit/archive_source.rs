@@ -13,10 +13,14 @@ use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::arguments::DecisionName;
-use crate::cli::output::Usage;
 use politesse_archive::failure::ArchiveFailure;
 use politesse_archive::nodes::ArchiveNode;
 use politesse_archive::reader::{ArchiveBounds, NodeRecordsReader};
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::stats::{StatGroup, StatQuestion};
+use crate::cli::output::Usage;
+use politesse_pages::explain::{Explanation, RowContext};
 use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::{DecisionDetails, of_url};
 use politesse_record::Direction;
@@ -167,7 +171,7 @@ impl ArchiveSource {
     }
 
     /// Explains the decision that `name` names; `None` if there is none.
-    pub(super) fn explain(&self, name: &DecisionName) -> anyhow::Result<Option<DecisionDetails>> {
+    pub(super) fn explain(&self, name: &DecisionName) -> anyhow::Result<Option<Explanation>> {
         // A row names its node; --node is for what has none.
         let node = name.node.as_deref().or(self.node.as_deref());
         let places = self.wait(self.reader.places_of(node, name.seq))?;
@@ -184,12 +188,13 @@ impl ArchiveSource {
         let Some(found) = self.wait(self.reader.decision(*place))? else {
             return Ok(None);
         };
-        let mut details = DecisionDetails::decided_again(found.record, found.body.map(Bytes::from));
-        if let Ok(target) = details.record.url.parse() {
-            let all = self.count(&of_url(UrlPattern::exact(&target)))?;
-            details.others = Some(all.saturating_sub(1));
+        let mut context = RowContext::default();
+        if let Ok(target) = found.record.url.parse() {
+            let all = self.count(&DecisionFilter::of_url(&target))?;
+            context.others = Some(all.saturating_sub(1));
         }
-        Ok(Some(details))
+        let body = found.body.map(Bytes::from);
+        Ok(Some(Explanation::of_row(found.record, body, context)))
     }
 
     /// Makes the error that a number is that of several decisions.

@@ -5,6 +5,8 @@
 use std::io::{self, Write};
 
 use super::listing::{Screen, cut};
+use politesse_pages::explain::Explanation;
+use politesse_pages::explain::facts::Facts;
 use politesse_base::command_line::command;
 use politesse_base::inert::inert;
 use politesse_pages::explain::DecisionDetails;
@@ -17,22 +19,22 @@ const LINES_MAX: usize = 60;
 /// Lines shown before and after the one that decided, in a longer file.
 const LINES_AROUND: u32 = 12;
 
-/// Writes `details` as text.
+/// Writes `explanation` as text.
 pub(super) fn write(
-    details: &DecisionDetails,
+    explanation: &Explanation,
     screen: Screen,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    Facts::of(details).write(out)?;
-    write_file(details, screen, out)
+    out.write_all(Facts::of(explanation).text("").as_bytes())?;
+    write_file(explanation, screen, out)
 }
 
 /// Writes the robots.txt with its line numbers.
-fn write_file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -> io::Result<()> {
-    let Some(robots) = details.robots() else {
+fn write_file(explanation: &Explanation, screen: Screen, out: &mut impl Write) -> io::Result<()> {
+    let Some(robots) = explanation.robots() else {
         return Ok(());
     };
-    let marked = details.record.ruling.line;
+    let marked = explanation.record.ruling.line;
     let count = robots.numbered_lines().count();
     writeln!(out, "\nrobots.txt as it was, {count} lines:")?;
     let is_cut = screen.columns.is_some() && LINES_MAX < count;
@@ -51,7 +53,7 @@ fn write_file(details: &DecisionDetails, screen: Screen, out: &mut impl Write) -
         }
     }
     if is_cut {
-        let seq = details.record.seq;
+        let seq = explanation.record.seq;
         let command = command(format_args!("audit show {seq}"));
         writeln!(out, "the whole file: {command} | less")?;
     }

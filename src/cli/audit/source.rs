@@ -7,12 +7,21 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
+
 #[cfg(feature = "postgres")]
 use super::archive_source::{ArchiveEnds, ArchiveSource};
 use super::arguments::DecisionSubject;
 use super::listing::{node_layout, record_layout};
 use super::rows::{RowForm, RowLayout};
+use politesse_record::Direction;
+use politesse_record::events::EventRow;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::{AuditReader, DecisionWithBody};
+use politesse_record::removals::RemovalNote;
+use politesse_record::stats::{StatGroup, StatQuestion, stats};
 use crate::cli::output::print_notice;
+use politesse_pages::explain::{Explanation, RowContext};
 use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::{DecisionDetails, of_url};
 use politesse_record::Direction;
@@ -191,18 +200,14 @@ impl DecisionSource {
     }
 
     /// Explains the decision that `subject` names; `None` if there is none.
-    pub(super) fn explain(
-        &self,
-        subject: &DecisionSubject,
-    ) -> anyhow::Result<Option<DecisionDetails>> {
+    pub(super) fn explain(&self, subject: &DecisionSubject) -> anyhow::Result<Option<Explanation>> {
         let target = match subject {
             DecisionSubject::Url(target) => target,
             DecisionSubject::Number(name) => {
                 return match self {
                     Self::Record { reader, .. } => {
-                        let row = reader.record(name.seq)?;
-                        let details = row.map(|row| DecisionDetails::of(reader, row, None));
-                        Ok(details.transpose()?)
+                        let found = reader.decision(name.seq, None)?;
+                        Ok(found.map(explained))
                     }
                     #[cfg(feature = "postgres")]
                     Self::Archive(archive) => archive.explain(name),
@@ -210,7 +215,7 @@ impl DecisionSource {
             }
         };
         let mut newest = None;
-        let filter = of_url(UrlPattern::exact(target));
+        let filter = DecisionFilter::of_url(target);
         self.visit(&filter, Direction::NewestFirst, |record| {
             newest = Some(record);
             ControlFlow::Break(())
@@ -219,10 +224,7 @@ impl DecisionSource {
     }
 
     /// Explains a decision that was found.
-    pub(super) fn explain_row(
-        &self,
-        record: &StoredRecord,
-    ) -> anyhow::Result<Option<DecisionDetails>> {
+    pub(super) fn explain_row(&self, record: &StoredRecord) -> anyhow::Result<Option<Explanation>> {
         self.explain(&DecisionSubject::of(record))
     }
 
@@ -258,4 +260,13 @@ impl DecisionSource {
             Self::Archive(archive) => archive.record_id(record),
         }
     }
+}
+
+/// Explains a decision of the record.
+fn explained(found: DecisionWithBody) -> Explanation {
+    let context = RowContext {
+        is_as_written: Some(found.is_as_written),
+        others: found.others,
+    };
+    Explanation::of_row(found.record, found.body.map(Bytes::from), context)
 }

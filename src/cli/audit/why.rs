@@ -14,9 +14,16 @@ use super::robots::origin_line;
 use super::rows::{FormArguments, RowForm, write_json};
 use super::sections::RobotsLine;
 use super::source::DecisionSource;
-use crate::cli::check::{CheckAnswer, UnaskedQuestion, answer_by_snapshot};
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::removals::RemovalNote;
+use politesse_record::robots_history::{OriginSnapshot, robots_for};
+use crate::cli::check::{UnaskedQuestion, explain_by_snapshot};
 use crate::cli::output::Exit;
 use crate::config::Settings;
+use politesse_pages::explain::Explanation;
+use politesse_pages::explain::facts::{Facts, sentence};
+use politesse_pages::explain::json::fetch_json;
 use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_base::inert::{csv_line, inert, shell_word};
@@ -56,12 +63,12 @@ impl WhyArguments {
         let behind = |at: Timestamp| at.checked_add(SignedDuration::from_micros(1));
         Ok(DecisionFilter {
             until: self.at.map(behind).transpose()?,
-            ..of_url(UrlPattern::exact(&self.url))
+            ..DecisionFilter::of_url(&self.url)
         })
     }
 
     /// Finds the decision that is asked about, if there is one.
-    fn find(&self, source: &DecisionSource) -> anyhow::Result<Option<DecisionDetails>> {
+    fn find(&self, source: &DecisionSource) -> anyhow::Result<Option<Explanation>> {
         let filter = self.filter()?;
         let mut newest = None;
         source.visit(&filter, Direction::NewestFirst, |record| {
@@ -105,8 +112,8 @@ pub(super) fn why(
     let (filter, form) = (asked.filter()?, asked.form.form());
     let removals = source.removals(&filter)?;
     let exit = match asked.find(source)? {
-        Some(details) => {
-            DecisionStory(details).print(form, &removals)?;
+        Some(explanation) => {
+            DecisionStory(explanation).print(form, &removals)?;
             Exit::Done
         }
         None => {
@@ -125,7 +132,7 @@ fn with_removals(mut json: Value, removals: &[RemovalNote]) -> Value {
 }
 
 /// A decision, as the answer to why.
-struct DecisionStory(DecisionDetails);
+struct DecisionStory(Explanation);
 
 impl DecisionStory {
     fn print(&self, form: RowForm, removals: &[RemovalNote]) -> io::Result<()> {
@@ -140,7 +147,7 @@ impl DecisionStory {
             }
             RowForm::Columns => {
                 writeln!(out, "{}\n", inert(&sentence(&self.0.record)))?;
-                Facts::of(&self.0).write(&mut out)?;
+                out.write_all(Facts::of(&self.0).text("").as_bytes())?;
                 let marked = self.0.record.ruling.line;
                 if !lines.is_empty() {
                     writeln!(out, "\nrobots.txt around line {}:", marked.unwrap_or(1))?;
@@ -205,7 +212,7 @@ struct UnaskedUrl {
 
 struct RobotsAnswer {
     robots: OriginSnapshot,
-    answer: CheckAnswer,
+    explanation: Explanation,
 }
 
 impl UnaskedUrl {
@@ -233,15 +240,14 @@ impl UnaskedUrl {
                     target: asked.url.clone(),
                     at,
                 };
-                let answer = answer_by_snapshot(settings, question, &snapshot)?;
                 Some(RobotsAnswer {
                     robots: robots.found,
-                    answer,
+                    explanation: explain_by_snapshot(settings, question, &snapshot),
                 })
             }
         };
         Ok(Self {
-            others: source.count(&of_url(UrlPattern::exact(&asked.url)))?,
+            others: source.count(&DecisionFilter::of_url(&asked.url))?,
             at,
             is_of_archive: source.has_nodes(),
             by_robots,
@@ -255,7 +261,11 @@ impl UnaskedUrl {
             RowForm::Csv => write_csv(&self.facts(asked), &[], &mut out),
             RowForm::Columns => {
                 writeln!(out, "{}", inert(&self.sentence(asked)))?;
-                let Some(RobotsAnswer { robots, answer }) = &self.by_robots else {
+                let Some(RobotsAnswer {
+                    robots,
+                    explanation,
+                }) = &self.by_robots
+                else {
                     let url = shell_word(&asked.url.to_string());
                     let missing = match self.is_of_archive {
                         true => "the robots.txt of its origin is looked for at a node alone",
@@ -272,7 +282,12 @@ impl UnaskedUrl {
                     "robots.txt on record: {}",
                     inert(&origin_line(robots, self.at))
                 )?;
-                write!(out, "by it and this configuration:\n{}", answer.sentences)
+                write!(
+                    out,
+                    "by it and this configuration:\n{}\n{}",
+                    inert(&sentence(&explanation.record)),
+                    Facts::of(explanation).text("  ")
+                )
             }
         }
     }
@@ -301,10 +316,10 @@ impl UnaskedUrl {
 
     fn facts(&self, asked: &WhyArguments) -> Facts {
         let mut facts = vec![("answer", self.sentence(asked))];
-        if let Some(RobotsAnswer { robots, answer }) = &self.by_robots {
-            facts.push(("robots", origin_line(robots, self.at)));
-            let lines = answer.sentences.lines();
-            facts.extend(lines.map(|line| ("check", line.trim().to_owned())));
+        if let Some(by) = &self.by_robots {
+            facts.push(("robots", origin_line(&by.robots, self.at)));
+            facts.push(("check", sentence(&by.explanation.record)));
+            facts.append(&mut Facts::of(&by.explanation).0);
         }
         Facts(facts)
     }
@@ -316,17 +331,8 @@ impl UnaskedUrl {
             "url": asked.url.to_string(),
             "answer": self.sentence(asked),
             "others": self.others,
-            "robots": by_robots.map(|by| {
-                let snapshot = &by.robots.snapshot;
-                let mut robots = json!({
-                    "url": snapshot.url,
-                    "status": snapshot.status,
-                    "sha256": snapshot.sha256.map(|digest| digest.to_string()),
-                });
-                add_fetch(&mut robots, snapshot);
-                robots
-            }),
-            "check": by_robots.map(|by| &by.answer.json),
+            "robots": by_robots.map(|by| fetch_json(&by.robots.snapshot)),
+            "check": by_robots.map(|by| by.explanation.json()),
         })
     }
 }

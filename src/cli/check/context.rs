@@ -15,9 +15,7 @@ use crate::cli::output::{Exit, Usage};
 use crate::config::Settings;
 use politesse_base::clock;
 use politesse_base::inert::inert;
-use politesse_decision::decide::{
-    Evidence, Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict,
-};
+use politesse_decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict};
 use politesse_decision::inquiry::Identities;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -46,15 +44,8 @@ pub(crate) struct CheckArguments {
     /// A file with a URL on each line, or - for standard input.
     #[arg(long = "urls", value_name = "FILE", requires = "robots_dir")]
     pub(super) list: Option<String>,
-    /// A decision of the record, explained from its evidence; nothing is fetched.
-    #[arg(
-        long,
-        value_name = "SEQ",
-        conflicts_with_all = ["agent", "robots", "dialect", "as_proxy", "batch", "robots_dir", "urls"]
-    )]
-    pub(super) decision: Option<u64>,
     /// The URLs.
-    #[arg(value_name = "URL", required_unless_present_any = ["batch", "robots_dir", "decision"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["batch", "robots_dir"])]
     pub(super) urls: Vec<String>,
 }
 
@@ -146,17 +137,6 @@ impl CheckContext {
             identities: Arc::new(settings.exchange.request.identities.clone()),
             bytes_max: settings.robots.max_bytes,
             at,
-        }
-    }
-
-    /// Returns the context in which a recorded decision was made.
-    pub(super) fn recorded(evidence: &Evidence) -> Self {
-        Self {
-            policy: Arc::clone(&evidence.policy),
-            proxy_policy: Arc::clone(&evidence.policy),
-            identities: Arc::default(),
-            bytes_max: RobotsTxt::BYTES_MIN,
-            at: evidence.at,
         }
     }
 

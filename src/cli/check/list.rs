@@ -13,10 +13,10 @@ use rayon::slice::ParallelSlice as _;
 use serde::Serialize;
 
 use super::context::{CheckArguments, CheckContext, exit_of, target};
-use super::json::RulingJson;
 use super::saved::{SavedFolder, SavedResult};
 use crate::cli::lines::{LineError, append_line};
 use crate::cli::output::Exit;
+use politesse_pages::explain::json::RulingJson;
 use politesse_base::inert::append_json;
 use politesse_decision::decide::{Inquiry, ruling};
 use politesse_robots::origin::{Origin, Target};

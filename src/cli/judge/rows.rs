@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::outcome::JudgedRequest;
 use super::past_request::PastAgent;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter};
-use crate::cli::check::json::RulingJson;
+use politesse_pages::explain::json::RulingJson;
 use politesse_base::inert::inert;
 
 /// Columns of CSV, as the members of the JSON.

@@ -10,18 +10,19 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use maud::{Markup, html};
 use serde_json::json;
 
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link};
-use crate::api::json;
-use crate::decision_view::verdict_mark;
-use crate::filter_query::{DecisionQuery, RecordScope};
-use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
-use crate::robots_view::{LineMark, robots_lines};
-use crate::visit::Visit;
+use crate::admin::api::json;
+use crate::admin::decision_view::{answer, facts_and_file};
+use crate::admin::filter_query::{DecisionQuery, RecordScope};
+use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
+use crate::admin::visit::Visit;
+use politesse_pages::explain::facts::sentence;
+use politesse_pages::explain::{Explanation, RowContext};
 use politesse_base::clock;
-use politesse_base::inert::inert;
 use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::DecisionDetails;
 use politesse_pages::explain::facts::{Facts, sentence};
@@ -35,11 +36,11 @@ pub(crate) async fn page(
     uri: Uri,
 ) -> Response {
     match find(&dashboard, &number, &uri).await {
-        Ok(Some(details)) => {
+        Ok(Some(explanation)) => {
             let content = DashboardPage {
-                title: format!("Decision {}", details.record.seq),
+                title: format!("Decision {}", explanation.record.seq),
                 section: Some(DashboardSection::Decisions),
-                body: markup(&visit, &details),
+                body: markup(&visit, &explanation),
             };
             layout(&visit, &content)
         }
@@ -55,9 +56,9 @@ pub(crate) async fn api(
     uri: Uri,
 ) -> Response {
     match find(&dashboard, &number, &uri).await {
-        Ok(Some(details)) => {
-            let mut story = details.json();
-            story["answer"] = json!(sentence(&details.record));
+        Ok(Some(explanation)) => {
+            let mut story = explanation.json();
+            story["answer"] = json!(sentence(&explanation.record));
             json(&story)
         }
         Ok(None) => (StatusCode::NOT_FOUND, format!("{NO_DECISION}\n")).into_response(),
@@ -78,7 +79,7 @@ async fn find(
     dashboard: &Dashboard,
     number: &str,
     uri: &Uri,
-) -> Result<Option<DecisionDetails>, PageFailure> {
+) -> Result<Option<Explanation>, PageFailure> {
     let Ok(seq) = number.parse() else {
         return Ok(None);
     };
@@ -91,40 +92,26 @@ async fn find(
         return Ok(dashboard.archive.decision(node, seq).await?);
     }
     let found = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-        let row = reader.record(seq)?;
         let deadline = Some(clock::instant() + COUNT_TIME);
-        row.map(|row| DecisionDetails::of(reader, row, deadline))
-            .transpose()
+        let found = reader.decision(seq, deadline)?;
+        Ok(found.map(|found| {
+            let context = RowContext {
+                is_as_written: Some(found.is_as_written),
+                others: found.others,
+            };
+            Explanation::of_row(found.record, found.body.map(Bytes::from), context)
+        }))
     });
     Ok(found.await?)
 }
 
-fn markup(visit: &Visit, details: &DecisionDetails) -> Markup {
-    let record = &details.record;
-    let ruling = &record.ruling;
-    let class = match ruling.verdict.as_str() {
-        "allow" => "answer allow",
-        "disallow" => "answer disallow",
-        "later" => "answer later",
-        _ => "answer",
-    };
+fn markup(visit: &Visit, explanation: &Explanation) -> Markup {
+    let record = &explanation.record;
     html! {
-        p class=(class) { (verdict_mark(ruling)) " " bdi { (inert(&sentence(record))) } }
-        p {
-            (time_in_text(record.at))
-            @if let Some(line) = ruling.line {
-                " · " a href=(format!("#L{line}")) { "the line that decided" }
-            }
-        }
-        (related(visit, details))
-        h2 { "Facts" }
-        dl {
-            @for (name, value) in &Facts::of(details).0 {
-                dt { (name.trim()) }
-                dd { bdi { (inert(value)) } }
-            }
-        }
-        (robots_file(details))
+        (answer(explanation))
+        p { (time_in_text(record.at)) }
+        (related(visit, explanation))
+        (facts_and_file(explanation))
         p class="small" {
             a href=(visit.link(&api_path(record))) { "All as JSON" }
         }
@@ -144,11 +131,11 @@ fn api_path(record: &StoredRecord) -> String {
 }
 
 /// Leads to the decisions that have something in common with this one.
-fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
-    let ruling = &details.record.ruling;
-    let target = details.record.url.parse::<Target>().ok();
+fn related(visit: &Visit, explanation: &Explanation) -> Markup {
+    let ruling = &explanation.record.ruling;
+    let target = explanation.record.url.parse::<Target>().ok();
     let host = target.map(|target| target.origin.host().to_string());
-    let scope = match details.record.node {
+    let scope = match explanation.record.node {
         Some(_) => RecordScope::Archive,
         None => RecordScope::Node,
     };
@@ -157,9 +144,9 @@ fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
         p class="actions" {
             // A redacted URL is none that could be asked for; one that ends in a star stands
             // for many; and one that is too long is refused as a target.
-            @let url = &details.record.url;
-            @if !details.record.is_redacted() && !url.ends_with('*') && url.len() <= LINKED_URL_MAX {
-                (rows_link(visit, &all().with("url", &details.record.url), "this URL"))
+            @let url = &explanation.record.url;
+            @if !explanation.record.is_redacted() && !url.ends_with('*') && url.len() <= LINKED_URL_MAX {
+                (rows_link(visit, &all().with("url", &explanation.record.url), "this URL"))
             }
             @if let Some(host) = &host {
                 span { "host " (host_link(visit, host)) }
@@ -174,21 +161,5 @@ fn related(visit: &Visit, details: &DecisionDetails) -> Markup {
                 "this crawler",
             ))
         }
-    }
-}
-
-/// Shows the robots.txt with its line numbers; the line that decided is marked.
-fn robots_file(details: &DecisionDetails) -> Markup {
-    let Some(robots) = details.robots() else {
-        return html! {};
-    };
-    let mark = |line| LineMark {
-        line,
-        note: html! { b { "◀ decided" } },
-    };
-    let marks: Vec<_> = details.record.ruling.line.map(mark).into_iter().collect();
-    html! {
-        h2 { "robots.txt as it was" }
-        (robots_lines(&robots, &marks))
     }
 }

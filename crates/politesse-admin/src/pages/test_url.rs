@@ -5,7 +5,6 @@
 //! Does not know how a decision is made.
 
 use std::collections::HashMap;
-use std::slice;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -18,20 +17,22 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, Target};
-use politesse_robots::{Dialect, FileSource, RobotsTxt};
+use politesse_robots::{Dialect, FileSource};
 
 use super::{Dashboard, QUERY_TIME_MAX};
-use crate::arrival::AdminArrival;
-use crate::filter_query::time;
-use crate::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
-use crate::robots_view::{LineMark, robots_lines};
-use crate::visit::Visit;
+use crate::admin::arrival::AdminArrival;
+use crate::admin::decision_view::{self, facts_and_file};
+use crate::admin::filter_query::time;
+use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
+use crate::admin::visit::Visit;
+use politesse_record::robots_history::robots_for;
+use politesse_pages::explain::Explanation;
+use politesse_proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::access::Cause;
-use politesse_decision::decide::{Decision, Evidence};
-use politesse_decision::record::{Effect, StoredRuling};
-use politesse_decision::ruling::with_served_forms;
+use politesse_decision::decide::Decision;
+use politesse_decision::record::Effect;
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::words::{code, foreign};
@@ -169,7 +170,7 @@ async fn answer(
         user_agent: user_agent.map_err(|_| "The crawler has no such name.".to_owned())?,
         sharer: dashboard.clients.at(arrival.client),
         address: arrival.client,
-        source: files.source,
+        source: files.source.clone(),
         targets: vec![target],
     };
     let planned = (dashboard.plan.0)(asked).await;
@@ -177,7 +178,7 @@ async fn answer(
     Ok(html! {
         @for plan in &plans {
             @match (&plan.decision, query.fetch) {
-                (Some(decision), _) => { (by_decision(plan, decision, &files.note)) }
+                (Some(decision), _) => { (by_decision(plan, decision, &files)) }
                 (None, Some(())) => {
                     p class="answer" {
                         b { "Not known. " }
@@ -200,6 +201,8 @@ async fn answer(
 /// Files that decide, and which ones they are.
 struct TestFiles {
     source: RobotsSource,
+    /// Time from which the age of a file counts; `None` if it was not fetched.
+    asked_at: Option<Timestamp>,
     /// Sentence about them; empty for those that the proxy has now.
     note: Markup,
 }
@@ -230,6 +233,7 @@ impl TestQuery {
                 Some(()) => RobotsSource::Origin,
                 None => RobotsSource::Cache,
             },
+            asked_at: Some(clock::now()),
             note: html! {},
         })
     }
@@ -247,6 +251,7 @@ impl TestQuery {
         };
         TestFiles {
             source: given(Arc::new(snapshot), at),
+            asked_at: None,
             note: html! {
                 p {
                     "By the robots.txt that was pasted, with the readings and the overrides of "
@@ -285,6 +290,7 @@ impl TestQuery {
                 }
             },
             source: given(snapshot, at),
+            asked_at: Some(at),
         })
     }
 }
@@ -297,74 +303,19 @@ fn given(snapshot: Arc<Snapshot>, at: Timestamp) -> RobotsSource {
     })
 }
 
-/// Shows what the proxy would decide, by the files that `note` tells of.
-fn by_decision(plan: &Plan, decision: &Decision, note: &Markup) -> Markup {
-    let evidence = decision.evidence();
-    let ruling = StoredRuling::of(evidence);
-    let snapshot = evidence.snapshot.as_ref();
-    // What is not a file has no lines to show; the reason tells what it is.
-    let file = match snapshot.map(|snapshot| &snapshot.result) {
-        Some(AccessResult::Successful(file)) => Some(&file.robots),
-        Some(_) | None => None,
-    };
+/// Shows what the proxy would decide by `files`.
+fn by_decision(plan: &Plan, decision: &Decision, files: &TestFiles) -> Markup {
+    let policy = &decision.evidence().policy;
+    let explanation = Explanation::of_decision(decision, policy, files.asked_at);
     html! {
-        p class=(format!("answer {}", verdict_class(&ruling.verdict))) role="status" {
-            b { (foreign(&ruling.verdict)) } ": " (foreign(&ruling.reason)) ", "
-            (meaning(&ruling.reason))
-            @if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
-                ": " a href=(format!("#L{line}")) { "line " (line) } ", " (code(rule))
-            }
-        }
+        (decision_view::answer(&explanation))
         @if plan.effect() == Some(Effect::Reported) {
             p class="note" { "Report mode: it is forwarded all the same, and recorded as this." }
         }
-        (note)
+        (files.note)
         @if let Some(start) = &plan.start {
             p { "A request could start in " (start.wait.as_secs()) " s." }
         }
-        @if let Some(robots) = file {
-            (rules(robots, evidence))
-        }
-    }
-}
-
-/// Shows the file with the rule that decides and those that it outranks, for the
-/// reading of the path that decided.
-fn rules(robots: &RobotsTxt, evidence: &Evidence) -> Markup {
-    let ruling = &evidence.ruling;
-    let sent = evidence.inquiry.target.path_and_query();
-    let path = ruling.reading.as_deref().unwrap_or(sent);
-    // With `enforcement.candidates` the name that decided may be another than the
-    // first.
-    let token = ruling.token.as_ref();
-    let bound = token.map(|token| Crawler::known_as(slice::from_ref(token), None));
-    let crawler = bound.as_ref().unwrap_or(&evidence.inquiry.crawler);
-    let readings = evidence.policy.terms().readings;
-    let binding = with_served_forms(robots.binding(crawler), readings);
-    let decides = ruling.rule.iter().map(|rule| LineMark {
-        line: rule.line,
-        note: html! { b { "◀ decides" } },
-    });
-    let outranked = binding.outranked(path);
-    let others = outranked.into_iter().map(|(rule, why)| LineMark {
-        line: rule.line(),
-        note: html! { span class="small" { "◁ matches, but does not count: " (why) } },
-    });
-    // Of two marks at a line the first is shown.
-    let marks: Vec<LineMark> = decides.chain(others).collect();
-    html! {
-        @if path != sent {
-            p { "Judged as " (code(path)) ", which servers may take the path for." }
-        }
-        h2 { "robots.txt" }
-        (robots_lines(robots, &marks))
-    }
-}
-
-fn verdict_class(verdict: &str) -> &'static str {
-    match verdict {
-        "allow" => "allow",
-        "disallow" => "disallow",
-        _ => "later",
+        (facts_and_file(&explanation))
     }
 }

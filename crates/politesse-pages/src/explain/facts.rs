@@ -1,114 +1,229 @@
 //! Facts about a decision as pairs of name and value, and the decision in one sentence.
 //!
-//! Does not know where they are shown: text from outside in them is made inert by
-//! whoever shows it.
+//! Text from outside in them is made inert where they are shown.
 
 use std::fmt::Display;
-use std::io::{self, Write};
 
+use maud::{Markup, html};
 use serde_json::Value;
 
-use super::DecisionDetails;
+use super::rules::{CompetingRule, DecidingRules};
+use super::{Explanation, RowState};
 use politesse_base::command_line::command;
 use politesse_base::inert::{inert, shell_word};
-use politesse_decision::decide::{EnforcementMode, Policy, Reason};
-use politesse_decision::record::{RecordedSnapshot, StoredRecord};
+use politesse_decision::decide::{Candidates, EnforcementMode, Policy, Reason};
+use politesse_decision::overrides::{Action, Override};
+use politesse_decision::record::{Effect, RecordedSnapshot, StoredRecord};
+use politesse_robots::{Dialect, JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
+
+/// Most facts of one name about a file; the others are counted.
+const OF_A_NAME_MAX: usize = 10;
+/// Longest line of a robots.txt that is shown whole beside the one that decided, in
+/// characters.
+const TEXT_CHARS_MAX: usize = 300;
+/// Names of the facts about the file as such, which are the same for all its URLs.
+const OF_FILE: [&str; 8] = [
+    "robots",
+    "  hop",
+    "  fetched as",
+    "  fetched",
+    "  expires",
+    "  sha256",
+    "  charset",
+    "note",
+];
 
 /// Names and values, in the order in which they are shown.
 pub struct Facts(pub Vec<(&'static str, String)>);
 
 impl Facts {
     /// Lists the facts about a decision.
-    pub fn of(details: &DecisionDetails) -> Self {
+    pub(crate) fn of(explanation: &Explanation) -> Self {
         let mut facts = Self(Vec::new());
-        facts.request(details);
-        facts.verdict(details);
-        facts.answer(details);
-        if let Some(snapshot) = &details.record.snapshot {
-            facts.robots(snapshot);
+        let record = &explanation.record;
+        if explanation.row.is_some() {
+            facts.request(record);
         }
-        facts.policy(details);
-        facts.trust(details);
+        facts.crawler(explanation);
+        facts.verdict(explanation);
+        if let Some(rules) = &explanation.rules {
+            facts.rules(rules);
+        }
+        if explanation.row.is_some() {
+            facts.answer(record);
+        }
+        if let (Some(snapshot), Some(age)) = (&record.snapshot, explanation.age()) {
+            facts.robots(snapshot, age);
+        }
+        if let Some(rules) = &explanation.rules {
+            facts.notes(rules);
+        }
+        if let Some(row) = &explanation.row {
+            facts.policy(record, row.policy.as_ref());
+            facts.trust(record, row);
+        }
         facts
     }
 
-    /// Writes one line for each fact.
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        for (name, value) in &self.0 {
-            writeln!(out, "{name:<12} {}", inert(value))?;
+    /// Leaves out what is the same for all URLs of a robots.txt.
+    pub(crate) fn leave_out_file(&mut self) {
+        self.0.retain(|(name, _)| !OF_FILE.contains(name));
+        self.add("robots", "as above");
+    }
+
+    /// Returns one line for each fact, after `indent`.
+    pub(crate) fn text(&self, indent: &str) -> String {
+        let lines = self.0.iter();
+        lines
+            .map(|(name, value)| format!("{indent}{name:<12} {}\n", inert(value)))
+            .collect()
+    }
+
+    /// Shows them as a list.
+    pub(crate) fn html(&self) -> Markup {
+        html! {
+            dl {
+                @for (name, value) in &self.0 {
+                    dt { (name.trim()) }
+                    dd { bdi { (inert(value)) } }
+                }
+            }
         }
-        Ok(())
     }
 
     fn add(&mut self, name: &'static str, value: impl Display) {
         self.0.push((name, value.to_string()));
     }
 
-    fn request(&mut self, details: &DecisionDetails) {
-        let record = &details.record;
+    fn add_some(&mut self, name: &'static str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+    }
+
+    /// Adds the first of `items`, and how many there are more.
+    fn add_first<T>(&mut self, name: &'static str, items: &[T], text: impl Fn(&T) -> String) {
+        for item in items.iter().take(OF_A_NAME_MAX) {
+            self.add(name, text(item));
+        }
+        if let more @ 1.. = items.len().saturating_sub(OF_A_NAME_MAX) {
+            self.add(name, format_args!("and {more} more, which --json has"));
+        }
+    }
+
+    fn request(&mut self, record: &StoredRecord) {
         match &record.node {
-            Some(node) => self.add("decision", format!("{} of node {node}", record.seq)),
+            Some(node) => self.add("decision", format_args!("{} of node {node}", record.seq)),
             None => self.add("decision", record.seq),
         }
         self.add("time", record.at);
-        self.add("request", format!("{} {}", record.method, record.url));
-        let client = &record.client;
-        self.add(
-            "client",
-            match &client.credential {
-                Some(name) => format!("{}, with the credential of {name}", client.address),
-                None => client.address.clone(),
-            },
-        );
+        self.add("request", format_args!("{} {}", record.method, record.url));
+        let address = &record.client.address;
+        match &record.client.credential {
+            Some(name) => self.add(
+                "client",
+                format_args!("{address}, with the credential of {name}"),
+            ),
+            None => self.add("client", address),
+        }
         let user_agent = record.crawler.user_agent.as_deref();
         self.add("user_agent", user_agent.unwrap_or("none was sent"));
+    }
+
+    fn crawler(&mut self, explanation: &Explanation) {
+        let record = &explanation.record;
         let bound = record.ruling.crawler.as_deref().unwrap_or("*");
         let candidates = &record.crawler.candidates;
         let unlisted = &record.crawler.unlisted;
         let names = [candidates.as_slice(), unlisted].concat().join(", ");
-        self.add(
-            "crawler",
-            match (candidates.len(), details.is_known_by_user_agent()) {
-                (0, _) => "none: no name that a group could have; bound by the group of everyone"
-                    .to_owned(),
-                (1, true) => format!("{bound}, as its User-Agent says"),
-                (_, true) => format!("{bound}; its User-Agent gives {names}"),
-                (_, false) => format!(
-                    "{bound}; named by the configuration (`crawler`), not by its User-Agent: {names}"
-                ),
-            },
-        );
+        let text = match (candidates.len(), explanation.is_known_by_user_agent()) {
+            (0, _) => "none: no name that a group could have".to_owned(),
+            (1, true) => format!("{bound}, as its User-Agent says"),
+            (_, true) => format!("{bound}; its User-Agent gives {names}"),
+            (_, false) => format!(
+                "{bound}; named by the configuration (`crawler`), not by its User-Agent: {names}"
+            ),
+        };
+        self.add("crawler", text);
     }
 
-    fn verdict(&mut self, details: &DecisionDetails) {
-        let ruling = &details.record.ruling;
+    fn verdict(&mut self, explanation: &Explanation) {
+        let (record, rules) = (&explanation.record, explanation.rules.as_ref());
+        let ruling = &record.ruling;
         self.add("verdict", &ruling.verdict);
-        self.add(
-            "reason",
-            format!("{}: {}", ruling.reason, meaning(&ruling.reason)),
-        );
+        let reason = &ruling.reason;
+        self.add("reason", format_args!("{reason}: {}", meaning(reason)));
         if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
-            self.add("rule", format!("line {line}: {rule}"));
+            self.add("rule", format_args!("line {line}: {rule}"));
         }
         if !ruling.group.is_empty() {
             let group = ruling.group.join(", ");
-            match details.agent_line() {
-                Some(line) => self.add("group", format!("{group}, by line {line}")),
+            match rules.and_then(DecidingRules::agent_line) {
+                Some((line, text)) => {
+                    self.add(
+                        "group",
+                        format_args!("{group}, by line {line}: {}", cut(&text)),
+                    );
+                }
                 None => self.add("group", group),
             }
         }
-        if let Some(reading) = &details.record.reading {
-            self.add(
-                "reading",
-                format!("{reading}: the path as a server may read it"),
-            );
+        if let Some(reading) = &record.reading {
+            let text = format_args!("{reading}: the path as a server may read it");
+            self.add("reading", text);
         }
         let effect = ruling.effect.as_str();
-        self.add("effect", format!("{effect}: {}", effect_meaning(effect)));
+        // Nothing was done about a request that is not recorded.
+        if explanation.row.is_some() || effect != Effect::Enforced.as_str() {
+            let meaning = effect_meaning(effect);
+            self.add("effect", format_args!("{effect}: {meaning}"));
+        }
     }
 
-    fn answer(&mut self, details: &DecisionDetails) {
-        let record = &details.record;
+    /// Adds an override, the rules that do not count, and the pace that the site asks for.
+    fn rules(&mut self, rules: &DecidingRules) {
+        let ruling = rules.ruling();
+        self.add_some("override", ruling.overriding.as_deref().map(operator));
+        self.add_some("egress", rules.evidence().denial.as_ref());
+        let prefers_length = rules.dialect().prefers_length();
+        let rule = rules.rule().filter(|_| prefers_length);
+        self.add_some("length", rule.map(|rule| bytes(rule.length())));
+        self.add_first("also matches", &rules.competing(), competing);
+        let delay = ruling.crawl_delay();
+        self.add_some("crawl delay", delay.map(|seconds| format!("{seconds} s")));
+        if let Some(asked) = ruling.asked.as_deref() {
+            self.add_some("request rate", list(&asked.rates));
+            let visits = list(&asked.visits);
+            self.add_some("visit time", visits.map(|visits| format!("{visits} (UTC)")));
+        }
+        if let Some(robots) = rules.robots() {
+            let records = rules.pace_records();
+            self.add_first("pace record", &records, |record| {
+                pace_record(*record, robots)
+            });
+        }
+        if let Some(path) = rules.refused_reading() {
+            let text = format_args!("it: servers take the path for {}", cut(path));
+            self.add("would refuse", text);
+        }
+        if let Some(rule) = rules.refused_by_rule() {
+            let text = format!(
+                "it by line {}, {}: servers take the path there for this one",
+                rule.line,
+                quoted(&rule.text)
+            );
+            self.add("would refuse", text);
+        }
+        let terms = rules.evidence().policy.terms();
+        if terms.candidates == Candidates::All && 1 < rules.crawler().candidates().len() {
+            self.add("candidates", "all: every name must be allowed");
+        }
+        if rules.dialect() != Dialect::default() {
+            self.add("dialect", rules.dialect());
+        }
+    }
+
+    fn answer(&mut self, record: &StoredRecord) {
         self.add("wait", format!("{} ms", record.wait_ms));
         match record.status {
             Some(status) => self.add("status", status),
@@ -118,16 +233,10 @@ impl Facts {
                 "none: the exchange is under way, or the proxy was killed",
             ),
         }
-        if let Some(bytes) = record.bytes {
-            self.add("bytes", bytes);
-        }
-        if let Some(error) = &record.error {
-            self.add("error", error);
-        }
+        self.add_some("bytes", record.bytes);
+        self.add_some("error", record.error.as_ref());
         let seen = record.directives.as_deref();
-        if let Some(seen) = seen {
-            self.add("directives", &seen.directives);
-        }
+        self.add_some("directives", seen.map(|seen| &seen.directives));
         let said = seen
             .and_then(|seen| seen.said.as_deref())
             .unwrap_or_default();
@@ -137,7 +246,7 @@ impl Facts {
         }
     }
 
-    fn robots(&mut self, snapshot: &RecordedSnapshot) {
+    fn robots(&mut self, snapshot: &RecordedSnapshot, age: i64) {
         let status = snapshot
             .status
             .map_or(String::new(), |status| format!(", status {status}"));
@@ -155,23 +264,36 @@ impl Facts {
         for hop in &snapshot.hops {
             self.add("  hop", format!("{hop} redirected"));
         }
-        if let Some(token) = &snapshot.token {
-            self.add("  fetched as", token);
-        }
-        self.add("  fetched", snapshot.fetched_at);
+        self.add_some("  fetched as", snapshot.token.as_ref());
+        let fetched_at = snapshot.fetched_at;
+        self.add("  fetched", format_args!("{fetched_at}, {age} s before"));
         self.add("  expires", snapshot.expires_at);
-        if let Some(sha256) = snapshot.sha256 {
-            self.add("  sha256", sha256);
-        }
-        if let Some(charset) = &snapshot.charset {
-            self.add("  charset", charset);
-        }
+        self.add_some("  sha256", snapshot.sha256);
+        self.add_some("  charset", snapshot.charset.as_ref());
+    }
+
+    /// Adds notes on agents that share the rule by what may be an accident, with a way to
+    /// part them, and on other oddities of the file. A missing end comes first.
+    fn notes(&mut self, rules: &DecidingRules) {
+        let Some(robots) = rules.robots() else {
+            return;
+        };
+        let joined = rules.joined();
+        let is_joined = |note: &Note| joined.iter().any(|joined| joined.line == note.line);
+        let is_cut = |note: &Note| note.kind == NoteKind::CutAtLimit;
+        let notes = robots.notes().filter(|note| !is_joined(note));
+        // Rules after the cut do not count, which matters more than any oddity.
+        let (cut, rest): (Vec<Note>, Vec<Note>) = notes.partition(is_cut);
+        let text = |note: &Note| format!("{}: {}", line_text(note.line, robots), note.kind);
+        self.add_first("note", &joined, |joined| join(*joined, robots));
+        self.add_first("note", &cut, text);
+        self.add_first("note", &rest, text);
     }
 
     /// The policy, as far as it had a part in the decision.
-    fn policy(&mut self, details: &DecisionDetails) {
-        self.add("policy", details.record.policy.sha256);
-        let Some(policy) = &details.policy else {
+    fn policy(&mut self, record: &StoredRecord, policy: Option<&Policy>) {
+        self.add("policy", record.policy.sha256);
+        let Some(policy) = policy else {
             self.add("  problem", "it cannot be read");
             return;
         };
@@ -183,22 +305,17 @@ impl Facts {
             ("candidates", "  candidates"),
             ("unauthorized", "  401 and 403"),
         ] {
-            if let Some(value) = json.get(key).and_then(Value::as_str) {
-                self.add(name, value);
-            }
-        }
-        if let Some(entry) = details.overriding() {
-            self.add("  override", entry);
+            self.add_some(name, json.get(key).and_then(Value::as_str));
         }
     }
 
-    fn trust(&mut self, details: &DecisionDetails) {
-        let text = match (&details.again, details.is_as_written) {
+    fn trust(&mut self, record: &StoredRecord, row: &RowState) {
+        let text = match (&row.again, row.context.is_as_written) {
             (Ok(()), None) => {
                 "deciding again gives the same; `verify` at the node proves that the row is as it \
                  was written"
             }
-            (Ok(()), Some(true)) if details.record.snapshot.is_none() => {
+            (Ok(()), Some(true)) if record.snapshot.is_none() => {
                 "the row is as it was written; no robots.txt was looked at, so there is nothing to \
                  decide again"
             }
@@ -209,15 +326,12 @@ impl Facts {
             (Err(why), _) => why,
         };
         self.add("verify", text);
-        if let Some(others) = details.others.filter(|others| 0 < *others) {
+        if let Some(others) = row.context.others.filter(|others| 0 < *others) {
             self.add(
                 "others",
                 format!(
                     "{others} more about this URL: {}",
-                    command(format_args!(
-                        "audit list --url {}",
-                        shell_word(&details.record.url)
-                    ))
+                    command(format_args!("audit list --url {}", shell_word(&record.url)))
                 ),
             );
         }
@@ -268,4 +382,98 @@ pub fn sentence(record: &StoredRecord) -> String {
         .as_deref()
         .unwrap_or("a crawler without a name");
     format!("{}: {verdict} for {crawler}: {because}", record.url)
+}
+
+/// Describes an override, with its reason and its end.
+fn operator(entry: &Override) -> String {
+    let verb = match entry.action {
+        Action::Allow { .. } => "allows",
+        Action::Deny { .. } => "denies",
+    };
+    let end = entry.action.until();
+    let until = end.map_or(String::new(), |end| format!(" until {end}"));
+    format!("the operator {verb} it{until}: {}", entry.reason)
+}
+
+fn competing(CompetingRule { rule, why }: &CompetingRule<'_>) -> String {
+    let (line, text) = (rule.line(), quoted(&rule.text()));
+    match why {
+        Some(why) => format!("line {line}, {text}, {}: {why}", bytes(rule.length())),
+        None => format!("line {line}, {text}: set aside"),
+    }
+}
+
+/// Describes a pace record that binds the crawler, with the agent line by which it does.
+fn pace_record(PaceRecord { line, scope }: PaceRecord, robots: &RobotsTxt) -> String {
+    let binds = match scope {
+        PaceScope::Agents { line } => line_text(line, robots),
+        PaceScope::Group => "all of its group, below whose rules it stands".to_owned(),
+    };
+    format!("{}: for {binds}", line_text(line, robots))
+}
+
+fn join(joined: JoinedAgents, robots: &RobotsTxt) -> String {
+    let JoinedAgents { line, above } = joined;
+    format!(
+        "{} joins the group above: no rule stands between it and {}, so the rules below bind \
+         both. An empty \"Disallow:\" above line {line} keeps them apart.{}",
+        line_text(line, robots),
+        line_text(above, robots),
+        pace_between(joined, robots),
+    )
+}
+
+/// Returns a sentence on the pace records between two agent lines that share
+/// their rules: pace records are not shared.
+fn pace_between(JoinedAgents { line, above }: JoinedAgents, robots: &RobotsTxt) -> String {
+    let records = robots.records().skip_while(|record| record.line < above);
+    let between = records.take_while(|record| record.line < line);
+    let lines: Vec<u32> = between
+        .filter(|record| record.kind.is_of_pace())
+        .map(|record| record.line)
+        .collect();
+    match lines.as_slice() {
+        [] => String::new(),
+        [line] => {
+            let text = line_text(*line, robots);
+            format!(" The pace record of {text} is for the agents above it alone.")
+        }
+        [first, .., last] => {
+            format!(" The pace records of lines {first} to {last} are for the agents above alone.")
+        }
+    }
+}
+
+/// Returns the number of a line with its text.
+fn line_text(line: u32, robots: &RobotsTxt) -> String {
+    match robots.line(line).filter(|text| !text.is_empty()) {
+        Some(text) => format!("line {line}, {}", quoted(&text)),
+        None => format!("line {line}"),
+    }
+}
+
+/// Lists `values`; `None` if there are none.
+fn list(values: &[impl ToString]) -> Option<String> {
+    let values: Vec<_> = values.iter().map(ToString::to_string).collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+fn bytes(count: usize) -> String {
+    match count {
+        1 => "1 byte".to_owned(),
+        _ => format!("{count} bytes"),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", cut(text))
+}
+
+/// Cuts a text from outside to the length that people want to read.
+fn cut(text: &str) -> String {
+    // By characters: a cut inside of one would not be UTF-8.
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
 }

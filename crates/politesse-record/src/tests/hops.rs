@@ -2,6 +2,7 @@
 //! record.
 
 use super::*;
+use politesse_decision::row_json::row_json;
 
 const FIRST: &str = "http://o.test/robots.txt";
 const SECOND: &str = "http://p.test/robots.txt?\"";

@@ -3,6 +3,7 @@
 use super::*;
 use politesse_decision::decide::{EnforcementMode, Reason};
 use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::row_json::row_json;
 
 fn later(decision: Decision, reason: Reason) -> Record {
     let delay = Delay::of_host(reason, DelayEnd::After(Duration::from_secs(9)));

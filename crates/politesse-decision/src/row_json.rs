@@ -1,0 +1,93 @@
+//! JSON of a decision record, as commands and pages show and export it.
+//!
+//! Does not know where a record is read from.
+
+use serde_json::{Value as Json, json};
+
+use super::record::{RecordedSnapshot, Seen, StoredRecord};
+
+/// Columns of CSV, as members of the JSON; `robots.url` is a member of a member.
+pub const ROW_COLUMNS: [&str; 21] = [
+    "seq",
+    "time",
+    "client",
+    "crawler",
+    "user_agent",
+    "method",
+    "url",
+    "verdict",
+    "reason",
+    "effect",
+    "line",
+    "rule",
+    "reading",
+    "wait_ms",
+    "status",
+    "bytes",
+    "error",
+    "directives.value",
+    "robots.url",
+    "robots.sha256",
+    "policy",
+];
+
+/// Makes the JSON of a decision record, as `audit list` and others print it.
+pub fn row_json(record: &StoredRecord) -> Json {
+    let ruling = &record.ruling;
+    let mut row = json!({
+        "seq": record.seq,
+        "time": record.at.to_string(),
+        "client": record.client.address,
+        "crawler": ruling.crawler,
+        "user_agent": record.crawler.user_agent,
+        "method": &*record.method,
+        "url": record.url,
+        "verdict": ruling.verdict,
+        "reason": ruling.reason,
+        "effect": ruling.effect,
+        "line": ruling.line,
+        "rule": ruling.rule,
+        "group": (!ruling.group.is_empty()).then_some(&ruling.group),
+        "reading": record.reading,
+        "robots": record.snapshot.as_deref().map(robots_json),
+        "policy": record.policy.sha256.to_string(),
+        "wait_ms": record.wait_ms,
+        "status": record.status,
+        "sent": record.sent,
+        "directives": record.directives.as_deref().map(directives_json),
+        "bytes": record.bytes,
+        "error": record.error.as_deref(),
+    });
+    // Where one record is read, every row would have the same.
+    if let Some(node) = &record.node {
+        row["node"] = json!(&**node);
+    }
+    row
+}
+
+fn directives_json(seen: &Seen) -> Json {
+    json!({
+        "value": seen.directives,
+        "said": seen.said.as_deref().map_or_else(|| json!([]), said_json),
+    })
+}
+
+fn robots_json(snapshot: &RecordedSnapshot) -> Json {
+    let mut members = json!({
+        "url": snapshot.url,
+        "status": snapshot.status,
+        "sha256": snapshot.sha256.map(|digest| digest.to_string()),
+    });
+    if !snapshot.hops.is_empty() {
+        members["hops"] = json!(snapshot.hops);
+    }
+    if let Some(charset) = &snapshot.charset {
+        members["charset"] = json!(charset);
+    }
+    members
+}
+
+fn said_json(text: &str) -> Json {
+    // Somebody who changed the row may have left no JSON.
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}

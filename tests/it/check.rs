@@ -150,9 +150,9 @@ fn a_rule_that_refuses_only_as_servers_read_it_is_told() {
         let url = "https://o.test/Special:Random";
         let told = check(ESCAPED, &[url]).await;
         assert_eq!(told.code, Some(0), "{told:?}");
-        let line = "would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
+        let line = "proxy would refuse it by line 2, \"Disallow: /Special%3ARandom\": servers \
                     take the path there for this one";
-        let reading = "would refuse it: servers take the path for /Special%3ARandom";
+        let reading = "proxy would refuse it: servers take the path for /Special%3ARandom";
         assert_tells(&told, &["verdict allow", line, reading]);
         let object = object(ESCAPED, &[url]).await;
         assert_eq!(object["refused_by_line"], 2);
@@ -582,7 +582,7 @@ fn check_tells_the_readings_of_the_level_that_is_configured() {
             }
         }
         let people = check(robots, &["https://o.test/a/..;/private"]).await;
-        let line = "would refuse it: servers take the path for /private";
+        let line = "proxy would refuse it: servers take the path for /private";
         assert_tells(&people, &[line]);
         let people = check(robots, &["--as-proxy", "https://o.test//private"]).await;
         let line = "reading /private: the path as a server may read it";

@@ -203,16 +203,16 @@ impl Facts {
             });
         }
         if let Some(path) = rules.refused_reading() {
-            let text = format_args!("it: servers take the path for {}", cut(path));
-            self.add("would refuse", text);
+            let text = format_args!("would refuse it: servers take the path for {}", cut(path));
+            self.add("proxy", text);
         }
         if let Some(rule) = rules.refused_by_rule() {
             let text = format!(
-                "it by line {}, {}: servers take the path there for this one",
+                "would refuse it by line {}, {}: servers take the path there for this one",
                 rule.line,
                 quoted(&rule.text)
             );
-            self.add("would refuse", text);
+            self.add("proxy", text);
         }
         let terms = rules.evidence().policy.terms();
         if terms.candidates == Candidates::All && 1 < rules.crawler().candidates().len() {

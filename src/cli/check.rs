@@ -96,7 +96,7 @@ pub(super) fn explain_by_snapshot(
     let context = CheckContext::of_proxy(settings, question.at);
     let inquiry = Arc::new(context.inquiry(question.agent, question.target));
     let decision = decide(&inquiry, snapshot, &context.policy, context.at);
-    Explanation::of_decision(&decision, &context.proxy_policy, None)
+    Explanation::of_evidence(decision.evidence(), &context.proxy_policy, None)
 }
 
 fn inquiries(
@@ -176,7 +176,8 @@ fn print(
     let mut exit = Exit::Done;
     let mut previous: Option<Arc<Snapshot>> = None;
     for decision in decisions {
-        let explanation = Explanation::of_decision(&decision, &context.proxy_policy, asked_at);
+        let explanation =
+            Explanation::of_evidence(decision.evidence(), &context.proxy_policy, asked_at);
         let snapshot = &decision.evidence().snapshot;
         if arguments.json {
             let mut line = Vec::new();

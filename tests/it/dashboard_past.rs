@@ -87,7 +87,10 @@ fn a_pasted_robots_txt_is_judged_in_every_reading_and_with_overrides() {
         // Servers take both for one path.
         let reading = ask("http://p.test//private").await;
         assert!(reading.contains("answer disallow"), "{reading}");
-        assert!(reading.contains("/private: the path as a server may read it"), "{reading}");
+        assert!(
+            reading.contains("/private: the path as a server may read it"),
+            "{reading}"
+        );
         let overridden = ask("http://q.test/private").await;
         assert!(overridden.contains("answer allow"), "{overridden}");
     });

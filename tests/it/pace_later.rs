@@ -39,8 +39,8 @@ fn who_would_wait_too_long_is_told_at_once_in_the_kind_it_wants() {
                 "application/problem+json",
                 "\"type\":\"urn:politesse:later\"",
             ),
-            ("text/html", "(crawl_delay)</dd>"),
-            ("text/plain", "(crawl_delay)\n"),
+            ("text/html", "<dt>reason</dt><dd><bdi>crawl_delay: "),
+            ("text/plain", "reason       crawl_delay: "),
         ];
         for (kind, part) in kinds {
             let reply = ask(&proxy, "GET", url, &[&fields(kind), "User-Agent: A/1"]).await;

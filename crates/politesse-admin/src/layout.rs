@@ -8,11 +8,13 @@ use std::sync::LazyLock;
 use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use jiff::Timestamp;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
 use super::access::FORM_TOKEN;
 use super::visit::{Theme, Visit};
+use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 use politesse_decision::digest::Digest;
 
 /// Digits of a digest in the name of a file: enough that no two versions share one.
@@ -23,12 +25,13 @@ const NAME_DIGITS: usize = 16;
 struct Asset {
     name: String,
     kind: &'static str,
-    content: &'static str,
+    content: Bytes,
 }
 
 impl Asset {
-    fn new(stem: &str, end: &str, kind: &'static str, content: &'static str) -> Self {
-        let mut digest = Digest::of(content.as_bytes()).to_string();
+    fn new(stem: &str, end: &str, kind: &'static str, content: impl Into<Bytes>) -> Self {
+        let content = content.into();
+        let mut digest = Digest::of(&content).to_string();
         digest.truncate(NAME_DIGITS);
         Self {
             name: format!("{stem}-{digest}.{end}"),
@@ -43,12 +46,8 @@ impl Asset {
 }
 
 static STYLE: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::new(
-        "app",
-        "css",
-        "text/css; charset=utf-8",
-        include_str!("app.css"),
-    )
+    let sheets = [BASE_STYLE, DATA_STYLE, include_str!("app.css")];
+    Asset::new("app", "css", "text/css; charset=utf-8", sheets.concat())
 });
 static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     let kind = "text/javascript; charset=utf-8";
@@ -73,7 +72,7 @@ pub(super) async fn asset(Path(name): Path<String>) -> Response {
             HeaderValue::from_static("public, max-age=31536000, immutable"),
         ),
     ];
-    (fields, asset.content).into_response()
+    (fields, asset.content.clone()).into_response()
 }
 
 /// Section of the dashboard, as the navigation has it.
@@ -152,43 +151,37 @@ pub(super) struct DashboardPage {
 
 /// Lays out a page.
 pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
-    let theme = (visit.theme != Theme::System).then(|| visit.theme.as_str());
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" data-theme=[theme] {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                // A page that was saved and put on a server is for nobody's index.
-                meta name="robots" content="noindex";
-                title { (content.title) " – politesse" }
-                link rel="icon" href=(visit.link(&ICON.path()));
-                link rel="stylesheet" href=(visit.link(&STYLE.path()));
-                script src=(visit.link(&SCRIPT.path())) defer {}
+    let title = format!("{} – politesse", content.title);
+    let document = Document {
+        title: &title,
+        theme: (visit.theme != Theme::System).then(|| visit.theme.as_str()),
+        head: html! {
+            link rel="icon" href=(visit.link(&ICON.path()));
+            link rel="stylesheet" href=(visit.link(&STYLE.path()));
+            script src=(visit.link(&SCRIPT.path())) defer {}
+        },
+    };
+    let markup = document.html(&html! {
+        a class="skip" href="#content" { "Skip to the content" }
+        header class="top" {
+            a class="brand" href=(visit.link("/")) { "politesse" }
+            @if visit.form_token.is_some() || content.section.is_some() {
+                (navigation(visit, content.section))
             }
-            body {
-                a class="skip" href="#content" { "Skip to the content" }
-                header class="top" {
-                    a class="brand" href=(visit.link("/")) { "politesse" }
-                    @if visit.form_token.is_some() || content.section.is_some() {
-                        (navigation(visit, content.section))
-                    }
-                    (controls(visit))
-                }
-                @if visit.is_reporting {
-                    p class="banner" role="note" {
-                        b { "Report mode. " }
-                        "What robots.txt disallows is forwarded and recorded, not refused."
-                    }
-                }
-                // The skip link moves the focus here.
-                main id="content" tabindex="-1" {
-                    h1 { bdi { (content.title) } }
-                    (content.body)
-                }
+            (controls(visit))
+        }
+        @if visit.is_reporting {
+            p class="banner" role="note" {
+                b { "Report mode. " }
+                "What robots.txt disallows is forwarded and recorded, not refused."
             }
         }
-    };
+        // The skip link moves the focus here.
+        main id="content" tabindex="-1" {
+            h1 { bdi { (content.title) } }
+            (content.body)
+        }
+    });
     page_response(markup)
 }
 

@@ -10,10 +10,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
 use super::ca::Ca;
 use super::socket::ListenAddress;
+use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;
 use politesse_robots::origin::Scheme;
@@ -21,8 +22,6 @@ use politesse_robots::origin::Scheme;
 /// What the pages may load: their style, from where they are.
 pub const POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; \
                           form-action 'none'; frame-ancestors 'none'";
-
-const STYLE: &str = include_str!("client_pages.css");
 
 /// Page, by its last path segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl GuidePages {
                 self.ca.as_ref()?.root().pem().to_owned(),
             ),
             ClientPage::Pac => ("application/x-ns-proxy-autoconfig", self.pac()?),
-            ClientPage::Style => ("text/css; charset=utf-8", STYLE.to_owned()),
+            ClientPage::Style => ("text/css; charset=utf-8", [BASE_STYLE, DATA_STYLE].concat()),
         };
         Some(PageContent {
             media_type,
@@ -115,31 +114,25 @@ impl GuidePages {
 
     fn guide(&self) -> Option<Markup> {
         let proxy = *self.proxies.first()?;
-        Some(html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width";
-                    meta name="robots" content="noindex";
-                    title { "Point a client at this proxy" }
-                    link rel="stylesheet" href="client.css";
+        let title = "Point a client at this proxy";
+        let document = Document {
+            title,
+            theme: None,
+            head: html! { link rel="stylesheet" href="client.css"; },
+        };
+        Some(document.html(&html! {
+            main {
+                h1 { (title) }
+                p {
+                    "This proxy obeys robots.txt for the crawlers that use it. A client uses it when it "
+                    "knows where the proxy is, and trusts its certificate authority."
                 }
-                body {
-                    main {
-                        h1 { "Point a client at this proxy" }
-                        p {
-                            "This proxy obeys robots.txt for the crawlers that use it. A client uses it when it "
-                            "knows where the proxy is, and trusts its certificate authority."
-                        }
-                        (self.addresses())
-                        (self.authority())
-                        h2 { "Lines for clients" }
-                        (self.client_lines(proxy))
-                    }
-                }
+                (self.addresses())
+                (self.authority())
+                h2 { "Lines for clients" }
+                (self.client_lines(proxy))
             }
-        })
+        }))
     }
 
     fn addresses(&self) -> Markup {
@@ -176,7 +169,7 @@ impl GuidePages {
                 code { (command("ca show")) } " prints on the machine of the proxy. Somebody on the way could have "
                 "changed both this page and the file, but not what is printed there:"
             }
-            p { code class="fingerprint" { (fingerprint) } }
+            p { strong { code { (fingerprint) } } }
             p {
                 "The same as " code { "openssl x509 -in ca.pem -noout -fingerprint -sha256" }
                 " and browsers write it: " code { (with_colons(&fingerprint)) }
@@ -190,7 +183,7 @@ impl GuidePages {
         let of_clients = rows(proxy, spki.as_deref().unwrap_or("…"));
         let rows = of_clients.into_iter().chain(machine_rows());
         html! {
-            table {
+            table class="lines" {
                 caption {
                     "With ca.pem in the current folder"
                     @if self.ca.is_none() { ", for which this proxy has no use" }

@@ -3,36 +3,19 @@
 //! Both say who answers, why, what can be done about it, and how to find the
 //! decision in the record. The page is rendered in the origin's own origin, so
 //! everything is escaped (by maud), and every link is made here. Knows nothing
-//! but [`ProblemDetails`] and the words of a [`Reason`].
+//! but [`ProblemDetails`], and how a decision is explained.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use serde_json::Value;
+use maud::{Markup, html};
 
 use super::problem_details::ProblemDetails;
+use politesse_pages::explain::Explanation;
+use politesse_pages::explain::facts::Facts;
+use politesse_pages::page::document::{BASE_STYLE, Document, inline_style};
 use politesse_base::command_line::command;
-use politesse_decision::decide::Reason;
-
-/// Style of the page. It holds no text from outside, and no character that is
-/// markup in HTML.
-const STYLE: &str = include_str!("error_page.css");
-
-/// Labels of the facts in the table, each with the member that holds the fact.
-const FACTS: [(&str, &str); 11] = [
-    ("Address", "url"),
-    ("Crawler", "crawler"),
-    ("Reason", "reason"),
-    ("Rule", "rule/text"),
-    ("Line", "rule/line"),
-    ("Written for", "rule/group"),
-    ("robots.txt", "robots/url"),
-    ("Its status", "robots/status"),
-    ("Fetched", "robots/fetched_at"),
-    ("Its SHA-256", "robots/sha256"),
-    ("Redirects to it", "robots/hops"),
-];
+use politesse_base::inert::inert;
 
 /// Contact where `proxy.contact` names none.
 const OPERATOR: &str = "the operator of this proxy";
@@ -47,46 +30,36 @@ pub(super) struct ErrorPage<'a> {
     pub(super) now: Timestamp,
 }
 
-/// A row of the table at the end of the page.
-struct PageRow {
-    label: &'static str,
-    value: String,
-}
-
 impl ErrorPage<'_> {
     /// Returns the answer as an HTML page.
     pub(super) fn html(&self) -> String {
         let details = self.details;
-        html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width,initial-scale=1";
-                    title { (details.title) }
-                    style { (PreEscaped(STYLE)) }
+        let document = Document {
+            title: details.title,
+            theme: None,
+            head: inline_style(&[BASE_STYLE]),
+        };
+        let body = html! {
+            main {
+                p.small { (self.speaker()) }
+                h1 { (details.title) }
+                p { (inert(&details.detail)) }
+                @if let Some(number) = self.decision() {
+                    p.box {
+                        "Decision " strong { (number) } ". "
+                        code { (audit_show(&number)) } " tells all of it."
+                    }
                 }
-                body { main {
-                    p.who { (self.speaker()) }
-                    h1 { (details.title) }
-                    p { (shown(&details.detail)) }
-                    @if let Some(number) = self.decision() {
-                        p.decision {
-                            "Decision " strong { (number) } ". "
-                            code { (audit_show(&number)) } " tells all of it."
-                        }
-                    }
-                    h2 { "What can be done" }
-                    ul {
-                        @for advice in self.advice() { li { (advice) } }
-                        li { (self.whom_to_ask()) }
-                    }
-                    h2 { "In detail" }
-                    dl { @for row in self.rows() { dt { (row.label) } dd { (row.value) } } }
-                } }
+                h2 { "What can be done" }
+                ul {
+                    @for advice in self.advice() { li { (advice) } }
+                    li { (self.whom_to_ask()) }
+                }
+                h2 { "In detail" }
+                (self.facts().html())
             }
-        }
-        .into_string()
+        };
+        document.html(&body).into_string()
     }
 
     /// Returns the answer as plain text.
@@ -101,16 +74,13 @@ impl ErrorPage<'_> {
             .iter()
             .map(|line| format!("- {line}\n"))
             .collect();
-        let rows = self.rows().into_iter();
-        let facts: String = rows
-            .map(|row| format!("{}: {}\n", row.label, row.value))
-            .collect();
         format!(
-            "{}\n{}\n\n{}\n\n{decision}What can be done:\n{advice}- Ask {}.\n\n{facts}",
+            "{}\n{}\n\n{}\n\n{decision}What can be done:\n{advice}- Ask {}.\n\n{}",
             details.title,
             self.speaker(),
-            shown(&details.detail),
+            inert(&details.detail),
             self.contact.unwrap_or(OPERATOR),
+            self.facts().text(""),
         )
     }
 
@@ -128,12 +98,13 @@ impl ErrorPage<'_> {
 
     /// Returns the number of the decision in the audit record.
     fn decision(&self) -> Option<String> {
-        self.details.members.get("decision")?.as_str().map(shown)
+        self.details.members.get("decision")?.as_str().map(inert)
     }
 
     /// Returns what people can do about the answer, besides asking.
     fn advice(&self) -> &'static [&'static str] {
-        let reason = self.details.members.get("reason").and_then(Value::as_str);
+        let evidence = self.details.evidence.as_ref();
+        let reason = evidence.map(|evidence| evidence.ruling.reason.as_str());
         match (self.details.kind, reason) {
             ("refused", Some("rule")) => &[
                 "The rule is the site's: its owner can change robots.txt.",
@@ -193,42 +164,19 @@ impl ErrorPage<'_> {
         }
     }
 
-    fn rows(&self) -> Vec<PageRow> {
-        let mut rows = Vec::new();
-        for (label, path) in FACTS {
-            // A delayed request has the rule by which it may be sent later,
-            // which would look like the cause here.
-            let is_misleading = self.details.kind == "later" && path.starts_with("rule/");
-            if let Some(value) = self.fact(path).filter(|_| !is_misleading) {
-                rows.push(PageRow { label, value });
-            }
+    /// Lists the facts about the decision, and when to come again.
+    fn facts(&self) -> Facts {
+        let mut facts = Facts(Vec::new());
+        if let Some(evidence) = &self.details.evidence {
+            let policy = &evidence.policy;
+            let explanation = Explanation::of_evidence(evidence, policy, Some(self.now));
+            facts.0.push(("url", explanation.record.url.clone()));
+            facts.0.append(&mut Facts::of(&explanation).0);
         }
         if let Some(seconds) = self.details.retry_after {
-            rows.push(PageRow {
-                label: "Come again",
-                value: come_again(self.now, seconds),
-            });
+            facts.0.push(("come again", come_again(self.now, seconds)));
         }
-        rows
-    }
-
-    fn fact(&self, path: &str) -> Option<String> {
-        let (name, inner) = path.split_once('/').unwrap_or((path, ""));
-        let member = self.details.members.get(name)?;
-        let value = if inner.is_empty() {
-            member
-        } else {
-            member.get(inner)?
-        };
-        let text = shown(&plain(value)?);
-        Some(match path {
-            "reason" => reason(&text),
-            "rule/group" if text == "*" => "everyone (*)".to_owned(),
-            // The decision record has the fraction of the second; people do not
-            // need it.
-            "robots/fetched_at" => text.parse().map_or(text, to_the_second),
-            _ => text,
-        })
+        facts
     }
 }
 
@@ -249,44 +197,15 @@ fn link(contact: &str) -> Option<String> {
     (plain(mailbox) && plain(domain)).then(|| format!("mailto:{contact}"))
 }
 
-/// Explains a reason, and adds its word, which `audit list --reason` takes.
-fn reason(word: &str) -> String {
-    let known = Reason::of_word(word);
-    known.map_or_else(
-        || word.to_owned(),
-        |known| format!("{} ({word})", known.meaning()),
-    )
-}
-
 fn come_again(now: Timestamp, seconds: u64) -> String {
     let unit = if seconds == 1 { "second" } else { "seconds" };
     match now.checked_add(Duration::from_secs(seconds)) {
-        Ok(at) => format!("in {seconds} {unit}, at {}", to_the_second(at)),
+        Ok(at) => format!(
+            "in {seconds} {unit}, at {}",
+            at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        ),
         Err(_) => format!("in {seconds} {unit}"),
     }
-}
-
-fn to_the_second(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
-}
-
-/// Returns a member as text; `None` for null.
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        Value::Array(items) => {
-            let texts: Vec<_> = items.iter().filter_map(plain).collect();
-            Some(texts.join(", "))
-        }
-        Value::Bool(_) | Value::Number(_) | Value::Object(_) => Some(value.to_string()),
-    }
-}
-
-/// Replaces control characters, with which text from outside could steer a
-/// terminal.
-fn shown(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }
 
 #[cfg(test)]

@@ -236,6 +236,7 @@ impl Problem {
                 Self::Malformed(_) | Self::Client | Self::ConnectRefused
             ),
             members: Map::new(),
+            evidence: None,
         }
     }
 }

@@ -3,8 +3,12 @@
 //! RFC 9457 (problem details), RFC 9209 (`Proxy-Status`). Does not know what led
 //! to the answer, nor in which media type it is sent.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use serde_json::{Map, Value};
+
+use politesse_decision::decide::Evidence;
 
 /// An answer of our own: every form of it is made from these facts.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct ProblemDetails {
     pub close: bool,
     /// Further facts, by name.
     pub members: Map<String, Value>,
+    /// Evidence of the decision that led to it, if one did.
+    pub evidence: Option<Arc<Evidence>>,
 }
 
 impl ProblemDetails {

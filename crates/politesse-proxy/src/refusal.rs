@@ -6,6 +6,7 @@
 //! `Proxy-Status`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -63,6 +64,7 @@ pub(super) fn refused(
         retry_after: retry_after(evidence, now),
         close: false,
         members: members(refusal),
+        evidence: Some(Arc::clone(evidence)),
     }
 }
 
@@ -90,6 +92,7 @@ pub(super) fn delayed(refusal: &Refusal) -> ProblemDetails {
         retry_after: Some(seconds),
         close: false,
         members,
+        evidence: Some(Arc::clone(&refusal.evidence)),
     }
 }
 
@@ -259,8 +262,6 @@ fn robots_member(snapshot: &Snapshot) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use http::Request;
     use http::header::{ACCEPT, RETRY_AFTER};
     use http_body_util::BodyExt as _;
@@ -350,9 +351,9 @@ mod tests {
             ),
             (
                 "text/html",
-                "<dt>Come again</dt><dd>in 60 seconds, at 1970-01-01 00:01:00 UTC</dd>",
+                "<dt>come again</dt><dd><bdi>in 60 seconds, at 1970-01-01 00:01:00 UTC</bdi></dd>",
             ),
-            ("text/plain", "(backoff)\n"),
+            ("text/plain", "reason       backoff: "),
         ];
         for (kind, part) in wanted {
             let request = Request::builder().header(ACCEPT, kind);

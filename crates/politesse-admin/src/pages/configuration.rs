@@ -310,7 +310,7 @@ impl ConfigurationPage {
             @if let Some(&proxy) = self.guide.proxies.first() {
                 details {
                     summary { "A line for each client" }
-                    div class="scroll client-lines" { (self.guide.client_lines(proxy)) }
+                    div class="scroll" { (self.guide.client_lines(proxy)) }
                 }
             }
         }

@@ -305,8 +305,8 @@ fn given(snapshot: Arc<Snapshot>, at: Timestamp) -> RobotsSource {
 
 /// Shows what the proxy would decide by `files`.
 fn by_decision(plan: &Plan, decision: &Decision, files: &TestFiles) -> Markup {
-    let policy = &decision.evidence().policy;
-    let explanation = Explanation::of_decision(decision, policy, files.asked_at);
+    let evidence = decision.evidence();
+    let explanation = Explanation::of_evidence(evidence, &evidence.policy, files.asked_at);
     html! {
         (decision_view::answer(&explanation))
         @if plan.effect() == Some(Effect::Reported) {

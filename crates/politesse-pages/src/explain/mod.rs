@@ -8,12 +8,14 @@ pub(crate) mod facts;
 pub(crate) mod json;
 pub(crate) mod rules;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use self::rules::{CompetingRule, DecidingRules};
 use politesse_decision::again::{Again, EvidenceCache, decide_again, decision_again};
-use politesse_decision::decide::{Decision, Policy};
+use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::record::StoredRecord;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
@@ -55,15 +57,13 @@ pub(crate) struct RowContext {
 }
 
 impl Explanation {
-    /// Explains a decision that was just made. `proxy_policy` is the policy of the proxy,
-    /// and `asked_at` the time from which the age of the robots.txt counts, if it was
-    /// fetched.
-    pub(crate) fn of_decision(
-        decision: &Decision,
+    /// Explains a decision by its evidence. `proxy_policy` is the policy of the proxy, and
+    /// `asked_at` the time from which the age of the robots.txt counts, if it was fetched.
+    pub(crate) fn of_evidence(
+        evidence: &Arc<Evidence>,
         proxy_policy: &Policy,
         asked_at: Option<Timestamp>,
     ) -> Self {
-        let evidence = decision.evidence();
         Self {
             record: StoredRecord::unrecorded(evidence),
             row: None,

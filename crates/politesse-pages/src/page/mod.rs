@@ -3,20 +3,18 @@
 //!
 //! Does not know which command or request a page is for.
 
-pub mod charts;
-pub mod line_diff;
-pub mod over_time;
-pub mod report;
-pub mod words;
+pub(crate) mod charts;
+pub(crate) mod document;
+pub(crate) mod line_diff;
+pub(crate) mod over_time;
+pub(crate) mod report;
+pub(crate) mod words;
 
 use jiff::Timestamp;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
+use self::document::{BASE_STYLE, DATA_STYLE, Document, REPORT_STYLE, inline_style};
 use self::words::{minute, number};
-
-/// Style of the page. It holds no text from outside, and no character that is
-/// markup in HTML.
-const STYLE: &str = include_str!("page.css");
 
 /// What the page may load: nothing. So text that got past the escapes could do
 /// nothing, either.
@@ -35,32 +33,29 @@ pub struct PageFrame<'a> {
     pub source: Markup,
 }
 
-/// Lays out a page.
-pub fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width";
-                // The page may be put on a server: other sites must not learn its address.
-                meta name="referrer" content="no-referrer";
-                meta name="robots" content="noindex";
-                title { (frame.title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { bdi { (frame.title) } }
-                p class="when" { (frame.when) }
-                (body)
-                p class="small" {
-                    "Made by politesse " (env!("CARGO_PKG_VERSION")) " on "
-                    (minute(frame.made_at)) " UTC from " (frame.source) "."
-                }
+/// Lays out a page in one file.
+pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
+    let document = Document {
+        title: frame.title,
+        theme: None,
+        head: html! {
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            // The page may be put on a server: other sites must not learn its address.
+            meta name="referrer" content="no-referrer";
+            (inline_style(&[BASE_STYLE, DATA_STYLE, REPORT_STYLE]))
+        },
+    };
+    document.html(&html! {
+        main {
+            h1 { bdi { (frame.title) } }
+            p class="small" { (frame.when) }
+            (body)
+            p class="small" {
+                "Made by politesse " (env!("CARGO_PKG_VERSION")) " on "
+                (minute(frame.made_at)) " UTC from " (frame.source) "."
             }
         }
-    }
+    })
 }
 
 /// A large number with what it counts.

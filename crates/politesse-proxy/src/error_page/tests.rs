@@ -1,15 +1,17 @@
 //! What people read of an answer.
 
+use std::sync::Arc;
+
 use http::StatusCode;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::*;
-use politesse_decision::decide::Reason;
+use politesse_decision::decide::{Decision, Inquiry, Policy, Reason, Unauthorized, decide};
+use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_robots::crawler::Crawler;
 
-fn answer(kind: &'static str, members: Value) -> ProblemDetails {
-    let Value::Object(members) = members else {
-        panic!("members are an object");
-    };
+fn answer(kind: &'static str, decision: Option<&Decision>) -> ProblemDetails {
     ProblemDetails {
         status: StatusCode::FORBIDDEN,
         error: "http_request_denied",
@@ -18,29 +20,40 @@ fn answer(kind: &'static str, members: Value) -> ProblemDetails {
         detail: "Line 2 disallows it.".into(),
         retry_after: None,
         close: false,
-        members,
+        members: match json!({ "decision": "17" }) {
+            Value::Object(members) if decision.is_some() => members,
+            _ => Map::new(),
+        },
+        evidence: decision.map(|decision| Arc::clone(decision.evidence())),
     }
 }
 
+/// Returns the decision about a request of `user_agent` by a robots.txt.
+fn decision(user_agent: &str, robots: &str) -> Decision {
+    let inquiry = Arc::new(Inquiry {
+        crawler: Crawler::parse(user_agent),
+        target: "http://h.test/a".parse().unwrap(),
+        method: "GET".to_owned(),
+    });
+    let file = RobotsFile::new(robots.to_owned().into());
+    let at = "2026-11-22T10:25:41.032383Z".parse().unwrap();
+    let snapshot = Arc::new(Snapshot {
+        key: CacheKey::new(inquiry.target.origin.clone(), None),
+        url: "http://h.test/robots.txt".to_owned(),
+        hops: vec!["http://h.test/1".to_owned()],
+        status: Some(200),
+        fetched_at: at,
+        expires_at: at,
+        result: AccessResult::Successful(Arc::new(file)),
+        stale: None,
+    });
+    let policy = Arc::new(Policy::new(Unauthorized::Allow));
+    decide(&inquiry, &snapshot, &policy, at)
+}
+
 fn refusal() -> ProblemDetails {
-    answer(
-        "refused",
-        json!({
-            "url": "http://h.test/a",
-            "crawler": null,
-            "reason": "rule",
-            "effect": "enforced",
-            "rule": {"line": 2, "text": "Disallow: /a", "group": ["*"]},
-            "robots": {
-                "url": "http://h.test/robots.txt",
-                "status": 200,
-                "fetched_at": "2026-11-22T10:25:41.032383939Z",
-                "sha256": "0a33",
-                "hops": ["http://h.test/1", "http://h.test/2"],
-            },
-            "decision": "17",
-        }),
-    )
+    let decision = decision("FooBot/1", "User-agent: *\nDisallow: /a\n");
+    answer("refused", Some(&decision))
 }
 
 fn page<'a>(details: &'a ProblemDetails, contact: Option<&'a str>) -> ErrorPage<'a> {
@@ -69,61 +82,28 @@ What can be done:
 - For an agreed exception the operator of this proxy has robots.override.
 - Ask the operator of this proxy.
 
-Address: http://h.test/a
-Reason: a rule of robots.txt matched (rule)
-Rule: Disallow: /a
-Line: 2
-Written for: everyone (*)
-robots.txt: http://h.test/robots.txt
-Its status: 200
-Fetched: 2026-11-22 10:25:41 UTC
-Its SHA-256: 0a33
-Redirects to it: http://h.test/1, http://h.test/2
-";
-    assert_eq!(page.text(), text);
+url          http://h.test/a
+crawler      FooBot, as its User-Agent says
+verdict      disallow
+reason       rule: a rule of robots.txt matched
+rule         line 2: Disallow: /a
+group        *, by line 1: User-agent: *
+length       2 bytes
+robots       http://h.test/robots.txt, status 200, successful
+  hop        http://h.test/1 redirected
+  fetched    2026-11-22T10:25:41.032383Z, 259 s before
+  expires    2026-11-22T10:25:41.032383Z
+  sha256     ";
+    assert!(page.text().starts_with(text), "{}", page.text());
     let html = page.html();
     for part in [
-        "<p class=\"who\">Refused by politesse, the crawl proxy of this machine, not by the site.</p>",
+        "<p class=\"small\">Refused by politesse, the crawl proxy of this machine, not by the site.</p>",
         "Decision <strong>17</strong>. <code>politesse audit show 17</code>",
         "<li>Ask the operator of this proxy.</li>",
-        "<dt>Fetched</dt><dd>2026-11-22 10:25:41 UTC</dd>",
-        "prefers-color-scheme:dark",
+        "<dt>rule</dt><dd><bdi>line 2: Disallow: /a</bdi></dd>",
+        "color-scheme: light dark",
     ] {
         assert!(html.contains(part), "{part}\n{html}");
-    }
-}
-
-#[test]
-fn every_member_is_told_under_a_label() {
-    let refusal = refusal();
-    // Always the same, and told above the facts.
-    let elsewhere = ["effect", "decision"];
-    for (name, value) in &refusal.members {
-        let paths = value.as_object().map_or_else(
-            || vec![name.clone()],
-            |inner| inner.keys().map(|key| format!("{name}/{key}")).collect(),
-        );
-        for path in paths {
-            let is_told = FACTS.iter().any(|(_, known)| *known == path);
-            assert!(is_told || elsewhere.contains(&&*path), "{path}");
-        }
-    }
-}
-
-#[test]
-fn every_reason_that_keeps_a_request_has_its_words() {
-    let refusing = [
-        Reason::Rule,
-        Reason::Restricted,
-        Reason::Unreachable,
-        Reason::Undecided,
-        Reason::Override,
-        Reason::Egress,
-        Reason::Identity,
-    ];
-    for reason in refusing.into_iter().chain(Reason::OF_PACE) {
-        let words = super::reason(reason.as_str());
-        assert!(words.ends_with(&format!(" ({reason})")), "{words}");
     }
 }
 
@@ -131,15 +111,13 @@ fn every_reason_that_keeps_a_request_has_its_words() {
 #[test]
 fn nothing_from_outside_is_markup_or_steers_a_terminal() {
     let hostile = "<script>alert('x')</script>\"&\u{1b}[2J";
-    let mut refusal = refusal();
+    let robots = format!("User-agent: *\nDisallow: /a # {hostile}\nUser-agent: {hostile}\n");
+    let decision = decision(&format!("FooBot/1 {hostile}"), &robots);
+    let mut refusal = answer("refused", Some(&decision));
     refusal.detail = hostile.to_owned();
-    for member in ["url", "crawler", "reason", "decision"] {
-        refusal.members.insert(member.to_owned(), hostile.into());
-    }
-    let inner = json!({"text": hostile, "line": 1, "group": [hostile]});
-    refusal.members.insert("rule".to_owned(), inner);
-    let inner = json!({"url": hostile, "fetched_at": hostile, "hops": [hostile]});
-    refusal.members.insert("robots".to_owned(), inner);
+    refusal
+        .members
+        .insert("decision".to_owned(), hostile.into());
     let page = page(&refusal, Some("https://a.test/\"><script>"));
     let html = page.html();
     assert!(!html.contains("<script"), "{html}");
@@ -174,18 +152,20 @@ fn a_contact_is_a_link_where_it_is_an_address() {
 // RFC 9110, section 10.2.3.
 #[test]
 fn the_time_to_come_again_is_told_to_the_second() {
-    let mut later = answer("later", json!({"reason": "backoff", "retry_after": 60}));
+    let delay = Delay::of_host(Reason::BackOff, DelayEnd::After(Duration::from_secs(60)));
+    let decision = decision("FooBot/1", "").later(delay);
+    let mut later = answer("later", Some(&decision));
     later.retry_after = Some(60);
     let text = page(&later, None).text();
     assert!(text.contains("\nPut off by politesse"), "{text}");
     assert!(
-        text.contains("Come again: in 60 seconds, at 2026-11-22 10:31:00 UTC\n"),
+        text.contains("come again   in 60 seconds, at 2026-11-22 10:31:00 UTC\n"),
         "{text}"
     );
     later.retry_after = Some(u64::MAX);
     let text = page(&later, None).text();
     assert!(
-        text.contains(&format!("Come again: in {} seconds\n", u64::MAX)),
+        text.contains(&format!("come again   in {} seconds\n", u64::MAX)),
         "{text}"
     );
 }
@@ -205,7 +185,7 @@ fn every_kind_of_answer_says_what_can_be_done() {
         "malformed",
         "internal",
     ] {
-        let answer = answer(kind, Value::Object(Map::new()));
+        let answer = answer(kind, None);
         let page = page(&answer, None);
         assert!(page.speaker().ends_with("not by the site."));
         let is_fault = page.advice() == ["This is a fault of the proxy."];

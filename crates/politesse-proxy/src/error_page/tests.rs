@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::*;
 use politesse_decision::decide::{Decision, Inquiry, Policy, Reason, Unauthorized, decide};
@@ -20,10 +20,10 @@ fn answer(kind: &'static str, decision: Option<&Decision>) -> ProblemDetails {
         detail: "Line 2 disallows it.".into(),
         retry_after: None,
         close: false,
-        members: match json!({ "decision": "17" }) {
-            Value::Object(members) if decision.is_some() => members,
-            _ => Map::new(),
-        },
+        members: decision
+            .map(|_| ("decision".to_owned(), json!("17")))
+            .into_iter()
+            .collect(),
         evidence: decision.map(|decision| Arc::clone(decision.evidence())),
     }
 }

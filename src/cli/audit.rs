@@ -57,15 +57,15 @@ use self::verification::VerifyArguments;
 use self::why::WhyArguments;
 use super::configuration::{ConfigurationRequest, check_owner};
 use super::output::{Exit, OutputForm, Usage};
+use crate::config::Settings;
+use politesse_base::inert::inert;
+use politesse_decision::row_json::row_json;
 use politesse_record::AuditError;
 use politesse_record::Direction;
 use politesse_record::backup;
 use politesse_record::events::EventRow;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
-use crate::config::Settings;
-use politesse_base::inert::inert;
-use politesse_decision::row_json::row_json;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]

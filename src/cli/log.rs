@@ -28,9 +28,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
 use crate::config::{LogFormat, LogOptions, Settings};
-use politesse_proxy::completion::EXCHANGES;
 use politesse_base::metrics::LOG_LINES_LEFT_OUT;
 use politesse_base::throttle::{Fate, PAUSE, REPEATING, Throttle};
+use politesse_proxy::completion::EXCHANGES;
 
 /// Beginning of the targets of this program's own events.
 const OWN: &str = "politesse";

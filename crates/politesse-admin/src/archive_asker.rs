@@ -20,20 +20,12 @@ use politesse_archive::place::ArchivePlace;
 use politesse_archive::pool::ArchivePool;
 #[cfg(feature = "postgres")]
 use politesse_archive::reader::ArchiveBounds;
-use politesse_record::Direction;
-use politesse_record::filter::DecisionFilter;
-use politesse_record::overview::OverviewFacts;
+use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::Explanation;
 #[cfg(feature = "postgres")]
 use politesse_pages::explain::RowContext;
-use politesse_decision::record::StoredRecord;
-use politesse_pages::explain::DecisionDetails;
-#[cfg(feature = "postgres")]
-use politesse_pages::explain::of_url;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
-#[cfg(feature = "postgres")]
-use politesse_record::filter::UrlPattern;
 use politesse_record::overview::OverviewFacts;
 
 /// Longest time for an answer of the archive: that of any question of a page.

@@ -7,11 +7,10 @@ use maud::{Markup, html};
 
 use super::layout::time;
 use super::robots_view::{LineMark, robots_lines};
-use politesse_pages::explain::Explanation;
-use politesse_pages::explain::facts::{Facts, sentence};
-use politesse_pages::page::words::{code, duration, foreign, shown};
 use politesse_base::inert::inert;
 use politesse_decision::record::{StoredRecord, StoredRuling};
+use politesse_pages::explain::Explanation;
+use politesse_pages::explain::facts::{Facts, sentence};
 use politesse_pages::page::words::{code, duration, foreign, shown};
 
 /// Characters of a URL in a row; the page of the decision has all.

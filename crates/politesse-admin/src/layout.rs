@@ -14,8 +14,8 @@ use maud::{Markup, html};
 
 use super::access::FORM_TOKEN;
 use super::visit::{Theme, Visit};
-use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 use politesse_decision::digest::Digest;
+use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
 
 /// Digits of a digest in the name of a file: enough that no two versions share one.
 const NAME_DIGITS: usize = 16;

@@ -16,14 +16,14 @@ use tokio_util::task::TaskTracker;
 
 use super::channel_body::{BodyChannel, BodyPart, channel_body};
 use super::decision_view::decision_row;
-use politesse_record::filter::DecisionFilter;
-use politesse_record::reader::NewerDecisions;
-use politesse_record::{AuditError, AuditLog};
 use politesse_base::clock;
 use politesse_base::inert::append_json;
 use politesse_base::metrics::Metrics;
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::row_json;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::NewerDecisions;
+use politesse_record::{AuditError, AuditLog};
 
 /// Most watchers at a time. Each holds a connection.
 const WATCHERS_MAX: usize = 16;

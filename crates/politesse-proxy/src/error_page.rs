@@ -11,11 +11,11 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::problem_details::ProblemDetails;
+use politesse_base::command_line::command;
+use politesse_base::inert::inert;
 use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::Facts;
 use politesse_pages::page::document::{BASE_STYLE, Document, inline_style};
-use politesse_base::command_line::command;
-use politesse_base::inert::inert;
 
 /// Contact where `proxy.contact` names none.
 const OPERATOR: &str = "the operator of this proxy";

@@ -20,8 +20,6 @@ use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::places::RequestPlace;
 use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
-use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
-use politesse_robots_cache::QueuedFetch;
 use politesse_base::clients::client::{Client, QuotaExceeded};
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Evidence, Inquiry, Policy, decide};

@@ -21,7 +21,7 @@ use super::error::AuditError;
 use super::filter::{DecisionFilter, normal_host};
 use super::pages::NumberedTable;
 use super::reader::AuditReader;
-use super::rollup::{CountedDecision, HOUR_US};
+use super::rollup::CountedDecision;
 use super::speed::{PauseCounts, SPEEDS_MAX};
 use super::stats::{DecisionSums, KeyTexts};
 use politesse_decision::decide::{EnforcementMode, Policy};
@@ -424,10 +424,4 @@ impl ReportedDecisions {
         bytes.copy_from_slice(self.leaves.finish().as_ref());
         bytes.into()
     }
-}
-
-/// Returns the beginning of an hour.
-pub fn hour_begin(hour: i64) -> Timestamp {
-    let begin = Timestamp::from_microsecond(hour.saturating_mul(HOUR_US));
-    begin.unwrap_or_default()
 }

@@ -18,7 +18,6 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use super::columns::{TableRow as _, table};
 use super::pages::KeyedTable;
 use super::snapshot_row::hops_text;
-use politesse_pace::back_off::SavedBackOff;
 use politesse_decision::access::Cause;
 use politesse_decision::back_off::SavedBackOff;
 use politesse_decision::digest::Digest;

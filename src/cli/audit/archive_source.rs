@@ -13,18 +13,14 @@ use bytes::Bytes;
 use tokio::runtime::Runtime;
 
 use super::arguments::DecisionName;
+use crate::cli::output::Usage;
 use politesse_archive::failure::ArchiveFailure;
 use politesse_archive::nodes::ArchiveNode;
 use politesse_archive::reader::{ArchiveBounds, NodeRecordsReader};
+use politesse_decision::record::StoredRecord;
+use politesse_pages::explain::{Explanation, RowContext};
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
-use politesse_record::stats::{StatGroup, StatQuestion};
-use crate::cli::output::Usage;
-use politesse_pages::explain::{Explanation, RowContext};
-use politesse_decision::record::StoredRecord;
-use politesse_pages::explain::{DecisionDetails, of_url};
-use politesse_record::Direction;
-use politesse_record::filter::{DecisionFilter, UrlPattern};
 use politesse_record::stats::{StatGroup, StatQuestion};
 
 /// Rows of a page: the first is shown at once, and the others are read in pages that

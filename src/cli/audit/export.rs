@@ -17,13 +17,13 @@ use super::arguments::DecisionArguments;
 use super::rows::write_json;
 use super::source::DecisionSource;
 use super::warc::{WarcCompression, WarcExport};
-use politesse_record::Direction;
-use politesse_record::filter::DecisionFilter;
 use crate::cli::output::{Exit, Usage, print_notice};
-use politesse_pages::explain::json::decision_json;
 use politesse_base::inert::{csv_line, csv_row};
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::row_json;
+use politesse_pages::explain::json::decision_json;
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
 
 /// Arguments of `audit export`.
 #[derive(Debug, Args)]

@@ -8,10 +8,10 @@ use std::io::{self, IsTerminal as _};
 use rustix::termios::tcgetwinsize;
 
 use super::rows::RowLayout;
-use politesse_record::events::EventRow;
 use politesse_base::inert::inert;
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::ROW_COLUMNS;
+use politesse_record::events::EventRow;
 
 /// Characters of a URL or a rule that are shown however narrow the terminal is.
 const SHOWN_MIN: usize = 24;

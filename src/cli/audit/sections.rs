@@ -5,11 +5,9 @@
 use std::io::{self, Write};
 
 use super::listing::{Screen, cut};
-use politesse_pages::explain::Explanation;
-use politesse_pages::explain::facts::Facts;
 use politesse_base::command_line::command;
 use politesse_base::inert::inert;
-use politesse_pages::explain::DecisionDetails;
+use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::Facts;
 
 /// Most lines of a robots.txt that are shown whole on a terminal: with more, the facts

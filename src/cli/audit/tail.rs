@@ -11,11 +11,11 @@ use super::arguments::DecisionArguments;
 use super::listing::{Screen, record_line};
 use super::rows::{FormArguments, RowWriter};
 use super::source::{DecisionSource, SourceEnd};
-use politesse_record::Direction;
-use politesse_record::filter::DecisionFilter;
 use crate::cli::output::{Exit, Usage};
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::row_json;
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
 
 /// Time between two looks at the record: short for whoever watches, and a look at
 /// one page of the file costs next to nothing.

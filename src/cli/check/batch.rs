@@ -15,9 +15,9 @@ use super::context::{CheckContext, exit_of, target};
 use super::saved::SavedAnswer;
 use crate::cli::lines::{BatchAnswer, answer_each};
 use crate::cli::output::Exit;
-use politesse_pages::explain::json::RulingJson;
 use politesse_base::inert::append_json;
 use politesse_decision::decide::ruling;
+use politesse_pages::explain::json::RulingJson;
 use politesse_robots::Dialect;
 
 /// Line of a batch. Unknown keys are ignored.

@@ -16,9 +16,9 @@ use super::context::{CheckArguments, CheckContext, exit_of, target};
 use super::saved::{SavedFolder, SavedResult};
 use crate::cli::lines::{LineError, append_line};
 use crate::cli::output::Exit;
-use politesse_pages::explain::json::RulingJson;
 use politesse_base::inert::append_json;
 use politesse_decision::decide::{Inquiry, ruling};
+use politesse_pages::explain::json::RulingJson;
 use politesse_robots::origin::{Origin, Target};
 
 /// Lines of the first batch. Each has twice as many as the one before it, up to

@@ -205,6 +205,18 @@ impl JudgeCounts {
         self.groups.insert(group, 1);
     }
 
+    /// Sums the disallowed requests by rule. The same rule of two hosts is two rules.
+    pub(crate) fn by_rule(&self) -> Vec<CountedKey<DisallowingRule>> {
+        self.by(|group| {
+            let is_disallowed = group.verdict == PastVerdict::Disallow;
+            is_disallowed.then(|| DisallowingRule {
+                host: group.host.clone(),
+                rule: group.rule.clone(),
+                reason: group.reason,
+            })
+        })
+    }
+
     /// Adds a part of a file that was not read.
     pub(super) fn add_unread(&mut self, part: UnreadPart) {
         self.unread += 1;
@@ -233,6 +245,14 @@ impl JudgeCounts {
         });
         rows
     }
+}
+
+/// Rule of a host by which requests were disallowed, or the reason if it was none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DisallowingRule {
+    pub(crate) host: Option<String>,
+    pub(crate) rule: Option<RuleLine>,
+    pub(crate) reason: &'static str,
 }
 
 /// Requests that have a value in common.

@@ -22,11 +22,9 @@ use politesse_base::inert::{inert, shell_quoted};
 use politesse_decision::digest::Digest;
 use politesse_pages::page::charts::ChartPart;
 use politesse_pages::page::over_time::{HourCounts, over_time};
+use politesse_pages::page::tables::{ReportTable, deciding_line, glossary};
 use politesse_pages::page::words::{code, counted, foreign, minute, number, percent};
 use politesse_pages::page::{Figure, PageFrame, figures, page, robots_box};
-
-/// Rows of a table; the others are counted.
-const ROWS_MAX: usize = 25;
 
 /// Bytes of a file that are read at a time.
 const READ_BYTES: usize = 1 << 16;
@@ -45,6 +43,19 @@ const PARTS: [ChartPart; 3] = [
         name: "disallowed",
         class: "refused",
     },
+];
+
+/// Words of the page that other reports do not have.
+const WORDS: [(&str, &str); 2] = [
+    (
+        "disallowed",
+        "a line of the robots.txt asks that crawler not to fetch the address; or the file could \
+         not be read at that time, which counts as no",
+    ),
+    (
+        "not to be known",
+        "there is no copy of the robots.txt from before the request, or it is not known who asked",
+    ),
 ];
 
 /// Writes the page about `counts` to the new file `path`. The page has the SHA-256 of
@@ -146,7 +157,7 @@ fn document(data: &JudgePage<'_>) -> Markup {
         (disallowed(counts))
         (unknown(counts))
         (how_to_check(data))
-        (glossary())
+        (glossary(&WORDS))
     };
     page(&frame, &body)
 }
@@ -199,40 +210,15 @@ fn requests_over_time(counts: &JudgeCounts) -> Markup {
 }
 
 fn verdict_table(title: &str, rows: &[CountedKey<String>]) -> Markup {
-    html! {
-        table {
-            thead { tr {
-                th { (title) } th class="n" { "Allowed" } th class="n" { "Disallowed" }
-                th class="n" { "Not known" }
-            } }
-            tbody {
-                @for row in rows.iter().take(ROWS_MAX) {
-                    tr {
-                        td { (foreign(&row.key)) }
-                        td class="n" { (number(row.counts.allowed)) }
-                        td class="n" { (number(row.counts.disallowed)) }
-                        td class="n" { (number(row.counts.unknown)) }
-                    }
-                }
-            }
-        }
-        (left_out(rows.len(), "name"))
-    }
-}
-
-/// Says how many rows a table leaves out.
-fn left_out(all: usize, what: &str) -> Markup {
-    let left = all.saturating_sub(ROWS_MAX) as u64;
-    html! {
-        @if 0 < left { p class="small" { "and " (counted(left, what)) " more." } }
-    }
+    ReportTable::of(rows.iter(), "name")
+        .text(title, |row| foreign(&row.key))
+        .count("Allowed", |row| row.counts.allowed)
+        .count("Disallowed", |row| row.counts.disallowed)
+        .count("Not known", |row| row.counts.unknown)
+        .html()
 }
 
 fn disallowed(counts: &JudgeCounts) -> Markup {
-    let rules = counts.by(|group| {
-        let is_disallowed = group.verdict == PastVerdict::Disallow;
-        is_disallowed.then(|| (group.host.clone(), group.rule.clone(), group.reason))
-    });
     let totals = counts.totals;
     html! {
         h2 { "What was disallowed, and by whose rule" }
@@ -249,67 +235,54 @@ fn disallowed(counts: &JudgeCounts) -> Markup {
                 " of all) " @if totals.disallowed == 1 { "was" } @else { "were" }
                 " disallowed when made. The line is that of the robots.txt as it was then."
             }
-            table {
-                thead { tr {
-                    th { "Website" } th { "Line of its robots.txt" } th class="n" { "Disallowed" }
-                } }
-                tbody {
-                    @for row in rules.iter().take(ROWS_MAX) {
-                        @let (host, rule, reason) = &row.key;
-                        tr {
-                            td { (foreign(host.as_deref().unwrap_or("–"))) }
-                            td { (cause(rule.as_ref(), reason)) }
-                            td class="n" { (number(row.counts.disallowed)) }
-                        }
-                    }
-                }
-            }
-            (left_out(rules.len(), "rule"))
+            (rule_table(counts))
             p { "The first of them:" }
             (samples(counts))
         }
     }
 }
 
+fn rule_table(counts: &JudgeCounts) -> Markup {
+    let rules = counts.by_rule();
+    ReportTable::of(rules.iter(), "rule")
+        .text("Website", |row| {
+            foreign(row.key.host.as_deref().unwrap_or("–"))
+        })
+        .text("Line of its robots.txt", |row| {
+            cause(row.key.rule.as_ref(), row.key.reason)
+        })
+        .count("Disallowed", |row| row.counts.disallowed)
+        .html()
+}
+
 fn samples(counts: &JudgeCounts) -> Markup {
-    html! {
-        table {
-            thead { tr { th { "When" } th { "Crawler" } th { "Address, and what disallows it" } } }
-            tbody {
-                @for sample in &counts.samples {
-                    tr {
-                        td class="t" { (sample.at.map_or("–".to_owned(), minute)) }
-                        td { (foreign(sample.group.crawler.as_deref().unwrap_or("–"))) }
-                        td {
-                            (foreign(&sample.url)) br;
-                            (cause(sample.group.rule.as_ref(), sample.group.reason))
-                        }
-                    }
-                }
+    ReportTable::of(counts.samples.iter(), "request")
+        .time("When", |sample| {
+            html! { (sample.at.map_or("–".to_owned(), minute)) }
+        })
+        .text("Crawler", |sample| {
+            foreign(sample.group.crawler.as_deref().unwrap_or("–"))
+        })
+        .text("Address, and what disallows it", |sample| {
+            html! {
+                (foreign(&sample.url)) br;
+                (cause(sample.group.rule.as_ref(), sample.group.reason))
             }
-        }
-    }
+        })
+        .html()
 }
 
 /// Shows the rule that disallows, or the reason if no rule does.
 fn cause(rule: Option<&RuleLine>, reason: &str) -> Markup {
-    html! {
-        @match rule {
-            Some(rule) => { (rule.line) ": " (code(&rule.text)) }
-            None => @match reason {
-                "unreachable" => "The robots.txt could not be read at that time: then nothing may be fetched",
-                "restricted" => "The website kept its robots.txt back (status 401 or 403)",
-                "undecided" => "The robots.txt is made so that its rules take too long to try",
-                "override" => "A setting of the operator",
-                _ => (foreign(reason)),
-            }
-        }
-    }
+    deciding_line(rule.map(|rule| (rule.line, &*rule.text)), reason)
 }
 
 fn unknown(counts: &JudgeCounts) -> Markup {
     // A sentence for each cause, since it differs who can help it.
     let causes = counts.by(|group| (group.verdict == PastVerdict::Unknown).then_some(group.reason));
+    let table = ReportTable::of(causes.iter(), "cause")
+        .text("Why", |row| html! { (unknown_sentence(row.key)) })
+        .count("Requests", |row| row.counts.unknown);
     let has_facts = 0 < counts.old_robots + counts.ungrouped.all() + counts.unread;
     html! {
         h2 { "What could not be known" }
@@ -317,17 +290,7 @@ fn unknown(counts: &JudgeCounts) -> Markup {
             p { "Of every request it is known what the robots.txt said." }
         }
         @if !causes.is_empty() {
-            table {
-                thead { tr { th { "Why" } th class="n" { "Requests" } } }
-                tbody {
-                    @for row in &causes {
-                        tr {
-                            td { (unknown_sentence(row.key)) }
-                            td class="n" { (number(row.counts.unknown)) }
-                        }
-                    }
-                }
-            }
+            (table.html())
         }
         @if has_facts {
             ul {
@@ -355,50 +318,24 @@ fn unknown(counts: &JudgeCounts) -> Markup {
 }
 
 fn how_to_check(data: &JudgePage<'_>) -> Markup {
+    let table = ReportTable::of(data.files.iter(), "file")
+        .text("File", |file| foreign(&file.name))
+        .text("SHA-256", |file| match file.sha256 {
+            Some(sha256) => code(&sha256.to_string()),
+            None => html! { "read as it came, and not kept" },
+        });
     html! {
         h2 { "How to check this" }
         p {
             "The page is made from these files alone. Whoever has them gets the same numbers by \
              the command below them; each SHA-256 is another one if a file was changed."
         }
-        table {
-            thead { tr { th { "File" } th { "SHA-256" } } }
-            tbody {
-                @for file in data.files.iter().take(ROWS_MAX) {
-                    tr {
-                        td { (foreign(&file.name)) }
-                        td {
-                            @match file.sha256 {
-                                Some(sha256) => (code(&sha256.to_string())),
-                                None => "read as it came, and not kept",
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        (left_out(data.files.len(), "file"))
+        (table.html())
         pre { "politesse " bdi { (inert(data.command)) } }
         p {
             "That the files are what the crawl left, whole and as it was written, is for whoever \
              kept them to say. Which requests they are: the same command with "
             code { "--requests --verdict disallow" } " in place of " code { "--html" } "."
-        }
-    }
-}
-
-fn glossary() -> Markup {
-    html! {
-        h2 { "Words" }
-        dl {
-            dt { "crawler" }
-            dd { "a program that fetches pages of the web by itself" }
-            dt { "disallowed" }
-            dd { "a line of the robots.txt asks that crawler not to fetch the address; or the file could not be read at that time, which counts as no" }
-            dt { "not to be known" }
-            dd { "there is no copy of the robots.txt from before the request, or it is not known who asked" }
-            dt { "SHA-256" }
-            dd { "a number made from data, which is another one if anything in them changes" }
         }
     }
 }

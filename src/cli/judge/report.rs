@@ -7,8 +7,8 @@ use std::io::{self, Write as _};
 use serde_json::{Value, json};
 
 use super::counts::{
-    CountedKey, DisallowedSample, JudgeCounts, JudgedGroup, RuleLine, UnreadPart, VerdictCounts,
-    unknown_sentence,
+    CountedKey, DisallowedSample, DisallowingRule, JudgeCounts, JudgedGroup, RuleLine, UnreadPart,
+    VerdictCounts, unknown_sentence,
 };
 use super::outcome::PastVerdict;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter, write_json};
@@ -164,18 +164,14 @@ fn verdict_table(title: &str, rows: &[CountedKey<String>], limit: usize) -> Stri
 
 /// Lists the rules by which requests were disallowed.
 fn rule_table(counts: &JudgeCounts, limit: usize) -> String {
-    let rules = counts.by(|group| {
-        let is_disallowed = group.verdict == PastVerdict::Disallow;
-        is_disallowed.then(|| (group.host.clone(), group.rule.clone(), group.reason))
-    });
+    let rules = counts.by_rule();
     if rules.is_empty() {
         return String::new();
     }
-    // By host and line: the same rule of two hosts is two rules.
     let cells: Vec<_> = shown(&rules, limit)
         .iter()
         .map(|row| {
-            let (host, rule, reason) = &row.key;
+            let DisallowingRule { host, rule, reason } = &row.key;
             [
                 inert(host.as_deref().unwrap_or("-")),
                 row.counts.disallowed.to_string(),

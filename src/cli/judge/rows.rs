@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::outcome::JudgedRequest;
 use super::past_request::PastAgent;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter};
-use politesse_pages::explain::json::RulingJson;
 use politesse_base::inert::inert;
+use politesse_pages::explain::json::RulingJson;
 
 /// Columns of CSV, as the members of the JSON.
 const COLUMNS: [&str; 13] = [

@@ -15,17 +15,15 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link};
-use crate::admin::api::json;
-use crate::admin::decision_view::{answer, facts_and_file};
-use crate::admin::filter_query::{DecisionQuery, RecordScope};
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
-use crate::admin::visit::Visit;
-use politesse_pages::explain::facts::sentence;
-use politesse_pages::explain::{Explanation, RowContext};
+use crate::api::json;
+use crate::decision_view::{answer, facts_and_file};
+use crate::filter_query::{DecisionQuery, RecordScope};
+use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_decision::record::StoredRecord;
-use politesse_pages::explain::DecisionDetails;
-use politesse_pages::explain::facts::{Facts, sentence};
+use politesse_pages::explain::facts::sentence;
+use politesse_pages::explain::{Explanation, RowContext};
 use politesse_robots::origin::Target;
 
 /// Shows a decision.

@@ -20,24 +20,24 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, scope_switch};
-use crate::admin::api::json;
-use crate::admin::archive_asker::{ArchiveAsker, RowsQuestion};
-use crate::admin::channel_body::{BodyChannel, BodyPart, LongAnswer, channel_body};
-use crate::admin::decision_view::decision_row;
-use crate::admin::filter_query::{DecisionQuery, EFFECTS, RecordScope, VERDICTS};
-use crate::admin::layout::{DashboardPage, DashboardSection, error_page, layout};
-use crate::admin::live::{LiveForm, LiveQuestion};
-use crate::admin::visit::Visit;
-use politesse_record::filter::DecisionFilter;
-use politesse_record::reader::PageBounds;
-use politesse_record::{AuditLog, Direction};
-use politesse_pages::explain::json::decision_json;
-use politesse_pages::page::words::shown;
+use crate::api::json;
+use crate::archive_asker::{ArchiveAsker, RowsQuestion};
+use crate::channel_body::{BodyChannel, BodyPart, LongAnswer, channel_body};
+use crate::decision_view::decision_row;
+use crate::filter_query::{DecisionQuery, EFFECTS, RecordScope, VERDICTS};
+use crate::layout::{DashboardPage, DashboardSection, error_page, layout};
+use crate::live::{LiveForm, LiveQuestion};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_base::inert::{append_json, csv_line, csv_row};
 use politesse_decision::decide::Reason;
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::{ROW_COLUMNS, row_json};
+use politesse_pages::explain::json::decision_json;
+use politesse_pages::page::words::shown;
+use politesse_record::filter::DecisionFilter;
+use politesse_record::reader::PageBounds;
+use politesse_record::{AuditLog, Direction};
 
 /// Rows of a page.
 const ROWS: usize = 50;

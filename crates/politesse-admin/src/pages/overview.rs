@@ -23,11 +23,10 @@ use politesse_base::clock;
 use politesse_pace::host_pace::HostPace;
 use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::charts::ChartPart;
-use politesse_pages::page::over_time::{HourCounts, over_time};
+use politesse_pages::page::over_time::{HourCounts, hour_begin, over_time};
 use politesse_pages::page::words::{bytes, code, counted, foreign, minute, number, percent};
 use politesse_record::overview::{NamedSums, OverviewFacts, overview_facts};
 use politesse_record::reader::AuditReader;
-use politesse_record::report::hour_begin;
 use politesse_record::stats::DecisionSums;
 
 /// Hosts, rules and crawlers that are shown.

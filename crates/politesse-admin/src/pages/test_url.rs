@@ -20,22 +20,18 @@ use politesse_robots::origin::{Origin, Target};
 use politesse_robots::{Dialect, FileSource};
 
 use super::{Dashboard, QUERY_TIME_MAX};
-use crate::admin::arrival::AdminArrival;
-use crate::admin::decision_view::{self, facts_and_file};
-use crate::admin::filter_query::time;
-use crate::admin::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
-use crate::admin::visit::Visit;
-use politesse_record::robots_history::robots_for;
-use politesse_pages::explain::Explanation;
-use politesse_proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
+use crate::arrival::AdminArrival;
+use crate::decision_view::{self, facts_and_file};
+use crate::filter_query::time;
+use crate::layout::{DashboardPage, DashboardSection, form_token, layout, time_in_text};
+use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::access::Cause;
 use politesse_decision::decide::Decision;
 use politesse_decision::record::Effect;
 use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
-use politesse_pages::explain::facts::meaning;
-use politesse_pages::page::words::{code, foreign};
+use politesse_pages::explain::Explanation;
 use politesse_proxy::plan::{GivenRobots, Plan, PlanRequest, RobotsSource};
 use politesse_record::robots_history::robots_for;
 

@@ -38,7 +38,7 @@ pub struct Facts(pub Vec<(&'static str, String)>);
 
 impl Facts {
     /// Lists the facts about a decision.
-    pub(crate) fn of(explanation: &Explanation) -> Self {
+    pub fn of(explanation: &Explanation) -> Self {
         let mut facts = Self(Vec::new());
         let record = &explanation.record;
         if explanation.row.is_some() {
@@ -66,13 +66,13 @@ impl Facts {
     }
 
     /// Leaves out what is the same for all URLs of a robots.txt.
-    pub(crate) fn leave_out_file(&mut self) {
+    pub fn leave_out_file(&mut self) {
         self.0.retain(|(name, _)| !OF_FILE.contains(name));
         self.add("robots", "as above");
     }
 
     /// Returns one line for each fact, after `indent`.
-    pub(crate) fn text(&self, indent: &str) -> String {
+    pub fn text(&self, indent: &str) -> String {
         let lines = self.0.iter();
         lines
             .map(|(name, value)| format!("{indent}{name:<12} {}\n", inert(value)))
@@ -80,7 +80,7 @@ impl Facts {
     }
 
     /// Shows them as a list.
-    pub(crate) fn html(&self) -> Markup {
+    pub fn html(&self) -> Markup {
         html! {
             dl {
                 @for (name, value) in &self.0 {
@@ -351,7 +351,7 @@ pub fn meaning(reason: &str) -> &'static str {
 }
 
 /// Explains the word of an effect.
-pub(crate) fn effect_meaning(effect: &str) -> &'static str {
+pub fn effect_meaning(effect: &str) -> &'static str {
     match effect {
         "enforced" => "the verdict was acted on",
         "reported" => "report mode: it was forwarded although the verdict is disallow",

@@ -20,7 +20,7 @@ const LINE_VERSION: u32 = 1;
 
 /// Members that every answer of `check` has: those of the batch format, less the id.
 #[derive(Debug, Serialize)]
-pub(crate) struct RulingJson<'a> {
+pub struct RulingJson<'a> {
     verdict: Verdict,
     reason: Reason,
     line: Option<u32>,
@@ -34,7 +34,7 @@ pub(crate) struct RulingJson<'a> {
 
 impl<'a> RulingJson<'a> {
     /// Builds the members from the ruling for a crawler.
-    pub(crate) fn new(ruling: &'a Ruling, crawler: &'a Crawler) -> Self {
+    pub fn new(ruling: &'a Ruling, crawler: &'a Crawler) -> Self {
         // Without a group for it, the crawler is known by its first candidate.
         let token = ruling.token.as_ref().or_else(|| crawler.token());
         Self {
@@ -57,7 +57,7 @@ fn names<S: Serializer>(tokens: &&[ProductToken], serializer: S) -> Result<S::Ok
 impl Explanation {
     /// Makes the JSON: the members of the batch format of `check` with all that explains
     /// them. That of a row has the members of `audit list`, too, and the policy.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let record = &self.record;
         let mut members = match &self.row {
             None => object(json!({ "url": record.url, "user_agent": record.crawler.user_agent })),
@@ -196,7 +196,7 @@ fn override_json(entry: &Override) -> Value {
 }
 
 /// Makes the JSON of a robots.txt with result, times and token of its fetch.
-pub(crate) fn fetch_json(snapshot: &RecordedSnapshot) -> Value {
+pub fn fetch_json(snapshot: &RecordedSnapshot) -> Value {
     json!({
         "url": snapshot.url,
         "status": snapshot.status,
@@ -213,7 +213,7 @@ pub(crate) fn fetch_json(snapshot: &RecordedSnapshot) -> Value {
 
 /// Makes the JSON of a decision for exports: the row of `audit list`, with the id of its
 /// audit record, the credential, and the fetch of the robots.txt.
-pub(crate) fn decision_json(decision: &StoredRecord, record: &str) -> Value {
+pub fn decision_json(decision: &StoredRecord, record: &str) -> Value {
     let mut members = Map::new();
     members.insert("version".to_owned(), json!(LINE_VERSION));
     members.insert("record".to_owned(), json!(record));

@@ -4,9 +4,9 @@
 //!
 //! Does not know where rows are read from.
 
-pub(crate) mod facts;
-pub(crate) mod json;
-pub(crate) mod rules;
+pub mod facts;
+pub mod json;
+pub mod rules;
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, FileSource, RobotsTxt};
 
 /// A decision with everything that explains it.
-pub(crate) struct Explanation {
+pub struct Explanation {
     /// Values of the decision, as its row has them or would have them.
-    pub(crate) record: StoredRecord,
+    pub record: StoredRecord,
     /// State of its row; `None` if the decision is not recorded.
     row: Option<RowState>,
     /// Time from which the age of the robots.txt counts; `None` for a saved file, which
@@ -48,10 +48,10 @@ struct RowState {
 
 /// What the source of a row knows besides its values.
 #[derive(Default)]
-pub(crate) struct RowContext {
+pub struct RowContext {
     /// Whether the row holds the values that were written; `None` if nothing proves it, as
     /// in the archive.
-    pub(crate) is_as_written: Option<bool>,
+    pub is_as_written: Option<bool>,
     /// Number of other decisions about the same URL; `None` if it was not counted in time.
     pub others: Option<u64>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct RowContext {
 impl Explanation {
     /// Explains a decision by its evidence. `proxy_policy` is the policy of the proxy, and
     /// `asked_at` the time from which the age of the robots.txt counts, if it was fetched.
-    pub(crate) fn of_evidence(
+    pub fn of_evidence(
         evidence: &Arc<Evidence>,
         proxy_policy: &Policy,
         asked_at: Option<Timestamp>,
@@ -75,7 +75,7 @@ impl Explanation {
 
     /// Explains the decision of a row by deciding it again. `body` is that of its
     /// robots.txt, if there was one and the source has it.
-    pub(crate) fn of_row(record: StoredRecord, body: Option<Bytes>, context: RowContext) -> Self {
+    pub fn of_row(record: StoredRecord, body: Option<Bytes>, context: RowContext) -> Self {
         let mut cache = EvidenceCache::default();
         let again = match decide_again(&record, body.clone(), &mut cache) {
             Ok(Again::Same | Again::FormOnly) => Ok(()),
@@ -119,13 +119,13 @@ impl Explanation {
     }
 
     /// Returns the robots.txt, parsed as for the decision.
-    pub(crate) fn robots(&self) -> Option<&RobotsTxt> {
+    pub fn robots(&self) -> Option<&RobotsTxt> {
         let by_rules = self.rules.as_ref().and_then(DecidingRules::robots);
         by_rules.or(self.parsed.as_ref())
     }
 
     /// Returns the other rules that match, the nearest to the path first.
-    pub(crate) fn competing(&self) -> Vec<CompetingRule<'_>> {
+    pub fn competing(&self) -> Vec<CompetingRule<'_>> {
         let rules = self.rules.as_ref();
         rules.map_or_else(Vec::new, DecidingRules::competing)
     }

@@ -14,7 +14,7 @@ use politesse_robots::{
 };
 
 /// Evidence of a decision with the groups that bind its crawler.
-pub(crate) struct DecidingRules {
+pub struct DecidingRules {
     evidence: Arc<Evidence>,
     /// Groups by which it was made; absent without a file.
     binding: Option<Binding>,
@@ -23,16 +23,17 @@ pub(crate) struct DecidingRules {
 }
 
 /// Rule that matches and does not count.
-pub(crate) struct CompetingRule<'a> {
-    pub(crate) rule: Rule<'a>,
+pub struct CompetingRule<'a> {
+    /// The rule.
+    pub rule: Rule<'a>,
     /// Reason; `None` if an override of the operator replaces all rules.
-    pub(crate) why: Option<Outranked>,
+    pub why: Option<Outranked>,
 }
 
 impl DecidingRules {
     /// Finds the groups by which `evidence` was decided. `proxy_policy` is the policy by
     /// which the proxy would decide.
-    pub(crate) fn new(evidence: &Arc<Evidence>, proxy_policy: &Policy) -> Self {
+    pub fn new(evidence: &Arc<Evidence>, proxy_policy: &Policy) -> Self {
         // With `enforcement.candidates` the token that decided may be another
         // than the first.
         let token = evidence.ruling.token.as_ref();
@@ -51,43 +52,43 @@ impl DecidingRules {
     }
 
     /// Returns the ruling.
-    pub(crate) fn ruling(&self) -> &Ruling {
+    pub fn ruling(&self) -> &Ruling {
         &self.evidence.ruling
     }
 
     /// Returns the evidence.
-    pub(crate) fn evidence(&self) -> &Evidence {
+    pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
     /// Returns the crawler that asked.
-    pub(crate) fn crawler(&self) -> &Crawler {
+    pub fn crawler(&self) -> &Crawler {
         &self.evidence.inquiry.crawler
     }
 
     /// Returns the snapshot, unless the address may not be dialled.
-    pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
+    pub fn snapshot(&self) -> Option<&Snapshot> {
         self.evidence.snapshot.as_deref()
     }
 
     /// Returns the robots.txt, if the site has one.
-    pub(crate) fn file(&self) -> Option<&RobotsFile> {
+    pub fn file(&self) -> Option<&RobotsFile> {
         self.snapshot().and_then(Snapshot::file)
     }
 
     /// Returns its rules.
-    pub(crate) fn robots(&self) -> Option<&RobotsTxt> {
+    pub fn robots(&self) -> Option<&RobotsTxt> {
         self.file().map(|file| &file.robots)
     }
 
     /// Returns the dialect that files are read by.
-    pub(crate) fn dialect(&self) -> Dialect {
+    pub fn dialect(&self) -> Dialect {
         self.evidence.policy.terms().dialect
     }
 
     /// Returns the name of the crawler by which a group binds it: one of its tokens, or
     /// `*`; `None` if no group does.
-    pub(crate) fn bound(&self) -> Option<&str> {
+    pub fn bound(&self) -> Option<&str> {
         let binding = self.binding.as_ref()?;
         match binding.token() {
             Some(token) => Some(token.as_str()),
@@ -96,7 +97,7 @@ impl DecidingRules {
     }
 
     /// Returns the rule that decided, if one did.
-    pub(crate) fn rule(&self) -> Option<Rule<'_>> {
+    pub fn rule(&self) -> Option<Rule<'_>> {
         let cited = self.ruling().rule.as_ref()?;
         let judgement = self.binding.as_ref()?.judge(self.path());
         let rule = judgement.rule().copied();
@@ -104,13 +105,13 @@ impl DecidingRules {
     }
 
     /// Returns the number and the text of the agent line by which it binds.
-    pub(crate) fn agent_line(&self) -> Option<(u32, String)> {
+    pub fn agent_line(&self) -> Option<(u32, String)> {
         let line = self.ruling().agent_line?;
         Some((line, self.robots()?.line(line)?.into_owned()))
     }
 
     /// Returns the other rules that match, the nearest to the path first.
-    pub(crate) fn competing(&self) -> Vec<CompetingRule<'_>> {
+    pub fn competing(&self) -> Vec<CompetingRule<'_>> {
         let Some(binding) = &self.binding else {
             return Vec::new();
         };
@@ -135,7 +136,7 @@ impl DecidingRules {
 
     /// Returns the agent lines that joined the group of the rule that decided,
     /// although that may not have been meant.
-    pub(crate) fn joined(&self) -> Vec<JoinedAgents> {
+    pub fn joined(&self) -> Vec<JoinedAgents> {
         let rule = self.ruling().rule.as_ref();
         match (self.robots(), rule) {
             (Some(robots), Some(rule)) => robots.joined(rule.line),
@@ -144,20 +145,20 @@ impl DecidingRules {
     }
 
     /// Returns the pace records that bind the crawler.
-    pub(crate) fn pace_records(&self) -> Vec<PaceRecord> {
+    pub fn pace_records(&self) -> Vec<PaceRecord> {
         let binding = self.binding.as_ref();
         binding.map_or_else(Vec::new, Binding::pace_records)
     }
 
     /// Returns the reading of the path for which the proxy would refuse a URL
     /// that is allowed as sent.
-    pub(crate) fn refused_reading(&self) -> Option<&str> {
+    pub fn refused_reading(&self) -> Option<&str> {
         self.proxy_refusal.as_ref()?.reading.as_deref()
     }
 
     /// Returns the rule by which the proxy would refuse a URL that is allowed as
     /// sent, because servers take the path of the rule for the path that was sent.
-    pub(crate) fn refused_by_rule(&self) -> Option<&RuleCited> {
+    pub fn refused_by_rule(&self) -> Option<&RuleCited> {
         let rule = self.proxy_refusal.as_ref()?.rule.as_ref();
         let served = self.binding.clone()?.as_served();
         let sent = self.evidence.inquiry.target.path_and_query();

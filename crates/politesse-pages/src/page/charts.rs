@@ -38,7 +38,7 @@ pub struct ChartPart {
 
 /// Bar of the chart over time.
 #[derive(Debug, Clone)]
-pub(crate) struct TimeBar {
+pub struct TimeBar {
     /// Time that stands below it.
     pub label: String,
     /// Counts, in the order of the legend.
@@ -47,15 +47,17 @@ pub(crate) struct TimeBar {
 
 /// Bar of the chart by name.
 #[derive(Debug, Clone)]
-pub(crate) struct NamedBar {
+pub struct NamedBar {
+    /// Name at the left.
     pub name: String,
+    /// The number.
     pub count: u64,
     /// Text to the right of the bar.
     pub note: String,
 }
 
 /// Draws bars over time, of parts on top of each other.
-pub(crate) fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
+pub fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
     let highest = bars.iter().map(|bar| bar.counts.iter().sum()).max();
     let top = round_up(highest.unwrap_or(1));
     let inner = HEIGHT - ABOVE - BELOW;
@@ -97,7 +99,7 @@ pub(crate) fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> 
 }
 
 /// Draws a bar for each name, the first at the top.
-pub(crate) fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
+pub fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
     let highest = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
     let height = ROW * bars.len() as u64;
     let width = |count: u64| scaled(count, WIDTH - NAMES - BEHIND, highest).max(5);

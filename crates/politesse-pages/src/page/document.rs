@@ -7,25 +7,25 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Style of every document: colours, type and focus. Like the other sheets, it
 /// holds no text from outside, and no character that is markup in HTML.
-pub(crate) const BASE_STYLE: &str = include_str!("base.css");
+pub const BASE_STYLE: &str = include_str!("base.css");
 /// Style of tables, figures and charts, in addition to [`BASE_STYLE`].
-pub(crate) const DATA_STYLE: &str = include_str!("data.css");
+pub const DATA_STYLE: &str = include_str!("data.css");
 /// Style of reports, on the screen and on paper, in addition to [`DATA_STYLE`].
-pub(crate) const REPORT_STYLE: &str = include_str!("report.css");
+pub const REPORT_STYLE: &str = include_str!("report.css");
 
 /// An HTML document without its body.
-pub(crate) struct Document<'a> {
+pub struct Document<'a> {
     /// Title. Text from outside in it has been made inert.
-    pub(crate) title: &'a str,
+    pub title: &'a str,
     /// Theme that the reader chose; `None` for that of the system.
-    pub(crate) theme: Option<&'a str>,
+    pub theme: Option<&'a str>,
     /// Elements of the head besides those that every document has: its style.
-    pub(crate) head: Markup,
+    pub head: Markup,
 }
 
 impl Document<'_> {
     /// Lays out the document around `body`.
-    pub(crate) fn html(&self, body: &Markup) -> Markup {
+    pub fn html(&self, body: &Markup) -> Markup {
         html! {
             (DOCTYPE)
             html lang="en" data-theme=[self.theme] {
@@ -44,7 +44,7 @@ impl Document<'_> {
 }
 
 /// Makes the element with `sheets`, for a document in one file.
-pub(crate) fn inline_style(sheets: &[&str]) -> Markup {
+pub fn inline_style(sheets: &[&str]) -> Markup {
     html! {
         style { @for sheet in sheets { (PreEscaped(sheet)) } }
     }

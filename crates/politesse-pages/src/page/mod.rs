@@ -3,12 +3,13 @@
 //!
 //! Does not know which command or request a page is for.
 
-pub(crate) mod charts;
-pub(crate) mod document;
-pub(crate) mod line_diff;
-pub(crate) mod over_time;
-pub(crate) mod report;
-pub(crate) mod words;
+pub mod charts;
+pub mod document;
+pub mod line_diff;
+pub mod over_time;
+pub mod report;
+pub mod tables;
+pub mod words;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -34,7 +35,7 @@ pub struct PageFrame<'a> {
 }
 
 /// Lays out a page in one file.
-pub(crate) fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
+pub fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
     let document = Document {
         title: frame.title,
         theme: None,

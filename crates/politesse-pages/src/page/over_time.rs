@@ -3,10 +3,13 @@
 //!
 //! Does not know what the parts of a bar count.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::charts::{ChartPart, TimeBar, time_chart};
-use politesse_record::report::hour_begin;
+
+/// Seconds of an hour.
+const HOUR_SECONDS: i64 = 3600;
 
 /// Bars of the chart over time at most: more are too thin to be told apart.
 const BARS_MAX: i64 = 100;
@@ -75,6 +78,11 @@ pub fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
             "A request is one attempt to fetch an address. Times are UTC."
         }
     }
+}
+
+/// Returns the beginning of an hour since 1970.
+pub fn hour_begin(hour: i64) -> Timestamp {
+    Timestamp::from_second(hour.saturating_mul(HOUR_SECONDS)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::gathered::ReportData;
-use super::tables::{ROWS_MAX, left_out};
+use crate::page::tables::{ROWS_MAX, ReportTable};
 use crate::page::words::{counted, foreign, minute, number};
 use politesse_record::removals::RemovalNote;
 
@@ -57,6 +57,10 @@ fn ordered(data: &ReportData, note: &RemovalNote) -> Markup {
 
 fn redactions(data: &ReportData) -> Markup {
     let (redacted, redactions) = (&data.facts.redacted, &data.history.redactions);
+    let table = ReportTable::of(redactions.iter(), "time")
+        .time("When", |note| html! { (minute(note.note.at)) })
+        .text("By whom, and why", |note| ordered(data, &note.note))
+        .count("Requests", |note| note.decisions);
     html! {
         @if !redacted.is_empty() {
             p {
@@ -65,51 +69,48 @@ fn redactions(data: &ReportData) -> Markup {
                 ". They are counted on this page by what is left of them, and are not decided once \
                  more."
             }
-            table {
-                thead { tr { th { "When" } th { "By whom, and why" } th class="n" { "Requests" } } }
-                tbody {
-                    @for redaction in redactions.iter().take(ROWS_MAX) {
-                        tr {
-                            td class="t" { (minute(redaction.note.at)) }
-                            td { (ordered(data, &redaction.note)) }
-                            td class="n" { (number(redaction.decisions)) }
-                        }
-                    }
-                }
-            }
-            (left_out(redactions.len(), "time"))
+            (table.html())
         }
     }
 }
 
 fn removals(data: &ReportData) -> Markup {
     let removals = &data.history.removals;
+    let table = ReportTable::of(removals.iter().rev(), "time")
+        .time("When", |removal| html! { (minute(removal.note.at)) })
+        .text("Entries", |removal| {
+            html! { (number(removal.first)) " to " (number(removal.last)) }
+        })
+        .time("From before", |removal| {
+            html! { (removal.note.before().map_or("–".to_owned(), minute)) }
+        })
+        .text("By whom, and why", |removal| {
+            html! {
+                @if removal.note.is_by_age() { "by their age (" code { "audit.retention" } ")" }
+                @else { (ordered(data, &removal.note)) }
+            }
+        });
     html! {
         @if !removals.is_empty() {
             p { "Old entries were removed from the record, so that there may be fewer than there were:" }
-            table {
-                thead { tr { th { "When" } th { "Entries" } th { "From before" } th { "By whom, and why" } } }
-                tbody {
-                    @for removal in removals.iter().rev().take(ROWS_MAX) {
-                        tr {
-                            td class="t" { (minute(removal.note.at)) }
-                            td { (number(removal.first)) " to " (number(removal.last)) }
-                            td class="t" { (removal.note.before().map_or("–".to_owned(), minute)) }
-                            td {
-                                @if removal.note.is_by_age() { "by their age (" code { "audit.retention" } ")" }
-                                @else { (ordered(data, &removal.note)) }
-                            }
-                        }
-                    }
-                }
-            }
-            (left_out(removals.len(), "time"))
+            (table.html())
         }
     }
 }
 
 fn absences(data: &ReportData) -> Markup {
     let absences = &data.history.absences;
+    let table = ReportTable::of(absences.iter().rev(), "time")
+        .time("From", |absence| html! { (minute(absence.since)) })
+        .time("To", |absence| {
+            html! { (absence.until.map_or("not started since".to_owned(), minute)) }
+        })
+        .text("How it ended", |absence| {
+            html! {
+                @if absence.is_stopped { "it was stopped" }
+                @else { "without a word; the last decision before is of that time" }
+            }
+        });
     html! {
         @if absences.is_empty() {
             p { "No stop and no restart of the program is on record in this time." }
@@ -119,22 +120,7 @@ fn absences(data: &ReportData) -> Markup {
                  again. While it was stopped it passed no request on. Where it ended without a \
                  word, it may have run for some of the time: what it sent last may not be on record."
             }
-            table {
-                thead { tr { th { "From" } th { "To" } th { "How it ended" } } }
-                tbody {
-                    @for absence in absences.iter().rev().take(ROWS_MAX) {
-                        tr {
-                            td class="t" { (minute(absence.since)) }
-                            td class="t" { (absence.until.map_or("not started since".to_owned(), minute)) }
-                            td {
-                                @if absence.is_stopped { "it was stopped" }
-                                @else { "without a word; the last decision before is of that time" }
-                            }
-                        }
-                    }
-                }
-            }
-            (left_out(absences.len(), "time"))
+            (table.html())
         }
     }
 }

@@ -7,9 +7,10 @@
 use maud::{Markup, html};
 
 use super::gathered::ReportData;
-use super::tables::{ROWS_MAX, left_out};
+use crate::page::tables::ReportTable;
 use crate::page::words::{code, counted, foreign, minute, number};
 use politesse_decision::decide::EnforcementMode;
+use politesse_record::override_uses::OverrideUse;
 
 /// States what was done about what a robots.txt disallows, by the modes in which the
 /// decisions were made.
@@ -70,65 +71,47 @@ fn paused(data: &ReportData) -> Markup {
 }
 
 fn modes(data: &ReportData) -> Markup {
-    let modes = &data.facts.modes;
-    html! {
-        table {
-            thead { tr { th { "From" } th { "To" } th { "Mode" } th class="n" { "Requests" } } }
-            tbody {
-                @for span in modes.iter().take(ROWS_MAX) {
-                    tr {
-                        td class="t" { (minute(span.times.first)) }
-                        td class="t" { (minute(span.times.last)) }
-                        td {
-                            @match span.mode {
-                                Some(EnforcementMode::Enforce) => "enforced",
-                                Some(EnforcementMode::Report) => "report mode: noted, not enforced",
-                                None => "not known",
-                            }
-                        }
-                        td class="n" { (number(span.requests)) }
-                    }
+    ReportTable::of(data.facts.modes.iter(), "change")
+        .time("From", |span| html! { (minute(span.times.first)) })
+        .time("To", |span| html! { (minute(span.times.last)) })
+        .text("Mode", |span| {
+            html! {
+                @match span.mode {
+                    Some(EnforcementMode::Enforce) => "enforced",
+                    Some(EnforcementMode::Report) => "report mode: noted, not enforced",
+                    None => "not known",
                 }
             }
-        }
-        (left_out(modes.len(), "change"))
-    }
+        })
+        .count("Requests", |span| span.requests)
+        .html()
 }
 
 /// Lists the overrides that decided requests, each with the operator's reason.
 pub(super) fn exceptions(data: &ReportData) -> Markup {
     let uses = &data.overrides.uses;
+    let table = ReportTable::of(uses.iter(), "exception")
+        .text("For", |OverrideUse { entry, .. }| {
+            html! {
+                (foreign(&entry.origin.to_string()))
+                @if let Some(path) = &entry.path { " " (code(path.as_str())) }
+                @if let Some(agent) = &entry.agent { br; "as " (foreign(agent.as_str())) }
+            }
+        })
+        .text("Exception", |OverrideUse { entry, .. }| {
+            html! {
+                (entry.action.as_str())
+                @if let Some(end) = entry.action.until() { br; "until " (minute(end)) }
+            }
+        })
+        .text("Reason", |found| foreign(&found.entry.reason))
+        .time("Used", |found| {
+            html! { (minute(found.first)) br; "to " (minute(found.last)) }
+        })
+        .count("Requests", |found| found.requests);
     html! {
         @if !uses.is_empty() {
-            table {
-                thead { tr {
-                    th { "For" } th { "Exception" } th { "Reason" }
-                    th { "Used" } th class="n" { "Requests" }
-                } }
-                tbody {
-                    @for found in uses.iter().take(ROWS_MAX) {
-                        tr {
-                            td {
-                                (foreign(&found.entry.origin.to_string()))
-                                @if let Some(path) = &found.entry.path { " " (code(path.as_str())) }
-                                @if let Some(agent) = &found.entry.agent {
-                                    br; "as " (foreign(agent.as_str()))
-                                }
-                            }
-                            td {
-                                (found.entry.action.as_str())
-                                @if let Some(end) = found.entry.action.until() {
-                                    br; "until " (minute(end))
-                                }
-                            }
-                            td { (foreign(&found.entry.reason)) }
-                            td class="t" { (minute(found.first)) br; "to " (minute(found.last)) }
-                            td class="n" { (number(found.requests)) }
-                        }
-                    }
-                }
-            }
-            (left_out(uses.len(), "exception"))
+            (table.html())
         }
         @if 0 < data.overrides.unknown {
             p {

@@ -9,6 +9,7 @@ use super::gathered::ReportData;
 use super::tables::{
     RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
 };
+use crate::page::tables::glossary;
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, percent, shown};
 use crate::page::{Figure, figures, robots_box};
 
@@ -44,7 +45,7 @@ fn sections(data: &ReportData) -> Markup {
         (unknown(data))
         (completeness(data))
         (how_to_check(data))
-        (glossary())
+        (words())
     }
 }
 
@@ -212,21 +213,23 @@ fn left_alone(data: &ReportData) -> Markup {
     }
 }
 
-fn glossary() -> Markup {
+fn words() -> Markup {
     html! {
-        h2 { "Words" }
-        dl {
-            dt { "crawler" }
-            dd { "a program that fetches pages of the web by itself" }
-            dt { "let through" }
-            dd { "permitted: sent to the website, answered from a copy of its robots.txt, or given up by the crawler" }
-            dt { "refused" }
-            dd { "answered with an error by politesse; the website never saw it" }
-            dt { "put off" }
-            dd { "not refused, but too early: the crawler was told when to ask again" }
-            dt { "SHA-256" }
-            dd { "a number made from data, which is another one if anything in them changes" }
-        }
+        (glossary(&[
+            (
+                "let through",
+                "permitted: sent to the website, answered from a copy of its robots.txt, or given \
+                 up by the crawler",
+            ),
+            (
+                "refused",
+                "answered with an error by politesse; the website never saw it",
+            ),
+            (
+                "put off",
+                "not refused, but too early: the crawler was told when to ask again",
+            ),
+        ]))
         p class="small" {
             "One decision in full: " (code("politesse audit show NUMBER")) ". A table: "
             (code("politesse audit stats --by host,rule --csv")) "."

@@ -1,29 +1,20 @@
 //! Tables of a report: crawlers, rules, speeds, back-offs, and what could not be
 //! known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
 use super::gathered::{RankedRule, ReportData, RuleKey};
 use crate::page::charts::{NamedBar, named_chart};
+use crate::page::tables::{ReportTable, deciding_line, reason_words};
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
 use politesse_record::report::HostSpeed;
+use politesse_record::robots_versions::RobotsVersion;
 use politesse_record::stats::DecisionSums;
-
-/// Rows of a table; the others are counted.
-pub(super) const ROWS_MAX: usize = 25;
 
 /// Bars of the chart of hosts.
 const BARS_MAX: usize = 15;
-
-/// Says how many rows a table leaves out.
-pub(super) fn left_out(all: usize, what: &str) -> Markup {
-    let left = all.saturating_sub(ROWS_MAX) as u64;
-    html! {
-        @if 0 < left { p class="small" { "and " (counted(left, what)) " more." } }
-    }
-}
 
 /// Lists the names under which crawlers asked.
 pub(super) fn crawlers(data: &ReportData) -> Markup {
@@ -36,26 +27,15 @@ pub(super) fn crawlers(data: &ReportData) -> Markup {
     // The sort is stable and the map is sorted by name: equal counts stay in that order,
     // so that the same record always gives the same report.
     names.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.requests));
-    html! {
-        table {
-            thead { tr {
-                th { "Name" } th class="n" { "Requests" } th class="n" { "Refused" }
-                th class="n" { "Put off" } th class="n" { "Received" }
-            } }
-            tbody {
-                @for (name, sums) in names.iter().take(ROWS_MAX) {
-                    tr {
-                        td { @if name.is_empty() { "no name" } @else { (foreign(name)) } }
-                        td class="n" { (number(sums.requests)) }
-                        td class="n" { (number(sums.refusals)) }
-                        td class="n" { (number(sums.later)) }
-                        td class="n" { (bytes(sums.bytes)) }
-                    }
-                }
-            }
-        }
-        (left_out(names.len(), "name"))
-    }
+    ReportTable::of(names.iter(), "name")
+        .text("Name", |(name, _)| {
+            html! { @if name.is_empty() { "no name" } @else { (foreign(name)) } }
+        })
+        .count("Requests", |(_, sums)| sums.requests)
+        .count("Refused", |(_, sums)| sums.refusals)
+        .count("Put off", |(_, sums)| sums.later)
+        .amount("Received", |(_, sums)| bytes(sums.bytes))
+        .html()
 }
 
 /// Lists what the crawlers sent as their User-Agent.
@@ -68,20 +48,12 @@ pub(super) fn user_agents(data: &ReportData) -> Markup {
     let mut agents: Vec<_> = agents.into_iter().collect();
     // Stable, as for crawlers: the same record always gives the same report.
     agents.sort_by_key(|(_, requests)| std::cmp::Reverse(*requests));
-    html! {
-        table {
-            thead { tr { th { "User-Agent, as your log has it" } th class="n" { "Requests" } } }
-            tbody {
-                @for (agent, requests) in agents.iter().take(ROWS_MAX) {
-                    tr {
-                        td { @match agent { Some(agent) => (code(agent)), None => "none was sent" } }
-                        td class="n" { (number(*requests)) }
-                    }
-                }
-            }
-        }
-        (left_out(agents.len(), "User-Agent"))
-    }
+    ReportTable::of(agents.iter(), "User-Agent")
+        .text("User-Agent, as your log has it", |(agent, _)| {
+            html! { @match agent { Some(agent) => (code(agent)), None => "none was sent" } }
+        })
+        .count("Requests", |(_, requests)| *requests)
+        .html()
 }
 
 /// Columns of a table of rules.
@@ -94,31 +66,18 @@ pub(super) struct RuleColumns {
 }
 
 /// Lists rules, each as its line of the file.
-pub(super) fn rules(ranked: &[RankedRule], columns: RuleColumns) -> Markup {
-    html! {
-        table {
-            thead { tr {
-                @if columns.has_host { th { "Website" } }
-                th { "Line of its robots.txt" } th { "Written for" } th class="n" { (columns.count) }
-            } }
-            tbody {
-                @for RankedRule { rule, requests } in ranked.iter().take(ROWS_MAX) {
-                    tr {
-                        @if columns.has_host { td { (foreign(&rule.host)) } }
-                        td {
-                            @match (rule.line, &rule.rule) {
-                                (Some(line), Some(text)) => { (line) ": " (code(text)) }
-                                _ => (reason(&rule.reason)),
-                            }
-                        }
-                        td { (group(&rule.group)) }
-                        td class="n" { (number(*requests)) }
-                    }
-                }
-            }
-        }
-        (left_out(ranked.len(), "rule"))
+pub(super) fn rules(ranked: &[RankedRule], shown: RuleColumns) -> Markup {
+    let mut table = ReportTable::of(ranked.iter(), "rule");
+    if shown.has_host {
+        table = table.text("Website", |ranked| foreign(&ranked.rule.host));
     }
+    table
+        .text("Line of its robots.txt", |RankedRule { rule, .. }| {
+            deciding_line(rule.line.zip(rule.rule.as_deref()), &rule.reason)
+        })
+        .text("Written for", |ranked| group(&ranked.rule.group))
+        .count(shown.count, |ranked| ranked.requests)
+        .html()
 }
 
 fn group(group: &[String]) -> Markup {
@@ -130,56 +89,36 @@ fn group(group: &[String]) -> Markup {
 
 /// Lists what was refused for other reasons than a rule, by reason.
 pub(super) fn other_reasons(data: &ReportData) -> Markup {
-    let mut reasons: BTreeMap<&str, (u64, Vec<&str>)> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, ReasonRefusals<'_>> = BTreeMap::new();
     for entry in &data.facts.rulings {
         if entry.ruling.reason != "rule" && 0 < entry.sums.refusals {
             let found = reasons.entry(&entry.ruling.reason).or_default();
-            found.0 += entry.sums.refusals;
-            found.1.push(&entry.host);
+            found.refusals += entry.sums.refusals;
+            found.hosts.insert(&entry.host);
         }
     }
     // Most reports have no such request, and need no empty table.
     if reasons.is_empty() {
         return html! {};
     }
+    let rows: Vec<_> = reasons.into_iter().collect();
+    let mut table = ReportTable::of(rows.iter(), "reason").text("Why", |(word, _)| {
+        html! { (reason_words(word)) }
+    });
+    if data.scope.host().is_none() {
+        table = table.count("Websites", |(_, counted)| counted.hosts.len() as u64);
+    }
     html! {
         p { "Other requests were refused without a rule that says so:" }
-        table {
-            thead { tr {
-                th { "Why" } @if data.scope.host().is_none() { th class="n" { "Websites" } }
-                th class="n" { "Refused" }
-            } }
-            tbody {
-                @for (word, (requests, hosts)) in &mut reasons {
-                    tr {
-                        td { (reason(word)) }
-                        @if data.scope.host().is_none() { td class="n" { (number(distinct(hosts))) } }
-                        td class="n" { (number(*requests)) }
-                    }
-                }
-            }
-        }
+        (table.count("Refused", |(_, counted)| counted.refusals).html())
     }
 }
 
-fn distinct(hosts: &mut Vec<&str>) -> u64 {
-    hosts.sort_unstable();
-    hosts.dedup();
-    hosts.len() as u64
-}
-
-/// Explains the word of a reason to people.
-fn reason(word: &str) -> &'static str {
-    match word {
-        "unreachable" => "The robots.txt could not be read",
-        "restricted" => "The website keeps its robots.txt from us (status 401 or 403)",
-        "undecided" => "The robots.txt is made so that its rules take too long to try",
-        "override" => "Our operator does not want it fetched",
-        "egress" => "An address or port that our crawlers may not connect to",
-        "identity" => "A client used the name of another one of our crawlers",
-        "rule" => "A rule of the robots.txt",
-        _ => "Another reason",
-    }
+/// Refusals for one reason, and the hosts that they concern.
+#[derive(Default)]
+struct ReasonRefusals<'a> {
+    refusals: u64,
+    hosts: BTreeSet<&'a str>,
 }
 
 /// Draws how many requests each host got in its busiest minute.
@@ -209,26 +148,14 @@ pub(super) fn speed_chart(speeds: &[HostSpeed]) -> Markup {
 
 /// Lists for each host the most requests in a minute, and the usual pause.
 pub(super) fn speeds(data: &ReportData) -> Markup {
-    let speeds = &data.facts.speeds;
-    html! {
-        table {
-            thead { tr {
-                th { "Website" } th class="n" { "Requests sent" }
-                th class="n" { "Most in a minute" } th class="n" { "Usual pause between two" }
-            } }
-            tbody {
-                @for speed in speeds.iter().take(ROWS_MAX) {
-                    tr {
-                        td { (foreign(&speed.host)) }
-                        td class="n" { (number(speed.sent)) }
-                        td class="n" { (number(speed.busiest_minute)) }
-                        td class="n" { (speed.usual_pause_us.map_or("–".to_owned(), duration)) }
-                    }
-                }
-            }
-        }
-        (left_out(speeds.len(), "website"))
-    }
+    ReportTable::of(data.facts.speeds.iter(), "website")
+        .text("Website", |speed| foreign(&speed.host))
+        .count("Requests sent", |speed| speed.sent)
+        .count("Most in a minute", |speed| speed.busiest_minute)
+        .amount("Usual pause between two", |speed| {
+            speed.usual_pause_us.map_or("–".to_owned(), duration)
+        })
+        .html()
 }
 
 /// Lists the back-offs: when, at which host, and for how long.
@@ -242,33 +169,25 @@ pub(super) fn back_offs(data: &ReportData) -> Markup {
     // time until which the host is left alone.
     let begun: Vec<_> = events("backoff_entered").collect();
     let released = events("backoff_released").count() as u64;
-    html! {
-        table {
-            thead { tr {
-                th { "When" } th { "Website" } th { "Answer" }
-                th { "Left alone until" } th { "How long" }
-            } }
-            tbody {
-                @for event in begun.iter().rev().take(ROWS_MAX) {
-                    tr {
-                        td class="t" { (minute(event.at)) }
-                        td { (foreign(&event.host)) }
-                        td { (event.status.map_or("–".to_owned(), |status| status.to_string())) }
-                        td class="t" { (minute(event.until)) }
-                        td {
-                            @match event.incidents {
-                                // Incidents are counted for answers without
-                                // `Retry-After` only.
-                                0 => "as long as it asked",
-                                1 => "by our own rule",
-                                times => { "by our own rule, time " (number(times)) " in a row" }
-                            }
-                        }
-                    }
+    let table = ReportTable::of(begun.iter().rev(), "time")
+        .time("When", |event| html! { (minute(event.at)) })
+        .text("Website", |event| foreign(&event.host))
+        .text("Answer", |event| {
+            html! { (event.status.map_or("–".to_owned(), |status| status.to_string())) }
+        })
+        .time("Left alone until", |event| html! { (minute(event.until)) })
+        .text("How long", |event| {
+            html! {
+                @match event.incidents {
+                    // Incidents are counted for answers without `Retry-After` only.
+                    0 => "as long as it asked",
+                    1 => "by our own rule",
+                    times => { "by our own rule, time " (number(times)) " in a row" }
                 }
             }
-        }
-        (left_out(begun.len(), "time"))
+        });
+    html! {
+        (table.html())
         @if 0 < released {
             p { "Our operator ended " (counted(released, "such pause")) " before its time." }
         }
@@ -308,6 +227,13 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
             facts.push(format!("{} {text}.", number(count)));
         }
     }
+    let table = ReportTable::of(ranked.iter(), "website")
+        .text("Website", |ranked| foreign(&ranked.rule.host))
+        .text("What was not known", |ranked| {
+            html! { (reason_words(&ranked.rule.reason)) }
+        })
+        .count("Requests", |ranked| ranked.requests)
+        .count("Let through", |ranked| let_through(data, &ranked.rule));
     html! {
         @if ranked.is_empty() {
             p { "No decision rests on a robots.txt that could not be read." }
@@ -316,23 +242,7 @@ pub(super) fn unknown(data: &ReportData) -> Markup {
             p {
                 "Where a robots.txt cannot be read it is not known what the owner wants."
             }
-            table {
-                thead { tr {
-                    th { "Website" } th { "What was not known" }
-                    th class="n" { "Requests" } th class="n" { "Let through" }
-                } }
-                tbody {
-                    @for RankedRule { rule, requests } in ranked.iter().take(ROWS_MAX) {
-                        tr {
-                            td { (foreign(&rule.host)) }
-                            td { (reason(&rule.reason)) }
-                            td class="n" { (number(*requests)) }
-                            td class="n" { (number(let_through(data, rule))) }
-                        }
-                    }
-                }
-            }
-            (left_out(ranked.len(), "website"))
+            (table.html())
         }
         @if !facts.is_empty() { ul { @for fact in &facts { li { (fact) } } } }
     }
@@ -348,39 +258,32 @@ fn let_through(data: &ReportData, rule: &RuleKey) -> u64 {
 
 /// Lists the versions of the robots.txt of a host.
 pub(super) fn versions(data: &ReportData) -> Markup {
-    html! {
-        table {
-            thead { tr {
-                th { "Read" } th { "At" } th { "Answer" } th class="n" { "Decided in all" }
-            } }
-            tbody {
-                @for version in data.versions.iter().rev().take(ROWS_MAX) {
-                    @let snapshot = &version.snapshot;
-                    @let decided = version.decided.iter().map(|count| count.requests).sum();
-                    tr {
-                        td class="t" {
-                            (minute(snapshot.fetched_at))
-                            @if snapshot.fetched_at != version.last_seen {
-                                br; "to " (minute(version.last_seen))
-                            }
-                        }
-                        td {
-                            (foreign(&version.origin))
-                            @if let Some(token) = &snapshot.token { br; "as " (foreign(token)) }
-                        }
-                        td {
-                            (answer(snapshot.status, &snapshot.result))
-                            @if let Some(sha256) = snapshot.sha256 {
-                                br; "SHA-256 " code { (shown(&sha256.to_string(), 16)) }
-                            }
-                        }
-                        td class="n" { (number(decided)) }
-                    }
+    ReportTable::of(data.versions.iter().rev(), "version")
+        .time("Read", |version| {
+            let fetched_at = version.snapshot.fetched_at;
+            html! {
+                (minute(fetched_at))
+                @if fetched_at != version.last_seen { br; "to " (minute(version.last_seen)) }
+            }
+        })
+        .text("At", |version| {
+            html! {
+                (foreign(&version.origin))
+                @if let Some(token) = &version.snapshot.token { br; "as " (foreign(token)) }
+            }
+        })
+        .text("Answer", |RobotsVersion { snapshot, .. }| {
+            html! {
+                (answer(snapshot.status, &snapshot.result))
+                @if let Some(sha256) = snapshot.sha256 {
+                    br; "SHA-256 " code { (shown(&sha256.to_string(), 16)) }
                 }
             }
-        }
-        (left_out(data.versions.len(), "version"))
-    }
+        })
+        .count("Decided in all", |version| {
+            version.decided.iter().map(|count| count.requests).sum()
+        })
+        .html()
 }
 
 /// Explains the answer to a fetch of a robots.txt.

@@ -1,0 +1,130 @@
+//! Tables of reports, and the words that reports share.
+//!
+//! Does not know what a report is about.
+
+use maud::{Markup, html};
+
+use super::words::{code, counted, number};
+
+/// Rows of a table; the others are counted.
+pub const ROWS_MAX: usize = 25;
+
+/// ReportTable of the first of some rows, each of which is made from a value of type `T`.
+pub struct ReportTable<'a, T> {
+    rows: Vec<&'a T>,
+    /// Number of rows that are left out, and the noun for one.
+    left: u64,
+    noun: &'a str,
+    columns: Vec<Column<'a, T>>,
+}
+
+struct Column<'a, T> {
+    title: &'a str,
+    /// Class of its cells.
+    class: Option<&'static str>,
+    cell: Box<dyn Fn(&T) -> Markup + 'a>,
+}
+
+impl<'a, T> ReportTable<'a, T> {
+    /// Begins a table without columns. `noun` names what a row is about.
+    pub fn of(rows: impl ExactSizeIterator<Item = &'a T>, noun: &'a str) -> Self {
+        Self {
+            left: rows.len().saturating_sub(ROWS_MAX) as u64,
+            rows: rows.take(ROWS_MAX).collect(),
+            noun,
+            columns: Vec::new(),
+        }
+    }
+
+    /// Adds a column of text.
+    pub fn text(self, title: &'a str, cell: impl Fn(&T) -> Markup + 'a) -> Self {
+        self.with(title, None, cell)
+    }
+
+    /// Adds a column of times, which are not broken into lines.
+    pub fn time(self, title: &'a str, cell: impl Fn(&T) -> Markup + 'a) -> Self {
+        self.with(title, Some("t"), cell)
+    }
+
+    /// Adds a column of amounts, aligned to the right.
+    pub fn amount(self, title: &'a str, amount: impl Fn(&T) -> String + 'a) -> Self {
+        self.with(title, Some("n"), move |row| html! { (amount(row)) })
+    }
+
+    /// Adds a column of counts.
+    pub fn count(self, title: &'a str, count: impl Fn(&T) -> u64 + 'a) -> Self {
+        self.amount(title, move |row| number(count(row)))
+    }
+
+    fn with(
+        mut self,
+        title: &'a str,
+        class: Option<&'static str>,
+        cell: impl Fn(&T) -> Markup + 'a,
+    ) -> Self {
+        self.columns.push(Column {
+            title,
+            class,
+            cell: Box::new(cell),
+        });
+        self
+    }
+
+    /// Lays it out, and says how many rows it leaves out.
+    pub fn html(&self) -> Markup {
+        let columns = &self.columns;
+        html! {
+            table {
+                thead { tr { @for column in columns { th class=[column.class] { (column.title) } } } }
+                tbody {
+                    @for row in &self.rows {
+                        tr {
+                            @for column in columns {
+                                td class=[column.class] { ((column.cell)(row)) }
+                            }
+                        }
+                    }
+                }
+            }
+            @if 0 < self.left { p class="small" { "and " (counted(self.left, self.noun)) " more." } }
+        }
+    }
+}
+
+/// Shows the line of a robots.txt that decided, or the reason if none did.
+pub fn deciding_line(rule: Option<(u32, &str)>, reason: &str) -> Markup {
+    html! {
+        @match rule {
+            Some((line, text)) => { (line) ": " (code(text)) }
+            None => (reason_words(reason)),
+        }
+    }
+}
+
+/// Explains the word of a reason to people who know nothing of robots.txt.
+pub fn reason_words(word: &str) -> &'static str {
+    match word {
+        "unreachable" => "The robots.txt could not be read",
+        "restricted" => "The website keeps its robots.txt back (status 401 or 403)",
+        "undecided" => "The robots.txt is made so that its rules take too long to try",
+        "override" => "Our operator does not want it fetched",
+        "egress" => "An address or port that our crawlers may not connect to",
+        "identity" => "A client used the name of another one of our crawlers",
+        "rule" => "A rule of the robots.txt",
+        _ => "Another reason",
+    }
+}
+
+/// Explains the words of a report: those that all have, and `own` between them.
+pub fn glossary(own: &[(&str, &str)]) -> Markup {
+    html! {
+        h2 { "Words" }
+        dl {
+            dt { "crawler" }
+            dd { "a program that fetches pages of the web by itself" }
+            @for (word, meaning) in own { dt { (word) } dd { (meaning) } }
+            dt { "SHA-256" }
+            dd { "a number made from data, which is another one if anything in them changes" }
+        }
+    }
+}

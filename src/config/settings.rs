@@ -165,6 +165,7 @@ impl Settings {
                 turns: turns::Options {
                     serve_cached: robots.serve_cached,
                     max_wait: effective.pace.max_wait,
+                    retries: effective.pace.retry,
                     least_wait,
                 },
                 place_wait: proxy.place_wait,

@@ -595,6 +595,7 @@ bounds! {
     directives_known: "directives.known" refuses ["17179869185B"] takes ["0B" "16GiB"];
     directives_accept_encoding: "directives.accept_encoding" refuses ["gzip"] takes ["decodable" "as-is"];
     pace_profile: "pace.profile" refuses ["polite" "1"] takes ["standard" "archive" "owned"];
+    pace_retry: "pace.retry" refuses ["-1" "11"] takes ["0" "10"];
     pace_max_wait: "pace.max_wait" refuses ["-1s" "3600001ms" "120"] takes ["0s" "1h"];
     pace_origin: "pace.origin" refuses ["[]" "5/s" "4"] takes ["{}" "{ in_flight = 1 }" "{ in_flight = 1_000_000, rate = '1000000/h' }"];
     pace_crawler: "pace.crawler" refuses ["[]" "50"] takes ["{}" "{ in_flight = 50 }"];

@@ -113,6 +113,7 @@ mod pace_operator;
 mod pace_records;
 mod pace_release;
 mod pace_report;
+mod pace_retry;
 mod pace_robots;
 mod pace_seen;
 mod pace_shared;

@@ -186,6 +186,8 @@ metrics! {
     pace_backed_off: Gauge;
     /// Back-offs of hosts entered.
     pace_backoffs: Counter;
+    /// Requests sent once more after a 429 or 503 (`pace.retry`).
+    pace_retries: Counter;
     /// Responses that took longer than `pace.max_turn` while other requests waited.
     pace_overruns: Counter;
     /// Turns that clients lost because they took or sent nothing for `pace.max_stall`

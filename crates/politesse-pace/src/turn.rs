@@ -131,18 +131,25 @@ impl Turn {
 
     /// Records a response of `host`, as [`Turn::record_status`] does, and
     /// reports a back-off to the listener.
-    pub fn record_response<B>(&self, host: &Host, response: &Response<B>) {
+    ///
+    /// Returns how long the host is left alone, if the response asks for less.
+    pub fn record_response<B>(&self, host: &Host, response: &Response<B>) -> Option<Duration> {
         let status = response.status().as_u16();
         // Only such a status starts a pause; most responses need no look at a clock.
         let retry_after = asks_for_less(status)
             .then(|| retry_after(response.headers(), clock::now()))
             .flatten();
-        let report = match self.record_status(status, retry_after) {
-            BackOffUpdate::None => return,
-            BackOffUpdate::Entered | BackOffUpdate::Extended => BackOffReport::Entered(status),
-        };
+        let update = self.record_status(status, retry_after);
+        if !asks_for_less(status) {
+            return None;
+        }
         let back_off = self.queue.with_host(|host| host.back_off.clone());
-        self.queue.context.report(host, &back_off, report);
+        if update != BackOffUpdate::None {
+            let report = BackOffReport::Entered(status);
+            self.queue.context.report(host, &back_off, report);
+        }
+        let now = self.queue.context.uptime();
+        back_off.until(now).map(|end| end.saturating_sub(now))
     }
 
     /// Records the status of a response and its `Retry-After` (RFC 9110, section

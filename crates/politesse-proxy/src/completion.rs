@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, StatusCode};
 use tokio::time::Instant;
 
 use super::socket::ConnectionActivity;
@@ -82,6 +82,14 @@ impl RecordCompletion {
                 summary.quotations.forged(name, value);
             }
         }
+    }
+
+    /// Completes the row of a request that is sent once more, for which the next decision
+    /// has a row of its own.
+    pub fn end_before_retry(&mut self, status: StatusCode) {
+        self.status = Some(status.as_u16());
+        self.end(Some("retried"));
+        (self.status, self.sent) = (None, 0);
     }
 
     /// Completes the row, unless it was completed before; `error` as in

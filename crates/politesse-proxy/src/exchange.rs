@@ -148,33 +148,43 @@ impl Proxy {
         if let Some(answer) = own_answer {
             return Ok(answer);
         }
-        let (decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
-        // The decision is in the audit record before anything is sent: no
-        // request to the origin may come before this line.
-        let receipt = self
-            .record(&decision, &turns, connection, completion)
-            .await?;
-        if let Some(answer) = self.cached_robots_txt(&decision, &request.outgoing.method) {
-            return Ok(answer);
-        }
-        let evidence = Arc::clone(decision.evidence());
-        let permit = decision.into_permit(&receipt)?;
-        // From here on the host may have seen the request, so its turn is used
-        // up even if no response comes.
-        turns.mark_sent();
-        let upload = turns.watch_upload(request.upload);
-        let head = &mut request.outgoing;
-        let mut counted = turns.counting(&mut completion.sent);
-        // Awaited where it is made: a future in a variable is moved once more.
-        let response = self
-            .upstream
-            .forward(permit, head, upload, &mut counted)
-            .await?;
-        turns.record_response(&response);
+        let can_retry = request.can_be_sent_again();
+        let (mut decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
+        let (response, evidence, receipt) = loop {
+            // The decision is in the audit record before anything is sent: no
+            // request to the origin may come before this line.
+            let receipt = self
+                .record(&decision, &turns, connection, completion)
+                .await?;
+            if let Some(answer) = self.cached_robots_txt(&decision, &request.outgoing.method) {
+                return Ok(answer);
+            }
+            let evidence = Arc::clone(decision.evidence());
+            let permit = decision.into_permit(&receipt)?;
+            // From here on the host may have seen the request, so its turn is used
+            // up even if no response comes.
+            turns.mark_sent();
+            let upload = turns.watch_upload(request.upload.take());
+            let mut counted = turns.counting(&mut completion.sent);
+            // Awaited where it is made: a future in a variable is moved once more.
+            let response = self
+                .upstream
+                .forward(permit, &mut request.outgoing, upload, &mut counted)
+                .await?;
+            let is_worth_retrying = turns.record_response(&response);
+            if !(can_retry && is_worth_retrying) {
+                break (response, evidence, receipt);
+            }
+            completion.end_before_retry(response.status());
+            // Not kept while the request waits: it holds a connection.
+            drop(response);
+            self.metrics.pace_retries.inc();
+            (decision, turns) = self.turns.decide_retry(&request, turns).await;
+        };
         let annotation = AnnotationRequest {
             evidence: &evidence,
             seq: receipt.seq(),
-            head,
+            head: &request.outgoing,
         };
         let annotated = self.annotate(response, &annotation, completion).await;
         let response = annotated.map(|body| {

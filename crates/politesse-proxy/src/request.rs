@@ -103,6 +103,13 @@ pub struct ProxyRequest {
 }
 
 impl ProxyRequest {
+    /// Reports whether sending the request twice asks for the same thing and changes
+    /// nothing (RFC 9110, section 9.2.1): GET and HEAD without a body.
+    pub fn can_be_sent_again(&self) -> bool {
+        let is_safe = matches!(self.outgoing.method, Method::GET | Method::HEAD);
+        is_safe && self.upload.is_end_stream()
+    }
+
     /// Reads a request that came over `connection`, from one of `crawlers`.
     ///
     /// # Errors

@@ -39,8 +39,11 @@ const BUSY_RETRY: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Whether /robots.txt is answered from the cache (`robots.serve_cached`).
     pub serve_cached: bool,
-    /// The longest wait of one request for its turn (`pace.max_wait`).
+    /// The longest wait of one request for its turns (`pace.max_wait`).
     pub max_wait: Duration,
+    /// Number of times that a request is sent once more after a 429 or 503
+    /// (`pace.retry`).
+    pub retries: u8,
     /// The shortest wait, whatever the client prefers: that for the lease of a host in a
     /// fleet, which no request would get else.
     pub least_wait: Duration,
@@ -80,6 +83,10 @@ struct TurnWait<'a> {
     address: Option<IpAddr>,
     elapsed: Duration,
     left: Duration,
+    /// Number of times that the request was sent once more after a 429 or 503.
+    retries: u8,
+    /// Quota of the client that the request exceeds.
+    over_quota: Option<QuotaExceeded>,
     robots_fetch: RobotsFetch,
     /// Place in the order of arrival, if it has one.
     arrival: Option<u64>,
@@ -159,11 +166,18 @@ impl<'a> RequestTurns<'a> {
         }
     }
 
-    /// Records the head of the response: its status may ask for a pause.
-    pub fn record_response<B>(&self, response: &Response<B>) {
-        if let Some(turn) = &self.turn {
-            turn.record_response(self.evidence.inquiry.target.origin.host(), response);
-        }
+    /// Records the head of the response: its status may ask for a pause. Returns whether
+    /// the request is to be sent once more after it: the pause fits into what is left of
+    /// the request's patience, and it was not sent too often (`pace.retry`).
+    ///
+    /// RFC 9110, section 10.2.3; RFC 6585, section 4: a client may come back after
+    /// `Retry-After`. Most crawlers give the page up.
+    pub fn record_response<B>(&self, response: &Response<B>) -> bool {
+        let host = self.evidence.inquiry.target.origin.host();
+        let turn = self.turn.as_ref();
+        let pause = turn.and_then(|turn| turn.record_response(host, response));
+        let fits = pause.is_some_and(|pause| pause <= self.wait.left);
+        fits && self.wait.retries < self.decider.options.retries
     }
 
     /// Has an upload state in the turn when it waits for the client.
@@ -263,7 +277,7 @@ impl TurnDecider {
         request: &ProxyRequest,
         connection: &'a ConnectionInfo,
     ) -> (Decision, RequestTurns<'a>) {
-        let mut wait = TurnWait {
+        let wait = TurnWait {
             connection,
             owner: owner(&request.inquiry, &connection.sharer, connection.client),
             place: request.place.clone(),
@@ -271,11 +285,38 @@ impl TurnDecider {
             address: None,
             elapsed: Duration::ZERO,
             left: self.longest_wait(request),
+            retries: 0,
+            // Before the decision: a flood of requests that are all refused counts, too.
+            over_quota: connection.sharer.count_request().err(),
             robots_fetch: RobotsFetch::No,
             arrival: None,
         };
-        // Before the decision: a flood of requests that are all refused counts, too.
-        let over_quota = connection.sharer.count_request().err();
+        self.decide_within(request, wait).await
+    }
+
+    /// Decides a request that got a 429 or 503 anew, and waits for another turn within
+    /// what is left of its patience.
+    pub async fn decide_retry<'a>(
+        &'a self,
+        request: &ProxyRequest,
+        before: RequestTurns<'a>,
+    ) -> (Decision, RequestTurns<'a>) {
+        // Others may have the turn while this request waits.
+        drop(before.turn);
+        let wait = TurnWait {
+            retries: before.wait.retries + 1,
+            robots_fetch: RobotsFetch::No,
+            arrival: None,
+            ..before.wait
+        };
+        self.decide_within(request, wait).await
+    }
+
+    async fn decide_within<'a>(
+        &'a self,
+        request: &ProxyRequest,
+        mut wait: TurnWait<'a>,
+    ) -> (Decision, RequestTurns<'a>) {
         let (decision, turn) = loop {
             let decided = self.decide(request, &wait).await;
             wait.add_decision(&decided);
@@ -284,7 +325,7 @@ impl TurnDecider {
                 break (self.delayed_if_unasked(decided, &wait), None);
             }
             let decision = decided.decision;
-            if let Some(exceeded) = &over_quota {
+            if let Some(exceeded) = &wait.over_quota {
                 break (decision.later(quota_delay(exceeded)), None);
             }
             // A delay does not say how long it was waited for.

@@ -127,6 +127,24 @@ impl ClientUpload {
         self
     }
 
+    /// Takes the upload, and leaves one that is empty.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let empty = Self {
+            body: None,
+            version: self.version,
+            held_back: None,
+            limits: self.limits,
+            bytes: 0,
+            waited: Duration::ZERO,
+            wait: None,
+            metrics: None,
+            turn: None,
+            under_way: None,
+        };
+        std::mem::replace(self, empty)
+    }
+
     /// Counts in `metrics` if the client turns out too slow.
     pub fn count_in(&mut self, metrics: &Arc<Metrics>) {
         if !self.is_end_stream() {

@@ -55,6 +55,8 @@ pub(crate) struct Script {
     robots: Page,
     robots_for: HashMap<String, Page>,
     pages: HashMap<String, Page>,
+    /// Pages for the first requests for a target, and how many these are.
+    at_first: HashMap<String, (usize, Page)>,
     conditional: HashMap<String, Page>,
     names: Vec<String>,
     validity: Validity,
@@ -74,6 +76,7 @@ impl Script {
             robots: page,
             robots_for: HashMap::new(),
             pages: HashMap::new(),
+            at_first: HashMap::new(),
             conditional: HashMap::new(),
             names: vec!["o.test".to_owned()],
             validity: Validity::Current,
@@ -89,6 +92,12 @@ impl Script {
 
     pub(crate) fn page(mut self, target: &str, page: Page) -> Self {
         self.pages.insert(target.to_owned(), page);
+        self
+    }
+
+    /// Answers `page` to the first `count` requests for `target`.
+    pub(crate) fn at_first(mut self, target: &str, count: usize, page: Page) -> Self {
+        self.at_first.insert(target.to_owned(), (count, page));
         self
     }
 
@@ -310,7 +319,11 @@ async fn answer(
 ) -> Result<http::Response<OutBody>, Infallible> {
     let (parts, body) = request.into_parts();
     let seen = seen(&parts);
-    let page = desk.script.answer_to(&seen);
+    let answer = desk.script.answer_to(&seen);
+    let page = match desk.script.at_first.get(&seen.target) {
+        Some((count, page)) if desk.times(&seen.target) < *count => page.clone(),
+        _ => answer,
+    };
     let place = desk.enter(seen);
     if let Some(body) = read_whole(body).await {
         desk.log.send_modify(|log| log[place].body = Some(body));
@@ -374,6 +387,12 @@ impl Script {
 }
 
 impl Desk {
+    /// Returns how often `target` was asked for.
+    fn times(&self, target: &str) -> usize {
+        let log = self.log.borrow();
+        log.iter().filter(|seen| seen.target == target).count()
+    }
+
     /// Writes a request into the log and tells its place there.
     fn enter(&self, seen: Seen) -> usize {
         let mut place = 0;

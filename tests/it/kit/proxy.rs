@@ -85,6 +85,7 @@ impl Place {
             // A test that is not about pace is not to wait.
             "pace.profile = \"owned\"",
             "pace.origin = { in_flight = 1000 }",
+            "pace.retry = 0",
             "pace.backoff = { first = \"1ms\", longest = \"1ms\", forgive = \"1ms\" }",
         ];
         let own: Vec<_> = config.0.iter().map(|line| key(line)).collect();

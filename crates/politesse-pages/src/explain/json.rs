@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::rules::{CompetingRule, DecidingRules};
 use super::{Explanation, RowState};
 use politesse_decision::decide::{Reason, Ruling, Verdict};
-use politesse_decision::overrides::Override;
 use politesse_decision::record::{RecordedSnapshot, StoredRecord};
 use politesse_decision::row_json::row_json;
 use politesse_robots::crawler::{Crawler, ProductToken};
@@ -132,7 +131,7 @@ impl DecidingRules {
             "reading": ruling.reading,
             "refused_reading": self.refused_reading(),
             "refused_by_line": self.refused_by_rule().map(|rule| rule.line),
-            "override": ruling.overriding.as_deref().map(override_json),
+            "override": ruling.overriding,
             "egress": self.evidence().denial,
             "dialect": self.dialect().as_str(),
             "joins": array(self.joined(), |JoinedAgents { line, above }| {
@@ -185,14 +184,6 @@ fn competing(CompetingRule { rule, why }: CompetingRule<'_>) -> Value {
 
 fn note(Note { line, kind }: Note) -> Value {
     json!({ "line": line, "kind": kind.as_str(), "note": kind.to_string() })
-}
-
-fn override_json(entry: &Override) -> Value {
-    json!({
-        "action": entry.action.as_str(),
-        "reason": entry.reason,
-        "until": entry.action.until().map(|end| end.to_string()),
-    })
 }
 
 /// Makes the JSON of a robots.txt with result, times and token of its fetch.

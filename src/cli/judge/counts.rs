@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::outcome::{JudgedRequest, PastVerdict, UnknownReason};
 use politesse_decision::decide::{RuleCited, Ruling};
+use politesse_pages::page::words::counted;
 
 /// Memory for groups, in bytes, approximately. Requests of further groups are
 /// counted in the totals alone.
@@ -215,6 +216,34 @@ impl JudgeCounts {
                 reason: group.reason,
             })
         })
+    }
+
+    /// Returns sentences on what limits the counts: old robots.txt files, requests in no
+    /// table, parts of files that were not read.
+    pub(crate) fn limits(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        if 0 < self.old_robots {
+            limits.push(format!(
+                "{} rest on a robots.txt that was fetched more than 24 hours before. The website \
+                 may have changed it since.",
+                counted(self.old_robots, "request")
+            ));
+        }
+        if 0 < self.ungrouped.all() {
+            limits.push(format!(
+                "{} are in the totals alone, and in no table: they have too many websites and \
+                 rules.",
+                counted(self.ungrouped.all(), "request")
+            ));
+        }
+        if 0 < self.unread {
+            let parts = counted(self.unread, "part");
+            limits.push(format!("{parts} of the files could not be read:"));
+        }
+        for UnreadPart { file, place, cause } in &self.unread_parts {
+            limits.push(format!("{file} at {place}: {cause}"));
+        }
+        limits
     }
 
     /// Adds a part of a file that was not read.

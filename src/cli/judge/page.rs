@@ -10,9 +10,7 @@ use anyhow::Context as _;
 use aws_lc_rs::digest::{Context, SHA256};
 use maud::{Markup, html};
 
-use super::counts::{
-    CountedKey, JudgeCounts, RuleLine, UnreadPart, VerdictCounts, unknown_sentence,
-};
+use super::counts::{CountedKey, JudgeCounts, RuleLine, VerdictCounts, unknown_sentence};
 use super::outcome::PastVerdict;
 use crate::cli::audit::export::write_new_file;
 use crate::cli::output::print_notice;
@@ -23,7 +21,7 @@ use politesse_decision::digest::Digest;
 use politesse_pages::page::charts::ChartPart;
 use politesse_pages::page::over_time::{HourCounts, over_time};
 use politesse_pages::page::tables::{ReportTable, deciding_line, glossary};
-use politesse_pages::page::words::{code, counted, foreign, minute, number, percent};
+use politesse_pages::page::words::{code, counted, foreign, minute, percent};
 use politesse_pages::page::{Figure, PageFrame, figures, page, robots_box};
 
 /// Bytes of a file that are read at a time.
@@ -283,37 +281,16 @@ fn unknown(counts: &JudgeCounts) -> Markup {
     let table = ReportTable::of(causes.iter(), "cause")
         .text("Why", |row| html! { (unknown_sentence(row.key)) })
         .count("Requests", |row| row.counts.unknown);
-    let has_facts = 0 < counts.old_robots + counts.ungrouped.all() + counts.unread;
+    let limits = counts.limits();
     html! {
         h2 { "What could not be known" }
-        @if causes.is_empty() && !has_facts {
+        @if causes.is_empty() && limits.is_empty() {
             p { "Of every request it is known what the robots.txt said." }
         }
         @if !causes.is_empty() {
             (table.html())
         }
-        @if has_facts {
-            ul {
-                @if 0 < counts.old_robots {
-                    li {
-                        (counted(counts.old_robots, "request")) " rest on a robots.txt that was \
-                         fetched more than 24 hours before. The website may have changed it since."
-                    }
-                }
-                @if 0 < counts.ungrouped.all() {
-                    li {
-                        (counted(counts.ungrouped.all(), "request")) " are in the totals alone, and \
-                         in no table: they have too many websites and rules."
-                    }
-                }
-                @if 0 < counts.unread {
-                    li { (counted(counts.unread, "part")) " of the files could not be read:" }
-                }
-                @for UnreadPart { file, place, cause } in &counts.unread_parts {
-                    li { (foreign(file)) " at " (number(*place)) ": " (foreign(cause)) }
-                }
-            }
-        }
+        @if !limits.is_empty() { ul { @for limit in &limits { li { bdi { (inert(limit)) } } } } }
     }
 }
 
@@ -342,7 +319,7 @@ fn how_to_check(data: &JudgePage<'_>) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counts::{DisallowedSample, JudgedGroup};
+    use super::super::counts::{DisallowedSample, JudgedGroup, UnreadPart};
     use super::*;
 
     // Ours: what crawlers, sites and files are called is text and nothing else.

@@ -228,28 +228,8 @@ fn notes(counts: &JudgeCounts) -> String {
             counts.overridden
         ));
     }
-    if 0 < counts.old_robots {
-        text.push_str(&format!(
-            "\n{} requests were judged by a robots.txt that was fetched more than 24 hours \
-             before them.\n",
-            counts.old_robots
-        ));
-    }
-    if 0 < counts.ungrouped.all() {
-        text.push_str(&format!(
-            "\n{} requests are in the totals alone: they have too many hosts and rules.\n",
-            counts.ungrouped.all()
-        ));
-    }
-    if 0 < counts.unread {
-        text.push_str(&format!(
-            "\nParts of the files that were not read: {}\n",
-            counts.unread
-        ));
-        for part in &counts.unread_parts {
-            let UnreadPart { file, place, cause } = part;
-            text.push_str(&format!("  {} at {place}: {}\n", inert(file), inert(cause)));
-        }
+    for limit in counts.limits() {
+        text.push_str(&format!("\n{}\n", inert(&limit)));
     }
     text
 }

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use libfuzzer_sys::{Corpus, fuzz_target};
 use politesse_robots::crawler::Crawler;
-use politesse::decision::decide::{
+use politesse_decision::decide::{
     Inquiry, Policy, Readings, Reason, Ruling, Unauthorized, Verdict, ruling,
 };
 use politesse_robots::origin::Target;
 use politesse_robots::reading::of_servers;
-use politesse::decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use politesse_fuzz::nginx;
 use politesse_fuzz::reference;
 

@@ -1,6 +1,7 @@
 //! Cache of robots.txt files of [politesse](https://crates.io/crates/politesse): one snapshot
-//! for each origin, product token and entry of `crawler`, fetched once for all requests that wait for it; and one for each sender that
-//! got another answer than a file (docs/decisions/031-shared-robots.md).
+//! for each origin, product token and entry of `crawler`, fetched once for all requests that
+//! wait for it; and one for each sender that got another answer than a file
+//! (docs/decisions/031-shared-robots.md).
 //!
 //! RFC 9309, sections 2.3.1 and 2.4. With a fixed `robots.user_agent` there is one
 //! snapshot for all. Does not know the proxy: `serve` builds the cache and connects its

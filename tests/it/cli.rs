@@ -157,7 +157,7 @@ fn five_mistakes_give_five_messages_and_nothing_starts() {
                 let told = outcome.stderr.lines().filter(|line| line.contains(key));
                 assert_eq!(told.count(), 1, "{key}: {}", outcome.stderr);
             }
-            assert!(outcome.stderr.contains("line 10"), "{}", outcome.stderr);
+            assert!(outcome.stderr.contains("line 11"), "{}", outcome.stderr);
         }
     });
 }

@@ -111,13 +111,14 @@ fn expressions() -> Vec<String> {
 fn the_dashboard_and_the_alerts_ask_for_series_and_labels_that_are_there() {
     let known = series();
     let mut sources = String::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![top.join("src"), top.join("crates")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 sources.push_str(&std::fs::read_to_string(path).unwrap());
             }
         }

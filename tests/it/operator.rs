@@ -328,11 +328,11 @@ fn mistakes_in_tables_are_all_told_and_nothing_starts() {
             let outcome = place.run(command).await;
             assert_eq!(outcome.code, Some(2), "{outcome:?}");
             for told in [
-                "line 10: token of entry 1 of crawler is \"a/b\"",
-                "line 10: crawler.username is not a key",
-                "line 11: origin of entry 1 of robots.override is \"o.test\"",
-                "line 11: reason of entry 1 of robots.override is \"\"",
-                "line 11: entry 1 of robots.override is {",
+                "line 11: token of entry 1 of crawler is \"a/b\"",
+                "line 11: crawler.username is not a key",
+                "line 12: origin of entry 1 of robots.override is \"o.test\"",
+                "line 12: reason of entry 1 of robots.override is \"\"",
+                "line 12: entry 1 of robots.override is {",
             ] {
                 assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
             }

@@ -119,7 +119,10 @@ fn files_have_the_parts_of_their_crates_and_folders() {
         (sqlite.as_str(), Part::Sqlite),
         (robots, Part::Decision),
         ("crates/politesse-proxy/src/request.rs", Part::Heads),
-        ("/build/crates/politesse-proxy/src/exchange.rs", Part::Forwarding),
+        (
+            "/build/crates/politesse-proxy/src/exchange.rs",
+            Part::Forwarding,
+        ),
         ("/aws-lc/crypto/fipsmodule/sha/sha256.c", Part::Sha256),
         ("/aws-lc/crypto/fipsmodule/aes/aes.c", Part::Tls),
     ];

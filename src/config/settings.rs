@@ -162,12 +162,7 @@ impl Settings {
                     auth: proxy.auth,
                     own_name: proxy.internal_name.clone(),
                 },
-                turns: turns::Options {
-                    serve_cached: robots.serve_cached,
-                    max_wait: effective.pace.max_wait,
-                    retries: effective.pace.retry,
-                    least_wait,
-                },
+                turns: turns_options(&robots, &effective.pace, least_wait),
                 place_wait: proxy.place_wait,
                 unreachable: robots.unreachable_answer,
                 contact: proxy.contact.as_deref().map(Arc::from),
@@ -209,6 +204,15 @@ impl Settings {
 fn longest_wait(crawlers: &[Identity], max_wait: Duration) -> Duration {
     let own = crawlers.iter().filter_map(|entry| entry.max_wait);
     own.fold(max_wait, Duration::max)
+}
+
+fn turns_options(robots: &Robots, pace: &Pace, least_wait: Duration) -> turns::Options {
+    turns::Options {
+        serve_cached: robots.serve_cached,
+        max_wait: pace.max_wait,
+        retries: pace.retry,
+        least_wait,
+    }
 }
 
 fn admin_options(admin: Admin, base: &Path, data: &Path) -> politesse_admin::Options {

@@ -408,7 +408,7 @@ mod tests {
     // Ours: what is tried there is what is said here.
     #[test]
     fn the_lines_say_what_the_table_in_the_book_says() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/clients.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/clients.md");
         let book = std::fs::read_to_string(path).unwrap();
         let rows = rows(listen("127.0.0.1:3128", Scheme::Http), "…");
         assert!(8 < rows.len());

@@ -464,9 +464,9 @@ keys! {
         /// once when to come again. A crawler may have a time of its own (`crawler`), and
         /// shortens it with Prefer: wait=N. Scrapy gives up after 180s.
         max_wait: Duration = r#""120s""#, WAIT;
-        /// How often a GET or HEAD that gets a 429 or 503 is sent once more, in turn, if
-        /// the site's Retry-After, or our own back-off, ends within `max_wait`. Each
-        /// sending is decided and recorded. 0 passes each 429 and 503 on.
+        /// How often a GET or HEAD that gets a 429 or 503 with Retry-After is sent once
+        /// more, in turn, if that is within `max_wait`. Each sending is decided and
+        /// recorded. 0 passes each 429 and 503 on.
         retry: u8 = "3", few(0..=10);
         /// Ceilings of each host, over all its schemes and ports, in place of the
         /// profile's: `{ in_flight = 4, rate = "5/s" }`. A rate is per s, m or h.

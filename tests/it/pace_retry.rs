@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::kit::client::{Crawler, ask, curl, get, reload};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{
-    all, asking_for_less, assert_apart, assert_later, gaps, metric, ms, pages, standard, urls,
-    verified,
+    all, asking_for_less, assert_apart, assert_later, metric, ms, pages, standard, urls, verified,
 };
 use crate::kit::proxy::Config;
 use crate::kit::{run, until};
@@ -51,16 +50,53 @@ fn a_429_within_patience_is_waited_for_and_sent_again() {
     });
 }
 
+// Ours: a page that is always 503 would double the back-off of its host, and the other
+// pages would be put off.
 #[test]
-fn a_503_without_retry_after_is_sent_again_after_our_own_back_off() {
+fn a_503_without_retry_after_is_passed_on() {
     run(async {
         let page = asking_for_less(503, None);
-        let origin = Script::robots("").at_first("/1", 1, page).start().await;
+        let origin = Script::robots("").page("/1", page).start().await;
         let backoff = "pace.backoff = { first = \"700ms\", longest = \"1h\", forgive = \"1h\" }";
         let proxy = Arc::new(retrying(&origin).set(backoff).start().await);
-        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
-        assert!(ms(700) <= gaps(&pages(&[&origin]))[0]);
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 503);
+        assert_eq!(get(&proxy, "http://o.test/2").await.status(), 200);
+        assert_eq!(origin.targets(), ["/1", "/2"]);
         verified(proxy, 2).await;
+    });
+}
+
+// Ours: a wait is counted once, in the row of the sending that it was for.
+#[test]
+fn each_sending_has_its_own_wait() {
+    run(async {
+        let origin = refusing(2, "1").await;
+        let proxy = Arc::new(retrying(&origin).start().await);
+        assert_eq!(get(&proxy, "http://o.test/1").await.status(), 200);
+        let (_place, rows) = verified(proxy, 3).await;
+        let waits = rows.iter().map(|row| row["wait_ms"].as_u64().unwrap());
+        assert!(waits.sum::<u64>() < 2900, "{rows:?}");
+    });
+}
+
+// Ours: our 429 is worth less to the client than the site's.
+#[test]
+fn a_503_is_passed_on_where_others_come_first() {
+    run(async {
+        let page = asking_for_less(503, Some("1"));
+        let origin = Script::robots("User-agent: *\nCrawl-delay: 3\n")
+            .at_first("/1", 1, page)
+            .start()
+            .await;
+        let proxy = Arc::new(
+            retrying(&origin)
+                .set("pace.max_wait = \"2s\"")
+                .start()
+                .await,
+        );
+        let reply = get(&proxy, "http://o.test/1").await;
+        assert_eq!((reply.status(), &*reply.text()), (503, "too much\n"));
+        verified(proxy, 1).await;
     });
 }
 

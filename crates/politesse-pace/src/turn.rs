@@ -132,7 +132,8 @@ impl Turn {
     /// Records a response of `host`, as [`Turn::record_status`] does, and
     /// reports a back-off to the listener.
     ///
-    /// Returns how long the host is left alone, if the response asks for less.
+    /// Returns how long the host is left alone, if the response asks for less and says for
+    /// how long.
     pub fn record_response<B>(&self, host: &Host, response: &Response<B>) -> Option<Duration> {
         let status = response.status().as_u16();
         // Only such a status starts a pause; most responses need no look at a clock.
@@ -148,6 +149,8 @@ impl Turn {
             let report = BackOffReport::Entered(status);
             self.queue.context.report(host, &back_off, report);
         }
+        // To try again after a pause of ours doubles the next one, for all requests that wait.
+        retry_after.filter(|pause| !pause.is_zero())?;
         let now = self.queue.context.uptime();
         back_off.until(now).map(|end| end.saturating_sub(now))
     }

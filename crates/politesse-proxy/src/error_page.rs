@@ -130,7 +130,9 @@ impl ErrorPage<'_> {
             ("egress", _) => {
                 &["If the address is meant, the operator of this proxy can allow it (egress)."]
             }
-            ("later", _) => &["Come again at the time below. Nothing was sent to the site."],
+            ("later", _) => {
+                &["Come again at the time below. Until then nothing is sent to the site."]
+            }
             ("upstream", _) => {
                 &["Come again later, and look whether the site answers without this proxy."]
             }
@@ -168,8 +170,7 @@ impl ErrorPage<'_> {
     fn facts(&self) -> Facts {
         let mut facts = Facts(Vec::new());
         if let Some(evidence) = &self.details.evidence {
-            let policy = &evidence.policy;
-            let explanation = Explanation::of_evidence(evidence, policy, Some(self.now));
+            let explanation = Explanation::of_answer(evidence, Some(self.now));
             facts.0.push(("url", explanation.record.url.clone()));
             facts.0.append(&mut Facts::of(&explanation).0);
         }

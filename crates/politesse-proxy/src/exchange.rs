@@ -161,6 +161,9 @@ impl Proxy {
             }
             let evidence = Arc::clone(decision.evidence());
             let permit = decision.into_permit(&receipt)?;
+            if 0 < turns.retries() {
+                self.metrics.pace_retries.inc();
+            }
             // From here on the host may have seen the request, so its turn is used
             // up even if no response comes.
             turns.mark_sent();
@@ -171,14 +174,13 @@ impl Proxy {
                 .upstream
                 .forward(permit, &mut request.outgoing, upload, &mut counted)
                 .await?;
-            let is_worth_retrying = turns.record_response(&response);
+            let is_worth_retrying = turns.record_response(&response).await;
             if !(can_retry && is_worth_retrying) {
                 break (response, evidence, receipt);
             }
             completion.end_before_retry(response.status());
             // Not kept while the request waits: it holds a connection.
             drop(response);
-            self.metrics.pace_retries.inc();
             (decision, turns) = self.turns.decide_retry(&request, turns).await;
         };
         let annotation = AnnotationRequest {

@@ -6,7 +6,7 @@
 //! closes its connection meanwhile waits no longer. Does not know how turns are
 //! granted; `pace` does.
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Response;
 use hyper::body::Body as _;
+use tokio::time::Instant;
 
 use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::places::RequestPlace;
@@ -27,7 +28,7 @@ use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 use politesse_net::client::HostTurns;
 use politesse_net::private::PrivateScope;
-use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
+use politesse_pace::{RobotsFetch, Scheduler, StartEstimate, Turn, TurnOwner, TurnRequest};
 use politesse_robots_cache::QueuedFetch;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
@@ -145,6 +146,8 @@ pub struct RequestTurns<'a> {
     evidence: Arc<Evidence>,
     wait: TurnWait<'a>,
     turn: Option<Turn>,
+    /// When the decision was made by which it is sent.
+    decided_at: Instant,
 }
 
 impl<'a> RequestTurns<'a> {
@@ -167,17 +170,42 @@ impl<'a> RequestTurns<'a> {
     }
 
     /// Records the head of the response: its status may ask for a pause. Returns whether
-    /// the request is to be sent once more after it: the pause fits into what is left of
-    /// the request's patience, and it was not sent too often (`pace.retry`).
+    /// the request is to be sent once more after it: another turn is expected within what
+    /// is left of the request's patience, and it was not sent too often (`pace.retry`).
     ///
     /// RFC 9110, section 10.2.3; RFC 6585, section 4: a client may come back after
     /// `Retry-After`. Most crawlers give the page up.
-    pub fn record_response<B>(&self, response: &Response<B>) -> bool {
+    pub async fn record_response<B>(&self, response: &Response<B>) -> bool {
         let host = self.evidence.inquiry.target.origin.host();
         let turn = self.turn.as_ref();
         let pause = turn.and_then(|turn| turn.record_response(host, response));
-        let fits = pause.is_some_and(|pause| pause <= self.wait.left);
-        fits && self.wait.retries < self.decider.options.retries
+        let left = self.left();
+        if self.decider.options.retries <= self.wait.retries
+            || pause.is_none_or(|pause| left < pause)
+        {
+            return false;
+        }
+        // The site's answer is worth more to the client than ours, which it would get if
+        // others came before it, or if it waits no longer.
+        let estimate = self.decider.estimate(&self.evidence, &self.wait);
+        let is_waiting = tokio::select! {
+            biased;
+            () = self.wait.connection.end.ended() => false,
+            () = ready(()) => true,
+        };
+        is_waiting && estimate.delay.wait().is_none_or(|wait| wait <= left)
+    }
+
+    /// Returns what is left of the request's patience. The time in which it was under way
+    /// counts, too: the client waited.
+    fn left(&self) -> Duration {
+        let under_way = clock::instant().saturating_duration_since(self.decided_at);
+        self.wait.left.saturating_sub(under_way)
+    }
+
+    /// Returns how often the request was sent once more.
+    pub fn retries(&self) -> u8 {
+        self.wait.retries
     }
 
     /// Has an upload state in the turn when it waits for the client.
@@ -301,9 +329,13 @@ impl TurnDecider {
         request: &ProxyRequest,
         before: RequestTurns<'a>,
     ) -> (Decision, RequestTurns<'a>) {
+        let left = before.left();
         // Others may have the turn while this request waits.
         drop(before.turn);
         let wait = TurnWait {
+            // The row of the sending before has the wait for that.
+            elapsed: Duration::ZERO,
+            left,
             retries: before.wait.retries + 1,
             robots_fetch: RobotsFetch::No,
             arrival: None,
@@ -366,6 +398,7 @@ impl TurnDecider {
             evidence: Arc::clone(decision.evidence()),
             wait,
             turn,
+            decided_at: clock::instant(),
         };
         (decision, turns)
     }
@@ -494,18 +527,7 @@ impl TurnDecider {
 
     /// Waits for a turn to send what was decided by `evidence`.
     async fn turn(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> Result<Turn, Delay> {
-        let inquiry = &evidence.inquiry;
-        let snapshot = evidence.snapshot.as_deref();
-        let request = TurnRequest {
-            host: inquiry.target.origin.host(),
-            owner: &wait.owner,
-            address: wait.address,
-            pace_records: evidence.ruling.asked.clone(),
-            max_wait: wait.left,
-            robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
-            robots_fetch: wait.robots_fetch,
-            arrival: wait.arrival,
-        };
+        let request = turn_request(evidence, wait);
         tokio::select! {
             biased;
             turn = self.scheduler.turn(request.clone()) => turn,
@@ -521,6 +543,15 @@ impl TurnDecider {
             }
             () = wait.place_lost() => Err(out_of_places()),
         }
+    }
+
+    /// Estimates when a request that was sent could start once more.
+    fn estimate(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> StartEstimate {
+        self.scheduler.estimate(&TurnRequest {
+            robots_fetch: RobotsFetch::No,
+            arrival: None,
+            ..turn_request(evidence, wait)
+        })
     }
 
     /// Waits for another turn to send a request that was lost. There is none if
@@ -550,6 +581,21 @@ impl TurnDecider {
         // Refused for want of an answer it is put off, not refused.
         let is_unasked = evidence.lacks_an_answer_for_now() && !evidence.lets_through();
         (!is_unasked && !evidence.is_out_of_date()).then_some(decision)
+    }
+}
+
+/// Makes the request for a turn to send what was decided by `evidence`.
+fn turn_request<'w>(evidence: &'w Evidence, wait: &'w TurnWait<'_>) -> TurnRequest<'w> {
+    let snapshot = evidence.snapshot.as_deref();
+    TurnRequest {
+        host: evidence.inquiry.target.origin.host(),
+        owner: &wait.owner,
+        address: wait.address,
+        pace_records: evidence.ruling.asked.clone(),
+        max_wait: wait.left,
+        robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
+        robots_fetch: wait.robots_fetch,
+        arrival: wait.arrival,
     }
 }
 

@@ -32,6 +32,16 @@ pub enum ClientId {
     Network(IpNet),
 }
 
+impl ClientId {
+    /// Returns the key of the configuration that has its quota.
+    fn rate_key(&self) -> &'static str {
+        match self {
+            Self::Network(_) => "proxy.clients",
+            Self::Proxy | Self::Crawler(_) | Self::Address(_) => "proxy.per_client.rate",
+        }
+    }
+}
+
 impl From<IpAddr> for ClientId {
     fn from(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
@@ -129,7 +139,7 @@ impl ClientLimits {
 
 /// A client has used up its quota, or its network has.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{client} has used up its quota of requests (proxy.per_client.rate)")]
+#[error("{client} has used up its quota of requests ({})", .client.rate_key())]
 pub struct QuotaExceeded {
     /// Client or network.
     pub client: ClientId,

@@ -65,10 +65,20 @@ impl Explanation {
         asked_at: Option<Timestamp>,
     ) -> Self {
         Self {
+            rules: Some(DecidingRules::new(evidence, proxy_policy)),
+            ..Self::of_answer(evidence, asked_at)
+        }
+    }
+
+    /// Explains a decision in an answer to a crawler: without the rules that do not count
+    /// and the oddities of the file. To list them can take a second for a file that is made
+    /// to be slow, in which the proxy would answer nobody else.
+    pub fn of_answer(evidence: &Arc<Evidence>, asked_at: Option<Timestamp>) -> Self {
+        Self {
             record: StoredRecord::unrecorded(evidence),
             row: None,
             asked_at,
-            rules: Some(DecidingRules::new(evidence, proxy_policy)),
+            rules: None,
             parsed: None,
         }
     }

@@ -14,7 +14,7 @@ fi
 
 if [ ! -e "$target/release/politesse" ]; then
     # Seconds of one processor that a build from nothing takes.
-    seconds=690
+    seconds=530
     processors=$(nproc)
     minutes=$(((seconds / processors + 59) / 60))
     say "building politesse. The first time takes some $minutes minutes on $processors processors, more beside other work."

@@ -178,11 +178,11 @@ impl<'a> RequestTurns<'a> {
     pub async fn record_response<B>(&self, response: &Response<B>) -> bool {
         let host = self.evidence.inquiry.target.origin.host();
         let turn = self.turn.as_ref();
-        let pause = turn.and_then(|turn| turn.record_response(host, response));
+        let Some(pause) = turn.and_then(|turn| turn.record_response(host, response)) else {
+            return false;
+        };
         let left = self.left();
-        if self.decider.options.retries <= self.wait.retries
-            || pause.is_none_or(|pause| left < pause)
-        {
+        if self.decider.options.retries <= self.wait.retries || left < pause {
             return false;
         }
         // The site's answer is worth more to the client than ours, which it would get if

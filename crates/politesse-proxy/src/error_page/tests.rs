@@ -87,8 +87,7 @@ crawler      FooBot, as its User-Agent says
 verdict      disallow
 reason       rule: a rule of robots.txt matched
 rule         line 2: Disallow: /a
-group        *, by line 1: User-agent: *
-length       2 bytes
+group        *
 robots       http://h.test/robots.txt, status 200, successful
   hop        http://h.test/1 redirected
   fetched    2026-11-22T10:25:41.032383Z, 259 s before

@@ -184,8 +184,7 @@ impl Facts {
     fn rules(&mut self, rules: &DecidingRules) {
         let ruling = rules.ruling();
         self.add_some("override", ruling.overriding.as_deref().map(operator));
-        let denial = rules.evidence().denial.as_ref();
-        self.add_some("egress", denial.filter(|_| ruling.reason == Reason::Egress));
+        self.add_some("egress", rules.egress_denial());
         let prefers_length = rules.dialect().prefers_length();
         let rule = rules.rule().filter(|_| prefers_length);
         self.add_some("length", rule.map(|rule| bytes(rule.length())));

@@ -132,7 +132,7 @@ impl DecidingRules {
             "refused_reading": self.refused_reading(),
             "refused_by_line": self.refused_by_rule().map(|rule| rule.line),
             "override": ruling.overriding,
-            "egress": self.evidence().denial.as_ref().filter(|_| ruling.reason == Reason::Egress),
+            "egress": self.egress_denial(),
             "dialect": self.dialect().as_str(),
             "joins": array(self.joined(), |JoinedAgents { line, above }| {
                 json!({ "line": line, "above": above })

@@ -61,6 +61,14 @@ impl DecidingRules {
         &self.evidence
     }
 
+    /// Returns why the address may not be dialled, if egress denied it. A denial for
+    /// another reason is told by that.
+    pub fn egress_denial(&self) -> Option<&str> {
+        let evidence = &self.evidence;
+        let denial = evidence.denial.as_deref();
+        denial.filter(|_| evidence.ruling.reason == Reason::Egress)
+    }
+
     /// Returns the crawler that asked.
     pub fn crawler(&self) -> &Crawler {
         &self.evidence.inquiry.crawler

@@ -20,14 +20,14 @@ use super::crawler_table::{KnownCrawler, RequestSender};
 use super::decider::{OriginDecision, RobotsWait};
 use super::exchange::Proxy;
 use super::problem::MalformedRequest;
-use super::turns::{TurnDecider, owner};
+use super::turns::{TurnDecider, owner, turn_request};
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Inquiry, Policy, Reason, decide};
 use politesse_decision::delay::Delay;
 use politesse_decision::record::Effect;
 use politesse_decision::snapshot::Snapshot;
-use politesse_pace::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
+use politesse_pace::{StartEstimate, TurnOwner, TurnRequest};
 use politesse_robots::origin::{Host, Origin, Target};
 use politesse_robots_cache::fetch::Asker;
 
@@ -321,19 +321,12 @@ impl Planner<'_> {
     /// Estimates the start of a request that would be sent.
     fn start(&self, decision: &Decision, address: Option<IpAddr>) -> PlannedStart {
         let evidence = decision.evidence();
-        let inquiry = &evidence.inquiry;
-        let snapshot = evidence.snapshot.as_deref();
-        let owner = owner(inquiry, &self.request.sharer, self.request.address);
-        let estimate = self.turns.scheduler.estimate(&TurnRequest {
-            host: inquiry.target.origin.host(),
-            owner: &owner,
-            address,
-            pace_records: evidence.ruling.asked.clone(),
-            max_wait: Duration::MAX,
-            robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
-            robots_fetch: RobotsFetch::No,
-            arrival: None,
-        });
-        estimate.into()
+        let owner = owner(
+            &evidence.inquiry,
+            &self.request.sharer,
+            self.request.address,
+        );
+        let request = turn_request(evidence, &owner, address);
+        self.turns.scheduler.estimate(&request).into()
     }
 }

@@ -28,7 +28,7 @@ use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 use politesse_net::client::HostTurns;
 use politesse_net::private::PrivateScope;
-use politesse_pace::{RobotsFetch, Scheduler, StartEstimate, Turn, TurnOwner, TurnRequest};
+use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_robots_cache::QueuedFetch;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
@@ -187,7 +187,8 @@ impl<'a> RequestTurns<'a> {
         }
         // The site's answer is worth more to the client than ours, which it would get if
         // others came before it, or if it waits no longer.
-        let estimate = self.decider.estimate(&self.evidence, &self.wait);
+        let request = turn_request(&self.evidence, &self.wait.owner, self.wait.address);
+        let estimate = self.decider.scheduler.estimate(&request);
         let is_waiting = tokio::select! {
             biased;
             () = self.wait.connection.end.ended() => false,
@@ -527,7 +528,12 @@ impl TurnDecider {
 
     /// Waits for a turn to send what was decided by `evidence`.
     async fn turn(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> Result<Turn, Delay> {
-        let request = turn_request(evidence, wait);
+        let request = TurnRequest {
+            max_wait: wait.left,
+            robots_fetch: wait.robots_fetch,
+            arrival: wait.arrival,
+            ..turn_request(evidence, &wait.owner, wait.address)
+        };
         tokio::select! {
             biased;
             turn = self.scheduler.turn(request.clone()) => turn,
@@ -543,15 +549,6 @@ impl TurnDecider {
             }
             () = wait.place_lost() => Err(out_of_places()),
         }
-    }
-
-    /// Estimates when a request that was sent could start once more.
-    fn estimate(&self, evidence: &Evidence, wait: &TurnWait<'_>) -> StartEstimate {
-        self.scheduler.estimate(&TurnRequest {
-            robots_fetch: RobotsFetch::No,
-            arrival: None,
-            ..turn_request(evidence, wait)
-        })
     }
 
     /// Waits for another turn to send a request that was lost. There is none if
@@ -584,18 +581,23 @@ impl TurnDecider {
     }
 }
 
-/// Makes the request for a turn to send what was decided by `evidence`.
-fn turn_request<'w>(evidence: &'w Evidence, wait: &'w TurnWait<'_>) -> TurnRequest<'w> {
+/// Makes the request of `owner` for a turn to send what was decided by `evidence`, at an
+/// origin that is dialled at `address`. It waits without end.
+pub(super) fn turn_request<'r>(
+    evidence: &'r Evidence,
+    owner: &'r TurnOwner,
+    address: Option<IpAddr>,
+) -> TurnRequest<'r> {
     let snapshot = evidence.snapshot.as_deref();
     TurnRequest {
         host: evidence.inquiry.target.origin.host(),
-        owner: &wait.owner,
-        address: wait.address,
+        owner,
+        address,
         pace_records: evidence.ruling.asked.clone(),
-        max_wait: wait.left,
+        max_wait: Duration::MAX,
         robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
-        robots_fetch: wait.robots_fetch,
-        arrival: wait.arrival,
+        robots_fetch: RobotsFetch::No,
+        arrival: None,
     }
 }
 

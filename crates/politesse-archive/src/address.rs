@@ -23,9 +23,9 @@ pub struct ArchiveAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{} is wanted", self.wanted())]
 pub enum InvalidArchiveAddress {
-    /// It has not the form of an address.
+    /// The address is malformed.
     Malformed,
-    /// A mode of TLS that leaves something unverified, or that there is not.
+    /// Unsupported or insecure `sslmode`.
     Mode(String),
     /// A parameter in whose place there is a key.
     Keyed {

@@ -146,9 +146,9 @@ pub struct FleetNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FleetStanding {
-    /// It asks hosts by their leases.
+    /// The node asks hosts by their leases.
     Joined,
-    /// The store cannot be reached, and it goes on by itself.
+    /// The store cannot be reached, and the node paces hosts by itself.
     Alone,
     /// The store cannot be reached, and nothing is sent.
     Closed,

@@ -80,7 +80,7 @@ pub struct FleetPart {
     pub generation: u64,
 }
 
-/// What the holder of a lease knows of the host, in times from now.
+/// History of a host as the holder of its lease knows it, in times from now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostHistory {
     /// Time since the latest page began; `None`: none is known.

@@ -60,7 +60,7 @@ pub struct LeaseCall<'a> {
     pub host: &'a Host,
     /// Number of this node's latest claim for the host.
     pub number: u32,
-    /// What is to be done.
+    /// Action that the store is asked for.
     pub order: LeaseOrder,
 }
 
@@ -73,8 +73,8 @@ pub enum LeaseAnswer {
         length: Duration,
         /// Whether another node wants it.
         is_wanted: bool,
-        /// What is known of the host: with a claim, and where an operator ended the
-        /// host's back-off meanwhile.
+        /// History of the host: with a claim, and if an operator ended its back-off
+        /// meanwhile.
         history: Option<HostHistory>,
     },
     /// Not now: another node holds it, or nobody may, for this time at most.

@@ -30,7 +30,7 @@ use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_robots::PaceRecords;
 use politesse_robots::origin::Host;
 
-/// What is simulated.
+/// Fleet to simulate, its site and its faults.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
@@ -44,16 +44,16 @@ pub(super) struct Plan {
     pub(super) has_late_calls: bool,
     /// Longest jump of the store's clock.
     pub(super) jump_max: Duration,
-    /// What happens, and when.
+    /// Faults, each with the time at which it happens.
     pub(super) faults: Vec<(Duration, Fault)>,
 }
 
 /// Something that happens.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// The store answers nobody.
+    /// The store stops answering.
     StoreStops,
-    /// It answers again, and has forgotten nothing.
+    /// The store answers again, and has forgotten nothing.
     StoreGoesOn,
     /// Another process takes the place of the store, and has lost what it had
     /// written in this time before it stopped.
@@ -68,9 +68,9 @@ pub(super) enum Fault {
     NodeIsDeaf(usize),
     /// These and the store hear from each other again.
     NodesAreBack(Vec<usize>),
-    /// A node stands still.
+    /// A node stops, as by SIGSTOP.
     NodeStandsStill(usize),
-    /// It goes on, and may not know that time has passed.
+    /// A stopped node resumes, and may not know that time has passed.
     NodeGoesOn(usize),
     /// A node ends without a word.
     NodeIsKilled(usize),
@@ -98,7 +98,7 @@ struct Process {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// What was seen of a fleet.
+/// Observations of one simulated fleet.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) seed: u64,

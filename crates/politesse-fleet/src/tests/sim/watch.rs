@@ -65,7 +65,7 @@ impl Watch {
         self.starts.push(start);
     }
 
-    /// Whatever happens: leases keep the delay.
+    /// Checks that leases keep the delay, under all faults.
     fn hold_leases_apart(&mut self, start: Start) {
         if start.is_alone {
             return;
@@ -75,8 +75,8 @@ impl Watch {
         }
     }
 
-    /// Where all nodes lose the store together, also the first with a lease and the
-    /// last without one keep it.
+    /// Checks the delay between two starts of which only one had a lease, if all nodes lost
+    /// the store together.
     fn hold_all_apart(&mut self, start: Start) {
         let is_settled = !self.is_parted && self.settled_at <= start.at;
         let latest = self.starts.last().copied();

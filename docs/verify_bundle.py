@@ -22,7 +22,7 @@ TYPES = {"t": [str], "b": [str], "i": [int], "l": [list], "o": [dict]}
 TYPES |= {key.upper(): [*types, type(None)] for key, types in TYPES.items()}  # or null
 # Tables: first byte of a value, and its columns (text, integer, blob; capital: or null).
 KINDS = {
-    "client": (b"c", "tT"), "crawler": (b"a", "tT"), "origin": (b"o", "tt"), "term": (b"t", "t"),
+    "client": (b"c", "tT"), "crawler": (b"a", "tTT"), "origin": (b"o", "tt"), "term": (b"t", "t"),
     "ruling": (b"r", "tttITtT"), "directives": (b"d", "tT"), "policy": (None, "t"),
     "snapshot": (b"s", "tTtIiitTBTT")}
 

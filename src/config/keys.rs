@@ -158,7 +158,8 @@ keys! {
         /// entry with none of them fits all. A name with a credential cannot be used
         /// without it, and one with `client` not from elsewhere. Each entry has its own
         /// copies of robots.txt. `max_wait` is in place of `pace.max_wait`
-        /// for a crawler that hangs up sooner, or waits longer. For example
+        /// for a crawler that hangs up sooner, or waits longer, `label` the label of its
+        /// crawl in the record (`politesse audit missed`). For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
         // Each request is compared with one entry after the other.

@@ -12,6 +12,7 @@ use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
 use politesse_decision::digest::Digest;
 use politesse_decision::inquiry::Identity;
+use politesse_decision::label::CrawlLabel;
 use politesse_decision::overrides::{Action, Origins, Override, Paths};
 use politesse_robots::crawler::ProductToken;
 
@@ -34,6 +35,12 @@ const USER_AGENT_PART: Text<String> = Text {
         let right = (1..=512).contains(&text.len()) && !text.contains(char::is_control);
         right.then(|| text.to_owned())
     },
+};
+
+/// Label of a crawl.
+const LABEL: Text<CrawlLabel> = Text {
+    wanted: "a label of 1 to 64 letters, digits, `.`, `_` and `-`",
+    parse: |text| text.parse().ok(),
 };
 
 /// Digest of the token by which a crawler proves who it is.
@@ -180,8 +187,8 @@ impl Fields<'_> {
 pub(super) const CRAWLER: Table<Identity> = Table {
     wanted: || {
         "a table with `token`, a product token or a list of some, and at will \
-         `credential`, `user_agent`, `client`, a network or a list of some, and \
-         `max_wait`"
+         `credential`, `user_agent`, `client`, a network or a list of some, \
+         `max_wait` and `label`"
             .to_owned()
     },
     read: |fields| {
@@ -198,12 +205,14 @@ pub(super) const CRAWLER: Table<Identity> = Table {
         let user_agent = fields.optional("user_agent", &USER_AGENT_PART);
         let clients = fields.optional("client", &networks);
         let max_wait = fields.optional("max_wait", &WAIT);
+        let label = fields.optional("label", &LABEL);
         Some(Identity {
             tokens: tokens?,
             user_agent,
             clients: clients.map(|networks| networks.concat()),
             credential,
             max_wait,
+            label,
         })
     },
 };

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use politesse_decision::label::CrawlLabel;
 use politesse_net::egress::OwnAddresses;
 use politesse_proxy::listener::{ProxyListener, listen};
 use politesse_proxy::server::{ListenerGroup, ProxyServer};
@@ -94,13 +95,18 @@ impl Commands {
         }
     }
 
-    /// Serves `listener` until the result is closed or dropped. Only this
+    /// Serves `listener` until the result is closed or dropped, and records its
+    /// requests under `label`. Only this
     /// machine may connect to it; limits and pace are those of all crawlers.
     ///
     /// # Errors
     ///
     /// [`CommandError`], but for the descriptor's.
-    pub fn open(self: &Arc<Self>, listener: TcpListener) -> Result<CommandListener, CommandError> {
+    pub fn open(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        label: Option<CrawlLabel>,
+    ) -> Result<CommandListener, CommandError> {
         let address = listener.local_addr()?;
         self.take_place()?;
         self.crawlers.metrics.commands.inc();
@@ -108,7 +114,7 @@ impl Commands {
         // through it.
         self.own.add(address);
         let tally = Arc::new(Tally::default());
-        let of_command = ListenerGroup::of_command(Arc::clone(&tally), &self.crawlers);
+        let of_command = ListenerGroup::of_command(Arc::clone(&tally), label, &self.crawlers);
         let group = Arc::new(of_command);
         let listener = ProxyListener::new(listener, Scheme::Http);
         listen(&self.crawlers, listener, Arc::clone(&group));

@@ -56,6 +56,7 @@ use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
 use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{EnforcementMode, Policy};
+use politesse_decision::label::CrawlLabel;
 use politesse_net::egress::OwnAddresses;
 use politesse_proxy::client_pages::{GuidePages, as_reached};
 use politesse_proxy::connect::Interceptor;
@@ -464,14 +465,18 @@ impl RunningProxy {
         Ok(())
     }
 
-    /// Serves the listener of one command of `politesse run`, and counts its
-    /// requests apart from all others.
+    /// Serves the listener of one command of `politesse run`. Its requests are counted
+    /// apart from all others, and recorded under `label`.
     ///
     /// # Errors
     ///
     /// [`CommandError`].
-    pub fn serve_command(&self, listener: TcpListener) -> Result<CommandListener, CommandError> {
-        self.commands.open(listener)
+    pub fn serve_command(
+        &self,
+        listener: TcpListener,
+        label: Option<CrawlLabel>,
+    ) -> Result<CommandListener, CommandError> {
+        self.commands.open(listener, label)
     }
 
     /// Listeners of commands that are served.

@@ -90,6 +90,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
             unlisted: Vec::new(),
             candidates: candidates.map(ToString::to_string).collect(),
             user_agent: inquiry.crawler.user_agent().map(str::to_owned),
+            label: None,
         }),
         method: inquiry.method.as_str().into(),
         url: inquiry.target.to_string(),

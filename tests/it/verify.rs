@@ -189,7 +189,7 @@ fn a_row_with_bytes_that_are_no_text_is_told_and_hides_no_other() {
     run(async {
         let place = crawled().await;
         let before = place.rows().await.len();
-        place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT)");
+        place.refer_to_copy(1, "crawler", "candidates, CAST(x'ff' AS TEXT), label");
         let outcome = verify(&place).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert!(outcome.stdout.starts_with("crawler 9999: "), "{outcome:?}");

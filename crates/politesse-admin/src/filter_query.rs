@@ -15,6 +15,7 @@ use super::api;
 use politesse_archive::place::ArchivePlace;
 use politesse_base::clock;
 use politesse_decision::decide::Reason;
+use politesse_decision::label::CrawlLabel;
 use politesse_record::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
 
 /// Words of the condition `verdict`.
@@ -25,8 +26,9 @@ pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
-const NAMES: [&str; 10] = [
-    "from", "until", "host", "crawler", "verdict", "reason", "effect", "url", "rule", "node",
+const NAMES: [&str; 11] = [
+    "from", "until", "host", "crawler", "label", "verdict", "reason", "effect", "url", "rule",
+    "node",
 ];
 
 /// Rows that a program can ask for at once.
@@ -287,6 +289,10 @@ impl DecisionQuery {
                 rule.map_err(|error: InvalidRulePattern| error.to_string())
             })?,
             crawler: self.value("crawler").map(str::to_owned),
+            label: self.read("label", |text| {
+                let label = text.parse::<CrawlLabel>();
+                label.map(String::from).map_err(|error| error.to_string())
+            })?,
             verdict: word("verdict", &VERDICTS)?,
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
             effect: word("effect", &EFFECTS)?,

@@ -145,6 +145,7 @@ fn key_column(key: StatKey) -> String {
         StatKey::Host => HOST.to_owned(),
         StatKey::Url => "coalesce(d.url, '(redacted)')".to_owned(),
         StatKey::Crawler => "d.crawler".to_owned(),
+        StatKey::Label => "d.label".to_owned(),
         StatKey::Rule => "d.rule".to_owned(),
         StatKey::Reason => "d.reason".to_owned(),
         // The form of all times here.

@@ -24,6 +24,7 @@ pub(super) struct FlatDecision {
     client: Option<String>,
     credential: Option<String>,
     user_agent: Option<String>,
+    label: Option<String>,
     candidates: Vec<String>,
     unlisted: Vec<String>,
     method: String,
@@ -68,6 +69,7 @@ impl FlatDecision {
             seq: record.seq,
             time: storable(record.at),
             user_agent: record.crawler.user_agent.clone(),
+            label: record.crawler.label.clone(),
             candidates: record.crawler.candidates.clone(),
             unlisted: record.crawler.unlisted.clone(),
             method: record.method.to_string(),
@@ -158,6 +160,7 @@ impl FlatDecision {
                 candidates: self.candidates,
                 unlisted: self.unlisted,
                 user_agent: self.user_agent,
+                label: self.label,
             }),
             method: self.method.into(),
             url: self

@@ -148,6 +148,7 @@ impl ArchiveQuestion {
             ),
         }
         for (column, word) in [
+            ("label", &filter.label),
             ("verdict", &filter.verdict),
             ("reason", &filter.reason),
             ("effect", &filter.effect),

@@ -44,6 +44,7 @@ CREATE TABLE decision (
   client text,
   credential text,
   user_agent text,
+  label text,
   candidates text[] NOT NULL,
   unlisted text[] NOT NULL,
   method text NOT NULL,
@@ -83,6 +84,7 @@ CREATE INDEX decision_host ON decision (host, time);
 -- Beginnings: an index has no values of more than 2,700 bytes.
 CREATE INDEX decision_url ON decision (left(url, 400), time);
 CREATE INDEX decision_crawler ON decision (left(lower(crawler COLLATE "C"), 400), time);
+CREATE INDEX decision_label ON decision (label, time) WHERE label IS NOT NULL;
 CREATE INDEX decision_rule ON decision
   (left(regexp_replace(rule, '^([^:]*:|[^:\s]*\s)\s*', ''), 400), time) WHERE rule IS NOT NULL;
 CREATE TABLE event (

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::digest::{CanonicalBytes, Digest};
+use super::label::CrawlLabel;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{ROBOTS_TXT, Target};
 
@@ -49,6 +50,8 @@ pub struct Identity {
     /// Longest time that a request of this crawler waits until the pace of its
     /// host lets it start; `None` stands for `pace.max_wait`.
     pub max_wait: Option<Duration>,
+    /// Label of the crawl that its requests belong to, unless the client states another.
+    pub label: Option<CrawlLabel>,
 }
 
 impl Identity {
@@ -176,6 +179,7 @@ mod tests {
             clients: (!client.is_empty()).then(|| vec![client.parse().unwrap()]),
             credential: None,
             max_wait: None,
+            label: None,
         }
     }
 

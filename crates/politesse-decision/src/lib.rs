@@ -25,6 +25,8 @@ pub mod overrides;
 
 pub mod inquiry;
 
+pub mod label;
+
 pub mod snapshot;
 
 pub mod access;

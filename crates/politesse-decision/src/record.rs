@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
+use super::label::CrawlLabel;
 use super::reason::words;
 use super::snapshot::{AccessResult, Snapshot};
 use crate::decide::{Decision, Evidence, Ruling};
@@ -61,6 +62,8 @@ pub struct Record {
     pub client: IpAddr,
     /// Name that the client has proved by a credential.
     pub credential: Option<Arc<str>>,
+    /// Label of the crawl.
+    pub label: Option<CrawlLabel>,
     /// Time that the request waited for the decision.
     pub waited: Duration,
     /// Effect of the decision.
@@ -76,6 +79,7 @@ impl Record {
         Self {
             client,
             credential: None,
+            label: None,
             waited,
             effect: Effect::of(decision.evidence()),
             evidence: Arc::clone(decision.evidence()),
@@ -222,6 +226,8 @@ pub struct StoredCrawler {
     pub unlisted: Vec<String>,
     /// The User-Agent they came from.
     pub user_agent: Option<String>,
+    /// Label of the crawl.
+    pub label: Option<String>,
 }
 
 impl StoredCrawler {
@@ -239,7 +245,7 @@ impl StoredCrawler {
     }
 
     /// Creates the crawler of the names in the store, in the order of
-    /// [`StoredCrawler::names_of`].
+    /// [`StoredCrawler::names_of`]. It has no label.
     pub fn new(mut names: Vec<String>, user_agent: Option<String>) -> Self {
         let separator = names.iter().position(|name| name == Self::SEPARATOR);
         let mut behind = separator.map(|at| names.split_off(at));
@@ -249,6 +255,7 @@ impl StoredCrawler {
                 .as_mut()
                 .map_or_else(Vec::new, |names| names.split_off(1)),
             user_agent,
+            label: None,
         }
     }
 }

@@ -7,12 +7,13 @@ use serde_json::{Value as Json, json};
 use super::record::{RecordedSnapshot, Seen, StoredRecord};
 
 /// Columns of CSV, as members of the JSON; `robots.url` is a member of a member.
-pub const ROW_COLUMNS: [&str; 21] = [
+pub const ROW_COLUMNS: [&str; 22] = [
     "seq",
     "time",
     "client",
     "crawler",
     "user_agent",
+    "label",
     "method",
     "url",
     "verdict",
@@ -40,6 +41,7 @@ pub fn row_json(record: &StoredRecord) -> Json {
         "client": record.client.address,
         "crawler": ruling.crawler,
         "user_agent": record.crawler.user_agent,
+        "label": record.crawler.label,
         "method": &*record.method,
         "url": record.url,
         "verdict": ruling.verdict,

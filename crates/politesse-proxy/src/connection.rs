@@ -27,6 +27,7 @@ use super::body::ProxyBody;
 use super::client_pages::{ClientPage, GuidePages};
 use super::connect::{self, ConnectError, InnerConnection, Interceptor, LeafShares, Protocol};
 use super::credentials::{CredentialError, LastCredential, VerifiedCredential};
+use super::fields;
 use super::head_timer::HeadTimer;
 use super::own_name::{self, own_path, page_at};
 use super::problem::{MalformedRequest, Problem};
@@ -40,6 +41,7 @@ use politesse_base::clock;
 use politesse_base::metrics::ResultLabel;
 use politesse_base::tasks::OwnWakes;
 use politesse_base::throttle::REPEATING;
+use politesse_decision::label::CrawlLabel;
 use politesse_robots::origin::{Origin, Scheme};
 
 /// Bytes of a request's head, target and fields together.
@@ -120,6 +122,8 @@ struct Handshake {
     origin: Origin,
     /// Credential that came with the CONNECT.
     credential: Option<VerifiedCredential>,
+    /// Label that came with the CONNECT.
+    label: Option<CrawlLabel>,
     /// Client whose shares count for it.
     sharer: Arc<Client>,
     share: Share,
@@ -139,6 +143,7 @@ impl ClientConnection {
                 opened_for: None,
                 credential: None,
                 end: slot.client_end.clone(),
+                label: slot.group.label.clone(),
                 tally: slot.group.tally.clone(),
                 latest_origin: Arc::default(),
                 private: Arc::default(),
@@ -152,22 +157,23 @@ impl ClientConnection {
         }
     }
 
-    /// Creates the connection inside a CONNECT to `origin` that came with
-    /// `credential`.
+    /// Creates the connection inside a CONNECT that came with `credential`, whose
+    /// requests are recorded under `label`.
     fn inside(
         outer: &Self,
-        origin: Origin,
-        protocol: Protocol,
+        opened: &InnerConnection,
         credential: Option<VerifiedCredential>,
+        label: Option<CrawlLabel>,
     ) -> Self {
         let sharer = outer.sharer(credential.as_ref());
         let inner = Self::new(Arc::clone(&outer.slot), outer.info.client, sharer);
         Self {
             info: ConnectionInfo {
-                opened_for: Some(origin),
+                opened_for: Some(opened.origin.clone()),
                 credential,
+                label,
                 // A client that goes cancels its requests itself over HTTP/2.
-                end: match protocol {
+                end: match opened.protocol {
                     Protocol::Http1 => inner.info.end,
                     Protocol::Http2 => ClientEnd::default(),
                 },
@@ -566,12 +572,14 @@ impl ClientConnection {
             return Err(Problem::ConnectRefused);
         };
         let origin = self.connect_target(request)?;
+        let label = fields::crawl_label(request.headers()).map_err(MalformedRequest::Label)?;
         let sharer = self.sharer(credential.as_ref());
         let share = self.handshake_share(in_force, &sharer).await?;
         Ok(Handshake {
             interceptor: Arc::clone(interceptor),
             origin,
             credential,
+            label: label.or_else(|| self.info.label.clone()),
             sharer,
             share,
         })
@@ -621,7 +629,10 @@ impl ClientConnection {
             drop(interceptor);
             drop(handshake.share);
             match opened {
-                Ok(inner) => outer.serve_inside(inner, handshake.credential).await,
+                Ok(inner) => {
+                    let (credential, label) = (handshake.credential, handshake.label);
+                    outer.serve_inside(inner, credential, label).await;
+                }
                 Err(error) => outer.report(&error),
             }
         };
@@ -630,9 +641,14 @@ impl ClientConnection {
         self.slot.server.tasks.0.spawn(boxed);
     }
 
-    async fn serve_inside(&self, inner: InnerConnection, credential: Option<VerifiedCredential>) {
+    async fn serve_inside(
+        &self,
+        inner: InnerConnection,
+        credential: Option<VerifiedCredential>,
+        label: Option<CrawlLabel>,
+    ) {
         let host = inner.origin.host().to_string();
-        Self::inside(self, inner.origin, inner.protocol, credential)
+        Self::inside(self, &inner, credential, label)
             .serve(inner.stream, inner.protocol)
             .await;
         if let Some(source) = inner.refusal.get().copied() {

@@ -18,6 +18,7 @@ use super::credentials::{AuthMode, CrawlerCredentials, CredentialError, Verified
 use super::problem::{MalformedRequest, Problem};
 use politesse_decision::digest::Digest;
 use politesse_decision::inquiry::{Identities, Identity, KnownEntry};
+use politesse_decision::label::CrawlLabel;
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// Table of crawlers of one configuration.
@@ -54,6 +55,8 @@ pub struct KnownCrawler {
     /// The longest wait for turns that the operator allows it
     /// (`crawler.max_wait`), if that is not the general one.
     pub max_wait: Option<Duration>,
+    /// Label of its crawl (`crawler.label`).
+    pub label: Option<CrawlLabel>,
     /// Digest of its entry ([`Identity::digest`]), if it has one.
     pub entry: Option<Digest>,
     /// Name in its `User-Agent` that the operator pins to other clients.
@@ -152,6 +155,7 @@ impl CrawlerTable {
         KnownCrawler {
             crawler,
             max_wait: entry.and_then(|entry| entry.identity.max_wait),
+            label: entry.and_then(|entry| entry.identity.label.clone()),
             entry: entry.map(|entry| entry.digest),
             foreign_name: self.foreign_name(sender, own),
         }
@@ -280,6 +284,7 @@ mod tests {
             clients: None,
             credential: credential.map(|token| Digest::of(token.as_bytes())),
             max_wait: None,
+            label: None,
         }
     }
 

@@ -331,6 +331,7 @@ mod tests {
             clients: None,
             credential: token.map(|token| Digest::of(token.as_bytes())),
             max_wait: None,
+            label: None,
         }
     }
 

@@ -34,6 +34,7 @@ use politesse_base::clock;
 use politesse_base::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use politesse_base::throttle::REPEATING;
 use politesse_decision::decide::{Decision, Evidence, Receipt};
+use politesse_decision::label::CrawlLabel;
 use politesse_decision::record::{Effect, Record};
 use politesse_net::body::ResponseBody;
 use politesse_net::client::Upstream;
@@ -154,7 +155,7 @@ impl Proxy {
             // The decision is in the audit record before anything is sent: no
             // request to the origin may come before this line.
             let receipt = self
-                .record(&decision, &turns, connection, completion)
+                .record(&decision, &turns, request.label.as_ref(), completion)
                 .await?;
             if let Some(answer) = self.cached_robots_txt(&decision, &request.outgoing.method) {
                 return Ok(answer);
@@ -236,12 +237,14 @@ impl Proxy {
         &self,
         decision: &Decision,
         turns: &RequestTurns<'_>,
-        connection: &ConnectionInfo,
+        label: Option<&CrawlLabel>,
         completion: &mut RecordCompletion,
     ) -> Result<Receipt, AuditError> {
+        let connection = turns.connection();
         let mut record = Record::of(decision, connection.client, turns.waited());
         let credential = connection.credential.as_ref();
         record.credential = credential.map(|shown| Arc::clone(shown.name()));
+        record.label = label.cloned();
         if self.turns.is_cached(decision) {
             record.effect = Effect::Cached;
         }

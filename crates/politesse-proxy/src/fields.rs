@@ -14,10 +14,14 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use sfv::{FieldType, Item, List, ListEntry, Parser};
 
+use politesse_decision::label::{CrawlLabel, InvalidLabel};
 use politesse_directives::{accepts_only_decoded, narrow_accept_encoding};
 
 /// Field of RFC 9209.
 pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+/// Field of a request that states the label of its crawl. It ends at this proxy.
+const POLITESSE_CRAWL: HeaderName = HeaderName::from_static("politesse-crawl");
 
 /// Settings of the fields that are passed on.
 #[derive(Debug, Clone)]
@@ -122,6 +126,22 @@ fn is_hop_of(value: &str, name: &str) -> bool {
     })
 }
 
+/// Returns the label of the crawl that a request belongs to, if it states one.
+///
+/// # Errors
+///
+/// [`InvalidLabel`], also for two such fields.
+pub fn crawl_label(received: &HeaderMap) -> Result<Option<CrawlLabel>, InvalidLabel> {
+    let mut values = received.get_all(&POLITESSE_CRAWL).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    match (value.to_str(), values.next()) {
+        (Ok(text), None) => text.parse().map(Some),
+        _ => Err(InvalidLabel),
+    }
+}
+
 /// Returns the fields of a request that are passed on to the origin, without
 /// those that frame it. `Host` is among them with the value received, or empty at
 /// the top if there was none: it is written anew from the permit, in its place.
@@ -146,7 +166,10 @@ fn is_passed_on(received: &HeaderMap, version: Version) -> bool {
     let mut names = received.keys();
     // `Connection` is no end-to-end field, so that here it names none.
     received.contains_key(HOST)
-        && names.all(|name| name != CONTENT_LENGTH && !is_joined(name) && !is_hop_by_hop(name))
+        && names.all(|name| {
+            let is_framing = name == CONTENT_LENGTH || is_joined(name);
+            !is_framing && name != POLITESSE_CRAWL && !is_hop_by_hop(name)
+        })
 }
 
 /// Returns the fields of a request that are not about one connection, in order.
@@ -160,7 +183,10 @@ fn end_to_end(received: &HeaderMap, version: Version) -> HeaderMap {
     for (name, value) in received {
         if version == Version::HTTP_2 && name == COOKIE {
             join_cookie(&mut fields, value);
-        } else if name != CONTENT_LENGTH && !is_hop_by_hop(name) && !nominated.contains(name) {
+        } else if ![CONTENT_LENGTH, POLITESSE_CRAWL].contains(name)
+            && !is_hop_by_hop(name)
+            && !nominated.contains(name)
+        {
             fields.append(name, value.clone());
         }
     }

@@ -14,6 +14,7 @@ use super::problem_details::{ProblemDetails, sentence};
 use super::refusal::{DENIED, delayed, refused, refused_error};
 use politesse_base::clients::shares::ShareRefusal;
 use politesse_decision::decide::NoPermit;
+use politesse_decision::label::InvalidLabel;
 use politesse_net::client::UpstreamError;
 use politesse_record::AuditError;
 use politesse_robots::origin::{Host, InvalidTarget};
@@ -49,6 +50,9 @@ pub enum MalformedRequest {
     /// `Max-Forwards` is not one number, with a method for which it counts.
     #[error("Max-Forwards must be one number")]
     MaxForwards,
+    /// `Politesse-Crawl` is there twice, or is no label.
+    #[error("there must not be two Politesse-Crawl fields, and {0}")]
+    Label(#[from] InvalidLabel),
     /// TRACE has content, or a transfer coding, which announces some (RFC 9110,
     /// section 9.3.8).
     #[error("TRACE cannot have content")]

@@ -28,6 +28,7 @@ use super::upload::{ClientUpload, UploadLimits};
 use politesse_base::clients::client::Client;
 use politesse_decision::decide::Inquiry;
 use politesse_decision::inquiry::Identities;
+use politesse_decision::label::CrawlLabel;
 use politesse_net::client::{OutgoingHead, TargetForm};
 use politesse_net::private::PrivateConnections;
 use politesse_robots::crawler::ProductToken;
@@ -65,6 +66,9 @@ pub struct ConnectionInfo {
     /// Credential that the client has shown: inside CONNECT with that, else with
     /// the request.
     pub credential: Option<VerifiedCredential>,
+    /// Label of the crawl that its requests belong to: that of a command, or that of
+    /// the CONNECT.
+    pub label: Option<CrawlLabel>,
     /// End of the client's requests; without a connection over HTTP/2, which
     /// cancels its requests.
     pub end: ClientEnd,
@@ -92,6 +96,8 @@ pub struct ProxyRequest {
     pub max_wait: Option<Duration>,
     /// The longest wait that the client wants (`Prefer: wait`).
     pub preferred_wait: Option<Duration>,
+    /// Label of the crawl.
+    pub label: Option<CrawlLabel>,
     /// Place of the request, which it may lose while it waits.
     pub place: Option<Arc<RequestPlace>>,
     /// Client on whose behalf robots.txt is asked for.
@@ -134,6 +140,7 @@ impl ProxyRequest {
             return Err(Problem::Loop(options.fields.name.to_string()));
         }
         let preferred_wait = preferred_wait(&parts.headers);
+        let label = fields::crawl_label(&parts.headers).map_err(MalformedRequest::Label)?;
         let mut asker = Asker {
             client: Some(Arc::clone(&connection.sharer)),
             entry: None,
@@ -157,6 +164,8 @@ impl ProxyRequest {
             foreign_name: known.foreign_name,
             max_wait: known.max_wait,
             preferred_wait,
+            // The closest to the request counts.
+            label: label.or_else(|| connection.label.clone()).or(known.label),
             place: None,
             asker,
             outgoing: OutgoingHead {
@@ -409,6 +418,7 @@ mod tests {
             opened_for: opened_for.map(|authority| Origin::new(Scheme::Https, authority).unwrap()),
             credential: None,
             end: ClientEnd::default(),
+            label: None,
             tally: None,
             latest_origin: Arc::default(),
             private: Arc::default(),

@@ -157,6 +157,11 @@ impl<'a> RequestTurns<'a> {
         CountedTurns { turns: self, sent }
     }
 
+    /// Returns the connection that the request came over.
+    pub fn connection(&self) -> &'a ConnectionInfo {
+        self.wait.connection
+    }
+
     /// Returns how long the request has waited.
     pub fn waited(&self) -> Duration {
         self.wait.elapsed

@@ -116,10 +116,10 @@ pub(super) fn count_decisions(
     filter: &DecisionFilter,
     tables: &mut [SumsByReference],
 ) -> Result<(), AuditError> {
-    let rest = match &filter.url {
-        None => add_rolled_up(reader, filter, tables)?,
-        // A roll-up knows no paths.
-        Some(_) => None,
+    // A roll-up knows no paths, and no crawls.
+    let rest = match (&filter.url, &filter.label) {
+        (None, None) => add_rolled_up(reader, filter, tables)?,
+        _ => None,
     };
     let mut scan = match rest {
         Some(rest) => {

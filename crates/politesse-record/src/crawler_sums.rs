@@ -130,8 +130,11 @@ fn add_user_agents(connection: &Connection, crawlers: &mut [CrawlerSums]) -> rus
                     .any(|other| other.eq_ignore_ascii_case(name)),
                 None => seen.candidates.is_empty(),
             };
-            if is_it && crawler.user_agents.len() < USER_AGENTS_MAX {
-                crawler.user_agents.extend(seen.user_agent.clone());
+            let agents = &mut crawler.user_agents;
+            // A crawler has a row for each label.
+            let seen = seen.user_agent.iter().find(|agent| !agents.contains(agent));
+            if is_it && agents.len() < USER_AGENTS_MAX {
+                agents.extend(seen.cloned());
             }
         }
     }

@@ -99,9 +99,14 @@ macro_rules! dictionary {
 pub(super) const CLIENTS: DictionaryTable =
     dictionary!("client", Some(b'c'), "address": Text, "credential": OptionalText);
 
-/// Crawlers: candidate tokens (a JSON list) and User-Agent.
-pub(super) const CRAWLERS: DictionaryTable =
-    dictionary!("crawler", Some(b'a'), "candidates": Text, "user_agent": OptionalText);
+/// Crawlers: candidate tokens (a JSON list), User-Agent, and the label of the crawl.
+pub(super) const CRAWLERS: DictionaryTable = dictionary!(
+    "crawler",
+    Some(b'a'),
+    "candidates": Text,
+    "user_agent": OptionalText,
+    "label": OptionalText
+);
 
 /// Origins, with the host alone, by which decisions are searched.
 pub(super) const ORIGINS: DictionaryTable =

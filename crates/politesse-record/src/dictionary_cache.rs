@@ -127,7 +127,9 @@ impl Default for DictionaryValues {
             }),
             crawlers: DictionaryCache::new(&CRAWLERS, |columns| {
                 let names = columns.list()?;
-                Ok(Arc::new(StoredCrawler::new(names, columns.field()?)))
+                let crawler = StoredCrawler::new(names, columns.field()?);
+                let label = columns.field()?;
+                Ok(Arc::new(StoredCrawler { label, ..crawler }))
             }),
             origins: DictionaryCache::new(&ORIGINS, first_text),
             rulings: DictionaryCache::new(&RULINGS, |columns| read_ruling(columns).map(Arc::new)),

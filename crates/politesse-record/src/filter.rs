@@ -38,6 +38,8 @@ pub struct DecisionFilter {
     pub rule: Option<RulePattern>,
     /// Token that was bound, in any case; `*` stands for no token.
     pub crawler: Option<String>,
+    /// Label of the crawl.
+    pub label: Option<String>,
     /// Word of the verdict.
     pub verdict: Option<String>,
     /// Word of the reason.
@@ -82,6 +84,10 @@ impl DecisionFilter {
         conditions.add(
             "(SELECT coalesce(crawler, '') FROM ruling WHERE id = d.ruling) = ? COLLATE NOCASE",
             self.stored_crawler().map(str::to_owned),
+        );
+        conditions.add(
+            "d.crawler IN (SELECT id FROM crawler WHERE label = ?)",
+            self.label.clone(),
         );
         conditions.add(
             "(SELECT instr(rule, ?) FROM ruling WHERE id = d.ruling) > 0",

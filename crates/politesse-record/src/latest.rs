@@ -51,7 +51,8 @@ impl LatestDecision {
         let context = &self.rows.context;
         let is_same_client =
             self.record.client == record.client && self.record.credential == record.credential;
-        let is_same_crawler = are_written_alike(&own.inquiry.crawler, &other.inquiry.crawler);
+        let is_same_crawler = self.record.label == record.label
+            && are_written_alike(&own.inquiry.crawler, &other.inquiry.crawler);
         let is_same_method = own.inquiry.method == other.inquiry.method;
         let is_same_ruling =
             self.record.effect == record.effect && have_same_ruling_row(own, other);

@@ -1,12 +1,10 @@
 //! Statistics: decisions counted by host, URL, crawler, rule, reason and hour.
 //!
 //! Decisions are summed by the numbers of their dictionary rows; the texts are
-//! looked up once for each sum. URLs are no dictionary: by URL they are counted row by
-//! row. Does not know how the sums are shown.
+//! looked up once for each sum. By URL and label they are counted row by row. Does not know how the sums are shown.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::slice::from_mut;
 use std::str::FromStr;
@@ -36,6 +34,8 @@ pub enum StatKey {
     Url,
     /// Token that was bound.
     Crawler,
+    /// Label of the crawl.
+    Label,
     /// Text of the rule that decided.
     Rule,
     /// Word of the reason.
@@ -48,10 +48,11 @@ pub enum StatKey {
 
 impl StatKey {
     /// All keys.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Host,
         Self::Url,
         Self::Crawler,
+        Self::Label,
         Self::Rule,
         Self::Reason,
         Self::Hour,
@@ -64,17 +65,12 @@ impl StatKey {
             Self::Host => "host",
             Self::Url => "url",
             Self::Crawler => "crawler",
+            Self::Label => "label",
             Self::Rule => "rule",
             Self::Reason => "reason",
             Self::Hour => "hour",
             Self::Node => "node",
         }
-    }
-}
-
-impl fmt::Display for StatKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -201,8 +197,12 @@ pub fn stats(
     keys: &[StatKey],
     order: StatOrder,
 ) -> Result<Vec<StatGroup>, AuditError> {
-    let mut groups = if keys.contains(&StatKey::Url) {
-        groups_by_url(reader, filter, keys)?
+    // No dictionary has URLs, and no roll-up labels.
+    let mut groups = if keys
+        .iter()
+        .any(|key| matches!(key, StatKey::Url | StatKey::Label))
+    {
+        groups_by_row(reader, filter, keys)?
     } else {
         let mut sums = SumsByReference::new(SumsApart {
             by_hour: keys.contains(&StatKey::Hour),
@@ -258,8 +258,8 @@ fn groups(
             StatKey::Rule => Ok(shared(ruling.rule.as_deref())),
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
             StatKey::Hour => Ok(Some(texts.hour(references.hour))),
-            // By URL decisions are counted row by row, and a record has one node.
-            StatKey::Node | StatKey::Url => Ok(None),
+            // Such decisions are counted row by row, and a record has one node.
+            StatKey::Node | StatKey::Url | StatKey::Label => Ok(None),
         });
         let group = groups
             .entry(values.collect::<rusqlite::Result<_>>()?)
@@ -269,8 +269,8 @@ fn groups(
     Ok(listed(groups))
 }
 
-/// Counts row by row, where `keys` has the URL.
-fn groups_by_url(
+/// Counts row by row, where `keys` has the URL or the label.
+fn groups_by_row(
     reader: &AuditReader,
     filter: &DecisionFilter,
     keys: &[StatKey],
@@ -360,6 +360,7 @@ impl<'a> KeyTexts<'a> {
                 shared(Some(&host.unwrap_or_default()))
             }
             StatKey::Crawler => shared(ruling.crawler.as_deref()),
+            StatKey::Label => shared(record.crawler.label.as_deref()),
             StatKey::Rule => shared(ruling.rule.as_deref()),
             StatKey::Reason => shared(Some(&ruling.reason)),
             StatKey::Hour => Some(self.hour(record.at.as_microsecond().div_euclid(HOUR_US))),

@@ -31,6 +31,7 @@ use super::tasks::PendingProcessEvent;
 use politesse_decision::back_off::{BackOffChange, BackOffEvent};
 use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::digest::{CanonicalBytes, Digest};
+use politesse_decision::label::CrawlLabel;
 use politesse_decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
 use politesse_decision::snapshot::{Snapshot, StoredSnapshot};
 use politesse_robots::crawler::ProductToken;
@@ -449,7 +450,8 @@ impl<'a> AuditTransaction<'a> {
         let crawler = &record.evidence.inquiry.crawler;
         let names = json_list(StoredCrawler::names_of(crawler));
         let user_agent = optional(crawler.user_agent());
-        self.intern(&CRAWLERS, &[names.as_str().into(), user_agent])
+        let label = optional(record.label.as_ref().map(CrawlLabel::as_str));
+        self.intern(&CRAWLERS, &[names.as_str().into(), user_agent, label])
     }
 
     /// Interns the origin of the URL and the snapshot, if there is one.

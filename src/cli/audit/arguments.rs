@@ -13,6 +13,7 @@ use crate::cli::output::Usage;
 use crate::config::duration;
 use politesse_base::clock;
 use politesse_decision::decide::Reason;
+use politesse_decision::label::CrawlLabel;
 use politesse_decision::record::StoredRecord;
 use politesse_record::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
 use politesse_record::robots_history::RobotsOwner;
@@ -44,6 +45,9 @@ pub(crate) struct DecisionArguments {
     /// The crawler's token, in any case; * for crawlers without one.
     #[arg(long, value_name = "TOKEN")]
     crawler: Option<String>,
+    /// The label of the crawl (`run --label`).
+    #[arg(long, value_name = "LABEL")]
+    label: Option<CrawlLabel>,
     /// The verdict; `later` is put off, and nothing was sent.
     #[arg(long, value_parser = ["allow", "disallow", "later"])]
     verdict: Option<String>,
@@ -131,6 +135,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             url: which.url.clone(),
             rule: which.rule.clone(),
             crawler: which.crawler.clone(),
+            label: which.label.as_ref().map(ToString::to_string),
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
             effect: which.effect.clone(),

@@ -211,6 +211,7 @@ impl Senders {
                 candidates: names(crawler.candidates()),
                 unlisted: names(crawler.unlisted()),
                 user_agent: stored.0.user_agent.clone(),
+                label: stored.0.label.clone(),
             };
             // The stored one, if it is the same, so that it is restored once.
             if found == *stored.0 {

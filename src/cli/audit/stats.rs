@@ -27,7 +27,7 @@ const SUM_NAMES: [&str; 7] = [
 /// Arguments of `audit stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Keys that are counted apart: host, url, crawler, rule, reason, hour and, with
+    /// Keys that are counted apart: host, url, crawler, label, rule, reason, hour and, with
     /// --archive, node, with commas between them.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<StatKey>,
@@ -77,7 +77,7 @@ pub(super) fn print_stats(source: &DecisionSource, asked: &StatsArguments) -> an
         let (before, rest) = keys.split_at(at);
         rest.first().filter(|key| before.contains(key))
     }) {
-        return Err(Usage::Arguments(format!("--by names {key} twice")).into());
+        return Err(Usage::Arguments(format!("--by names {} twice", key.as_str())).into());
     }
     let filter = DecisionFilter::try_from(&asked.which)?;
     // All of them: which are shown is known when each has been counted.

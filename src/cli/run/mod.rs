@@ -30,6 +30,7 @@ use super::output::{Exit, print_notice};
 use super::process::{Signals, runtime};
 use crate::config::Settings;
 use crate::serve::RunningProxy;
+use politesse_decision::label::CrawlLabel;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -48,6 +49,12 @@ pub(super) struct RunArguments {
     /// Where the system forbids such namespaces nothing is started.
     #[arg(long)]
     sealed: bool,
+    /// Records the command's requests under this label.
+    ///
+    /// `audit missed --label LABEL` then lists the pages that the crawl did not get.
+    /// 1 to 64 letters, digits, dots, dashes and underscores.
+    #[arg(long)]
+    label: Option<CrawlLabel>,
     /// The command and its arguments.
     #[arg(
         trailing_var_arg = true,
@@ -201,7 +208,9 @@ async fn start(
     let Some((program, program_arguments)) = arguments.command.split_first() else {
         return Err(NotStarted::unserved(anyhow!("no command"), service));
     };
-    let serving = service.serve(settings, listener.into()).await?;
+    let serving = service
+        .serve(settings, listener.into(), arguments.label.as_ref())
+        .await?;
     let mut command = child::command(program, &environment);
     let child = match command.args(program_arguments).spawn() {
         Ok(child) => child,
@@ -236,7 +245,9 @@ async fn start_sealed(
     };
     // Its listener is served before it becomes the command, which may connect
     // at once.
-    let serving = service.serve(settings, listener).await?;
+    let serving = service
+        .serve(settings, listener, arguments.label.as_ref())
+        .await?;
     let (child, counters) = match process.become_command().await {
         Ok(started) => started,
         Err(error) => return Err(NotStarted::served(error, serving).await),

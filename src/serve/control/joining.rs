@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::instance::SocketPath;
 use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
 use politesse_decision::digest::Digest;
+use politesse_decision::label::CrawlLabel;
 use politesse_proxy::tally::Totals;
 
 /// Reason why the holder does not serve a listener.
@@ -50,7 +51,8 @@ impl Holder {
         Ok(Self(UnixStream::connect(&socket.path).await?))
     }
 
-    /// Hands `listener` over, for a command of this configuration. The caller's
+    /// Hands `listener` over, for a command of this configuration whose requests are
+    /// recorded under `label`. The caller's
     /// own descriptor of it is closed, so that the listener ends with the
     /// holder.
     ///
@@ -61,9 +63,11 @@ impl Holder {
         self,
         listener: OwnedFd,
         configuration: Digest,
+        label: Option<CrawlLabel>,
     ) -> Result<JoinedListener, JoinError> {
         let join = JoinMessage {
             configuration: configuration.to_string(),
+            label,
         };
         let message = line(&join)?;
         self.0.writable().await?;

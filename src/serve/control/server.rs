@@ -201,7 +201,8 @@ impl ControlState {
         let descriptor =
             descriptor.ok_or_else(|| Reply::Refused("no listener came along".to_owned()))?;
         let listener = loopback_listener(descriptor).map_err(refused)?;
-        self.commands.open(listener).map_err(refused)
+        let label = join.label.clone();
+        self.commands.open(listener, label).map_err(refused)
     }
 }
 

@@ -190,6 +190,7 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
             (text("until", "until (UTC)", "2026-11-23T10:00"))
             (text("host", "host", "site.example"))
             (text("crawler", "crawler", "FooBot"))
+            (text("label", "crawl", "shop-2026-11"))
             (choice("verdict", &VERDICTS))
             (choice("reason", &Reason::ALL.map(Reason::as_str)))
             (choice("effect", &EFFECTS))

@@ -128,6 +128,9 @@ impl Facts {
         }
         let user_agent = record.crawler.user_agent.as_deref();
         self.add("user_agent", user_agent.unwrap_or("none was sent"));
+        if let Some(label) = &record.crawler.label {
+            self.add("label", label);
+        }
     }
 
     fn crawler(&mut self, explanation: &Explanation) {

@@ -109,6 +109,7 @@ fn values(record: &StoredRecord, keys: &[StatKey]) -> Vec<Option<String>> {
         StatKey::Rule => ruling.rule.clone(),
         StatKey::Reason => Some(ruling.reason.clone()),
         StatKey::Hour => Some(record.at.strftime("%Y-%m-%dT%H:00:00Z").to_string()),
+        StatKey::Label => record.crawler.label.clone(),
         StatKey::Node => None,
     };
     keys.iter().map(value).collect()

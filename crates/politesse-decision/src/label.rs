@@ -1,0 +1,95 @@
+//! Labels of crawls: the name by which the requests of one crawl are found in the record.
+//!
+//! A label changes no decision. Does not know how a request carries it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Label of a crawl: `shop-2026-11`.
+///
+/// 1 to 64 ASCII letters, digits, `.`, `_` and `-`, so that it can stand in a header
+/// field, a URL and a column of CSV as it is. Case counts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CrawlLabel(Arc<str>);
+
+/// Error of a text that cannot be a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a label has 1 to 64 letters, digits, dots, dashes and underscores, as in shop-2026-11")]
+pub struct InvalidLabel;
+
+impl CrawlLabel {
+    /// Longest label, in bytes. The record keeps each label once, and clients choose them.
+    pub const BYTES_MAX: usize = 64;
+
+    /// Reads a label.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLabel`].
+    pub fn new(text: &str) -> Result<Self, InvalidLabel> {
+        let is_known =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let has_length = (1..=Self::BYTES_MAX).contains(&text.len());
+        if has_length && text.bytes().all(is_known) {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidLabel)
+        }
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for CrawlLabel {
+    type Err = InvalidLabel;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLabel> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for CrawlLabel {
+    type Error = InvalidLabel;
+
+    fn try_from(text: String) -> Result<Self, InvalidLabel> {
+        Self::new(&text)
+    }
+}
+
+impl From<CrawlLabel> for String {
+    fn from(label: CrawlLabel) -> Self {
+        label.0.as_ref().to_owned()
+    }
+}
+
+impl fmt::Display for CrawlLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: a label stands as it is in a field, a URL and CSV.
+    #[test]
+    fn a_label_is_a_short_word_without_delimiters() {
+        let longest = "a".repeat(CrawlLabel::BYTES_MAX);
+        for text in ["a", "shop-2026-11", "A.b_c", longest.as_str()] {
+            assert_eq!(CrawlLabel::new(text).unwrap().as_str(), text);
+        }
+        let too_long = "a".repeat(CrawlLabel::BYTES_MAX + 1);
+        for text in ["", "a b", "a,b", "a/b", "ä", "=1", "a\n", too_long.as_str()] {
+            assert_eq!(CrawlLabel::new(text), Err(InvalidLabel), "{text:?}");
+        }
+    }
+}

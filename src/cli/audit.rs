@@ -8,6 +8,7 @@ mod bundle;
 pub(super) mod export;
 mod heads;
 mod listing;
+mod missed;
 mod order;
 mod prune;
 mod redact;
@@ -41,6 +42,7 @@ use self::arguments::{
 use self::bundle::BundleArguments;
 use self::export::ExportArguments;
 use self::listing::{Screen, event_layout, event_line, record_line};
+use self::missed::MissedArguments;
 use self::prune::PruneArguments;
 use self::redact::RedactArguments;
 use self::replay::ReplayArguments;
@@ -181,6 +183,21 @@ report mode let through, then of requests.
 
 {FILTERS_HELP}"))]
     Top(TopArguments),
+    /// The URLs that a crawl asked for and did not get, and why.
+    #[command(after_help = format!("\
+Examples:
+  politesse audit missed --label shop-2026-11
+  politesse audit missed --label shop-2026-11 --csv > missed.csv
+  politesse audit missed --crawler FooBot --from 1d --json
+
+A URL is missed if no request for it was answered. The newest decision about it says why:
+`refused` by a rule, by the operator or because robots.txt was unreachable; `put_off` by
+the proxy or by the site (429, 503); `refused_by_site` (401, 402, 403, 451); `error`: the
+site could not be reached, failed (5xx) or broke off, or the client left before the end.
+Redirects and pages that do not exist (404) are answers. HEAD is not counted.
+
+{FILTERS_HELP}"))]
+    Missed(MissedArguments),
     /// How fast crawlers asked, the fastest first, and which hosts asked for less.
     #[command(after_help = "\
 Examples:
@@ -393,6 +410,7 @@ fn answer(
         AuditCommand::Stats(asked) => stats::print_stats(&source()?, asked),
         AuditCommand::Speed(asked) => speed::print_speeds(&reader()?, asked),
         AuditCommand::Top(asked) => stats::print_top(&source()?, asked),
+        AuditCommand::Missed(asked) => missed::print_missed(&source()?, asked),
         AuditCommand::Why(asked) => why::why(&source()?, asked, settings),
         AuditCommand::Replay(asked) => replay::replay(settings, asked, configuration),
         AuditCommand::Report(asked) => report::print_report(&reader()?, asked, settings),
@@ -453,6 +471,7 @@ fn require_answer(command: &AuditCommand) -> Result<(), Usage> {
         | AuditCommand::Why(_)
         | AuditCommand::Stats(_)
         | AuditCommand::Top(_)
+        | AuditCommand::Missed(_)
         | AuditCommand::Tail(_)
         | AuditCommand::Export(_) => return Ok(()),
         #[cfg(feature = "postgres")]

@@ -52,6 +52,7 @@ mod clients;
 mod compose;
 mod config_check;
 mod connection_auth;
+mod crawl_label;
 mod crawler_command;
 mod credentials;
 mod dashboard;

@@ -11,6 +11,8 @@ pub mod again;
 
 pub mod row_json;
 
+pub mod outcome;
+
 pub mod record;
 
 pub mod decide;

@@ -1,0 +1,135 @@
+//! Outcome of a recorded request for its crawler: answered, or why not.
+//!
+//! Does not know which other requests were made for the same URL.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::reason::words;
+use super::record::StoredRecord;
+
+words! {
+    /// Outcome of a request for its crawler.
+    Outcome {
+        /// The site answered. That includes redirects, and pages that do not exist.
+        Answered = "answered",
+        /// Refused by a rule, by the operator, or because robots.txt was unreachable.
+        Refused = "refused",
+        /// Put off, by the proxy or by the site (429, 503).
+        PutOff = "put_off",
+        /// Refused by the site, although robots.txt allows it: 401, 402, 403 or 451.
+        RefusedBySite = "refused_by_site",
+        /// Lost to an error: of the way to the site, of the site (5xx), or the client
+        /// left before the end.
+        Error = "error",
+    }
+}
+
+impl Outcome {
+    /// Returns the outcome of a recorded request.
+    pub fn of(record: &StoredRecord) -> Self {
+        let ruling = &record.ruling;
+        // In report mode it was sent all the same.
+        let is_enforced = ruling.effect == "enforced";
+        match ruling.verdict.as_str() {
+            "disallow" if is_enforced => Self::Refused,
+            "later" if is_enforced => Self::PutOff,
+            _ => Self::of_exchange(record),
+        }
+    }
+
+    fn of_exchange(record: &StoredRecord) -> Self {
+        match (record.status, record.error.as_deref()) {
+            // The proxy's own 503 for a turn that it lost.
+            (Some(503), Some("proxy_internal_error")) => Self::Error,
+            // Whatever became of the body: a client seldom reads that of a refusal.
+            (Some(429 | 503), _) => Self::PutOff,
+            (Some(401 | 402 | 403 | 451), _) => Self::RefusedBySite,
+            (Some(status), None) if status < 500 => Self::Answered,
+            // An exchange without an ending was cut off with the proxy.
+            _ => Self::Error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::record::{StoredPolicy, StoredRuling};
+
+    fn record(verdict: &str, effect: &str) -> StoredRecord {
+        StoredRecord {
+            node: None,
+            seq: 1,
+            at: Timestamp::UNIX_EPOCH,
+            client: Arc::default(),
+            crawler: Arc::default(),
+            method: "GET".into(),
+            url: "http://site.test/".to_owned(),
+            ruling: Arc::new(StoredRuling {
+                verdict: verdict.to_owned(),
+                effect: effect.to_owned(),
+                ..StoredRuling::default()
+            }),
+            reading: None,
+            snapshot: None,
+            policy: Arc::new(StoredPolicy::new("")),
+            wait_ms: 0,
+            status: None,
+            sent: None,
+            directives: None,
+            bytes: None,
+            error: None,
+        }
+    }
+
+    macro_rules! outcomes {
+        ($($name:ident: $verdict:literal $effect:literal $status:expr, $error:expr => $outcome:ident;)+) => {
+            $(
+                #[test]
+                fn $name() {
+                    let row = StoredRecord {
+                        status: $status,
+                        error: $error.map(Arc::from),
+                        ..record($verdict, $effect)
+                    };
+                    assert_eq!(Outcome::of(&row), Outcome::$outcome);
+                }
+            )+
+        };
+    }
+
+    const NO_ERROR: Option<&str> = None;
+
+    // Ours: what a crawl did not get, and why (docs/asking.md).
+    outcomes! {
+        a_page_is_answered: "allow" "enforced" Some(200), NO_ERROR => Answered;
+        a_redirect_is_an_answer: "allow" "enforced" Some(301), NO_ERROR => Answered;
+        an_unchanged_page_is_an_answer: "allow" "enforced" Some(304), NO_ERROR => Answered;
+        a_page_that_does_not_exist_is_an_answer: "allow" "enforced" Some(404), NO_ERROR => Answered;
+        a_copy_of_robots_txt_is_an_answer: "allow" "cached" Some(200), NO_ERROR => Answered;
+        an_override_is_an_answer: "allow" "overridden" Some(200), NO_ERROR => Answered;
+        a_rule_refuses: "disallow" "enforced" Some(403), Some("http_request_denied") => Refused;
+        report_mode_forwards_what_a_rule_refuses: "disallow" "reported" Some(200), NO_ERROR => Answered;
+        a_full_queue_puts_off: "later" "enforced" Some(429), Some("http_request_denied") => PutOff;
+        report_mode_forwards_what_it_would_put_off: "later" "reported" Some(200), NO_ERROR => Answered;
+        a_site_puts_off: "allow" "enforced" Some(429), NO_ERROR => PutOff;
+        a_site_that_is_down_for_a_while_puts_off: "allow" "enforced" Some(503), NO_ERROR => PutOff;
+        a_retry_that_was_given_up_is_put_off: "allow" "enforced" Some(429), Some("retried") => PutOff;
+        a_lost_turn_is_an_error: "allow" "enforced" Some(503), Some("proxy_internal_error") => Error;
+        a_login_is_a_refusal_of_the_site: "allow" "enforced" Some(401), NO_ERROR => RefusedBySite;
+        a_price_is_a_refusal_of_the_site: "allow" "enforced" Some(402), NO_ERROR => RefusedBySite;
+        a_403_of_the_site_is_its_refusal: "allow" "enforced" Some(403), NO_ERROR => RefusedBySite;
+        legal_reasons_are_a_refusal_of_the_site: "allow" "enforced" Some(451), NO_ERROR => RefusedBySite;
+        a_broken_site_is_an_error: "allow" "enforced" Some(500), NO_ERROR => Error;
+        a_refused_connection_is_an_error: "allow" "enforced" Some(502), Some("connection_refused") => Error;
+        a_body_that_is_cut_is_an_error: "allow" "enforced" Some(200), Some("http_response_incomplete") => Error;
+        a_client_that_leaves_is_an_error: "allow" "enforced" None, Some("client_gone") => Error;
+        an_exchange_without_an_end_is_an_error: "allow" "enforced" None, NO_ERROR => Error;
+    }
+}

@@ -1,0 +1,216 @@
+//! `audit missed`: the URLs that a crawl asked for and did not get, and why.
+//!
+//! Decisions are read twice: once to find the URLs that were never answered, once to
+//! print the newest decision about each. Only digests of URLs are kept in memory.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::arguments::DecisionArguments;
+use super::listing::{Screen, cut};
+use super::rows::{FormArguments, RowLayout, RowWriter};
+use super::source::DecisionSource;
+use crate::cli::output::{Exit, Usage, print_notice};
+use politesse_base::inert::inert;
+use politesse_decision::digest::Digest;
+use politesse_decision::outcome::Outcome;
+use politesse_decision::record::StoredRecord;
+use politesse_decision::row_json::row_json;
+use politesse_pages::page::words::counted;
+use politesse_record::Direction;
+use politesse_record::filter::DecisionFilter;
+
+/// URLs that are told apart, at most: some 60 bytes of memory each.
+const URLS_MAX: usize = 1 << 22;
+
+/// Columns of CSV.
+const COLUMNS: [&str; 13] = [
+    "url", "why", "reason", "line", "rule", "status", "error", "requests", "time", "seq",
+    "crawler", "label", "method",
+];
+
+/// Arguments of `audit missed`.
+#[derive(Debug, Args)]
+pub(crate) struct MissedArguments {
+    #[command(flatten)]
+    which: DecisionArguments,
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// Requests for one URL.
+#[derive(Debug, Default)]
+struct UrlRequests {
+    count: u64,
+    /// Whether one of them was answered.
+    is_answered: bool,
+    is_printed: bool,
+}
+
+/// Requests by the digest of their URL.
+#[derive(Debug, Default)]
+struct Crawl {
+    urls: HashMap<Digest, UrlRequests>,
+    /// Decisions whose URL is redacted.
+    redacted: u64,
+}
+
+/// Prints the URLs that were not answered, the latest first.
+pub(super) fn print_missed(
+    source: &DecisionSource,
+    asked: &MissedArguments,
+) -> anyhow::Result<Exit> {
+    let filter = DecisionFilter::try_from(&asked.which)?;
+    let mut crawl = Crawl::read(source, &filter)?;
+    let node = source.has_nodes().then_some("node");
+    let layout = RowLayout {
+        header: line(["WHY", "REASON", "STATUS", "TRIES"], "URL (LINE: RULE)"),
+        columns: COLUMNS.into_iter().chain(node).collect(),
+    };
+    let mut out = RowWriter::new(asked.form.form(), layout);
+    let screen = Screen::of_stdout();
+    let mut sums = [0_u64; Outcome::ALL.len()];
+    // Kept: whoever visits the rows knows no error of stdout.
+    let mut written = Ok(());
+    source.visit(&filter, Direction::NewestFirst, |record| {
+        let Some(requests) = crawl.newest_of_missed(&record) else {
+            return ControlFlow::Continue(());
+        };
+        let why = Outcome::of(&record);
+        sums[why as usize] += 1;
+        let row = MissedUrl {
+            record: &record,
+            why,
+            requests,
+        };
+        written = out.row(|| row.json(), || row.line(screen));
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    })?;
+    written?;
+    out.end()?;
+    crawl.print_summary(sums);
+    source.tell_removals(&filter, asked.form.form())?;
+    Ok(Exit::Done)
+}
+
+impl Crawl {
+    /// Reads all requests.
+    fn read(source: &DecisionSource, filter: &DecisionFilter) -> anyhow::Result<Self> {
+        let mut crawl = Self::default();
+        source.visit(filter, Direction::OldestFirst, |record| {
+            crawl.add(&record);
+            match crawl.urls.len() <= URLS_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        if URLS_MAX < crawl.urls.len() {
+            return Err(Usage::Arguments(format!(
+                "there are more than {URLS_MAX} URLs: choose a part of them, for example by \
+                 --host, --from and --until"
+            ))
+            .into());
+        }
+        Ok(crawl)
+    }
+
+    fn add(&mut self, record: &StoredRecord) {
+        if record.is_redacted() {
+            self.redacted += 1;
+        } else if let Some(url) = wanted_url(record) {
+            let requests = self.urls.entry(url).or_default();
+            requests.count += 1;
+            requests.is_answered |= Outcome::of(record) == Outcome::Answered;
+        }
+    }
+
+    /// Returns how often the URL of `record` was asked for, if it was never answered and
+    /// no newer decision about it came before.
+    fn newest_of_missed(&mut self, record: &StoredRecord) -> Option<u64> {
+        let requests = self.urls.get_mut(&wanted_url(record)?)?;
+        // The crawl may go on meanwhile.
+        requests.is_answered |= Outcome::of(record) == Outcome::Answered;
+        if requests.is_answered || requests.is_printed {
+            return None;
+        }
+        requests.is_printed = true;
+        Some(requests.count)
+    }
+
+    /// Says on stderr how many URLs were missed, and why.
+    fn print_summary(&self, sums: [u64; Outcome::ALL.len()]) {
+        let reasons = Outcome::ALL.into_iter().zip(sums);
+        let named: Vec<_> = reasons
+            .filter(|(_, count)| 0 < *count)
+            .map(|(why, count)| format!("{count} {}", why.as_str()))
+            .collect();
+        let missed: u64 = sums.iter().sum();
+        let asked = counted(u64::try_from(self.urls.len()).unwrap_or(u64::MAX), "URL");
+        let list = match named.is_empty() {
+            true => String::new(),
+            false => format!(": {}", named.join(", ")),
+        };
+        print_notice(&format!("missed {missed} of {asked}{list}"));
+        if 0 < self.redacted {
+            let redacted = counted(self.redacted, "decision");
+            print_notice(&format!("left out: {redacted} whose URL is redacted"));
+        }
+    }
+}
+
+/// Returns the digest of the URL that a request wanted the content of; `None` for HEAD,
+/// which asks for none, and for a redacted URL.
+fn wanted_url(record: &StoredRecord) -> Option<Digest> {
+    let wants_content = &*record.method != "HEAD" && !record.is_redacted();
+    wants_content.then(|| Digest::of(record.url.as_bytes()))
+}
+
+/// URL that was not answered, by the newest decision about it.
+struct MissedUrl<'a> {
+    record: &'a StoredRecord,
+    why: Outcome,
+    /// How often it was asked for.
+    requests: u64,
+}
+
+impl MissedUrl<'_> {
+    fn json(&self) -> Value {
+        let mut row = row_json(self.record);
+        row["why"] = json!(self.why);
+        row["requests"] = json!(self.requests);
+        row
+    }
+
+    fn line(&self, screen: Screen) -> String {
+        let ruling = &self.record.ruling;
+        let reason = match (self.why, &self.record.error) {
+            (Outcome::Error, Some(error)) => inert(error),
+            _ => inert(&ruling.reason),
+        };
+        let status = self.record.status.map(|status| status.to_string());
+        let status = status.as_deref().unwrap_or("-");
+        let tries = self.requests.to_string();
+        let start = line([self.why.as_str(), &reason, status, &tries], "");
+        let rule = match (ruling.line, &ruling.rule, self.why) {
+            (Some(line), Some(rule), Outcome::Refused) => format!("  (line {line}: {rule})"),
+            _ => String::new(),
+        };
+        let rest = inert(&self.record.url) + &inert(&rule);
+        let left = screen.left(start.chars().count(), URL_MIN);
+        start + &cut(&rest, left)
+    }
+}
+
+/// Characters of a URL that are shown however narrow the terminal is.
+const URL_MIN: usize = 24;
+
+fn line(values: [&str; 4], url: &str) -> String {
+    let [why, reason, status, tries] = values;
+    format!("{why:<15} {reason:<20} {status:>6} {tries:>5}  {url}")
+}

@@ -1,0 +1,229 @@
+//! Labels of crawls (`run --label`, `Politesse-Crawl`, `crawler.label`), and the URLs
+//! that a crawl did not get (`audit missed`). All ours; docs/asking.md.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::kit::client::{Crawler, ask, get};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::asking_for_less;
+use crate::kit::page::Page;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::run;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+const FIELD: &str = "Politesse-Crawl: shop-2026-11";
+
+async fn origin() -> Origin {
+    Script::robots(ROBOTS).start().await
+}
+
+fn to(origin: &Origin) -> Config {
+    resolve("o.test", origin.address())
+}
+
+/// Returns the label of each decision, the oldest first.
+fn labels(rows: &[Value]) -> Vec<Option<&str>> {
+    rows.iter().map(|row| row["label"].as_str()).collect()
+}
+
+/// Asks for the decisions of the record, as `list` shows them with these arguments.
+async fn list(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let command = [&["audit", "list", "--json"], arguments].concat();
+    place.run(&command).await.json_lines()
+}
+
+/// Returns why each URL was missed, by its path.
+async fn missed(place: &Place, label: &str) -> BTreeMap<String, String> {
+    let outcome = place
+        .run(&["audit", "missed", "--label", label, "--json"])
+        .await;
+    let rows = outcome.json_lines();
+    let path = |row: &Value| row["url"].as_str().unwrap().replace("http://o.test", "");
+    let found: BTreeMap<_, _> = rows
+        .iter()
+        .map(|row| (path(row), row["why"].as_str().unwrap().to_owned()))
+        .collect();
+    assert_eq!(found.len(), rows.len(), "{rows:?}");
+    found
+}
+
+#[test]
+fn a_field_labels_a_request_and_ends_at_the_proxy() {
+    run(async {
+        let origin = origin().await;
+        let proxy = to(&origin).start().await;
+        ask(&proxy, "GET", "http://o.test/a", &[FIELD]).await;
+        get(&proxy, "http://o.test/b").await;
+        let seen = origin.arrival("/a").await;
+        assert!(seen.values("politesse-crawl").is_empty(), "{seen:?}");
+        proxy.place().completed(2).await;
+        let place = proxy.stop().await;
+        assert_eq!(labels(&place.rows().await), [Some("shop-2026-11"), None]);
+        let chosen = list(&place, &["--label", "shop-2026-11"]).await;
+        assert_eq!(chosen.len(), 1, "{chosen:?}");
+        assert_eq!(chosen[0]["url"], "http://o.test/a");
+        let stats = ["audit", "stats", "--by", "label,host", "--json"];
+        let sums = place.run(&stats).await.json_lines();
+        let counts: Vec<_> = sums
+            .iter()
+            .map(|row| (&row["label"], &row["requests"]))
+            .collect();
+        assert_eq!(counts.len(), 2, "{counts:?}");
+        let verified = place.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{}", verified.stdout);
+    });
+}
+
+#[test]
+fn the_field_of_a_connect_labels_the_requests_inside() {
+    run(async {
+        let script = Script::robots(ROBOTS).name("o.test");
+        let origin = script.start_tls().await;
+        let proxy = to(&origin).start().await;
+        let mut crawler = Crawler::plain(&proxy).await;
+        let head = crawler.ask_to_connect("o.test:443", &[FIELD]).await;
+        assert_eq!(head.status, 200);
+        let mut inside = crawler
+            .secured(&proxy, "o.test:443", Some("o.test"))
+            .await
+            .unwrap();
+        inside.get("/a", "o.test").await;
+        let own = ["GET /b HTTP/1.1", "Host: o.test", "Politesse-Crawl: other"];
+        inside.ask(&own).await;
+        let rows = proxy.place().completed(2).await;
+        assert_eq!(labels(&rows), [Some("shop-2026-11"), Some("other")]);
+    });
+}
+
+#[test]
+fn a_field_that_is_no_label_is_refused() {
+    run(async {
+        let origin = origin().await;
+        let proxy = to(&origin).start().await;
+        for fields in [
+            &["Politesse-Crawl: a b"][..],
+            &["Politesse-Crawl:"],
+            &[FIELD, FIELD],
+        ] {
+            let reply = ask(&proxy, "GET", "http://o.test/a", fields).await;
+            reply.assert_error(400, "http_request_error");
+            assert!(reply.text().contains("shop-2026-11"), "{}", reply.text());
+        }
+        assert_eq!(origin.log().len(), 0);
+    });
+}
+
+#[test]
+fn an_entry_of_crawler_labels_its_requests_unless_they_state_another() {
+    run(async {
+        let origin = origin().await;
+        let entry =
+            "crawler = [{ token = \"FooBot\", user_agent = \"foobot\", label = \"nightly\" }]";
+        let proxy = to(&origin).set(entry).start().await;
+        let agent = "User-Agent: FooBot/1";
+        ask(&proxy, "GET", "http://o.test/a", &[agent]).await;
+        ask(&proxy, "GET", "http://o.test/b", &[agent, FIELD]).await;
+        let rows = proxy.place().completed(2).await;
+        assert_eq!(labels(&rows), [Some("nightly"), Some("shop-2026-11")]);
+    });
+}
+
+#[test]
+fn run_labels_a_command_at_its_own_proxy_and_at_one_that_runs() {
+    run(async {
+        let origin = origin().await;
+        let place = Place::with(&to(&origin));
+        let fetch = |label| {
+            [
+                "run",
+                "--label",
+                label,
+                "--",
+                "curl",
+                "-sS",
+                "http://o.test/a",
+            ]
+        };
+        let outcome = place.run(&fetch("alone")).await;
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let proxy = place.start().await;
+        let outcome = proxy.place().run(&fetch("joined")).await;
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let rows = proxy.place().completed(2).await;
+        assert_eq!(labels(&rows), [Some("alone"), Some("joined")]);
+        let wrong = proxy.place().run(&fetch("a b")).await;
+        assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    });
+}
+
+/// Starts a site on which each URL `/KIND/N` ends as its kind says.
+async fn site_with_losses(count: usize) -> (Origin, Proxy) {
+    let status = |status| {
+        let mut page = Page::text("");
+        page.status = status;
+        page
+    };
+    let mut script = Script::robots(ROBOTS);
+    for at in 0..count {
+        script = script
+            .page(&format!("/wall/{at}"), status(403))
+            .page(&format!("/broken/{at}"), status(500))
+            .page(&format!("/gone/{at}"), status(404))
+            .page(&format!("/moved/{at}"), status(301))
+            .at_first(&format!("/later/{at}"), 1, status(500));
+    }
+    let script = script.page("/busy", asking_for_less(429, Some("3600")));
+    let origin = script.start().await;
+    let backoff = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
+    let proxy = to(&origin).set(backoff).start().await;
+    (origin, proxy)
+}
+
+// 1,000 URLs: each that was lost once, under the right reason, and none that was got.
+#[test]
+fn missed_lists_each_url_that_was_not_answered_with_the_reason() {
+    const OF_A_KIND: usize = 166;
+    run(async {
+        let (_origin, proxy) = site_with_losses(OF_A_KIND).await;
+        let kinds = ["private", "wall", "broken", "gone", "moved", "later"];
+        let mut crawler = Crawler::plain(&proxy).await;
+        for at in 0..OF_A_KIND {
+            for kind in kinds {
+                let line = format!("GET http://o.test/{kind}/{at} HTTP/1.1");
+                crawler.ask(&[&line, "Host: o.test", FIELD]).await;
+            }
+            let again = format!("GET http://o.test/later/{at} HTTP/1.1");
+            crawler.ask(&[&again, "Host: o.test", FIELD]).await;
+        }
+        // The last: from here on the host is left alone.
+        for path in ["/busy", "/held"] {
+            ask(&proxy, "GET", &format!("http://o.test{path}"), &[FIELD]).await;
+        }
+        // Of no crawl, and so of no interest.
+        get(&proxy, "http://o.test/private/other").await;
+        proxy.place().completed(7 * OF_A_KIND + 3).await;
+        let place = proxy.stop().await;
+        let found = missed(&place, "shop-2026-11").await;
+        let mut wanted = BTreeMap::new();
+        for at in 0..OF_A_KIND {
+            wanted.insert(format!("/private/{at}"), "refused".to_owned());
+            wanted.insert(format!("/wall/{at}"), "refused_by_site".to_owned());
+            wanted.insert(format!("/broken/{at}"), "error".to_owned());
+        }
+        wanted.insert("/busy".to_owned(), "put_off".to_owned());
+        wanted.insert("/held".to_owned(), "put_off".to_owned());
+        assert_eq!(found, wanted);
+        assert!(missed(&place, "unknown").await.is_empty());
+        let shown = place.run(&["audit", "missed", "--csv"]).await;
+        let first = shown.stdout.lines().next().unwrap_or_default();
+        assert!(
+            first.starts_with("url,why,reason,line,rule,status"),
+            "{first}"
+        );
+        let urls = 6 * OF_A_KIND + 3;
+        let summary = format!("missed {} of {urls} URLs", 3 * OF_A_KIND + 3);
+        assert!(shown.stderr.contains(&summary), "{}", shown.stderr);
+    });
+}

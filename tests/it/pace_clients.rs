@@ -1,6 +1,7 @@
-//! Real clients at paced origins: nine set-ups as they are, none of which knows
+//! Real clients at paced origins: thirteen set-ups as they are, none of which knows
 //! that it has to wait.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -23,6 +24,8 @@ const CLIENTS: [&str; 9] = [
     "urllib3",
     "scrapy",
 ];
+/// Clients of npm, which `tests/clients/table/install` installs.
+const NODE_CLIENTS: [&str; 4] = ["crawlee", "got", "playwright", "puppeteer"];
 const PAGES: usize = 3;
 
 /// Returns the configuration with the pace that it has by default, which the
@@ -38,10 +41,14 @@ fn by_default(config: Config) -> Config {
 /// `delay` seconds; each answer takes `takes`.
 async fn paced(delay: u32, count: usize, takes: Duration) -> TimedOrigin {
     let robots = format!("User-agent: *\nCrawl-delay: {delay}\n");
-    let links: String = (0..count)
+    TimedOrigin::start(&robots, &links(count), takes).await
+}
+
+/// Returns a page that links to all of a site.
+fn links(count: usize) -> String {
+    (0..count)
         .map(|page| format!("<a href=/page/{page}>{page}</a>\n"))
-        .collect();
-    TimedOrigin::start(&robots, &links, takes).await
+        .collect()
 }
 
 /// Returns how the client asks for `urls` by default.
@@ -53,6 +60,7 @@ fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
         "wget" => vec!["wget", "-nv", "-O", "/dev/null"],
         // It finds the other pages by itself.
         "scrapy" => return python_command(proxy, "spider.py", &urls[..1]),
+        _ if NODE_CLIENTS.contains(&client) => return node_command(proxy, client, &urls),
         _ => return python_command(proxy, "pages.py", &[&[client], urls.as_slice()].concat()),
     };
     let mut command = Command::new(of_its_own[0]);
@@ -61,47 +69,97 @@ fn command(proxy: &Proxy, client: &str, urls: &[String]) -> Command {
     command
 }
 
-/// Has each of `clients` fetch three pages of a site of its own that asks for
-/// `delay` seconds, all at once; holds that none came too soon, and tells who
-/// lost pages, and how many.
-async fn lost_pages(clients: &[&'static str], delay: u32) -> Vec<(&'static str, usize)> {
-    let site = async |client: &str| {
-        let origin = paced(delay, PAGES, Duration::ZERO).await;
-        (format!("{client}.test"), origin)
-    };
-    let mut sites = Vec::new();
-    let mut config = by_default(Config::default());
-    for client in clients {
-        let (name, origin) = site(client).await;
-        config = config.resolve(&name, origin.address());
-        sites.push((name, origin));
+/// Returns the command of a client of npm. Node 24 can take a proxy from its settings.
+fn node_command(proxy: &Proxy, client: &str, urls: &[&str]) -> Command {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/node-clients");
+    let node = folder.join("node_modules/node24/bin/node");
+    assert!(
+        node.exists(),
+        "tests/clients/table/install makes {}",
+        node.display()
+    );
+    let mut command = Command::new(node);
+    command.arg(folder.join("pages.mjs")).arg(client).args(urls);
+    point_at(proxy, &mut command);
+    command
+}
+
+/// Site of one client.
+struct ClientSite {
+    client: &'static str,
+    origin: TimedOrigin,
+}
+
+impl ClientSite {
+    fn name(&self) -> String {
+        format!("{}.test", self.client)
     }
-    let proxy = config.start().await;
-    let running = clients.iter().zip(&sites).map(|(client, (name, _))| {
-        let urls: Vec<_> = (0..PAGES)
-            .map(|page| format!("http://{name}/page/{page}"))
-            .collect();
-        tokio::spawn(ended(command(&proxy, client, &urls), b""))
+}
+
+/// Has each client fetch `count` pages of its site, all clients at once, and returns
+/// which lost pages, and how many.
+async fn lost_pages(
+    sites: &[ClientSite],
+    count: usize,
+    config: Config,
+) -> Vec<(&'static str, usize)> {
+    let resolved = sites.iter().fold(by_default(config), |config, site| {
+        config.resolve(&site.name(), site.origin.address())
     });
-    let running: Vec<_> = running.collect();
+    let proxy = resolved.start().await;
+    let running: Vec<_> = sites
+        .iter()
+        .map(|site| {
+            let urls: Vec<_> = (0..count)
+                .map(|page| format!("http://{}/page/{page}", site.name()))
+                .collect();
+            tokio::spawn(ended(command(&proxy, site.client, &urls), b""))
+        })
+        .collect();
     let mut lost = Vec::new();
-    for ((client, running), (name, origin)) in clients.iter().zip(running).zip(&sites) {
+    for (site, running) in sites.iter().zip(running) {
         let outcome = running.await.unwrap();
-        assert_apart(origin, delay);
-        let got = pages_told(client, &outcome);
-        if got < PAGES {
-            lost.push((*client, PAGES - got));
+        let got = pages_told(site.client, &outcome);
+        if got < count {
+            lost.push((site.client, count - got));
             continue;
         }
-        let came = origin.pages();
-        let all = (0..PAGES).all(|page| {
+        let came = site.origin.pages();
+        let all = (0..count).all(|page| {
             came.iter()
                 .any(|seen| seen.target == format!("/page/{page}"))
         });
-        assert!(all, "{name}: {came:?}");
+        assert!(all, "{}: {came:?}", site.name());
     }
     verified(&proxy).await;
     lost
+}
+
+/// Has each of `clients` fetch three pages of a site that asks for `delay` seconds;
+/// holds that none came too soon.
+async fn lost_at_delay(clients: &[&'static str], delay: u32) -> Vec<(&'static str, usize)> {
+    let mut sites = Vec::new();
+    for client in clients {
+        let origin = paced(delay, PAGES, Duration::ZERO).await;
+        sites.push(ClientSite { client, origin });
+    }
+    let lost = lost_pages(&sites, PAGES, Config::default()).await;
+    for site in &sites {
+        assert_apart(&site.origin, delay);
+    }
+    lost
+}
+
+/// Has each of `clients` fetch 310 pages of a site that answers each 300th request with
+/// 429.
+async fn lost_at_busy(clients: &[&'static str], config: Config) -> Vec<(&'static str, usize)> {
+    const COUNT: usize = 310;
+    let mut sites = Vec::new();
+    for client in clients {
+        let origin = TimedOrigin::busy(&links(COUNT), 300).await;
+        sites.push(ClientSite { client, origin });
+    }
+    lost_pages(&sites, COUNT, config).await
 }
 
 /// Returns how many pages the client says it got.
@@ -184,13 +242,32 @@ fn scrapy_at_full_speed_for_minutes_leaves_a_site_its_two_seconds() {
 // Ours: the nine set-ups lose no page.
 #[test]
 fn nine_clients_lose_no_page_of_a_site_that_asks_for_a_second() {
-    run(async { assert_eq!(lost_pages(&CLIENTS, 1).await, []) });
+    run(async { assert_eq!(lost_at_delay(&CLIENTS, 1).await, []) });
 }
 
 // The same where the wait is longer than httpx has patience by default: 5 s
 // without a byte. Of its pages only the first comes.
 #[test]
-#[ignore = "half a minute long: tests/full.sh runs it"]
-fn nine_clients_but_httpx_lose_no_page_of_a_site_that_asks_for_twelve_seconds() {
-    run(async { assert_eq!(lost_pages(&CLIENTS, 12).await, [("httpx", PAGES - 1)]) });
+#[ignore = "a minute long: tests/full.sh runs it"]
+fn clients_but_httpx_lose_no_page_of_a_site_that_asks_for_fifteen_seconds() {
+    run_within(Duration::from_secs(240), async {
+        let clients = [&CLIENTS[..], &NODE_CLIENTS].concat();
+        assert_eq!(lost_at_delay(&clients, 15).await, [("httpx", PAGES - 1)]);
+    });
+}
+
+// Ours (`pace.retry`): what clients lose to a 429 each 300 requests without it, and
+// nothing with it.
+#[test]
+#[ignore = "four minutes long: tests/full.sh runs it"]
+fn no_client_loses_a_page_of_a_site_that_answers_429_now_and_then() {
+    run_within(Duration::from_secs(600), async {
+        let clients = [&CLIENTS[..], &NODE_CLIENTS].concat();
+        let config = Config::default().set("pace.retry = 0");
+        let before = lost_at_busy(&clients, config).await;
+        println!("pages of 310 that are lost without pace.retry: {before:?}");
+        assert!(!before.is_empty());
+        let config = Config::default().set("pace.retry = 3");
+        assert_eq!(lost_at_busy(&clients, config).await, []);
+    });
 }

@@ -28,6 +28,8 @@ struct Script {
     robots: String,
     page: String,
     takes: Duration,
+    /// Each request of this number is answered with 429 and `Retry-After: 2`.
+    busy_each: Option<usize>,
 }
 
 /// A running origin, over plain TCP.
@@ -41,14 +43,31 @@ impl TimedOrigin {
     /// Starts an origin whose robots.txt is `robots`, and whose every page is `page` in
     /// HTML, the last byte of which comes `takes` after the others.
     pub(crate) async fn start(robots: &str, page: &str, takes: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let log = Arc::default();
-        let script = Script {
+        Self::serving(Script {
             robots: robots.to_owned(),
             page: page.to_owned(),
             takes,
-        };
+            busy_each: None,
+        })
+        .await
+    }
+
+    /// Starts an origin that answers each request for a page whose number is a multiple
+    /// of `each` with 429 and `Retry-After: 2`.
+    pub(crate) async fn busy(page: &str, each: usize) -> Self {
+        Self::serving(Script {
+            robots: String::new(),
+            page: page.to_owned(),
+            takes: Duration::ZERO,
+            busy_each: Some(each),
+        })
+        .await
+    }
+
+    async fn serving(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Arc::default();
         let accepting = tokio::spawn(accept(listener, script, Arc::clone(&log)));
         Self {
             address,
@@ -122,7 +141,13 @@ async fn serve(
             continue;
         }
         let place = enter(log, target, came);
-        let bytes = answer("text/html", &script.page);
+        let is_busy = script
+            .busy_each
+            .is_some_and(|each| (place + 1).is_multiple_of(each));
+        let bytes = match is_busy {
+            true => BUSY.as_bytes().to_vec(),
+            false => answer("text/html", &script.page),
+        };
         let (last, first) = bytes.split_last().unwrap();
         stream.write_all(first).await?;
         tokio::time::sleep(script.takes).await;
@@ -143,6 +168,8 @@ fn enter(log: &Mutex<Vec<Served>>, target: String, came: Instant) -> usize {
     });
     log.len() - 1
 }
+
+const BUSY: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 1\r\n\r\n-";
 
 fn answer(media_type: &str, body: &str) -> Vec<u8> {
     let length = body.len();

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::kinds::{Choice, Count, Kind, Span, Text, count, places, up_to};
 use super::tables::{Fields, REASON, Table};
 use politesse_pace::back_off::BackOffLimits;
-use politesse_pace::host_pattern::HostPattern;
 use politesse_pace::options::QueueLimits;
 use politesse_pace::policy::{PaceLimits, PaceRule, Profile, Rate};
 use politesse_robots::VisitTime;
+use politesse_robots::host_pattern::HostPattern;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -79,13 +79,9 @@ pub enum Origins {
 
 impl Origins {
     fn contain(&self, origin: &Origin) -> bool {
-        match (self, origin.host()) {
-            (Self::One(one), _) => one == origin,
-            (Self::Below(name), Host::Name(host)) => host
-                .strip_suffix(&**name)
-                // The dot keeps `*.site.example` from `evil-site.example`.
-                .is_some_and(|rest| rest.ends_with('.')),
-            (Self::Below(_), Host::Address(_)) => false,
+        match self {
+            Self::One(one) => one == origin,
+            Self::Below(name) => origin.host().is_below(name),
         }
     }
 }

@@ -51,7 +51,7 @@ pub mod fleet_part;
 
 pub mod policy;
 
-pub mod host_pattern;
+mod host_index;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::host_pattern::{FirstByHost, HostPattern};
+use super::host_index::FirstByHost;
 use politesse_robots::VisitTime;
+use politesse_robots::host_pattern::HostPattern;
 use politesse_robots::origin::Host;
 
 /// Number of requests in some time: `5/s`, `20/m`, `3/h`.

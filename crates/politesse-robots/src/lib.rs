@@ -83,6 +83,7 @@
 pub mod crawler;
 mod engine;
 mod file_source;
+pub mod host_pattern;
 pub mod origin;
 mod pace;
 pub mod reading;

@@ -114,6 +114,17 @@ impl Host {
             Self::Address(_) => Err(InvalidTarget::Host),
         }
     }
+
+    /// Reports whether this is a name below `name`, which is not below itself.
+    pub fn is_below(&self, name: &str) -> bool {
+        match self {
+            Self::Name(host) => host
+                .strip_suffix(name)
+                // The dot keeps `evil-site.example` from being below `site.example`.
+                .is_some_and(|rest| rest.ends_with('.')),
+            Self::Address(_) => false,
+        }
+    }
 }
 
 impl FromStr for Host {

@@ -1,23 +1,25 @@
 //! TLS of the proxy as a client: the roots that are trusted, the verifier, what is offered.
 //!
-//! For origins, and for the servers beside them: stores, archives, targets of heads. There
-//! is no switch to accept a bad certificate. Every verdict is that of rustls. It calls the
-//! issuer of a self-signed certificate unknown, or the certificate that of a CA; here such a
-//! certificate has an error of its own, because another remedy helps. Does not know
-//! connections.
+//! For origins, and for the servers beside them: stores, archives, targets of heads. Only
+//! the entries of `upstream.tls` accept a bad certificate. Every verdict is that of rustls.
+//! It calls the issuer of a self-signed certificate unknown, or the certificate that of a
+//! CA; here such a certificate has an error of its own, because another remedy helps. Does
+//! not know connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
-    SignatureScheme,
+    SignatureScheme, SupportedProtocolVersion,
 };
 use thiserror::Error;
 use x509_parser::parse_x509_certificate;
@@ -99,6 +101,15 @@ fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
+/// Requirements on a server.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerRequirements<'a> {
+    /// Roots that its certificate is verified by; `None` accepts every certificate.
+    pub roots: Option<&'a [Roots]>,
+    /// Versions of TLS that are offered.
+    pub versions: &'a [&'static SupportedProtocolVersion],
+}
+
 /// Creates a configuration that trusts the roots of all `sources`, without protocols to
 /// offer.
 ///
@@ -106,6 +117,36 @@ fn is_aes_128(suite: CipherSuite) -> bool {
 ///
 /// [`TlsSetupError`].
 pub fn client_config(sources: &[Roots]) -> Result<ClientConfig, TlsSetupError> {
+    client_config_for(ServerRequirements {
+        roots: Some(sources),
+        versions: &[&TLS13, &TLS12],
+    })
+}
+
+/// Creates a configuration for servers that fulfil `requirements`, without protocols to
+/// offer.
+///
+/// # Errors
+///
+/// [`TlsSetupError`].
+pub fn client_config_for(
+    requirements: ServerRequirements<'_>,
+) -> Result<ClientConfig, TlsSetupError> {
+    let provider = crypto_provider();
+    let verifier = ServerVerifier::new(requirements.roots, &provider)?;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(requirements.versions)?;
+    // rustls calls every verifier but its own dangerous. This one adds a name for an
+    // error, and accepts every certificate only where the operator says so.
+    let mut config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+    Ok(config)
+}
+
+fn of_sources(sources: &[Roots]) -> Result<RootCertStore, TlsSetupError> {
     let mut trusted = RootCertStore::empty();
     for source in sources {
         trusted.roots.extend(match source {
@@ -114,17 +155,7 @@ pub fn client_config(sources: &[Roots]) -> Result<ClientConfig, TlsSetupError> {
             Roots::File(path) => from_file(path)?.roots,
         });
     }
-    let provider = crypto_provider();
-    let verifier = ServerVerifier::new(trusted, Arc::clone(&provider));
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12])?;
-    // rustls calls every verifier but its own dangerous. This one adds a name for an error.
-    let mut config = builder
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
-    Ok(config)
+    Ok(trusted)
 }
 
 /// Reads the certificates that the operating system trusts, or those that
@@ -164,7 +195,13 @@ fn from_file(path: &Path) -> Result<RootCertStore, TlsSetupError> {
 
 /// Verifier that tells self-signed certificates from those of unknown issuers.
 #[derive(Debug)]
-struct ServerVerifier(Arc<WebPkiServerVerifier>);
+struct ServerVerifier {
+    /// Verifier of certificates; `None` accepts every one.
+    certificates: Option<Arc<WebPkiServerVerifier>>,
+    /// Algorithms by which a server proves that it has the key of its certificate,
+    /// verified or not.
+    algorithms: WebPkiSupportedAlgorithms,
+}
 
 /// Error of a certificate that its own key has signed, and that is not trusted.
 #[derive(Debug, Error)]
@@ -172,14 +209,22 @@ struct ServerVerifier(Arc<WebPkiServerVerifier>);
 pub struct SelfSigned;
 
 impl ServerVerifier {
-    /// Creates a verifier that trusts `roots`.
+    /// Creates a verifier that trusts `roots`, or every certificate without any.
     ///
     /// # Panics
     ///
-    /// If there are no `roots`.
-    fn new(roots: RootCertStore, provider: Arc<CryptoProvider>) -> Self {
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        Self(builder.build().expect("there are roots, and no CRLs"))
+    /// If `roots` is an empty list.
+    fn new(roots: Option<&[Roots]>, provider: &Arc<CryptoProvider>) -> Result<Self, TlsSetupError> {
+        let certificates = roots.map(|sources| {
+            let trusted = Arc::new(of_sources(sources)?);
+            let builder =
+                WebPkiServerVerifier::builder_with_provider(trusted, Arc::clone(provider));
+            Ok::<_, TlsSetupError>(builder.build().expect("there are roots, and no CRLs"))
+        });
+        Ok(Self {
+            certificates: certificates.transpose()?,
+            algorithms: provider.signature_verification_algorithms,
+        })
     }
 }
 
@@ -192,9 +237,16 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let verified =
-            self.0
-                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Some(certificates) = &self.certificates else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verified = certificates.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
         verified.map_err(|error| {
             let may_be_own = matches!(
                 error,
@@ -219,7 +271,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -228,11 +280,11 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

@@ -92,6 +92,7 @@ pub(super) fn doctor(
             .map(|error| Fault(format!("{error:#}"))),
     );
     findings.extend(mode(&settings));
+    findings.extend(unverified(&settings));
     findings.push(match &holder {
         Some(holder) => running(holder, &settings),
         None => ports(&settings),
@@ -180,6 +181,20 @@ fn mode(settings: &Settings) -> Option<Finding> {
     let text = "enforcement.mode is \"report\": nothing is refused by robots.txt; set it to \
                 \"enforce\" when the trial is over";
     is_report.then(|| Warning(text.to_owned()))
+}
+
+/// Warns of hosts whose certificates are not verified: an exception may outlive its reason.
+fn unverified(settings: &Settings) -> Option<Finding> {
+    let exceptions = settings.policy.terms().tls.iter();
+    let unverified = exceptions.filter(|exception| !exception.terms.verify);
+    let hosts: Vec<_> = unverified
+        .map(|exception| format!("{} ({})", exception.host, exception.reason))
+        .collect();
+    let text = format!(
+        "upstream.tls: the certificates of these hosts are not verified: {}",
+        hosts.join(", ")
+    );
+    (!hosts.is_empty()).then_some(Warning(text))
 }
 
 /// Describes the process that holds the record, and compares its configuration.

@@ -26,13 +26,14 @@ use super::network::{
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
-use super::tables::{CRAWLER, OVERRIDE};
+use super::tables::{CRAWLER, OVERRIDE, TLS_EXCEPTION};
 use politesse_archive::address::ArchiveAddress;
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::tls::Roots;
 use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use politesse_decision::inquiry::Identity;
 use politesse_decision::overrides::Override;
+use politesse_decision::tls_exception::TlsException;
 use politesse_directives::{BothFields, MetaScope};
 use politesse_fleet::membership::{FleetRules, OnLoss};
 use politesse_fleet::options::StoreAddress;
@@ -597,6 +598,17 @@ keys! {
         /// A file with one line, user:password, that the parent is shown; readable by
         /// its owner alone (0600).
         parent_auth: Option<PathBuf> = r#""none""#, PATH_OR_NONE;
+        /// Exceptions for sites with broken certificates: the first entry that fits.
+        /// `host` is a host, or every name below one ("*.site.example"). With
+        /// `verify = false` every certificate is accepted, and anyone on the way to the
+        /// site can read and change what is sent. `roots` is a PEM file with certificates
+        /// to verify the host by, in place of `https.upstream_roots`. `min_version` is
+        /// "1.2" or "1.3". The start warns of hosts that are not verified, and each
+        /// decision about a host shows its exception with the `reason`. For example
+        /// `[{ host = "old.museum.example", verify = false, reason = "expired in 2024" }]`,
+        /// or, in place of this line, tables that begin with `[[upstream.tls]]`.
+        // Each new connection compares its host with one entry after the other.
+        tls: Vec<TlsException> = "[]", List { of: TLS_EXCEPTION, len: 0..=1024 };
     }
 
     /// Which addresses may be dialled. Our own listeners never are.

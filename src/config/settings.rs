@@ -22,6 +22,7 @@ use politesse_decision::decide::Policy;
 use politesse_decision::inquiry::{Identities, Identity};
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_fleet::membership::FleetRules;
+use politesse_net::client::TlsOptions;
 use politesse_net::{client as upstream, egress};
 use politesse_pace::options as pace;
 use politesse_pace::policy::PacePolicy;
@@ -138,7 +139,7 @@ impl Settings {
             proxy,
             https,
             mut robots,
-            upstream,
+            mut upstream,
             ..
         } = effective;
         let policy = Policy::new(effective.robots_status.unauthorized).with(|terms| {
@@ -147,9 +148,9 @@ impl Settings {
             terms.candidates = effective.enforcement.candidates;
             terms.mode = effective.enforcement.mode;
             terms.overrides = std::mem::take(&mut robots.r#override);
+            terms.tls.clone_from(&upstream.tls);
         });
-        let sources = https.upstream_roots.into_iter();
-        let roots = sources.map(|source| absolute_roots(source, base)).collect();
+        let tls = tls_options(https.upstream_roots, &mut upstream, base);
         let own_name = proxy.internal_name.clone();
         let longest_wait = longest_wait(&effective.root.crawler, effective.pace.max_wait);
         Self {
@@ -186,7 +187,7 @@ impl Settings {
             pace: pace_options(effective.pace, longest_wait),
             archive: archive_options(&effective.audit, &effective.fleet, base),
             fleet: fleet_options(effective.fleet, base),
-            upstream: upstream_options(&upstream, roots, base),
+            upstream: upstream_options(&upstream, tls, base),
             egress: egress_options(effective.egress, upstream, own_name),
             operator: effective.audit.operator.clone(),
             audit: audit_options(effective.audit, data),
@@ -233,6 +234,16 @@ fn admin_options(admin: Admin, base: &Path, data: &Path) -> politesse_admin::Opt
             most: admin.sessions,
             lifetime: admin.session_lifetime,
         },
+    }
+}
+
+fn tls_options(roots: Vec<Roots>, upstream: &mut Upstream, base: &Path) -> TlsOptions {
+    let sources = roots.into_iter();
+    TlsOptions {
+        roots: sources.map(|source| absolute_roots(source, base)).collect(),
+        exceptions: std::mem::take(&mut upstream.tls),
+        folder: base.to_owned(),
+        http2: upstream.http2,
     }
 }
 
@@ -477,13 +488,12 @@ fn egress_options(egress: Egress, upstream: Upstream, own_name: Option<Host>) ->
     }
 }
 
-fn upstream_options(upstream: &Upstream, roots: Vec<Roots>, base: &Path) -> upstream::Options {
+fn upstream_options(upstream: &Upstream, tls: TlsOptions, base: &Path) -> upstream::Options {
     upstream::Options {
         connect_timeout: upstream.connect_timeout,
         first_byte_timeout: upstream.first_byte_timeout,
         idle_timeout: upstream.idle_timeout,
-        roots,
-        http2: upstream.http2,
+        tls,
         pool_idle_timeout: upstream.pool_idle_timeout,
         pool_idle_per_origin: upstream.pool_idle_per_origin,
         pool_idle_total: upstream.pool_idle_total,

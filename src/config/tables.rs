@@ -1,4 +1,5 @@
-//! Kinds of keys that are lists of tables: `crawler` and `robots.override`.
+//! Kinds of keys that are lists of tables: `crawler`, `robots.override` and
+//! `upstream.tls`.
 //!
 //! How entries are applied is not known here.
 
@@ -6,15 +7,17 @@ use jiff::Timestamp;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::kinds::{Choice, Kind, List, OneOrMore, Text, WAIT};
-use super::network::CLIENTS;
+use super::kinds::{Choice, Flag, Kind, List, OneOrMore, Text, WAIT};
+use super::network::{CLIENTS, PATH};
 use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
 use politesse_decision::digest::Digest;
 use politesse_decision::inquiry::Identity;
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::overrides::{Action, Origins, Override, Paths};
+use politesse_decision::tls_exception::{TlsException, TlsTerms, TlsVersion};
 use politesse_robots::crawler::ProductToken;
+use politesse_robots::host_pattern::HostPattern;
 
 /// A name that robots.txt files may speak of a crawler by.
 ///
@@ -247,5 +250,57 @@ pub(super) const OVERRIDE: Table<Override> = Table {
             action,
             reason: reason?,
         })
+    },
+};
+
+/// Hosts of an exception.
+const HOSTS: Text<HostPattern> = Text {
+    wanted: "a host such as \"site.example\", or every name below one, \"*.site.example\",",
+    parse: |text| {
+        // A port or a scheme would be taken for a limit of the exception, which has none.
+        let is_origin = text.contains("://");
+        text.parse().ok().filter(|_| !is_origin)
+    },
+};
+
+/// Earliest version of TLS with a host.
+const VERSION: Text<TlsVersion> = Text {
+    wanted: "\"1.2\" or \"1.3\", as no earlier version can be spoken,",
+    parse: |text| match text {
+        "1.2" => Some(TlsVersion::V12),
+        "1.3" => Some(TlsVersion::V13),
+        _ => None,
+    },
+};
+
+/// An entry of `upstream.tls`.
+pub(super) const TLS_EXCEPTION: Table<TlsException> = Table {
+    wanted: || {
+        "a table with `host` and `reason`, and with `min_version`, with either \
+         `verify = false` or `roots`, or with both"
+            .to_owned()
+    },
+    read: |fields| {
+        let host = fields.required("host", &HOSTS);
+        let verify = fields.optional("verify", &Flag).unwrap_or(true);
+        let roots = fields.optional("roots", &PATH);
+        let min_version = fields.optional("min_version", &VERSION);
+        let reason = fields.required("reason", &REASON);
+        let is_meant = match verify {
+            // An exception that changes nothing is a mistake.
+            true => roots.is_some() || min_version.is_some(),
+            // So are roots that nothing is verified by.
+            false => roots.is_none(),
+        };
+        let exception = TlsException {
+            host: host?,
+            terms: TlsTerms {
+                verify,
+                roots,
+                min_version,
+            },
+            reason: reason?,
+        };
+        is_meant.then_some(exception)
     },
 };

@@ -471,7 +471,7 @@ fn paths_are_relative_to_the_folder_of_the_file() {
     assert_eq!(settings.ca.cert, Path::new("/srv/etc/certs/ca.pem"));
     assert_eq!(settings.ca.key, Path::new("/k/ca.key"));
     assert_eq!(settings.audit.path, Path::new("/srv/etc/data/audit.db"));
-    assert!(format!("{:?}", settings.upstream.roots).contains("/srv/etc/roots.pem"));
+    assert!(format!("{:?}", settings.upstream.tls.roots).contains("/srv/etc/roots.pem"));
 }
 
 #[test]
@@ -639,6 +639,7 @@ bounds! {
         refuses ["''" "proxy.example:3128" "https://a.example" "http://u:p@a.example" "http://a.example/x" "http://a.example:0" "socks5://a.example"]
         takes ["none" "http://proxy.example:3128" "http://[::1]:3128/" "http://10.0.0.1"];
     upstream_parent_auth: "upstream.parent_auth" refuses ["''" "3"] takes ["none" "parent.auth" "/etc/politesse/parent.auth"];
+    upstream_tls: "upstream.tls" refuses ["x" "{}" "[3]" "[{ host = 'a.example', reason = 'x' }]"] takes ["[]" "[{ host = 'a.example', verify = false, reason = 'x' }]"];
     egress_deny: "egress.deny" refuses ["default" "['a.example']" "['10.1.2.3/8']"] takes ["[]" "['default', '203.0.113.0/24', '::1']"];
     egress_allow: "egress.allow" refuses ["['*.example']" "['-a']" "['10.0.0']" "['a..b']" "['']"] takes ["[]" "['Intranet.Example.', '10.1.0.0/16', 'a_b']"];
     egress_ports: "egress.ports"

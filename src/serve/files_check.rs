@@ -12,6 +12,7 @@ use crate::config::Settings;
 use politesse_admin::{AdminToken, TokenError};
 use politesse_base::server::user_and_password;
 use politesse_base::tls::client_config;
+use politesse_net::client::OriginTls;
 use politesse_proxy::ca::Ca;
 use politesse_proxy::connect::HttpsMode;
 use politesse_record::{self, SealTarget};
@@ -57,7 +58,9 @@ fn token(settings: &Settings) -> anyhow::Result<()> {
 }
 
 fn roots(settings: &Settings) -> anyhow::Result<()> {
-    client_config(&settings.upstream.roots).context("https.upstream_roots")?;
+    let tls = &settings.upstream.tls;
+    client_config(&tls.roots).context("https.upstream_roots")?;
+    OriginTls::new(tls).context("upstream.tls")?;
     Ok(())
 }
 

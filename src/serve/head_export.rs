@@ -68,7 +68,7 @@ pub(super) fn start(
         SealTarget::File(_) | SealTarget::Command(_) => false,
     };
     let tls = match targets.iter().any(needs_tls) {
-        true => Some(Arc::new(client_config(&settings.upstream.roots)?)),
+        true => Some(Arc::new(client_config(&settings.upstream.tls.roots)?)),
         false => None,
     };
     for target in targets {

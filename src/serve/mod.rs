@@ -333,6 +333,19 @@ fn announce(settings: &Settings, config: &ActiveConfig) {
         );
     }
     warn_of_ended_overrides(&settings.policy);
+    warn_of_unverified_hosts(&settings.policy);
+}
+
+/// Warns of hosts whose certificates are not verified.
+fn warn_of_unverified_hosts(policy: &Policy) {
+    let exceptions = policy.terms().tls.iter();
+    for exception in exceptions.filter(|exception| !exception.terms.verify) {
+        tracing::warn!(
+            host = %exception.host,
+            reason = exception.reason,
+            "the certificate of a host is not verified (upstream.tls)"
+        );
+    }
 }
 
 /// Warns of overrides that have ended: they do nothing, and can be removed.

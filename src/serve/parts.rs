@@ -3,7 +3,6 @@
 //! Used at the start and again by a reload, which keeps the [`SharedParts`]. Does
 //! not know when a part is built, nor what listens.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -182,12 +181,12 @@ impl OriginClients {
             tasks.clone(),
         )?);
         let record = audit.map(|audit| -> Arc<dyn SnapshotStore> {
-            let (store, egress) = (RecordStore(Arc::clone(audit)), Arc::clone(&egress));
-            Arc::new(PlacedStore { store, egress })
+            let (store, upstream) = (RecordStore(Arc::clone(audit)), Arc::clone(&upstream));
+            Arc::new(PlacedStore { store, upstream })
         });
         let shared = fleet_robots.map(|store| {
-            let (store, egress) = (Arc::clone(store), Arc::clone(&egress));
-            SharedAnswers::new(Arc::new(PlacedStore { store, egress }))
+            let (store, upstream) = (Arc::clone(store), Arc::clone(&upstream));
+            SharedAnswers::new(Arc::new(PlacedStore { store, upstream }))
         });
         let fetcher = HttpFetcher {
             upstream: Arc::clone(&upstream),
@@ -236,21 +235,21 @@ impl SnapshotStore for RecordStore {
     }
 }
 
-/// Store whose snapshots hold only while their origins lead to the same place:
-/// another `upstream.resolve` or `upstream.parent` means another site.
+/// Store whose snapshots hold only while their origins are reached in the same way:
+/// another `upstream.resolve`, `upstream.parent` or `upstream.tls` may mean another site.
 #[derive(Debug)]
 struct PlacedStore<S> {
     store: S,
-    egress: Arc<Egress>,
+    upstream: Arc<Upstream>,
 }
 
 impl<S> PlacedStore<S> {
     fn is_in_place(&self, saved: &StoredSnapshot) -> bool {
-        saved.led_to == self.egress.led_to(&saved.snapshot.key.origin)
+        saved.led_to == self.upstream.led_to(&saved.snapshot.key.origin)
     }
 
     fn with_place(&self, snapshot: StoredSnapshot) -> StoredSnapshot {
-        let led_to = self.egress.led_to(&snapshot.snapshot.key.origin);
+        let led_to = self.upstream.led_to(&snapshot.snapshot.key.origin);
         StoredSnapshot { led_to, ..snapshot }
     }
 }
@@ -391,15 +390,17 @@ impl SourceFiles {
     /// Reads the files of `settings`. A file that cannot be read counts as absent
     /// here: the part that needs it reports it.
     pub(super) fn read(settings: &Settings) -> Self {
-        let roots = settings.upstream.roots.iter();
+        let upstream = &settings.upstream;
+        let roots = upstream.tls.roots.iter();
         let files = roots.filter_map(|source| match source {
-            Roots::File(path) => Some(path),
+            Roots::File(path) => Some(path.clone()),
             Roots::System | Roots::Webpki => None,
         });
-        let digest = |path: &PathBuf| Some(Digest::of(&std::fs::read(path).ok()?));
+        let files = files.chain(upstream.tls.exception_roots());
+        let digest = |path| Some(Digest::of(&std::fs::read(path).ok()?));
         Self(
             files
-                .chain(&settings.upstream.parent_auth)
+                .chain(upstream.parent_auth.clone())
                 .map(digest)
                 .collect(),
         )

@@ -159,6 +159,7 @@ mod shutdown;
 mod soak;
 mod start_failures;
 mod strict;
+mod tls_exceptions;
 mod unreachable;
 mod url_cases;
 mod verify;

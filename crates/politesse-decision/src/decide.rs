@@ -5,10 +5,11 @@
 //! to this file:
 //!
 //! ```compile_fail
-//! use politesse_decision::decide::{Inquiry, Permit};
+//! use politesse_decision::decide::{Inquiry, Permit, Policy};
+//! use std::sync::Arc;
 //!
-//! fn forged(inquiry: std::sync::Arc<Inquiry>) -> Permit {
-//!     Permit { inquiry }
+//! fn forged(inquiry: Arc<Inquiry>, policy: Arc<Policy>) -> Permit {
+//!     Permit { inquiry, policy }
 //! }
 //! ```
 //!
@@ -25,6 +26,7 @@ use thiserror::Error;
 use super::delay::Delay;
 use super::digest::Digest;
 use super::snapshot::{RobotsFile, Snapshot};
+use super::tls_exception::TlsException;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{Origin, Target};
 
@@ -186,6 +188,7 @@ impl Decision {
         if self.evidence.lets_through() {
             return Ok(Permit {
                 inquiry: Arc::clone(&self.evidence.inquiry),
+                policy: Arc::clone(&self.evidence.policy),
             });
         }
         let verdict = self.evidence.ruling.verdict;
@@ -255,6 +258,7 @@ pub enum NoPermit {
 #[derive(Debug)]
 pub struct Permit {
     inquiry: Arc<Inquiry>,
+    policy: Arc<Policy>,
 }
 
 impl Permit {
@@ -266,6 +270,11 @@ impl Permit {
     /// the request said.
     pub fn target(&self) -> &Target {
         &self.inquiry.target
+    }
+
+    /// Returns the exception for TLS with its host that is on record, if there is one.
+    pub fn tls_exception(&self) -> Option<&TlsException> {
+        self.policy.terms().tls_exception(&self.target().origin)
     }
 
     /// Returns the crawler that may fetch it.

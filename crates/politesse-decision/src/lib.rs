@@ -25,6 +25,8 @@ pub mod policy;
 
 pub mod overrides;
 
+pub mod tls_exception;
+
 pub mod inquiry;
 
 pub mod label;

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::overrides::{Action, Override};
+use super::tls_exception::TlsException;
 use politesse_robots::Dialect;
+use politesse_robots::origin::Origin;
 
 /// Revision of the engine that decided: of all code that a verdict depends on
 /// besides its inputs.
@@ -129,6 +131,10 @@ pub struct PolicyTerms {
     /// not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub overrides: Vec<Override>,
+    /// Exceptions from the TLS that is asked of origins, of which the first that fits
+    /// counts. No verdict depends on them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tls: Vec<TlsException>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -140,6 +146,11 @@ impl PolicyTerms {
     /// setting or by the dialect.
     pub(super) fn refuses_unauthorized(&self) -> bool {
         self.unauthorized == Unauthorized::Refuse || self.dialect.refuses_unauthorized()
+    }
+
+    /// Returns the exception from the usual TLS for `origin`, if there is one.
+    pub fn tls_exception(&self, origin: &Origin) -> Option<&TlsException> {
+        self.tls.iter().find(|exception| exception.is_for(origin))
     }
 }
 
@@ -155,6 +166,7 @@ impl Policy {
             candidates: Candidates::First,
             mode: EnforcementMode::Enforce,
             overrides: Vec::new(),
+            tls: Vec::new(),
         })
     }
 

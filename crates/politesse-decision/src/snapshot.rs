@@ -357,7 +357,8 @@ pub struct StoredSnapshot {
     /// Failures of the origin in a row.
     pub failures: u32,
     /// Address that `upstream.resolve` or a parent led to, if the origin was not
-    /// asked at its own: what was said there is not what is said elsewhere.
+    /// asked at its own, and its exception for TLS, if it has one: what was said there is
+    /// not what is said elsewhere.
     pub led_to: Option<String>,
 }
 

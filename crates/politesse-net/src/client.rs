@@ -20,7 +20,6 @@ use http::header::{
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Version};
 use hyper::body::{Body, Incoming};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use super::body::{Lease, ResponseBody};
 use super::connect::{Connection, Connector, Purpose, Sender, WantedConnection, http1_origins};
@@ -34,15 +33,15 @@ use super::upload::Upload;
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
-use politesse_base::tls::{Roots, client_config};
 use politesse_decision::access::NoConnection;
 use politesse_decision::decide::{Permit, RobotsPermit};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::snapshot::Validators;
+use politesse_decision::tls_exception::TlsException;
 use politesse_robots::origin::Origin;
 
 pub use super::head::{OutgoingHead, TargetForm};
-pub use super::tls::UpstreamSetupError;
+pub use super::tls::{OriginTls, TlsOptions, UpstreamSetupError};
 pub use crate::error::UpstreamError;
 
 /// Longest wait for a connection to become free after its last response.
@@ -62,10 +61,8 @@ pub struct Options {
     pub first_byte_timeout: Duration,
     /// Longest wait for more of a response body.
     pub idle_timeout: Duration,
-    /// Root certificates that are trusted.
-    pub roots: Vec<Roots>,
-    /// Whether HTTP/2 is offered.
-    pub http2: bool,
+    /// Terms of TLS.
+    pub tls: TlsOptions,
     /// Time for which an idle connection is kept.
     pub pool_idle_timeout: Duration,
     /// Idle connections that are kept to one origin.
@@ -159,18 +156,12 @@ impl Upstream {
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Self, UpstreamSetupError> {
-        let mut tls = client_config(&options.roots)?;
-        if options.http2 {
-            tls.alpn_protocols.push(b"h2".to_vec());
-        }
-        // After h2: the order is that of preference (RFC 7301, section 3.1).
-        tls.alpn_protocols.push(b"http/1.1".to_vec());
         let credentials = options.parent_auth.as_deref().map(Credentials::read);
         Ok(Self {
             connector: Connector {
                 egress,
                 dialler: Dialler::default(),
-                tls: TlsConnector::from(Arc::new(tls)),
+                tls: OriginTls::new(&options.tls)?,
                 credentials: credentials.transpose()?,
                 connect_timeout: options.connect_timeout,
                 http1_origins: http1_origins(),
@@ -185,6 +176,19 @@ impl Upstream {
             idle_timeout: options.idle_timeout,
             metrics,
         })
+    }
+
+    /// Returns how `origin` is reached if not in the usual way: the address that the
+    /// settings have for it, and its exception for TLS. A robots.txt that came in another
+    /// way may be that of another site.
+    pub fn led_to(&self, origin: &Origin) -> Option<String> {
+        let address = self.connector.egress.led_to(origin);
+        match self.connector.tls.exception(origin) {
+            Some(TlsException { terms, .. }) => {
+                Some(format!("{}; {terms}", address.unwrap_or_default()))
+            }
+            None => address,
+        }
     }
 
     /// Closes the idle connections, and keeps none from now on: another configuration
@@ -214,6 +218,9 @@ impl Upstream {
             target: permit.target(),
             is_private: authenticates_connection(&head.headers),
             head,
+            // That of the policy on record. After a reload it may differ from the one that
+            // this client was made with.
+            tls: permit.tls_exception(),
             purpose: Purpose::Page,
         };
         self.counted(message, Upload::new(body), turns).await
@@ -232,6 +239,7 @@ impl Upstream {
         let message = RequestMessage {
             target: permit.target(),
             head: &mut robots_head(asker, known),
+            tls: self.connector.tls.exception(&permit.target().origin),
             purpose: Purpose::Rules,
             is_private: false,
         };
@@ -375,6 +383,7 @@ impl Upstream {
         let client = turns.client().cloned();
         let wanted = WantedConnection {
             origin: &message.target.origin,
+            tls: message.tls,
             purpose: message.purpose,
             client: client.as_ref(),
             is_private: message.is_private,

@@ -15,14 +15,13 @@ use moka::sync::Cache;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until, timeout_at};
-use tokio_rustls::TlsConnector;
 
 use super::dial::{DialAttempt, Dialler};
 use super::egress::{DialError, DialTarget, Egress, NextHop};
 use super::head::FIELDS_BYTES_MAX;
 use super::parent::{Credentials, tunnel};
 use super::read_ahead::ReadAhead;
-use super::tls::handshake_failure;
+use super::tls::{OriginTls, handshake_failure};
 use super::upload::Upload;
 use super::wire::{ReceivedBytes, Wire};
 use politesse_base::clients::client::Client;
@@ -30,6 +29,7 @@ use politesse_base::clock;
 use politesse_base::descriptors::ReservePlace;
 use politesse_base::tasks::Tasks;
 use politesse_decision::access::NoConnection;
+use politesse_decision::tls_exception::TlsException;
 use politesse_robots::origin::{Host, Origin, Scheme};
 
 /// Most fields in the head of a response.
@@ -78,6 +78,8 @@ pub(super) enum Purpose {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WantedConnection<'a> {
     pub(super) origin: &'a Origin,
+    /// Exception for TLS with the origin.
+    pub(super) tls: Option<&'a TlsException>,
     pub(super) purpose: Purpose,
     /// Client that a look-up of the origin's name is counted for.
     pub(super) client: Option<&'a Arc<Client>>,
@@ -166,7 +168,7 @@ pub(super) fn http1_origins() -> Cache<Origin, ()> {
 pub(super) struct Connector {
     pub(super) egress: Arc<Egress>,
     pub(super) dialler: Dialler,
-    pub(super) tls: TlsConnector,
+    pub(super) tls: OriginTls,
     /// Credentials for the parent, if it wants any.
     pub(super) credentials: Option<Credentials>,
     /// Longest wait for a connection, TLS included; resolving the name has
@@ -266,12 +268,13 @@ impl Connector {
                 ServerName::try_from(name.to_string()).map_err(|_| NoConnection::Tls)?
             }
         };
+        let tls = self.tls.connector(wanted.tls).ok_or(NoConnection::Tls)?;
         let stream = ReadAhead::new(stream);
         let secured = if wanted.is_private || self.http1_origins.contains_key(wanted.origin) {
-            let http1 = self.tls.with_alpn(vec![b"http/1.1".to_vec()]);
+            let http1 = tls.with_alpn(vec![b"http/1.1".to_vec()]);
             http1.connect(name, stream).await
         } else {
-            self.tls.connect(name, stream).await
+            tls.connect(name, stream).await
         };
         let stream = secured.map_err(|error| handshake_failure(&error))?;
         Ok(Wire::from(stream))

@@ -24,12 +24,15 @@ use super::upload::{Upload, UploadProgress};
 use super::wire::ReceivedBytes;
 use crate::error::UpstreamError;
 use politesse_decision::access::NoConnection;
+use politesse_decision::tls_exception::TlsException;
 use politesse_robots::origin::Target;
 
 /// Head of a request, and the URL that it goes to.
 pub(super) struct RequestMessage<'a> {
     pub(super) target: &'a Target,
     pub(super) head: &'a mut OutgoingHead,
+    /// Exception for TLS with the host.
+    pub(super) tls: Option<&'a TlsException>,
     pub(super) purpose: Purpose,
     /// Whether it authenticates its connection.
     pub(super) is_private: bool,

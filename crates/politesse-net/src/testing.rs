@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::body::{BodyError, ResponseBody};
-use crate::client::{HostTurns, Options, OutgoingHead, Upstream, UpstreamError};
+use crate::client::{HostTurns, Options, OutgoingHead, TlsOptions, Upstream, UpstreamError};
 use crate::egress::{self, Deny, Egress, EgressPorts, Resolve};
 use politesse_base::clients::client::Client;
 use politesse_base::metrics::Metrics;
@@ -150,6 +151,8 @@ fn is_whole(text: &str) -> bool {
 pub struct Setup {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<Metrics>,
+    /// Policy by which its requests are decided.
+    pub policy: Policy,
 }
 
 pub fn options() -> Options {
@@ -157,8 +160,12 @@ pub fn options() -> Options {
         connect_timeout: Duration::from_secs(10),
         first_byte_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
-        roots: vec![politesse_base::tls::Roots::Webpki],
-        http2: true,
+        tls: TlsOptions {
+            roots: vec![politesse_base::tls::Roots::Webpki],
+            exceptions: Vec::new(),
+            folder: PathBuf::new(),
+            http2: true,
+        },
         pool_idle_timeout: Duration::from_secs(60),
         pool_idle_per_origin: NonZeroUsize::new(8).unwrap(),
         pool_idle_total: NonZeroUsize::new(64).unwrap(),
@@ -207,6 +214,8 @@ pub fn setup_with(options: &Options, names: &[(&str, SocketAddr)]) -> Setup {
     Setup {
         upstream: Arc::new(upstream.unwrap()),
         metrics,
+        policy: Policy::new(Unauthorized::Allow)
+            .with(|terms| terms.tls.clone_from(&options.tls.exceptions)),
     }
 }
 
@@ -261,7 +270,7 @@ impl Setup {
         let mut head = outgoing(Method::GET, &[]);
         self.upstream
             .forward(
-                permit(url),
+                permit_by(&self.policy, url),
                 &mut head,
                 Empty::<Bytes>::new(),
                 &mut Paced::freely(),
@@ -299,6 +308,10 @@ pub fn outgoing(method: Method, fields: &[(&'static str, &'static str)]) -> Outg
 
 /// Leave to fetch `url`, whose origin has no robots.txt.
 pub fn permit(url: &str) -> Permit {
+    permit_by(&Policy::new(Unauthorized::Allow), url)
+}
+
+fn permit_by(policy: &Policy, url: &str) -> Permit {
     let target: Target = url.parse().unwrap();
     let snapshot = Snapshot {
         key: CacheKey::new(target.origin.clone(), None),
@@ -315,11 +328,10 @@ pub fn permit(url: &str) -> Permit {
         target,
         method: "GET".to_owned(),
     };
-    let policy = Arc::new(Policy::new(Unauthorized::Allow));
     let decision = decide(
         &Arc::new(inquiry),
         &Arc::new(snapshot),
-        &policy,
+        &Arc::new(policy.clone()),
         politesse_base::clock::now(),
     );
     let receipt = Receipt::issue(1, decision.evidence());

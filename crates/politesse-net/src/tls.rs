@@ -1,14 +1,118 @@
-//! TLS towards origins: errors of the set-up, and the reason why a handshake failed.
+//! TLS towards origins: the terms of each host, errors of the set-up, and the reason why
+//! a handshake failed.
 //!
 //! Does not know connections.
 
+use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use politesse_base::server::CredentialsError;
-use politesse_base::tls::{SelfSigned, TlsSetupError};
+use politesse_base::tls::{
+    Roots, SelfSigned, ServerRequirements, TlsSetupError, client_config_for,
+};
 use politesse_decision::access::{CertificateFault, NoConnection};
+use politesse_decision::tls_exception::{TlsException, TlsTerms, TlsVersion};
+use politesse_robots::origin::Origin;
 use rustls::CertificateError;
+use rustls::version::{TLS12, TLS13};
 use thiserror::Error;
+use tokio_rustls::TlsConnector;
+
+/// Terms of TLS with origins (`https.upstream_roots`, `upstream.tls`, `upstream.http2`).
+#[derive(Debug, Clone)]
+pub struct TlsOptions {
+    /// Root certificates that are trusted.
+    pub roots: Vec<Roots>,
+    /// Exceptions for some hosts, of which the first that fits counts.
+    pub exceptions: Vec<TlsException>,
+    /// Folder that the roots of exceptions are relative to.
+    pub folder: PathBuf,
+    /// Whether HTTP/2 is offered.
+    pub http2: bool,
+}
+
+impl TlsOptions {
+    /// Returns the files with the roots that some hosts are verified by.
+    pub fn exception_roots(&self) -> impl Iterator<Item = PathBuf> {
+        let roots = self.exceptions.iter();
+        roots.filter_map(|exception| self.roots_of(&exception.terms))
+    }
+
+    fn roots_of(&self, terms: &TlsTerms) -> Option<PathBuf> {
+        terms.roots.as_ref().map(|path| self.folder.join(path))
+    }
+
+    /// Creates a connector for hosts with these terms, or for those with the usual ones.
+    fn connector(&self, terms: Option<&TlsTerms>) -> Result<TlsConnector, TlsSetupError> {
+        let file = terms.and_then(|terms| self.roots_of(terms));
+        let own = file.map(|path| vec![Roots::File(path)]);
+        let is_verified = terms.is_none_or(|terms| terms.verify);
+        let versions = [&TLS13, &TLS12];
+        let earliest = terms.and_then(|terms| terms.min_version);
+        let mut config = client_config_for(ServerRequirements {
+            roots: is_verified.then(|| own.as_ref().unwrap_or(&self.roots).as_slice()),
+            versions: match earliest {
+                Some(TlsVersion::V13) => &versions[..1],
+                Some(TlsVersion::V12) | None => &versions,
+            },
+        })?;
+        if self.http2 {
+            config.alpn_protocols.push(b"h2".to_vec());
+        }
+        // After h2: the order is that of preference (RFC 7301, section 3.1).
+        config.alpn_protocols.push(b"http/1.1".to_vec());
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+}
+
+/// Connectors for origins: one for each set of terms. No session is resumed under other
+/// terms than it was made by.
+pub struct OriginTls {
+    usual: TlsConnector,
+    exceptional: HashMap<TlsTerms, TlsConnector>,
+    exceptions: Vec<TlsException>,
+}
+
+impl OriginTls {
+    /// Creates the connectors for all terms of `options`.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsSetupError`].
+    pub fn new(options: &TlsOptions) -> Result<Self, TlsSetupError> {
+        let mut exceptional = HashMap::new();
+        for exception in &options.exceptions {
+            let terms = &exception.terms;
+            // Thousands of hosts may have the same terms, and each connector has roots
+            // and a store of sessions.
+            if !exceptional.contains_key(terms) {
+                exceptional.insert(terms.clone(), options.connector(Some(terms))?);
+            }
+        }
+        Ok(Self {
+            usual: options.connector(None)?,
+            exceptional,
+            exceptions: options.exceptions.clone(),
+        })
+    }
+
+    /// Returns the exception for `origin`, if there is one.
+    pub(super) fn exception(&self, origin: &Origin) -> Option<&TlsException> {
+        let mut exceptions = self.exceptions.iter();
+        exceptions.find(|exception| exception.is_for(origin))
+    }
+
+    /// Returns the connector for a host with this exception, or without one. `None` for
+    /// terms of a later configuration, by which a request that had to wait was decided.
+    pub(super) fn connector(&self, exception: Option<&TlsException>) -> Option<&TlsConnector> {
+        match exception {
+            Some(exception) => self.exceptional.get(&exception.terms),
+            None => Some(&self.usual),
+        }
+    }
+}
 
 /// Error in the set-up of connections, with which the proxy does not start.
 #[derive(Debug, Error)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use politesse_base::clients::client::{ClientLimits, Resource};
 
 use super::{file, problems, read, text};
+use politesse_decision::policy::Policy;
 use politesse_robots::crawler::ProductToken;
 
 /// Returns the product tokens by which a configuration knows a crawler.
@@ -227,6 +228,82 @@ fn candidates_are_part_of_the_policy() {
     assert_eq!(
         json,
         r#"{"revision":4,"unauthorized":"allow","readings":"server"}"#
+    );
+}
+
+const TLS: &str = r#"
+[[upstream.tls]]
+host = "Old.example"
+verify = false
+reason = "expired in 2024"
+
+[[upstream.tls]]
+host = "*.museum.example"
+roots = "museum.pem"
+min_version = "1.3"
+reason = "its own CA"
+"#;
+
+// Ours: only where there are some, so that the digest of a policy without stays as it is.
+#[test]
+fn exceptions_for_tls_are_part_of_the_policy() {
+    let config = file(TLS).unwrap();
+    let settings = config.settings();
+    assert_eq!(
+        settings.policy.json(),
+        concat!(
+            r#"{"revision":4,"unauthorized":"allow","readings":"server","tls":["#,
+            r#"{"host":"old.example","verify":false,"reason":"expired in 2024"},"#,
+            r#"{"host":"*.museum.example","verify":true,"roots":"museum.pem","#,
+            r#""min_version":"1.3","reason":"its own CA"}]}"#,
+        )
+    );
+    let restored = Policy::restore(settings.policy.json()).unwrap();
+    assert_eq!(restored.digest(), settings.policy.digest());
+    let tls = &settings.upstream.tls;
+    assert_eq!(tls.exceptions, settings.policy.terms().tls);
+    let roots: Vec<_> = tls.exception_roots().collect();
+    assert_eq!(roots.len(), 1);
+    assert!(roots[0].ends_with("museum.pem") && roots[0].is_absolute());
+}
+
+// Ours.
+#[test]
+fn mistakes_in_exceptions_for_tls_are_told_all_at_once() {
+    let told = problems(file(
+        r#"[[upstream.tls]]
+host = "https://old.example"
+verify = "no"
+min_version = "1.1"
+[[upstream.tls]]
+host = "old.example"
+reason = "x"
+[[upstream.tls]]
+host = "old.example"
+verify = false
+roots = "museum.pem"
+reason = "x"
+certificate = "any"
+"#,
+    ));
+    let wanted = [
+        "line 1: entry 1 of upstream.tls is {",
+        "line 2: host of entry 1 of upstream.tls is \"https://old.example\"; a host such as",
+        "line 3: verify of entry 1 of upstream.tls is \"no\"; true or false is wanted",
+        "line 4: min_version of entry 1 of upstream.tls is \"1.1\"; \"1.2\" or \"1.3\", as no",
+        "line 5: entry 2 of upstream.tls is {",
+        "line 13: upstream.tls.certificate is not a key",
+    ];
+    assert_eq!(told.len(), wanted.len(), "{told:?}");
+    for (told, wanted) in told.iter().zip(wanted) {
+        assert!(told.contains(wanted), "{told:?}");
+    }
+    let contradiction = "upstream.tls=[{ host = 'a.example', verify = false, roots = 'a.pem', \
+                         reason = 'x' }]";
+    let told = problems(read("", &[], &[contradiction]));
+    assert!(
+        told[0].contains("either `verify = false` or `roots`"),
+        "{told:?}"
     );
 }
 

@@ -1,5 +1,6 @@
 //! What goes over the wire: this layer against origins on loopback.
 
+mod exceptions;
 mod framing;
 mod reuse;
 mod secured;

@@ -16,8 +16,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd,
 };
-use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -35,13 +36,13 @@ use politesse_decision::access::{CertificateFault, NoConnection};
 const URL: &str = "https://h.test/";
 
 /// A CA, and its certificate in a file.
-struct Ca {
+pub(super) struct Ca {
     issuer: Issuer<'static, KeyPair>,
     folder: TempDir,
 }
 
 impl Ca {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -54,53 +55,69 @@ impl Ca {
         }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    fn server(&self, params: &CertificateParams, alpn: &[&str]) -> TlsAcceptor {
+    pub(super) fn server(&self, params: &CertificateParams, alpn: &[&str]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
-        let leaf = params.signed_by(&key, &self.issuer).unwrap();
-        acceptor(&leaf, &key, alpn)
+        acceptor(&self.signed(params, &key), &key, alpn)
+    }
+
+    pub(super) fn signed(&self, params: &CertificateParams, key: &KeyPair) -> Certificate {
+        params.signed_by(key, &self.issuer).unwrap()
     }
 }
 
-fn acceptor(certificate: &Certificate, key: &KeyPair, alpn: &[&str]) -> TlsAcceptor {
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)
-        .unwrap();
+pub(super) fn acceptor(certificate: &Certificate, key: &KeyPair, alpn: &[&str]) -> TlsAcceptor {
+    let mut config = server_config(&[&TLS13, &TLS12], certificate, key);
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     TlsAcceptor::from(Arc::new(config))
 }
 
-fn leaf(name: &str) -> CertificateParams {
+pub(super) fn server_config(
+    versions: &[&'static SupportedProtocolVersion],
+    certificate: &Certificate,
+    key: &KeyPair,
+) -> ServerConfig {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap()
+}
+
+pub(super) fn leaf(name: &str) -> CertificateParams {
     CertificateParams::new([name.to_owned()]).unwrap()
 }
 
 fn trusting(ca: &Ca, address: SocketAddr) -> Setup {
-    let options = Options {
-        roots: vec![Roots::File(ca.path())],
-        ..options()
-    };
-    setup_with(&options, &[("h.test", address)])
+    setup_with(&trust(Roots::File(ca.path())), &[("h.test", address)])
+}
+
+/// Options of a client that trusts these roots.
+pub(super) fn trust(roots: Roots) -> Options {
+    let mut options = options();
+    options.tls.roots = vec![roots];
+    options
 }
 
 /// Returns an HTTP/2 origin that answers with the version and whether `Host`
 /// and `TE` came; counts connections.
-async fn http2_origin(tls: TlsAcceptor) -> (SocketAddr, Arc<AtomicUsize>) {
+pub(super) async fn http2_origin(tls: TlsAcceptor) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&connections);
     Tasks::default().execute(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = tls.accept(stream).await else {
+                continue;
+            };
             counted.fetch_add(1, Ordering::SeqCst);
-            let stream = tls.accept(stream).await.unwrap();
             let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(stream), service_fn(describe));
             Tasks::default().execute(async move { served.await.unwrap_or_default() });
@@ -122,7 +139,7 @@ async fn describe(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, h
 
 /// Returns an HTTP/1.1 origin over TLS that follows a list on each connection,
 /// and ends without a close_notify.
-async fn raw_origin(tls: TlsAcceptor, script: &'static [Step]) -> SocketAddr {
+pub(super) async fn raw_origin(tls: TlsAcceptor, script: &'static [Step]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     Tasks::default().execute(async move {
@@ -178,11 +195,8 @@ async fn an_http2_connection_is_shared() {
 async fn http2_is_not_offered_where_it_is_off() {
     let ca = Ca::new();
     let address = raw_origin(ca.server(&leaf("h.test"), &["h2", "http/1.1"]), &[OK]).await;
-    let options = Options {
-        roots: vec![Roots::File(ca.path())],
-        http2: false,
-        ..options()
-    };
+    let mut options = trust(Roots::File(ca.path()));
+    options.tls.http2 = false;
     let setup = setup_with(&options, &[("h.test", address)]);
     let response = setup.get(URL).await.unwrap();
     assert_eq!(response.version(), Version::HTTP_11);
@@ -292,10 +306,7 @@ fn roots_that_cannot_be_read_are_named() {
     std::fs::write(&empty, "no certificate").unwrap();
     for path in [empty, folder.path().join("absent.pem")] {
         let setup = Upstream::new(
-            &Options {
-                roots: vec![Roots::File(path.clone())],
-                ..options()
-            },
+            &trust(Roots::File(path.clone())),
             egress(&[]),
             Arc::default(),
             Tasks::default(),

@@ -49,6 +49,8 @@ impl Facts {
         if let Some(rules) = &explanation.rules {
             facts.rules(rules);
         }
+        let exception = explanation.tls_exception();
+        facts.add_some("TLS", exception.map(|it| format!("of this host: {it}")));
         if explanation.row.is_some() {
             facts.answer(record);
         }

@@ -72,6 +72,7 @@ impl Explanation {
         let snapshot = record.snapshot.as_deref();
         let robots = snapshot.map(|snapshot| self.robots_json(snapshot));
         members.insert("robots".to_owned(), json!(robots));
+        members.insert("tls".to_owned(), json!(self.tls_exception()));
         Value::Object(members)
     }
 

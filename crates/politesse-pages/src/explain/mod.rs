@@ -17,6 +17,7 @@ use self::rules::{CompetingRule, DecidingRules};
 use politesse_decision::again::{Again, EvidenceCache, decide_again, decision_again};
 use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::record::StoredRecord;
+use politesse_decision::tls_exception::TlsException;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, FileSource, RobotsTxt};
@@ -138,6 +139,14 @@ impl Explanation {
     pub fn competing(&self) -> Vec<CompetingRule<'_>> {
         let rules = self.rules.as_ref();
         rules.map_or_else(Vec::new, DecidingRules::competing)
+    }
+
+    /// Returns the exception for TLS with the host of the URL, if the policy has one.
+    fn tls_exception(&self) -> Option<&TlsException> {
+        let decided_by = self.rules.as_ref().map(|rules| &*rules.evidence().policy);
+        let policy = decided_by.or_else(|| self.row.as_ref()?.policy.as_ref())?;
+        let target: Target = self.record.url.parse().ok()?;
+        policy.terms().tls_exception(&target.origin)
     }
 
     /// Reports whether the product tokens come from the User-Agent, and not from a

@@ -1,0 +1,117 @@
+//! Exceptions for sites whose certificates are broken (`upstream.tls`): sent, told and on
+//! record.
+
+use serde_json::Value;
+
+use crate::kit::client::get;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::run;
+
+const EXPIRED: &str = "upstream.tls = [{ host = \"o.test\", verify = false, \
+                       reason = \"expired in 2020\" }]";
+const TOLD: &str = "of this host: certificate not verified (expired in 2020)";
+
+/// Two sites whose certificates have expired.
+struct Sites {
+    o: Origin,
+    p: Origin,
+}
+
+impl Sites {
+    async fn start() -> Self {
+        let expired = |name: &str| Script::robots("").name(name).expired();
+        Self {
+            o: expired("o.test").start_tls().await,
+            p: expired("p.test").start_tls().await,
+        }
+    }
+
+    fn config(&self) -> Config {
+        resolve("o.test", self.o.address()).resolve("p.test", self.p.address())
+    }
+}
+
+async fn assert_verified(proxy: &Proxy, url: &str) {
+    let reply = get(proxy, url).await;
+    reply.assert_error(502, "tls_certificate_error");
+}
+
+// Ours.
+#[test]
+fn an_exception_is_told_at_the_start_and_in_the_record_of_each_decision() {
+    run(async {
+        let sites = Sites::start().await;
+        let proxy = sites.config().set(EXPIRED).start().await;
+        proxy
+            .logged("the certificate of a host is not verified")
+            .await;
+        let reply = get(&proxy, "https://o.test/a").await;
+        assert_eq!(reply.status(), 200, "{}", reply.text());
+        assert_verified(&proxy, "https://p.test/a").await;
+        proxy.place().completed(2).await;
+        let place = proxy.stop().await;
+        assert_shown(&place).await;
+        let outcome = place.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let outcome = place.run(&["doctor"]).await;
+        let line = "warning  upstream.tls: the certificates of these hosts are not verified: \
+                    o.test (expired in 2020)";
+        assert!(outcome.stdout.contains(line), "{outcome:?}");
+    });
+}
+
+/// Holds that commands show the exception for the one host, and none for the other.
+async fn assert_shown(place: &Place) {
+    let (first, second) = (place.number(1).to_string(), place.number(2).to_string());
+    for arguments in [
+        &["audit", "show", &first][..],
+        &["audit", "why", "https://o.test/a"],
+        &["check", "--agent", "A", "https://o.test/a"],
+    ] {
+        let outcome = place.run(arguments).await;
+        assert!(outcome.stdout.contains(TOLD), "{outcome:?}");
+    }
+    let other = place.run(&["audit", "show", &second]).await;
+    assert!(!other.stdout.contains("of this host"), "{other:?}");
+    for (number, reason) in [(&first, "expired in 2020".into()), (&second, Value::Null)] {
+        let outcome = place.run(&["audit", "show", "--json", number]).await;
+        assert_eq!(outcome.json_lines()[0]["tls"]["reason"], reason);
+    }
+}
+
+// Ours: new connections after a reload go by its exceptions, and so does the record.
+#[test]
+fn a_reload_adds_and_removes_exceptions() {
+    run(async {
+        let sites = Sites::start().await;
+        let proxy = sites.config().start().await;
+        assert_verified(&proxy, "https://o.test/a").await;
+        proxy.place().configure(&sites.config().set(EXPIRED));
+        crate::kit::client::reload(&proxy).await;
+        let reply = get(&proxy, "https://o.test/b").await;
+        assert_eq!(reply.status(), 200, "{}", reply.text());
+        proxy.place().configure(&sites.config());
+        crate::kit::client::reload(&proxy).await;
+        assert_verified(&proxy, "https://o.test/c").await;
+        let rows = proxy.place().completed(3).await;
+        assert_eq!(rows[0]["policy"], rows[2]["policy"]);
+        assert_ne!(rows[0]["policy"], rows[1]["policy"]);
+        let outcome = proxy.stop().await.run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+// Ours: `config check` opens the files that a start would.
+#[test]
+fn a_file_of_roots_that_is_missing_keeps_a_proxy_from_starting() {
+    run(async {
+        let line = "upstream.tls = [{ host = \"o.test\", roots = \"absent.pem\", reason = \"x\" }]";
+        let place = Place::with(&Config::default().set(line));
+        for command in [&["config", "check"][..], &["serve"]] {
+            let outcome = place.run(command).await;
+            assert_ne!(outcome.code, Some(0), "{outcome:?}");
+            assert!(outcome.stderr.contains("absent.pem"), "{outcome:?}");
+        }
+    });
+}

@@ -81,6 +81,7 @@ fn request<'a>(host: &'a Host, asked: &Option<Arc<PaceRecords>>) -> TurnRequest<
         robots_fetched_at: None,
         robots_fetch: RobotsFetch::No,
         arrival: None,
+        embedding: None,
     }
 }
 

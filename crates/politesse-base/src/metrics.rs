@@ -188,6 +188,8 @@ metrics! {
     pace_backoffs: Counter;
     /// Requests sent once more after a 429 or 503 (`pace.retry`).
     pace_retries: Counter;
+    /// Files sent in the turn of the page that embeds them (`pace.requisites`).
+    pace_requisites: Counter;
     /// Responses that took longer than `pace.max_turn` while other requests waited.
     pace_overruns: Counter;
     /// Turns that clients lost because they took or sent nothing for `pace.max_stall`

@@ -59,6 +59,8 @@ pub(super) struct CeilingClaim {
     current: Option<usize>,
     refusal: Option<CeilingRefusal>,
     is_started: bool,
+    /// Whether the request starts before those that wait in a line.
+    skips_lines: bool,
     lines: SharedLines,
 }
 
@@ -136,6 +138,7 @@ impl Ceilings {
             current: None,
             refusal: None,
             is_started: false,
+            skips_lines: false,
             lines: self.lines.clone(),
         })
     }
@@ -162,6 +165,18 @@ impl Ceilings {
 }
 
 impl CeilingClaim {
+    /// Returns the claim of a requisite, which rates do not count; `None` if it comes
+    /// under no other limit.
+    pub(super) fn without_rates(mut self) -> Option<Self> {
+        self.stops.retain(|stop| stop.limits.in_flight.is_some());
+        self.stops
+            .iter_mut()
+            .for_each(|stop| stop.limits.rate = None);
+        // The first of a line may wait for the rate.
+        self.skips_lines = true;
+        (!self.stops.is_empty()).then_some(self)
+    }
+
     /// Counts the request in if all of its ceilings let it start at `now`. One
     /// that waits in a queue takes a place in line, to be woken by `driver`.
     ///
@@ -201,7 +216,7 @@ impl CeilingClaim {
             // A request that waits for one ceiling keeps to the order of that
             // line and of the lines after it, not of those that it has passed.
             // In two lines at once, two requests could wait for each other.
-            let is_past = self.current.is_some_and(|current| index < current);
+            let is_past = self.skips_lines || self.current.is_some_and(|current| index < current);
             if stop.is_full(lines) || !(is_past || stop.is_next(lines)) {
                 return Err(CeilingRefusal {
                     stop: index,

@@ -16,7 +16,10 @@ use super::context::Now;
 use super::fleet_part::{FleetMode, FleetShare, HostHistory};
 use super::lease::HostLease;
 use super::policy::HostTerms;
-use super::request::{Grant, RequestsAhead, StartEstimate, Waiter};
+use super::request::{
+    Embedding, Grant, RequestsAhead, StartEstimate, TurnOwner, TurnRequest, Waiter,
+};
+use super::requisites::GivenPages;
 use super::schedule::{Kind, Outcome, Schedule, StartLimits, Uptime};
 use super::stall_watch::StallWatch;
 use super::turn_activity::TurnActivity;
@@ -63,6 +66,8 @@ pub(super) struct HostState {
     /// Turns whose clients were waited for, and clients that stalled; few hosts
     /// have any.
     watch: Option<Box<StallWatch>>,
+    /// Pages whose requisites may follow; few hosts have any.
+    given_pages: Option<Box<GivenPages>>,
     /// Overruns that no turn has reported yet.
     overruns: u32,
     /// Turns that were given up, and not reported yet.
@@ -79,6 +84,7 @@ impl HostState {
             generation: now.active.generation,
             back_off: BackOff::default(),
             watch: None,
+            given_pages: None,
             overruns: 0,
             stalls: 0,
             lease: None,
@@ -102,11 +108,11 @@ impl HostState {
 
     /// Estimates the delay of a request that starts after those `ahead`.
     pub(super) fn estimate(&self, waiter: &Waiter, ahead: &RequestsAhead, now: &Now) -> Delay {
-        let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
-        if let Some(delay) = self.delay_of_fleet(waiter.kind, &limits, now) {
+        let limits = self.limits(waiter.pace_records.as_deref(), waiter.place.kind, now);
+        if let Some(delay) = self.delay_of_fleet(waiter.place.kind, &limits, now) {
             return delay;
         }
-        let next = self.schedule.next(waiter.kind, &limits, now.uptime);
+        let next = self.schedule.next(waiter.place.kind, &limits, now.uptime);
         let back_off = limits.back_off_until.saturating_sub(now.uptime);
         let (wait, reason) = match next.wait() {
             // When the other request ends is not known, but nothing starts
@@ -138,7 +144,7 @@ impl HostState {
         now: &Now,
     ) -> StartEstimate {
         let estimated = self.estimate(waiter, ahead, now);
-        let limits = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        let limits = self.limits(waiter.pace_records.as_deref(), waiter.place.kind, now);
         let after_end = if self.schedule.in_flight() == 0 {
             Duration::ZERO
         } else {
@@ -152,17 +158,17 @@ impl HostState {
         };
         StartEstimate {
             delay,
-            pause: self.schedule.step(waiter.kind, &limits),
+            pause: self.schedule.step(waiter.place.kind, &limits),
         }
     }
 
     /// Estimates how long the requests `ahead` of `waiter` take to start.
     fn wait_behind(&self, ahead: &RequestsAhead, waiter: &Waiter, now: &Now) -> Duration {
-        let own = self.limits(waiter.pace_records.as_deref(), waiter.kind, now);
+        let own = self.limits(waiter.pace_records.as_deref(), waiter.place.kind, now);
         let wait = |delay: Duration, count: usize| {
             let step = self
                 .schedule
-                .step(waiter.kind, &StartLimits { delay, ..own });
+                .step(waiter.place.kind, &StartLimits { delay, ..own });
             step.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
         };
         let pages = ahead.pages.iter().map(|pages| {
@@ -181,7 +187,7 @@ impl HostState {
     ///
     /// The [`Delay`] of a request that may not start now.
     pub(super) fn start(&mut self, waiter: &mut Waiter, now: &Now) -> Result<Grant, Delay> {
-        let (kind, uptime) = (waiter.kind, now.uptime);
+        let (kind, uptime) = (waiter.place.kind, now.uptime);
         let limits = self.limits(waiter.pace_records.as_deref(), kind, now);
         let of_fleet = self.delay_of_fleet(kind, &limits, now);
         let at_rest = of_fleet.or_else(|| self.delay_at_rest(kind, &limits, now));
@@ -220,6 +226,32 @@ impl HostState {
             waited: Duration::ZERO,
             arrival: None,
         })
+    }
+
+    /// Returns whether a request is a requisite, which goes in the turn of its page, and
+    /// counts it as one of that page's.
+    ///
+    /// Where the site itself asks for a pause, each request waits for its own turn:
+    /// any crawler can send the fields that make it a requisite.
+    pub(super) fn takes_requisite(&mut self, request: &TurnRequest<'_>, now: &Now) -> bool {
+        let (Some(embedding), Some(pages)) = (request.embedding, &mut self.given_pages) else {
+            return false;
+        };
+        let records = request.pace_records.as_deref();
+        let asked = records.and_then(|records| records.delay(now.wall));
+        asked.is_none_or(|(delay, _)| delay.is_zero())
+            && pages.take_file(request.owner, &embedding, now)
+    }
+
+    /// Records that a page was given to a crawler, whose requisites may follow now.
+    pub(super) fn give_page(&mut self, owner: &TurnOwner, embedding: &Embedding, now: &Now) {
+        let pages = self.given_pages.get_or_insert_default();
+        pages.give(owner, embedding, now);
+    }
+
+    /// Forgets the pages after which no requisites may follow any more.
+    pub(super) fn forget_pages(&mut self, now: &Now) {
+        self.given_pages.take_if(|pages| pages.forget_old(now) == 0);
     }
 
     /// Returns whether a page waits for nothing but its distance from a robots.txt.
@@ -385,7 +417,7 @@ impl HostState {
         let watch = self.watch.as_ref()?;
         let given_up = watch.given_up(client, limits.max_turn, now.uptime)?;
         let in_flight = self.schedule.in_flight().saturating_add(given_up.turns);
-        let most = self.schedule.most(waiter.kind, limits);
+        let most = self.schedule.most(waiter.place.kind, limits);
         (most <= in_flight).then(|| {
             let end = DelayEnd::OnEvent(given_up.until.saturating_sub(now.uptime));
             Delay::of_crawler(Reason::Ceiling, end)
@@ -496,7 +528,9 @@ impl HostState {
         } else {
             self.schedule.end(grant.start, now);
         }
-        if let Some(adaptive) = &self.terms.adaptive {
+        let adaptive = self.terms.adaptive.as_ref();
+        // An image may come fast from a host whose pages are slow.
+        if let Some(adaptive) = adaptive.filter(|_| grant.start.kind != Kind::Requisite) {
             self.schedule.adapt(adaptive, response_time, outcome);
         }
         if let Some(lease) = &mut self.lease {

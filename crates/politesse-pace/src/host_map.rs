@@ -111,7 +111,11 @@ impl HostMap {
     pub(super) fn sweep(&self, now: &Now) -> Vec<(Host, BackOff)> {
         let mut ended = Vec::new();
         self.queues.retain(|host, queue| {
-            if let Some(back_off) = queue.with_host(|host| host.back_off.take_end(now.uptime)) {
+            let back_off = queue.with_host(|host| {
+                host.forget_pages(now);
+                host.back_off.take_end(now.uptime)
+            });
+            if let Some(back_off) = back_off {
                 ended.push((host.clone(), back_off));
             }
             let is_at_rest = queue.with_host(|host| host.is_at_rest(now));

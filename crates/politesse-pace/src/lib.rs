@@ -25,6 +25,8 @@ mod client_turns;
 
 mod host;
 
+mod requisites;
+
 mod request;
 
 mod stall_watch;
@@ -59,7 +61,9 @@ mod tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use self::request::{RobotsFetch, StartEstimate, TurnOwner, TurnRequest};
+pub use self::request::{
+    Destination, Embedding, RobotsFetch, StartEstimate, TurnOwner, TurnRequest, UrlNumber,
+};
 pub use self::scheduler::Scheduler;
 pub use self::seats::Seat;
 pub use self::turn::Turn;

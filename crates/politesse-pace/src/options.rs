@@ -33,6 +33,8 @@ pub struct Options {
     pub max_stall: Duration,
     /// Hosts that are remembered (`pace.max_hosts`).
     pub max_hosts: NonZeroUsize,
+    /// Bounds of the files that follow a page (`pace.requisites`).
+    pub requisites: RequisiteLimits,
     /// Terms for hosts (`pace.profile`, `pace.origin`, `pace.rule`).
     pub policy: Arc<PacePolicy>,
 }
@@ -46,6 +48,24 @@ pub struct QueueLimits {
     pub crawler: NonZeroUsize,
     /// Requests in all.
     pub total: NonZeroUsize,
+}
+
+/// Bounds of the files that a page embeds and that go in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequisiteLimits {
+    /// Time after the page in which they may follow.
+    pub time: Duration,
+    /// Files of each page.
+    pub files: NonZeroUsize,
+}
+
+impl Default for RequisiteLimits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(60),
+            files: const { NonZeroUsize::new(100).unwrap() },
+        }
+    }
 }
 
 impl Default for QueueLimits {
@@ -71,6 +91,7 @@ impl Default for Options {
             max_turn: Duration::from_secs(120),
             max_stall: Duration::from_secs(5),
             max_hosts: const { NonZeroUsize::new(200_000).unwrap() },
+            requisites: RequisiteLimits::default(),
             policy: Arc::default(),
         }
     }

@@ -111,7 +111,8 @@ impl HostQueue {
                 waiter.not_before = Uptime::ZERO;
                 if let Some(ceilings) = ceilings {
                     let crawler = waiter.place.owner.crawler.as_deref();
-                    waiter.claim = ceilings.claim(crawler, host, waiter.address);
+                    let claim = ceilings.claim(crawler, host, waiter.address);
+                    waiter.set_claim(claim);
                 }
             });
         }

@@ -3,8 +3,9 @@
 //!
 //! Does not know the host's limits, nor the queue.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use politesse_base::clients::client::Client;
 use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::reason::Reason;
 use politesse_robots::PaceRecords;
-use politesse_robots::origin::Host;
+use politesse_robots::origin::{Host, Target};
 
 /// Client and crawler that a request is from, by which turns and places are
 /// shared out.
@@ -73,6 +74,46 @@ pub struct TurnRequest<'a> {
     /// Number of arrival that the request has from a turn that it gave back
     /// ([`super::Turn::arrival`]).
     pub arrival: Option<u64>,
+    /// Relation to a page, if the crawler's requisites follow their page; `None`: a
+    /// request that waits for a turn of its own.
+    pub embedding: Option<Embedding>,
+}
+
+/// Relation of a request to the pages that may embed its URL, as its fields state it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Embedding {
+    /// Requested URL.
+    pub url: UrlNumber,
+    /// URL that embeds it, or links to it (`Referer`).
+    pub referrer: Option<UrlNumber>,
+    /// Use of the response.
+    pub destination: Destination,
+}
+
+/// Use that a browser makes of a response (Fetch Metadata Request Headers, section 2.1:
+/// `Sec-Fetch-Dest`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Destination {
+    /// A page, in a window or a frame.
+    Page,
+    /// A file for a page, such as an image or a script.
+    File,
+    /// Not stated, or a fetch by a script.
+    Unknown,
+}
+
+/// Number that stands for a URL in the memory of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UrlNumber(u64);
+
+impl UrlNumber {
+    /// Returns the number of `url`.
+    #[must_use]
+    pub fn of(url: &Target) -> Self {
+        // Keyed at random, so that no one can make a URL with the number of another.
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(HASHER.hash_one(url))
+    }
 }
 
 /// Robots.txt that had to be fetched before a page, from which the page keeps its
@@ -108,6 +149,8 @@ pub(super) type TurnAnswer = Result<Grant, Delay>;
 pub(super) struct QueuePlace {
     /// Client and crawler that take turns with the others.
     pub(super) owner: TurnOwner,
+    /// Kind: robots.txt, requisites and pages have lines of their own.
+    pub(super) kind: Kind,
     /// Number of arrival, by which the requests of one crawler are in order.
     pub(super) arrival: u64,
 }
@@ -116,7 +159,6 @@ pub(super) struct QueuePlace {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) place: QueuePlace,
-    pub(super) kind: Kind,
     pub(super) pace_records: Option<Arc<PaceRecords>>,
     pub(super) address: Option<IpAddr>,
     /// Claim on its ceilings, if it comes under any.
@@ -206,6 +248,7 @@ impl<'a> TurnRequest<'a> {
             robots_fetched_at: None,
             robots_fetch: RobotsFetch::No,
             arrival: None,
+            embedding: None,
         }
     }
 }
@@ -223,9 +266,9 @@ impl Waiter {
         Self {
             place: QueuePlace {
                 owner: request.owner.clone(),
+                kind,
                 arrival: request.arrival.unwrap_or(arrival),
             },
-            kind,
             pace_records: request.pace_records.clone(),
             address: request.address,
             claim: ceilings.claim(crawler, request.host, request.address),
@@ -236,6 +279,21 @@ impl Waiter {
             driver: None,
             ticket: None,
         }
+    }
+
+    /// Makes this the waiter of a requisite.
+    pub(super) fn follow_page(&mut self) {
+        self.place.kind = Kind::Requisite;
+        let claim = self.claim.take();
+        self.set_claim(claim);
+    }
+
+    /// Sets the request's claim on its ceilings. Their rates do not count a requisite.
+    pub(super) fn set_claim(&mut self, claim: Option<CeilingClaim>) {
+        self.claim = match self.place.kind {
+            Kind::Requisite => claim.and_then(CeilingClaim::without_rates),
+            Kind::Page | Kind::PageAtOnce | Kind::RobotsTxt => claim,
+        };
     }
 
     /// Answers the ticket. Returns a grant that nobody takes.

@@ -9,6 +9,9 @@
 //! other requests do not count: if the site asks one crawler for an hour, the others
 //! need not wait for an hour. The exceptions are a robots.txt before the first page,
 //! and the page that follows its robots.txt at once ([`Kind`]).
+//!
+//! The operator's pauses are kept from page to page. A requisite (a file that a page
+//! embeds) neither waits for them nor begins one.
 
 use std::time::Duration;
 
@@ -48,6 +51,16 @@ pub(super) struct StartLimits {
     pub(super) share: FleetShare,
 }
 
+impl StartLimits {
+    /// Returns what a pause of the operator is for a request of `kind` at this node.
+    fn operators_pause(&self, kind: Kind, pause: Duration) -> Duration {
+        match kind {
+            Kind::Requisite => Duration::ZERO,
+            Kind::Page | Kind::PageAtOnce | Kind::RobotsTxt => self.share.stretch(pause),
+        }
+    }
+}
+
 /// Kind of request, by the earlier requests after which it keeps its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -58,16 +71,25 @@ pub(super) enum Kind {
     /// after pages only: otherwise each robots.txt fetched anew would delay it again,
     /// and it would never start.
     PageAtOnce,
+    /// A file that a page embeds, which goes in the turn of the page. Keeps a site's
+    /// delay, and neither spacing nor adaptive pause.
+    Requisite,
     /// A robots.txt. Keeps the delay that the host asked for last, up to
     /// [`ROBOTS_DELAY_MAX`].
     RobotsTxt,
+}
+
+impl Kind {
+    fn is_page(self) -> bool {
+        matches!(self, Self::Page | Self::PageAtOnce)
+    }
 }
 
 /// Request that was started. Passed once to [`Schedule::end`] or
 /// [`Schedule::give_back`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
-    kind: Kind,
+    pub(super) kind: Kind,
     /// [`Track::number`] of this start.
     number: u32,
     /// [`Schedule::overruns`] when it was made.
@@ -88,7 +110,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// Latest start and end of the pages, or of the robots.txt, of a host.
+/// Latest start and end of the pages, the requisites, or the robots.txt of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Track {
     /// Number of the latest start; wraps.
@@ -103,6 +125,7 @@ struct Track {
 pub(super) struct Schedule {
     in_flight: u32,
     pages: Track,
+    requisites: Track,
     robots: Track,
     /// Delay before the next robots.txt: that of the latest page, or as set by
     /// [`Schedule::set_robots_delay`].
@@ -134,27 +157,29 @@ impl Schedule {
                 .robots
                 .latest()
                 .filter(|_| self.pages.started.is_some()),
-            Kind::PageAtOnce => None,
+            Kind::PageAtOnce | Kind::Requisite => None,
             Kind::RobotsTxt => self.robots.latest(),
         };
         let after = |time: Option<Uptime>, pause: Duration| {
             let time = time.max(robots).filter(|_| !pause.is_zero());
             time.map_or(Uptime::ZERO, |time| time.saturating_add(pause))
         };
+        let of_operator = |pause: Duration| limits.operators_pause(kind, pause);
+        let ended = self.pages.ended.max(self.requisites.ended);
         let (from, reason) = [
             (
                 // The latest start is not known where a store has lost it.
                 after(
                     self.pages.started.or(self.pages.ended),
-                    limits.share.stretch(limits.spacing),
+                    of_operator(limits.spacing),
                 ),
                 Reason::Ceiling,
             ),
             (
-                after(self.pages.ended, limits.share.stretch(self.adaptive)),
+                after(self.pages.ended, of_operator(self.adaptive)),
                 Reason::Ceiling,
             ),
-            (after(self.pages.ended, delay), limits.delay_reason),
+            (after(ended, delay), limits.delay_reason),
             (limits.opens_at, Reason::VisitTime),
             (limits.back_off_until, Reason::BackOff),
         ]
@@ -194,7 +219,7 @@ impl Schedule {
     /// Returns the delay that a request keeps from the end of others.
     fn delay(&self, kind: Kind, limits: &StartLimits) -> Duration {
         let delay = match kind {
-            Kind::Page | Kind::PageAtOnce => limits.delay,
+            Kind::Page | Kind::PageAtOnce | Kind::Requisite => limits.delay,
             Kind::RobotsTxt => limits.delay.max(self.delay).min(ROBOTS_DELAY_MAX),
         };
         limits.share.stretch(delay)
@@ -210,7 +235,7 @@ impl Schedule {
         }
         self.in_flight = 0;
         self.overruns = self.overruns.wrapping_add(1);
-        for track in [&mut self.pages, &mut self.robots] {
+        for track in [&mut self.pages, &mut self.requisites, &mut self.robots] {
             track.ended = track.ended.max(track.started.and(Some(at_latest)));
         }
         true
@@ -234,13 +259,19 @@ impl Schedule {
 
     /// Returns when everything in flight counts as ended.
     fn overrun_at(&self, limits: &StartLimits) -> Uptime {
-        let latest = self.pages.started.max(self.robots.latest());
+        let tracks = [
+            self.pages.started,
+            self.requisites.started,
+            self.robots.latest(),
+        ];
+        let latest = tracks.into_iter().flatten().max();
         latest.unwrap_or_default().saturating_add(limits.max_turn)
     }
 
     fn track(&mut self, kind: Kind) -> &mut Track {
         match kind {
             Kind::Page | Kind::PageAtOnce => &mut self.pages,
+            Kind::Requisite => &mut self.requisites,
             Kind::RobotsTxt => &mut self.robots,
         }
     }
@@ -262,7 +293,7 @@ impl Schedule {
         }
         self.in_flight = self.in_flight.saturating_add(1);
         let (overruns, previous_delay) = (self.overruns, self.delay);
-        if kind != Kind::RobotsTxt {
+        if kind.is_page() {
             self.delay = limits.delay;
             self.longest_delay = self.longest_delay.max(limits.delay);
         }
@@ -296,7 +327,7 @@ impl Schedule {
         if track.started == Some(start.at) {
             track.started = start.previous_start;
         }
-        if start.kind != Kind::RobotsTxt {
+        if start.kind.is_page() {
             self.delay = start.previous_delay;
         }
     }
@@ -331,7 +362,7 @@ impl Schedule {
     pub(super) fn tell(&self, history: &mut HostHistory, now: Uptime) {
         let age = |time: Option<Uptime>| time.map(|time| now.saturating_sub(time));
         history.started = age(self.pages.started);
-        history.ended = age(self.pages.ended);
+        history.ended = age(self.pages.ended.max(self.requisites.ended));
         history.robots = age(self.robots.latest());
         history.adaptive = self.adaptive;
         history.robots_delay = self.delay;
@@ -374,13 +405,15 @@ impl Schedule {
     /// number in flight is limited.
     pub(super) fn step(&self, kind: Kind, limits: &StartLimits) -> Duration {
         let own = self.adaptive.max(limits.spacing);
-        self.delay(kind, limits).max(limits.share.stretch(own))
+        self.delay(kind, limits)
+            .max(limits.operators_pause(kind, own))
     }
 
     /// Returns when the last request started or ended.
     pub(super) fn latest(&self) -> Uptime {
-        let latest = self.pages.latest().max(self.robots.latest());
-        latest.unwrap_or_default()
+        let tracks = [&self.pages, &self.requisites, &self.robots];
+        let latest = tracks.into_iter().filter_map(Track::latest);
+        latest.max().unwrap_or_default()
     }
 
     /// Returns whether nothing is in flight and any request could start.

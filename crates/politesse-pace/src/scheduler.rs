@@ -325,6 +325,11 @@ impl Scheduler {
             let queue = self.hosts.queue(request.host, &now)?;
             self.assume_page_before(request, &queue);
             let mut waiter = self.waiter(request, &now);
+            let is_requisite = request.embedding.is_some()
+                && queue.with_host(|host| host.takes_requisite(request, &now));
+            if is_requisite {
+                waiter.follow_page();
+            }
             let may_wait = |delay: &Delay, waiter: &Waiter| {
                 !request.max_wait.is_zero()
                     && delay.scope != DelayScope::Request
@@ -332,13 +337,14 @@ impl Scheduler {
             };
             let mut started = queue.start(request.host, &mut waiter, &now);
             if request.robots_fetch == RobotsFetch::Once
+                && !is_requisite
                 && started
                     .as_ref()
                     .is_err_and(|delay| !may_wait(delay, &waiter))
             {
                 // Put off now, it would find its robots.txt expired whenever it
                 // comes again, and keep a distance from that without end.
-                waiter.kind = Kind::PageAtOnce;
+                waiter.place.kind = Kind::PageAtOnce;
                 started = queue.start(request.host, &mut waiter, &now);
             }
             match started {

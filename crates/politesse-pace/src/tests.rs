@@ -18,4 +18,6 @@ mod leased;
 
 mod limits;
 
+mod requisites;
+
 mod waits;

@@ -11,8 +11,8 @@ use super::back_off::{BackOffUpdate, ThrottleResponse, asks_for_less};
 use super::context::BackOffReport;
 use super::host::EndedTurn;
 use super::queue::HostQueue;
-use super::request::Grant;
-use super::schedule::Outcome;
+use super::request::{Embedding, Grant, TurnOwner};
+use super::schedule::{Kind, Outcome};
 use super::turn_activity::TurnActivity;
 use politesse_base::clock;
 use politesse_net::retry_after::retry_after;
@@ -48,6 +48,9 @@ impl Turn {
         metrics.pace_in_flight.inc();
         metrics.pace_overruns.inc_by(grant.overruns.into());
         metrics.pace_stalls.inc_by(grant.stalls.into());
+        if grant.start.kind == Kind::Requisite {
+            metrics.pace_requisites.inc();
+        }
         if grant.arrival.is_some() {
             let waited = grant.waited.as_secs_f64();
             metrics.pace_wait_seconds.observe(waited);
@@ -127,6 +130,14 @@ impl Turn {
         let uptime_us = self.queue.context.uptime().as_micros();
         let connected = u64::try_from(uptime_us).unwrap_or(u64::MAX);
         self.connected.store(connected, Ordering::Relaxed);
+    }
+
+    /// Records that the page of `embedding` was given to its crawler: requisites of it
+    /// need no turns of their own for a while (`pace.requisites`).
+    pub fn give_page(&self, owner: &TurnOwner, embedding: &Embedding) {
+        let now = self.queue.context.now();
+        self.queue
+            .with_host(|host| host.give_page(owner, embedding, &now));
     }
 
     /// Records a response of `host`, as [`Turn::record_status`] does, and

@@ -603,6 +603,7 @@ pub(super) fn turn_request<'r>(
         robots_fetched_at: snapshot.map(|snapshot| snapshot.fetched_at),
         robots_fetch: RobotsFetch::No,
         arrival: None,
+        embedding: None,
     }
 }
 

@@ -372,6 +372,7 @@ impl Life {
                 robots_fetched_at: None,
                 robots_fetch: RobotsFetch::No,
                 arrival: None,
+                embedding: None,
             };
             let Ok(turn) = scheduler.turn(request).await else {
                 sleep(Duration::from_millis(100)).await;

@@ -28,14 +28,23 @@ fn place(crawler: Option<&str>, arrival: u64) -> QueuePlace {
         crawler: crawler.map(|_| name.into()),
         ..TurnOwner::of_robots(&client)
     };
-    QueuePlace { owner, arrival }
+    let kind = crawler.map_or(Kind::RobotsTxt, |_| Kind::Page);
+    QueuePlace {
+        owner,
+        kind,
+        arrival,
+    }
 }
 
 /// A place of a robots.txt for the client of this number.
 fn robots(client: u32, arrival: u64) -> QueuePlace {
     let address = IpAddr::V4(client.into());
     let owner = CLIENTS.with_borrow(|clients| TurnOwner::of_robots(&clients.at(address)));
-    QueuePlace { owner, arrival }
+    QueuePlace {
+        owner,
+        kind: Kind::RobotsTxt,
+        arrival,
+    }
 }
 
 fn page(crawler: &str, arrival: u64) -> Waiter {
@@ -45,7 +54,6 @@ fn page(crawler: &str, arrival: u64) -> Waiter {
 fn waiter(place: QueuePlace) -> Waiter {
     Waiter {
         place,
-        kind: Kind::Page,
         pace_records: None,
         address: None,
         claim: None,

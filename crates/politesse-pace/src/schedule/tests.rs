@@ -278,6 +278,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     let kind = prop_oneof![
         4 => Just(Kind::Page),
         1 => Just(Kind::PageAtOnce),
+        2 => Just(Kind::Requisite),
         1 => Just(Kind::RobotsTxt),
     ];
     prop_oneof![
@@ -298,18 +299,18 @@ struct Seen {
 }
 
 impl Seen {
-    fn is_page(&self) -> bool {
-        self.kind != Kind::RobotsTxt
-    }
-
-    /// Whether a later one keeps its distance from it: all from pages; from a
-    /// robots.txt the next one, and pages that are not the first.
+    /// Whether a later one keeps its distance from it: all from pages and their files;
+    /// from a robots.txt the next one, and pages that are not the first.
     fn binds(&self, kind: Kind, is_first: bool) -> bool {
         match kind {
-            Kind::Page => self.is_page() || !is_first,
-            Kind::PageAtOnce => self.is_page(),
+            Kind::Page => self.kind != Kind::RobotsTxt || !is_first,
+            Kind::PageAtOnce | Kind::Requisite => self.kind != Kind::RobotsTxt,
             Kind::RobotsTxt => true,
         }
+    }
+
+    fn is_in_track_of(&self, other: Kind) -> bool {
+        self.kind == other || self.kind.is_page() && other.is_page()
     }
 
     fn is_far_enough(&self, now: Uptime, delay: Duration) -> bool {
@@ -343,16 +344,17 @@ proptest! {
                     } else {
                         prop_assert!(under_way.is_empty());
                     }
-                    let asked = seen.iter().rfind(|one| one.is_page());
+                    let asked = seen.iter().rfind(|one| one.kind.is_page());
                     let is_first = asked.is_none();
                     let asked = asked.map_or(Duration::ZERO, |last| last.delay);
                     let binding = |one: &&Seen| one.binds(kind, is_first);
-                    if let Some(last) = seen.iter().rfind(binding) {
+                    let mut paced = seen.iter().filter(|one| one.kind != Kind::Requisite);
+                    if let Some(last) = paced.rfind(binding).filter(|_| kind != Kind::Requisite) {
                         prop_assert!(last.at + limits.spacing <= now);
                     }
                     let delay = match kind {
                         Kind::RobotsTxt => limits.delay.max(asked).min(ROBOTS_DELAY_MAX),
-                        Kind::Page | Kind::PageAtOnce => limits.delay,
+                        Kind::Page | Kind::PageAtOnce | Kind::Requisite => limits.delay,
                     };
                     for one in seen.iter().filter(binding) {
                         prop_assert!(one.is_far_enough(now, delay));
@@ -369,9 +371,9 @@ proptest! {
                 Happens::IsGivenBack(index) if index < under_way.len() => {
                     let (start, place) = under_way.remove(index);
                     schedule.give_back(start);
-                    let is_page = seen[place].is_page();
+                    let kind = seen[place].kind;
                     let mut later = seen.iter().skip(place + 1);
-                    if later.any(|later| later.is_page() == is_page) {
+                    if later.any(|later| later.is_in_track_of(kind)) {
                         seen[place].ended = Some(Duration::ZERO);
                     } else {
                         // The origin has seen nothing of it.

@@ -12,7 +12,7 @@ use super::chance::{Chance, ceilings};
 use super::kit::*;
 use crate::options::{Options, QueueLimits};
 use crate::policy::{PaceLimits, Profile};
-use crate::{RobotsFetch, Scheduler, TurnOwner, TurnRequest};
+use crate::{Destination, Embedding, RobotsFetch, Scheduler, TurnOwner, TurnRequest, UrlNumber};
 use politesse_base::clients::directory::ClientDirectory;
 
 const HOSTS: [&str; 6] = [
@@ -64,6 +64,16 @@ impl Chance {
         let address = [None, Some(IpAddr::from([127, 0, 0, 1]))];
         let address = self.one_of(&address);
         let scheduler = Arc::clone(scheduler);
+        let page = Embedding {
+            url: UrlNumber::of(&"http://one.example/".parse().unwrap()),
+            referrer: None,
+            destination: Destination::Page,
+        };
+        let file = Embedding {
+            destination: Destination::File,
+            ..page
+        };
+        let embedding = self.one_of(&[None, Some(page), Some(file), Some(file)]);
         let client = self.one_of(&[1, 2, 3]);
         let owner = TurnOwner {
             client: clients.at(IpAddr::V4(Ipv4Addr::from_bits(client))),
@@ -79,6 +89,7 @@ impl Chance {
                 robots_fetched_at: None,
                 robots_fetch: RobotsFetch::No,
                 arrival: None,
+                embedding,
             };
             let Ok(mut turn) = scheduler.turn(request.clone()).await else {
                 return;
@@ -94,6 +105,9 @@ impl Chance {
             turn.mark_sent();
             sleep(half).await;
             turn.record_status(status, Some(seconds(2)));
+            if let Some(embedding) = embedding {
+                turn.give_page(&owner, &embedding);
+            }
             sleep(half).await;
         })
     }

@@ -29,6 +29,7 @@ fn estimate(origin: &Origin, asked: Option<&Arc<PaceRecords>>) -> StartEstimate 
         robots_fetched_at: None,
         robots_fetch: RobotsFetch::No,
         arrival: None,
+        embedding: None,
     })
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::options::Options;
 use crate::policy::{PaceLimits, PacePolicy, Profile};
-use crate::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
+use crate::{Embedding, RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_base::clients::client::Client;
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
@@ -76,6 +76,7 @@ pub(super) struct Get {
     pub(super) robots_from: Option<Timestamp>,
     pub(super) robots: RobotsFetch,
     pub(super) number: Option<u64>,
+    pub(super) embedding: Option<Embedding>,
 }
 
 impl Get {
@@ -90,6 +91,7 @@ impl Get {
             robots_from: None,
             robots: RobotsFetch::No,
             number: None,
+            embedding: None,
         }
     }
 
@@ -121,12 +123,16 @@ impl Origin {
         self.clients.at(IpAddr::V4(number.into()))
     }
 
-    pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Delay>> + use<> {
-        let scheduler = Arc::clone(&self.scheduler);
-        let owner = TurnOwner {
+    pub(super) fn owner(&self, get: &Get) -> TurnOwner {
+        TurnOwner {
             client: self.client(get.client),
             crawler: Some(get.crawler.as_str().into()),
-        };
+        }
+    }
+
+    pub(super) fn turn(&self, get: Get) -> impl Future<Output = Result<Turn, Delay>> + use<> {
+        let scheduler = Arc::clone(&self.scheduler);
+        let owner = self.owner(&get);
         async move {
             let name = host(get.host);
             let request = TurnRequest {
@@ -138,6 +144,7 @@ impl Origin {
                 robots_fetched_at: get.robots_from,
                 robots_fetch: get.robots,
                 arrival: get.number,
+                embedding: get.embedding,
             };
             scheduler.turn(request).await
         }
@@ -147,6 +154,7 @@ impl Origin {
     /// asked when this returns.
     pub(super) async fn get(&self, get: Get) -> JoinHandle<Result<(), Delay>> {
         let (origin, crawler, takes) = (self.clone(), get.crawler.clone(), get.takes);
+        let (owner, embedding) = (self.owner(&get), get.embedding);
         let turn = self.turn(get);
         let task = tokio::spawn(async move {
             let turn = turn.await?;
@@ -154,6 +162,9 @@ impl Origin {
             origin.log(crawler);
             sleep(takes).await;
             turn.record_status(200, None);
+            if let Some(embedding) = embedding {
+                turn.give_page(&owner, &embedding);
+            }
             Ok(())
         });
         settle().await;

@@ -138,6 +138,7 @@ async fn what_an_origin_says_while_somebody_waits_decides() {
         robots_fetched_at: None,
         robots_fetch: RobotsFetch::No,
         arrival: None,
+        embedding: None,
     };
     let before = ask_within(&cache, HOUR).await.snapshot;
     let first = scheduler.turn(request.clone()).await.unwrap();

@@ -1,0 +1,259 @@
+//! Files that a page embeds: in its turn, within bounds, and no faster than the site wants.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+
+use super::kit::*;
+use crate::options::{Options, RequisiteLimits};
+use crate::policy::{PaceLimits, PacePolicy, Profile};
+use crate::{Destination, Embedding, UrlNumber};
+use tokio::time::sleep;
+
+fn url(path: &str) -> UrlNumber {
+    UrlNumber::of(&format!("http://site.example{path}").parse().unwrap())
+}
+
+fn page(path: &str) -> Embedding {
+    Embedding {
+        url: url(path),
+        referrer: None,
+        destination: Destination::Page,
+    }
+}
+
+/// A file, by its `Sec-Fetch-Dest`.
+fn file(path: &str) -> Embedding {
+    Embedding {
+        destination: Destination::File,
+        ..page(path)
+    }
+}
+
+/// A request that has only a `Referer`.
+fn referred(path: &str, by: &str) -> Embedding {
+    Embedding {
+        referrer: Some(url(by)),
+        destination: Destination::Unknown,
+        ..page(path)
+    }
+}
+
+fn get(embedding: Embedding) -> Get {
+    Get {
+        embedding: Some(embedding),
+        ..Get::by("a", None)
+    }
+}
+
+fn limits(in_flight: u32, rate: &str) -> PaceLimits {
+    PaceLimits {
+        in_flight: NonZeroU32::new(in_flight),
+        rate: rate.parse().ok(),
+    }
+}
+
+/// One request a second, 4 in flight, and 5 files of each page within a minute.
+fn options() -> Options {
+    let policy = PacePolicy::new(Profile::Standard, &limits(4, "1/s"), Vec::new());
+    Options {
+        policy: Arc::new(policy),
+        requisites: RequisiteLimits {
+            files: NonZeroUsize::new(5).unwrap(),
+            ..RequisiteLimits::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// Makes these requests one after the other, without waiting for their turns, then waits
+/// for ten seconds. Returns the times of the starts, in milliseconds.
+async fn starts(options: Options, gets: impl IntoIterator<Item = Get>) -> Vec<u128> {
+    let origin = Origin::new(options);
+    for get in gets {
+        origin.get(get).await;
+    }
+    sleep(seconds(10)).await;
+    origin.times()
+}
+
+/// Returns how many of the requests of `gets` started without a turn of their own after
+/// the page `/`.
+async fn followed(gets: impl IntoIterator<Item = Get>) -> usize {
+    let all = [get(page("/"))].into_iter().chain(gets);
+    let times = starts(options(), all).await;
+    times.iter().filter(|at| **at == 0).count() - 1
+}
+
+// Ours: `pace.requisites`.
+#[tokio::test(start_paused = true)]
+async fn files_of_a_page_go_in_its_turn_and_hold_up_no_page() {
+    let other = Get {
+        crawler: "b".to_owned(),
+        ..get(page("/other"))
+    };
+    let files = [file("/1"), referred("/2", "/")].map(get);
+    let gets = [get(page("/")), other].into_iter().chain(files);
+    assert_eq!(starts(options(), gets).await, [0, 0, 0, 1000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_has_a_bounded_number_of_files() {
+    let files = (0..8).map(|number| get(file(&format!("/{number}"))));
+    assert_eq!(followed(files).await, 5);
+    let files = (0..8).map(|number| get(referred(&format!("/{number}"), "/")));
+    let all = [get(page("/"))].into_iter().chain(files);
+    // What comes later has turns of its own, and brings no more files.
+    let own = [1000, 2000, 3000];
+    let times = starts(options(), all).await;
+    assert_eq!(times, [[0; 6].as_slice(), &own].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_style_sheet_embeds_files_of_its_page() {
+    let files = [referred("/a.css", "/"), referred("/font", "/a.css")];
+    assert_eq!(followed(files.map(get)).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_request_profits() {
+    let by_another = Get {
+        crawler: "b".to_owned(),
+        ..get(file("/1"))
+    };
+    let rows = [
+        ("a page", get(referred("/1", "/never"))),
+        (
+            "a link",
+            get(Embedding {
+                referrer: Some(url("/")),
+                ..page("/1")
+            }),
+        ),
+        ("a crawler without the key", Get::by("a", None)),
+        ("another client", get(file("/1")).at(7)),
+        ("another crawler", by_another),
+        (
+            "another host",
+            Get {
+                host: "other.example",
+                ..get(file("/1"))
+            },
+        ),
+    ];
+    for (name, request) in rows {
+        let origin = Origin::new(options());
+        // Here no host waits for another.
+        let of_other = Get {
+            host: request.host,
+            ..Get::by("c", None)
+        };
+        origin.get(get(page("/"))).await;
+        origin.get(of_other).await;
+        origin.get(request).await;
+        sleep(seconds(10)).await;
+        assert_eq!(
+            origin.scheduler.context.metrics.pace_requisites.get(),
+            0,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_its_time_a_page_has_no_files() {
+    for (after, expected) in [(59, 1), (60, 0)] {
+        let origin = Origin::new(options());
+        origin.get(get(page("/"))).await;
+        sleep(seconds(after)).await;
+        origin.get(get(referred("/1", "/"))).await;
+        let metrics = &origin.scheduler.context.metrics;
+        assert_eq!(metrics.pace_requisites.get(), expected, "{after}");
+    }
+}
+
+// Any crawler can send the fields of a browser.
+#[tokio::test(start_paused = true)]
+async fn what_the_site_asks_for_holds_for_each_file() {
+    let asked = asked(2);
+    let gets = [page("/"), file("/1"), file("/2")].map(|embedding| Get {
+        asked: asked.clone(),
+        ..get(embedding)
+    });
+    assert_eq!(starts(options(), gets).await, [0, 2000, 4000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_back_off_holds_up_files() {
+    let origin = Origin::new(options());
+    origin.get(get(page("/"))).await;
+    let turn = origin.turn(get(file("/1"))).await.unwrap();
+    turn.mark_sent();
+    turn.record_status(429, Some(seconds(3)));
+    drop(turn);
+    origin.get(get(file("/2"))).await;
+    sleep(seconds(10)).await;
+    assert_eq!(origin.times(), [0, 3000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_keep_to_the_number_in_flight() {
+    let files = (0..5).map(|number| get(file(&format!("/{number}"))).taking(seconds(3)));
+    let gets = [get(page("/"))].into_iter().chain(files);
+    assert_eq!(starts(options(), gets).await, [0, 0, 0, 0, 0, 3000]);
+}
+
+// A page that waits for the rate of a ceiling stands first in its line.
+#[tokio::test(start_paused = true)]
+async fn files_come_under_no_rate_of_a_ceiling() {
+    let ceilings = Options {
+        total: limits(2, "1/s"),
+        ..profile(Profile::Owned)
+    };
+    let gets = [page("/"), page("/next"), file("/1"), file("/2")].map(get);
+    assert_eq!(starts(ceilings, gets).await, [0, 0, 0, 1000]);
+}
+
+// Where both may start, they take turns.
+#[tokio::test(start_paused = true)]
+async fn files_and_pages_share_the_places_of_a_host() {
+    let policy = PacePolicy::new(Profile::Owned, &limits(1, ""), Vec::new());
+    let origin = Origin::new(Options {
+        policy: Arc::new(policy),
+        ..Options::default()
+    });
+    let by = |crawler: &str, embedding| Get {
+        crawler: crawler.to_owned(),
+        ..get(embedding).taking(seconds(1))
+    };
+    origin.get(by("a", page("/"))).await;
+    sleep(seconds(1)).await;
+    for _ in 0..3 {
+        origin.get(by("a", file("/1"))).await;
+    }
+    for _ in 0..3 {
+        origin.get(by("b", page("/2"))).await;
+    }
+    sleep(seconds(10)).await;
+    assert_eq!(origin.order(), ["a", "a", "a", "b", "a", "b", "b"]);
+}
+
+// ARCHITECTURE.md, invariant 8.
+#[tokio::test(start_paused = true)]
+async fn few_pages_are_remembered_and_not_for_long() {
+    let origin = Origin::new(profile(Profile::Owned));
+    for number in 0..100 {
+        origin.get(get(page(&format!("/{number}")))).await;
+    }
+    let followed = async |path| {
+        let metrics = &origin.scheduler.context.metrics;
+        let before = metrics.pace_requisites.get();
+        origin.get(get(referred("/1", path))).await;
+        metrics.pace_requisites.get() - before
+    };
+    assert_eq!((followed("/36").await, followed("/35").await), (1, 0));
+    sleep(seconds(61)).await;
+    origin.scheduler.sweep();
+    let client = origin.client(0);
+    // That of the directory, and this one.
+    assert_eq!(Arc::strong_count(&client), 2);
+}

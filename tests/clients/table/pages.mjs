@@ -1,7 +1,8 @@
 // Asks for URLs as a client of Node does by default, and prints what came of each.
 //
 // Usage: pages.mjs CLIENT URL…, CLIENT one of crawlee, got, playwright, puppeteer. One
-// JSON object a URL: its status, or why there is none.
+// JSON object a URL: its status, or why there is none. NAVIGATION_TIMEOUT sets the
+// timeout of browsers, in milliseconds.
 import http from 'node:http';
 import { CheerioCrawler, Configuration, ProxyConfiguration } from '@crawlee/cheerio';
 import got from 'got';
@@ -27,6 +28,8 @@ async function oneByOne(urls, status) {
 
 async function inBrowser(browser, urls) {
   const page = await browser.newPage();
+  const timeout = process.env.NAVIGATION_TIMEOUT;
+  if (timeout) page.setDefaultNavigationTimeout(Number(timeout));
   await oneByOne(urls, async (url) => (await page.goto(url)).status());
   await browser.close();
 }

@@ -66,7 +66,7 @@ function settings({ proxy = proxyVariable(), ca = process.env.NODE_EXTRA_CA_CERT
     throw new Error('the address of the proxy is malformed; http://HOST:PORT is wanted');
   }
   // Nothing is intercepted with `https.mode = "refuse"`.
-  const args = ca === null ? [] : [`--ignore-certificate-errors-spki-list=${keyHash(ca)}`];
+  const args = ca === null ? [] : [`--ignore-certificate-errors-spki-list=${keyHashes(ca)}`];
   return { proxy: new URL(proxy), args };
 }
 
@@ -75,8 +75,8 @@ function proxyVariable() {
   return https_proxy || HTTPS_PROXY || http_proxy || HTTP_PROXY;
 }
 
-/** Returns the hash of the authority's public key, by which Chromium knows it. */
-function keyHash(ca) {
+/** Returns the hashes of the authority's public keys, by which Chromium knows it. */
+function keyHashes(ca) {
   if (!ca) {
     throw new Error("no CA: start this program with `politesse run -- …`, or pass { ca: 'certs/ca.pem' } (null with https.mode = \"refuse\")");
   }
@@ -86,11 +86,15 @@ function keyHash(ca) {
   } catch (cause) {
     throw new Error(`cannot read the CA's certificate: ${cause.message}`, { cause });
   }
+  const certificates = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
   // Chromium ignores errors of every key it is given, so a bundle of roots must not pass.
-  const count = pem.split('-----BEGIN CERTIFICATE-----').length - 1;
-  if (count !== 1) {
-    throw new Error(`${ca} has ${count} certificates; a file with that of politesse alone is wanted`);
+  // Two are there while one root of politesse takes the place of the other.
+  if (certificates.length < 1 || certificates.length > 2) {
+    throw new Error(`${ca} has ${certificates.length} certificates; a file with that of politesse alone is wanted`);
   }
-  const key = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
-  return createHash('sha256').update(key).digest('base64');
+  const hashes = certificates.map((certificate) => {
+    const key = new X509Certificate(certificate).publicKey.export({ type: 'spki', format: 'der' });
+    return createHash('sha256').update(key).digest('base64');
+  });
+  return hashes.join(',');
 }

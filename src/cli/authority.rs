@@ -1,12 +1,12 @@
-//! `ca`: makes, shows and prints the certificate authority, has clients trust it, and
-//! issues certificates to the nodes of a fleet.
+//! `ca`: makes, shows, prints and rotates the certificate authority, has clients trust it,
+//! and issues certificates to the nodes of a fleet.
 //!
 //! Does not know what a certificate says.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
@@ -18,6 +18,7 @@ use politesse_base::command_line::command_here;
 use politesse_decision::digest::Digest;
 use politesse_proxy::ca::{Ca, RootCertificate};
 use politesse_proxy::ca_node::{NodeOrder, issue};
+use politesse_proxy::ca_rotation::{Rotation, rotate};
 
 /// Longest name of a node: it stands in its certificate, where there is room for 64
 /// characters (RFC 5280, appendix A.1) with the words and the date beside it.
@@ -45,6 +46,14 @@ Examples:
   eval \"$(politesse ca trust --for python)\"
   politesse ca trust --for system --apply")]
     Trust(TrustArguments),
+    /// Makes another root beside the present one; a day later, retires the former.
+    #[command(after_help = "\
+Example: politesse ca rotate
+
+The new root signs a day after it is made. Until the next `politesse ca rotate`, which
+removes the former one, `ca export`, `ca show`, `ca trust` and `run` have both. Send
+SIGHUP to a running proxy after each of the two.")]
+    Rotate,
     /// Makes a certificate and a key for a node of a fleet, signed by this root.
     #[command(after_help = "\
 Example: politesse ca issue node1 --out node1
@@ -95,9 +104,16 @@ pub(super) fn authority(command: &CaCommand, settings: &Settings) -> anyhow::Res
             let files = format!("certificate {cert}\nkey {key}\n");
             print(&(files + &described(&ca)))
         }
-        CaCommand::Export => print(existing_root(settings)?.pem()),
-        CaCommand::Trust(arguments) => {
-            trust(arguments, &existing_root(settings)?, &settings.ca.cert)
+        CaCommand::Export => {
+            let roots = existing_roots(settings)?;
+            let pems: String = roots.iter().map(RootCertificate::pem).collect();
+            print(&pems)
+        }
+        CaCommand::Trust(arguments) => trust(arguments, &existing_roots(settings)?, &settings.ca),
+        CaCommand::Rotate => {
+            check_owner(settings)?;
+            load()?;
+            take_step(settings)
         }
         CaCommand::Issue(arguments) => {
             load()?;
@@ -115,13 +131,38 @@ pub(super) fn existing(settings: &Settings) -> anyhow::Result<Ca> {
     Ca::load_existing(&settings.ca)?.with_context(|| no_authority(settings))
 }
 
-/// Reads the certificate that clients have to trust, and not the key.
+/// Reads the certificates that clients have to trust, and no key.
 ///
 /// # Errors
 ///
 /// A file that cannot be used; with what makes it, if there is none.
-fn existing_root(settings: &Settings) -> anyhow::Result<RootCertificate> {
-    RootCertificate::load_existing(&settings.ca)?.with_context(|| no_authority(settings))
+fn existing_roots(settings: &Settings) -> anyhow::Result<Vec<RootCertificate>> {
+    let roots = RootCertificate::load_all(&settings.ca)?;
+    ensure!(!roots.is_empty(), no_authority(settings));
+    Ok(roots)
+}
+
+/// Takes the next step of a rotation, and prints what it changes.
+fn take_step(settings: &Settings) -> anyhow::Result<Exit> {
+    let next = settings.ca.next();
+    let again = command_here("ca rotate");
+    print(&match rotate(&settings.ca)? {
+        Rotation::Begun(from) => format!(
+            "made {} and {}\n\
+             it signs from {from} on; until then have each client trust it as well: `{}` has both\n\
+             then, to retire the former root: {again}\n\
+             a running proxy reads them on SIGHUP\n",
+            next.cert.display(),
+            next.key.display(),
+            command_here("ca export"),
+        ),
+        Rotation::Ended => format!(
+            "the former root is gone, and the new one is in {} and {}\n\
+             a running proxy reads them on SIGHUP\n",
+            settings.ca.cert.display(),
+            settings.ca.key.display(),
+        ),
+    })
 }
 
 fn no_authority(settings: &Settings) -> String {
@@ -132,7 +173,7 @@ fn no_authority(settings: &Settings) -> String {
     )
 }
 
-/// Describes the root, and the certificate of the node if it has one.
+/// Describes the roots, and the certificate of the node if it has one.
 fn described(ca: &Ca) -> String {
     let end = ca
         .ends_at()
@@ -143,12 +184,23 @@ fn described(ca: &Ca) -> String {
         format!("node sha256 {digest}\n")
     });
     // The first digest is that which people compare: what crawlers trust.
-    let root = format!("sha256 {}\n", ca.root().fingerprint());
-    let spki = ca.root().spki_hash().map(|hash| format!("spki {hash}\n"));
-    [Some(root), spki, node, until]
+    let roots: String = ca.roots().map(described_root).collect();
+    let next = ca.next_signs_from().map(|from| {
+        format!("the second signs from {from} on, in place of the first (politesse ca rotate)\n")
+    });
+    [Some(roots), next, node, until]
         .into_iter()
         .flatten()
         .collect()
+}
+
+fn described_root(root: &RootCertificate) -> String {
+    let spki = root.spki_hash().map(|hash| format!("spki {hash}\n"));
+    format!(
+        "sha256 {}\n{}",
+        root.fingerprint(),
+        spki.unwrap_or_default()
+    )
 }
 
 fn issue_to_node(arguments: &IssueArguments, settings: &Settings) -> anyhow::Result<Exit> {

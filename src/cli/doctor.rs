@@ -268,7 +268,9 @@ fn authority(
     };
     let word = client.as_str();
     let how = command(format_args!("ca trust --for {word}"));
-    match is_trusted(client, ca.root()) {
+    // One that is not known to be trusted counts, then one that is not.
+    let trusted = ca.roots().map(|root| is_trusted(client, root)).min();
+    match trusted.flatten() {
         Some(true) => Fine(format!("{word} trusts the CA {path}")),
         Some(false) => Fault(format!("{word} does not trust the CA {path}: {how}")),
         None => Warning(format!(

@@ -16,10 +16,11 @@ use serde_json::json;
 use super::output::{Exit, Usage, print};
 use politesse_base::command_line::command;
 use politesse_base::inert::shell_quoted;
-use politesse_proxy::ca::RootCertificate;
+use politesse_proxy::ca::{Options, RootCertificate};
 
-/// Name of the authority where it is added: a changed one takes the place of the former.
-const NAME: &str = "politesse";
+/// Names of the roots where they are added: a changed one takes the place of the former,
+/// and the second is there while two are given out.
+const NAMES: [&str; 2] = ["politesse", "politesse-next"];
 
 /// Folder for further roots of a system, and the program that takes them in.
 struct RootStore {
@@ -84,23 +85,31 @@ impl TrustingClient {
     }
 }
 
-/// Prints the lines for a client, or does what they say. `cert` is the file of `ca`.
+/// Prints the lines for a client, or does what they say. The `roots` are those of `files`.
 pub(super) fn trust(
     arguments: &TrustArguments,
-    ca: &RootCertificate,
-    cert: &Path,
+    roots: &[RootCertificate],
+    files: &Options,
 ) -> anyhow::Result<Exit> {
-    let cert = cert.canonicalize().unwrap_or_else(|_| cert.to_owned());
+    let paths = [files.cert.clone(), files.next().cert];
+    let roots: Vec<TrustedRoot<'_>> = std::iter::zip(roots, NAMES)
+        .zip(paths)
+        .map(|((root, name), path)| TrustedRoot {
+            root,
+            name,
+            cert: path.canonicalize().unwrap_or(path),
+        })
+        .collect();
     let done = match (arguments.client, arguments.apply, arguments.undo) {
-        (client, false, false) => lines(client, ca, &cert),
-        (TrustingClient::System, true, _) => add_to_system(ca)?,
+        (client, false, false) => lines(client, &roots),
+        (TrustingClient::System, true, _) => add_to_system(&roots)?,
         (TrustingClient::System, ..) => remove_from_system()?,
-        (TrustingClient::Chromium, true, _) => add_to_chromium(&cert)?,
+        (TrustingClient::Chromium, true, _) => add_to_chromium(&roots)?,
         (TrustingClient::Chromium, ..) => remove_from_chromium()?,
         (client, ..) => {
             let text = format!(
                 "--apply and --undo are for `system` and `chromium`. For this client paste:\n{}",
-                lines(client, ca, &cert)
+                lines(client, &roots)
             );
             return Err(Usage::Arguments(text).into());
         }
@@ -108,9 +117,24 @@ pub(super) fn trust(
     print(&done)
 }
 
+/// Root with its name in trust stores, and its file.
+struct TrustedRoot<'a> {
+    root: &'a RootCertificate,
+    name: &'static str,
+    /// File that begins with it. That of the first has the second as well, for clients
+    /// that read a whole file.
+    cert: PathBuf,
+}
+
+impl TrustedRoot<'_> {
+    fn file(&self) -> String {
+        shell_quoted(&self.cert.display().to_string())
+    }
+}
+
 /// Returns the lines that have `client` trust the authority.
-fn lines(client: TrustingClient, ca: &RootCertificate, cert: &Path) -> String {
-    let file = shell_quoted(&cert.display().to_string());
+fn lines(client: TrustingClient, roots: &[TrustedRoot<'_>]) -> String {
+    let file = roots.first().map(TrustedRoot::file).unwrap_or_default();
     match client {
         TrustingClient::Curl => format!("export CURL_CA_BUNDLE={file}\n"),
         TrustingClient::Python => {
@@ -119,24 +143,23 @@ fn lines(client: TrustingClient, ca: &RootCertificate, cert: &Path) -> String {
         TrustingClient::Node => {
             format!("export NODE_USE_ENV_PROXY=1 NODE_EXTRA_CA_CERTS={file}\n")
         }
-        TrustingClient::Java => format!(
-            "keytool -importcert -noprompt -alias {NAME} -file {file} -keystore trust.p12 \
-             -storepass changeit\n\
-             export JAVA_TOOL_OPTIONS=\"-Djavax.net.ssl.trustStore='$PWD/trust.p12'\"\n"
-        ),
+        TrustingClient::Java => java_lines(roots),
         TrustingClient::Chromium => {
-            let hash = ca.spki_hash().unwrap_or_default();
+            let known = roots.iter().filter_map(|one| one.root.spki_hash());
+            let hashes: Vec<_> = known.collect();
             format!(
                 "# once, with a profile of its own:\n\
-                 chromium --user-data-dir=FOLDER --ignore-certificate-errors-spki-list={hash}\n\
+                 chromium --user-data-dir=FOLDER --ignore-certificate-errors-spki-list={}\n\
                  # for good:\n\
                  {}\n",
+                hashes.join(","),
                 command("ca trust --for chromium --apply")
             )
         }
         TrustingClient::Firefox => {
-            let path = cert.display().to_string();
-            let policies = json!({ "policies": { "Certificates": { "Install": [path] } } });
+            let files = roots.iter().map(|one| one.cert.display().to_string());
+            let paths: Vec<_> = files.collect();
+            let policies = json!({ "policies": { "Certificates": { "Install": paths } } });
             // `set -C`: policies that are there are not overwritten.
             format!(
                 "# as root; add to the file by hand if it is there already\n\
@@ -145,16 +168,36 @@ fn lines(client: TrustingClient, ca: &RootCertificate, cert: &Path) -> String {
                 shell_quoted(&policies.to_string())
             )
         }
-        TrustingClient::System => {
-            let store = root_store().unwrap_or(&ROOT_STORES[0]);
-            let to = file_in(store);
-            format!(
-                "install -m 644 {file} {} && {}\n",
-                to.display(),
-                store.update
-            )
-        }
+        TrustingClient::System => system_lines(roots),
     }
+}
+
+/// Returns the lines for Java, which takes the first certificate of a file.
+fn java_lines(roots: &[TrustedRoot<'_>]) -> String {
+    let imports = roots.iter().map(|one| {
+        format!(
+            "keytool -importcert -noprompt -alias {} -file {} -keystore trust.p12 \
+             -storepass changeit\n",
+            one.name,
+            one.file()
+        )
+    });
+    imports.collect::<String>()
+        + "export JAVA_TOOL_OPTIONS=\"-Djavax.net.ssl.trustStore='$PWD/trust.p12'\"\n"
+}
+
+/// Returns the line for the system, whose files have one certificate each.
+fn system_lines(roots: &[TrustedRoot<'_>]) -> String {
+    let store = root_store().unwrap_or(&ROOT_STORES[0]);
+    let installs = roots.iter().map(|one| {
+        let (file, to) = (one.file(), file_in(store, one.name));
+        match roots.len() {
+            1 => format!("install -m 644 {file} {} && ", to.display()),
+            // The file of the first has two, of which this takes the first.
+            _ => format!("openssl x509 -in {file} -out {} && ", to.display()),
+        }
+    });
+    installs.collect::<String>() + store.update + "\n"
 }
 
 /// Reports whether `client` trusts the authority, as far as this environment says; `None`
@@ -185,11 +228,15 @@ fn is_trusted_by_chromium(ca: &RootCertificate) -> Option<bool> {
         let output = certutil(arguments).ok()?.output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let is_server_root = text(&["-L"])?.lines().any(|line| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        matches!(words[..], [NAME, flags] if flags.starts_with('C'))
-    });
-    Some(is_server_root && has(&text(&["-L", "-n", NAME, "-a"])?, ca))
+    let listed = text(&["-L"])?;
+    let is_server_root = |name: &&str| {
+        listed.lines().any(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            matches!(words[..], [found, flags] if found == *name && flags.starts_with('C'))
+        })
+    };
+    let mut names = NAMES.iter().filter(|name| is_server_root(name));
+    Some(names.any(|name| text(&["-L", "-n", name, "-a"]).is_some_and(|pem| has(&pem, ca))))
 }
 
 /// Reports whether a file of certificates has that of the authority.
@@ -203,23 +250,29 @@ fn root_store() -> Option<&'static RootStore> {
     ROOT_STORES.iter().find(is_there)
 }
 
-fn file_in(store: &RootStore) -> PathBuf {
-    Path::new(store.folder).join(format!("{NAME}.crt"))
+fn file_in(store: &RootStore, name: &str) -> PathBuf {
+    Path::new(store.folder).join(format!("{name}.crt"))
 }
 
-fn add_to_system(ca: &RootCertificate) -> anyhow::Result<String> {
+fn add_to_system(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
     let store = root_store().context(
         "no folder for roots is known here: /usr/local/share/ca-certificates is of the package \
          ca-certificates",
     )?;
-    let file = file_in(store);
-    fs::write(&file, ca.pem())
-        .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)))
-        .map_err(|error| as_root(error, &file))?;
+    // A second root of an earlier time is given out no longer.
+    remove_files(store)?;
+    let mut files = Vec::new();
+    for one in roots {
+        let file = file_in(store, one.name);
+        fs::write(&file, one.root.pem())
+            .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o644)))
+            .map_err(|error| as_root(error, &file))?;
+        files.push(file.display().to_string());
+    }
     update(store)?;
     Ok(format!(
         "the system trusts the CA now ({}). Take it back: {}\n",
-        file.display(),
+        files.join(", "),
         command("ca trust --for system --undo")
     ))
 }
@@ -230,17 +283,26 @@ fn remove_from_system() -> anyhow::Result<String> {
             "the system has no folder for roots, so there is nothing to remove\n".to_owned(),
         );
     };
-    let file = file_in(store);
-    let text = match fs::remove_file(&file) {
-        Ok(()) => format!("removed {}\n", file.display()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            format!("{} is not there\n", file.display())
-        }
-        Err(error) => return Err(as_root(error, &file)),
-    };
+    let text = remove_files(store)?;
     // A former attempt may have failed before it.
     update(store)?;
     Ok(text)
+}
+
+/// Removes the files of all roots. Returns lines that say which were there.
+fn remove_files(store: &RootStore) -> anyhow::Result<String> {
+    let mut removed = String::new();
+    for file in NAMES.map(|name| file_in(store, name)) {
+        match fs::remove_file(&file) {
+            Ok(()) => removed += &format!("removed {}\n", file.display()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(as_root(error, &file)),
+        }
+    }
+    if removed.is_empty() {
+        removed = format!("{} is not there\n", file_in(store, NAMES[0]).display());
+    }
+    Ok(removed)
 }
 
 fn as_root(error: io::Error, file: &Path) -> anyhow::Error {
@@ -281,15 +343,18 @@ fn certutil(arguments: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn add_to_chromium(cert: &Path) -> anyhow::Result<String> {
+fn add_to_chromium(roots: &[TrustedRoot<'_>]) -> anyhow::Result<String> {
     let folder = chromium_database()?;
     if !folder.join("cert9.db").exists() {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         run_certutil(&["-N", "--empty-password"])?;
     }
     remove_from_chromium()?;
-    let cert = cert.display().to_string();
-    run_certutil(&["-A", "-t", "C,,", "-n", NAME, "-i", &cert])?;
+    for one in roots {
+        // Of a file with two it takes the first.
+        let cert = one.cert.display().to_string();
+        run_certutil(&["-A", "-t", "C,,", "-n", one.name, "-i", &cert])?;
+    }
     Ok(format!(
         "Chromium trusts the CA now ({}). Take it back: {}\n",
         folder.display(),
@@ -303,9 +368,11 @@ fn remove_from_chromium() -> anyhow::Result<String> {
         // Fails where the database cannot be read, which must not pass for "not there".
         run_certutil(&["-L"])?;
         // Each authority of that name, of which certutil removes one at a time.
-        while run_certutil(&["-L", "-n", NAME]).is_ok() {
-            run_certutil(&["-D", "-n", NAME])?;
-            removed += 1;
+        for name in NAMES {
+            while run_certutil(&["-L", "-n", name]).is_ok() {
+                run_certutil(&["-D", "-n", name])?;
+                removed += 1;
+            }
         }
     }
     Ok(match removed {

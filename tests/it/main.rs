@@ -41,6 +41,7 @@ mod authority_nodes;
 mod balancer;
 mod book;
 mod broken_off;
+mod ca_rotation;
 mod ca_trust;
 mod capacity;
 mod case_files;

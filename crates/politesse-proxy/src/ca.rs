@@ -5,8 +5,9 @@
 //! signature. Nothing of an origin's own certificate is copied: a fault in it
 //! is answered inside the intercepted connection.
 
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,25 @@ pub struct Options {
     pub leaf_cache: NonZeroUsize,
 }
 
+impl Options {
+    /// Returns the settings of the root that takes the place of this one: `ca.next.pem`
+    /// and `ca.next.key` beside `ca.pem` and `ca.key`.
+    pub fn next(&self) -> Self {
+        let beside = |path: &Path| {
+            let ending = path.extension().and_then(OsStr::to_str);
+            path.with_extension(ending.map_or("next".to_owned(), |it| format!("next.{it}")))
+        };
+        Self {
+            cert: beside(&self.cert),
+            key: beside(&self.key),
+            leaf_cache: self.leaf_cache,
+        }
+    }
+}
+
+/// Time from the making of a root beside another to its first leaf, in which clients are
+/// given both.
+const ROTATION_TIME: Duration = DAY;
 /// The longest that one leaf is shown.
 const LEAF_KEPT: Duration = DAY;
 /// Pause between two looks at whether another process has made the authority:
@@ -49,17 +69,46 @@ const MAKING_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of those looks.
 const MAKING_WAITS: u32 = 15;
 
-/// Certificate authority of one proxy: a root that clients trust, or the certificate of
-/// a node that the root has signed (`politesse ca issue`).
+/// Certificate authority of one proxy.
 pub struct Ca {
-    pub(super) issuer: Issuer<'static, KeyPair>,
+    current: Signer,
+    /// Signer that takes its place.
+    next: Option<Signer>,
+    leaf_key: KeyPair,
+    leaf_signer: Arc<dyn SigningKey>,
+    leaves: Cache<Host, Arc<LeafCertificate>>,
+}
+
+/// A root that clients trust, or the certificate of a node that the root has signed
+/// (`politesse ca issue`), with its key.
+struct Signer {
+    issuer: Issuer<'static, KeyPair>,
     /// The certificate that signs leaves, and those that lead to the root; the last is
     /// that.
     chain: Vec<CertificateDer<'static>>,
     root: RootCertificate,
-    leaf_key: KeyPair,
-    leaf_signer: Arc<dyn SigningKey>,
-    leaves: Cache<Host, Arc<LeafCertificate>>,
+}
+
+impl Signer {
+    fn load(options: &Options) -> Result<Self, CaError> {
+        let pem = ca_files::read(&options.cert)?;
+        let bad_certificate = |reason| bad_certificate(options, reason);
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
+            .map_err(|error| bad_certificate(error.to_string()))?;
+        let key = ca_files::read_key(&options.key)?;
+        let now = clock::now();
+        check_authority(&certificate, &key, now).map_err(bad_certificate)?;
+        let issuer = Issuer::from_ca_cert_der(&certificate, key)
+            .map_err(|error| bad_certificate(error.to_string()))?;
+        let chain = chain_to_root(&pem, now).map_err(bad_certificate)?;
+        // There is the first one at least.
+        let root = chain.last().cloned().unwrap_or(certificate);
+        Ok(Self {
+            issuer,
+            chain,
+            root: RootCertificate::new(root),
+        })
+    }
 }
 
 /// Certificate that clients have to trust.
@@ -70,26 +119,30 @@ pub struct RootCertificate {
 }
 
 impl RootCertificate {
-    /// Reads the root of an authority from the file of its certificate; `None` if there
-    /// is no such file. Does not need the key, which its owner alone may read.
+    /// Reads the roots that clients have to trust, from the files of the certificates:
+    /// none if there is no authority, two while one takes the place of the other. Does
+    /// not need the keys, which their owner alone may read.
     ///
     /// # Errors
     ///
     /// [`CaError::Read`] or [`CaError::Content`].
-    pub fn load_existing(options: &Options) -> Result<Option<Self>, CaError> {
-        if !options.cert.exists() {
-            return Ok(None);
-        }
+    pub fn load_all(options: &Options) -> Result<Vec<Self>, CaError> {
+        let next = options.next();
+        let both = [options, &next].into_iter();
+        let existing = both.filter(|options| options.cert.exists());
+        existing.map(Self::load).collect()
+    }
+
+    fn load(options: &Options) -> Result<Self, CaError> {
         let pem = ca_files::read(&options.cert)?;
         let now = clock::now();
         let signing_chain = chain_to_root(&pem, now).and_then(|chain| {
             chain.iter().try_for_each(|one| check_signing(one, now))?;
-            Ok(chain)
+            let root = chain.into_iter().next_back();
+            root.ok_or_else(|| "it is empty".to_owned())
         });
-        match signing_chain {
-            Ok(chain) => Ok(chain.into_iter().next_back().map(Self::new)),
-            Err(reason) => Err(bad_certificate(options, reason)),
-        }
+        let root = signing_chain.map_err(|reason| bad_certificate(options, reason))?;
+        Ok(Self::new(root))
     }
 
     fn new(der: CertificateDer<'static>) -> Self {
@@ -124,6 +177,8 @@ impl RootCertificate {
 struct LeafCertificate {
     certified: Arc<CertifiedKey>,
     made_at: Stamp,
+    /// Time from which another root signs.
+    shown_until: Timestamp,
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
@@ -133,16 +188,17 @@ impl LeafCertificate {
     /// and tomorrow. The clock may have been set since it was made, or the
     /// machine may have slept.
     fn is_current(&self) -> bool {
-        let now = to_date(clock::now());
-        let is_valid = self.not_before <= now && now + DAY < self.not_after;
-        is_valid && self.made_at.age() < LEAF_KEPT
+        let now = clock::now();
+        let date = to_date(now);
+        let is_valid = self.not_before <= date && date + DAY < self.not_after;
+        is_valid && now < self.shown_until && self.made_at.age() < LEAF_KEPT
     }
 }
 
 impl std::fmt::Debug for Ca {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ca")
-            .field("fingerprint", &self.root.fingerprint())
+            .field("fingerprint", &self.root().fingerprint())
             .finish_non_exhaustive()
     }
 }
@@ -216,30 +272,30 @@ impl Ca {
         })
     }
 
-    /// Reads the authority.
+    /// Reads the authority, and the root that takes its place, if there is one.
     ///
     /// # Errors
     ///
     /// [`CaError::Read`], [`CaError::Mode`] or [`CaError::Content`].
     pub fn load(options: &Options) -> Result<Self, CaError> {
-        let pem = ca_files::read(&options.cert)?;
-        let bad_certificate = |reason| bad_certificate(options, reason);
-        let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
-            .map_err(|error| bad_certificate(error.to_string()))?;
-        let key = ca_files::read_key(&options.key)?;
-        let now = clock::now();
-        check_authority(&certificate, &key, now).map_err(bad_certificate)?;
-        let issuer = Issuer::from_ca_cert_der(&certificate, key)
-            .map_err(|error| bad_certificate(error.to_string()))?;
-        let chain = chain_to_root(&pem, now).map_err(bad_certificate)?;
-        // There is the first one at least.
-        let root = chain.last().cloned().unwrap_or(certificate);
+        let next = options.next();
+        let is_rotating = next.cert.exists();
+        let current = Signer::load(options).or_else(|error| {
+            // A rotation that was interrupted has renamed the certificate, and its key
+            // not yet.
+            let with_next_key = Options {
+                key: next.key.clone(),
+                ..options.clone()
+            };
+            let is_possible = !is_rotating && next.key.exists();
+            let signer = is_possible.then(|| Signer::load(&with_next_key).ok());
+            signer.flatten().ok_or(error)
+        })?;
         let leaf_key = KeyPair::generate()?;
         let leaf_der = PrivateKeyDer::Pkcs8(leaf_key.serialize_der().into());
         Ok(Self {
-            issuer,
-            chain,
-            root: RootCertificate::new(root),
+            current,
+            next: is_rotating.then(|| Signer::load(&next)).transpose()?,
             leaf_signer: any_ecdsa_type(&leaf_der)
                 .map_err(|_| rcgen::Error::CouldNotParseKeyPair)?,
             leaf_key,
@@ -250,32 +306,60 @@ impl Ca {
         })
     }
 
-    /// Returns the certificate that clients have to trust.
+    /// Returns the root that signs now.
     pub fn root(&self) -> &RootCertificate {
-        &self.root
+        &self.signer().root
+    }
+
+    /// Returns the roots that clients have to trust: two while one takes the place of the
+    /// other, the former first.
+    pub fn roots(&self) -> impl Iterator<Item = &RootCertificate> {
+        let signers = std::iter::once(&self.current).chain(&self.next);
+        signers.map(|signer| &signer.root)
+    }
+
+    /// Returns the time from which the next root signs, if there is one.
+    pub fn next_signs_from(&self) -> Option<Timestamp> {
+        let begin_s = begin_of(self.next.as_ref()?.chain.first()?)?;
+        let begin = Timestamp::from_second(begin_s).ok()?;
+        // Certificates are valid from a day before they are made.
+        begin.checked_add(DAY + ROTATION_TIME).ok()
+    }
+
+    fn signer(&self) -> &Signer {
+        let is_over = self.next_signs_from().is_some_and(|at| at <= clock::now());
+        let next = self.next.as_ref().filter(|_| is_over);
+        next.unwrap_or(&self.current)
+    }
+
+    /// Returns what signs certificates now.
+    pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.signer().issuer
     }
 
     /// Returns the second, since 1970, from which all certificates of the authority are
     /// valid.
     pub fn begins_at(&self) -> Option<i64> {
-        self.chain.iter().filter_map(begin_of).max()
+        self.signer().chain.iter().filter_map(begin_of).max()
     }
 
     /// Returns the second, since 1970, at which the first of the authority's certificates
     /// ends.
     pub fn ends_at(&self) -> Option<i64> {
-        self.chain.iter().filter_map(end_of).min()
+        self.signer().chain.iter().filter_map(end_of).min()
     }
 
     /// Returns the certificate of this node, if it is not a root that signs leaves
     /// itself.
     pub fn node(&self) -> Option<&CertificateDer<'static>> {
-        self.chain.first().filter(|first| **first != self.root.der)
+        let Signer { chain, root, .. } = self.signer();
+        chain.first().filter(|first| **first != root.der)
     }
 
     /// Reports whether both show the same certificates.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.chain == other.chain
+        let next = |ca: &Self| ca.next.as_ref().map(|next| next.chain.clone());
+        self.current.chain == other.current.chain && next(self) == next(other)
     }
 
     /// Returns the certificate for `host` from the cache, if one is there that may
@@ -305,13 +389,18 @@ impl Ca {
         let made_at = Stamp::now();
         let params = leaf_params(host, clock::now())?;
         let (not_before, not_after) = (params.not_before, params.not_after);
-        let certificate = params.signed_by(&self.leaf_key, &self.issuer)?;
+        let signer = self.signer();
+        let next_signs_from = self.next_signs_from();
+        let certificate = params.signed_by(&self.leaf_key, &signer.issuer)?;
         let mut chain = vec![certificate.der().clone()];
-        chain.extend(self.chain.iter().cloned());
+        chain.extend(signer.chain.iter().cloned());
         let certified = CertifiedKey::new(chain, Arc::clone(&self.leaf_signer));
         Ok(Arc::new(LeafCertificate {
             certified: Arc::new(certified),
             made_at,
+            shown_until: next_signs_from
+                .filter(|_| std::ptr::eq(signer, &raw const self.current))
+                .unwrap_or(Timestamp::MAX),
             not_before,
             not_after,
         }))

@@ -10,6 +10,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rcgen::KeyPair;
 use rustix::process::{Uid, geteuid};
 use thiserror::Error;
@@ -58,6 +59,11 @@ pub enum CaError {
     /// The root was made for leaves alone.
     #[error("{} was made without room for certificates of nodes; `politesse ca init` makes a root that has it", .0.display())]
     NoRoom(PathBuf),
+    /// The next root does not sign yet: clients may not trust it.
+    #[error(
+        "the new root signs from {0} on; until then clients get both, and the former is not retired"
+    )]
+    TooEarly(Timestamp),
     /// A certificate could not be made.
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
@@ -76,6 +82,7 @@ impl CaError {
             | Self::Mode { .. }
             | Self::NotRoot(_)
             | Self::NoRoom(_)
+            | Self::TooEarly(_)
             | Self::Make(_) => false,
         }
     }
@@ -173,6 +180,29 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CaErro
         })
     });
     filled.map_err(|source| write_error(path, source))
+}
+
+/// Writes a file in place of one that exists: a crash leaves one or the other.
+///
+/// # Errors
+///
+/// [`CaError::Write`].
+pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
+    let draft = path.with_extension("draft");
+    // One of an earlier attempt that a crash has ended.
+    let _ = std::fs::remove_file(&draft);
+    write_new(&draft, text, mode)?;
+    rename(&draft, path)
+}
+
+/// Renames a file.
+///
+/// # Errors
+///
+/// [`CaError::Write`].
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), CaError> {
+    let renamed = std::fs::rename(from, to);
+    renamed.map_err(|source| write_error(to, source))
 }
 
 /// A file or folder that keeps other users from the certificate.

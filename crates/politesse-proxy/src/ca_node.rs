@@ -56,7 +56,7 @@ pub fn issue(options: &Options, order: &NodeOrder) -> Result<Timestamp, CaError>
         params.not_after = params.not_after.min(end);
     }
     let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, &root.issuer)?;
+    let certificate = params.signed_by(&key, root.issuer())?;
     make_folder(&order.cert, CERT_FOLDER_MODE)?;
     make_folder(&order.key, KEY_FOLDER_MODE)?;
     write_new(&order.key, &key.serialize_pem(), KEY_MODE)?;

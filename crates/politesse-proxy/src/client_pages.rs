@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use maud::{Markup, html};
 
-use super::ca::Ca;
+use super::ca::{Ca, RootCertificate};
 use super::socket::ListenAddress;
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;
@@ -87,7 +87,11 @@ impl GuidePages {
             ClientPage::Guide => ("text/html; charset=utf-8", self.guide()?.into_string()),
             ClientPage::Ca => (
                 "application/x-pem-file",
-                self.ca.as_ref()?.root().pem().to_owned(),
+                self.ca
+                    .as_ref()?
+                    .roots()
+                    .map(RootCertificate::pem)
+                    .collect(),
             ),
             ClientPage::Pac => ("application/x-ns-proxy-autoconfig", self.pac()?),
             ClientPage::Style => ("text/css; charset=utf-8", [BASE_STYLE, DATA_STYLE].concat()),
@@ -160,7 +164,6 @@ impl GuidePages {
                 p { "This proxy refuses HTTPS (" code { "https.mode" } "), and has no authority to trust." }
             };
         };
-        let fingerprint = ca.root().fingerprint();
         html! {
             h2 { "Its certificate authority" }
             p {
@@ -169,18 +172,26 @@ impl GuidePages {
                 code { (command("ca show")) } " prints on the machine of the proxy. Somebody on the way could have "
                 "changed both this page and the file, but not what is printed there:"
             }
-            p { strong { code { (fingerprint) } } }
-            p {
-                "The same as " code { "openssl x509 -in ca.pem -noout -fingerprint -sha256" }
-                " and browsers write it: " code { (with_colons(&fingerprint)) }
+            // Two while one takes the place of the other; both are in the file.
+            @for fingerprint in ca.roots().map(RootCertificate::fingerprint) {
+                p { strong { code { (fingerprint) } } }
+                p {
+                    "The same as " code { "openssl x509 -in ca.pem -noout -fingerprint -sha256" }
+                    " and browsers write it: " code { (with_colons(&fingerprint)) }
+                }
             }
         }
     }
 
     /// Lays out the lines by which each client uses `proxy` and trusts the authority.
     pub fn client_lines(&self, proxy: ListenAddress) -> Markup {
-        let spki = self.ca.as_ref().and_then(|ca| ca.root().spki_hash());
-        let of_clients = rows(proxy, spki.as_deref().unwrap_or("…"));
+        let roots = self.ca.iter().flat_map(|ca| ca.roots());
+        let hashes: Vec<_> = roots.filter_map(RootCertificate::spki_hash).collect();
+        let spki = match hashes.is_empty() {
+            true => "…".to_owned(),
+            false => hashes.join(","),
+        };
+        let of_clients = rows(proxy, &spki);
         let rows = of_clients.into_iter().chain(machine_rows());
         html! {
             table class="lines" {

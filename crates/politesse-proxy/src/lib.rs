@@ -29,6 +29,7 @@ mod certificate;
 
 pub mod ca_files;
 pub mod ca_node;
+pub mod ca_rotation;
 
 pub mod plan;
 

@@ -36,16 +36,11 @@ impl Files {
         };
         files.make_folder(&files.no_roots())?;
         files.make_folder(&files.php_folder())?;
-        files.write(
-            &files.authority(),
-            authority.root().pem().as_bytes(),
-            FILE_MODE,
-        )?;
-        files.write(
-            &files.java_store(),
-            &pkcs12(authority.root().der()),
-            FILE_MODE,
-        )?;
+        let roots: Vec<_> = authority.roots().collect();
+        let pems: String = roots.iter().map(|root| root.pem()).collect();
+        files.write(&files.authority(), pems.as_bytes(), FILE_MODE)?;
+        let ders: Vec<&[u8]> = roots.iter().map(|root| root.der().as_ref()).collect();
+        files.write(&files.java_store(), &pkcs12(&ders), FILE_MODE)?;
         let php = format!(
             "openssl.cafile = \"{path}\"\ncurl.cainfo = \"{path}\"\n",
             path = files.authority().display()
@@ -55,7 +50,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Returns the path of a file with the authority's certificate alone, in PEM.
+    /// Returns the path of a file with the roots of the authority alone, in PEM.
     pub(super) fn authority(&self) -> PathBuf {
         self.folder.join("ca.pem")
     }

@@ -1,4 +1,4 @@
-//! PKCS#12 trust store with one certificate, for Java.
+//! PKCS#12 trust store with the roots of the authority, for Java.
 //!
 //! RFC 7292 defines the format. A trust store holds no secret, so this one is
 //! neither encrypted nor protected by a password: Java reads it with any
@@ -22,13 +22,21 @@ const TRUSTED_KEY_USAGE: &[u64] = &[2, 16, 840, 1, 113_894, 746_875, 1, 1];
 const ANY_EXTENDED_KEY_USAGE: &[u64] = &[2, 5, 29, 37, 0];
 /// Version of the format (RFC 7292, section 4).
 const VERSION: u8 = 3;
-/// Name of the entry.
+/// Beginning of the name of each entry: two of one name would count as one.
 const ALIAS: &str = "politesse";
 
-/// Writes a trust store that holds `certificate` (DER) alone.
-pub(super) fn pkcs12(certificate: &[u8]) -> Vec<u8> {
+/// Writes a trust store that holds the `certificates` (DER) alone.
+pub(super) fn pkcs12(certificates: &[&[u8]]) -> Vec<u8> {
     let bags = construct_der(|writer| {
-        writer.write_sequence_of(|bags| write_bag(bags.next(), certificate));
+        writer.write_sequence_of(|bags| {
+            for (index, certificate) in certificates.iter().enumerate() {
+                let alias = match index {
+                    0 => ALIAS.to_owned(),
+                    _ => format!("{ALIAS}-{index}"),
+                };
+                write_bag(bags.next(), certificate, &alias);
+            }
+        });
     });
     let contents = construct_der(|writer| {
         writer.write_sequence_of(|contents| write_data(contents.next(), &bags));
@@ -54,7 +62,7 @@ fn write_data(writer: DERWriter<'_>, bytes: &[u8]) {
 
 /// Writes a SafeBag with `certificate` and the attributes that make it an entry
 /// to trust.
-fn write_bag(writer: DERWriter<'_>, certificate: &[u8]) {
+fn write_bag(writer: DERWriter<'_>, certificate: &[u8], alias: &str) {
     writer.write_sequence(|bag| {
         write_oid(bag.next(), CERT_BAG);
         bag.next().write_tagged(Tag::context(0), |value| {
@@ -67,7 +75,7 @@ fn write_bag(writer: DERWriter<'_>, certificate: &[u8]) {
         });
         bag.next().write_set_of(|attributes| {
             write_attribute(attributes.next(), FRIENDLY_NAME, |value| {
-                value.write_bmp_string(ALIAS);
+                value.write_bmp_string(alias);
             });
             write_attribute(attributes.next(), TRUSTED_KEY_USAGE, |value| {
                 write_oid(value, ANY_EXTENDED_KEY_USAGE);
@@ -107,7 +115,7 @@ mod tests {
     // RFC 7292, section 4: no MacData follows, and nothing is encrypted.
     #[test]
     fn a_trust_store_holds_the_certificate_as_it_is() {
-        let store = pkcs12(b"a certificate");
+        let store = pkcs12(&[b"a certificate"]);
         let contents = parse_der(&store, |reader| {
             reader.read_sequence(|store| {
                 assert_eq!(store.next().read_u8()?, VERSION);

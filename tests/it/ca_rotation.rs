@@ -1,0 +1,102 @@
+//! Another root in place of the present one (`politesse ca rotate`): clients are given
+//! both, and the new one signs a day later.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::ServerName;
+use time::{Duration, OffsetDateTime};
+use tokio_rustls::TlsConnector;
+
+use crate::kit::certificates;
+use crate::kit::client::{Crawler, reload};
+use crate::kit::proxy::{Config, Place, Proxy};
+use crate::kit::run;
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+
+async fn done(place: &Place, arguments: &[&str]) -> String {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.stdout
+}
+
+/// Reports whether a client that trusts `roots` alone accepts what the proxy shows.
+async fn accepts(proxy: &Proxy, roots: &str) -> bool {
+    let raw = Crawler::connect(proxy, "a.example.invalid:443").await;
+    let connector = TlsConnector::from(certificates::client(roots, &["http/1.1"]));
+    let name = ServerName::try_from("a.example.invalid").unwrap();
+    connector.connect(name, raw.into_stream()).await.is_ok()
+}
+
+/// Puts a root that was made three days ago in place of the next one, with its key.
+/// Returns its certificate.
+fn age_next_root(place: &Place) -> String {
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "politesse CA of three days ago");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.not_before = OffsetDateTime::now_utc() - Duration::days(3);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    std::fs::write(place.path("certs/ca.next.pem"), &pem).unwrap();
+    // The mode stays that of the file which was there.
+    std::fs::write(place.path("certs/ca.next.key"), key.serialize_pem()).unwrap();
+    pem
+}
+
+// Ours.
+#[test]
+fn clients_get_both_roots_and_each_signs_in_its_time() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let place = proxy.place();
+        let old = proxy.ca();
+        done(place, &["ca", "rotate"]).await;
+        let both = done(place, &["ca", "export"]).await;
+        assert_eq!(both.matches(BEGIN).count(), 2);
+        assert_eq!(both, proxy.ca(), "clients that read the file get both");
+        let shown = done(place, &["ca", "show"]).await;
+        assert_eq!(shown.matches("sha256 ").count(), 2, "{shown}");
+        let early = place.run(&["ca", "rotate"]).await;
+        assert!(early.stderr.contains("signs from"), "{early:?}");
+        let new = std::fs::read_to_string(place.path("certs/ca.next.pem")).unwrap();
+        reload(&proxy).await;
+        assert!(accepts(&proxy, &old).await);
+        assert!(!accepts(&proxy, &new).await);
+
+        let new = age_next_root(place);
+        reload(&proxy).await;
+        assert!(accepts(&proxy, &new).await);
+        assert!(!accepts(&proxy, &old).await);
+        done(place, &["ca", "rotate"]).await;
+        assert_eq!(done(place, &["ca", "export"]).await, new);
+        reload(&proxy).await;
+        assert!(accepts(&proxy, &new).await);
+        let key = place.path("certs/ca.key").metadata().unwrap();
+        assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    });
+}
+
+// Ours: `run`, and the lines for clients whose stores take one certificate at a time.
+#[test]
+fn commands_and_lines_for_clients_have_both_roots() {
+    run(async {
+        let place = Place::with(&Config::default());
+        done(&place, &["ca", "init"]).await;
+        done(&place, &["ca", "rotate"]).await;
+        let bundle = done(&place, &["run", "--", "sh", "-c", "cat \"$SSL_CERT_FILE\""]).await;
+        assert_eq!(bundle.matches(BEGIN).count(), 2, "{bundle}");
+        for (client, text) in [
+            ("java", "-alias politesse-next -file "),
+            ("firefox", "ca.next.pem"),
+            ("system", "politesse-next.crt"),
+            ("chromium", "=,"),
+        ] {
+            let lines = done(&place, &["ca", "trust", "--for", client]).await;
+            assert!(lines.contains(text), "{client}: {lines}");
+        }
+    });
+}

@@ -268,7 +268,7 @@ fn authority(
     };
     let word = client.as_str();
     let how = command(format_args!("ca trust --for {word}"));
-    // One that is not known to be trusted counts, then one that is not.
+    // The order is `None`, `Some(false)`, `Some(true)`: the root with the least trust counts.
     let trusted = ca.roots().map(|root| is_trusted(client, root)).min();
     match trusted.flatten() {
         Some(true) => Fine(format!("{word} trusts the CA {path}")),

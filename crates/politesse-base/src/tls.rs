@@ -198,8 +198,8 @@ fn from_file(path: &Path) -> Result<RootCertStore, TlsSetupError> {
 struct ServerVerifier {
     /// Verifier of certificates; `None` accepts every one.
     certificates: Option<Arc<WebPkiServerVerifier>>,
-    /// Algorithms by which a server proves that it has the key of its certificate,
-    /// verified or not.
+    /// Signature algorithms of the handshake. A server proves with its signature that it
+    /// has the key of its certificate, whether that is verified or not.
     algorithms: WebPkiSupportedAlgorithms,
 }
 

@@ -218,8 +218,8 @@ impl Upstream {
             target: permit.target(),
             is_private: authenticates_connection(&head.headers),
             head,
-            // That of the policy on record. After a reload it may differ from the one that
-            // this client was made with.
+            // From the policy on record, which may be newer than the options of this client:
+            // the request may have waited through a reload.
             tls: permit.tls_exception(),
             purpose: Purpose::Page,
         };

@@ -104,8 +104,9 @@ impl OriginTls {
         exceptions.find(|exception| exception.is_for(origin))
     }
 
-    /// Returns the connector for a host with this exception, or without one. `None` for
-    /// terms of a later configuration, by which a request that had to wait was decided.
+    /// Returns the connector for a host with this exception, or without one. `None` if
+    /// these options do not have its terms: the request waited through a reload, and was
+    /// decided under the new configuration.
     pub(super) fn connector(&self, exception: Option<&TlsException>) -> Option<&TlsConnector> {
         match exception {
             Some(exception) => self.exceptional.get(&exception.terms),

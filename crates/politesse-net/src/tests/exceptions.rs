@@ -134,8 +134,8 @@ async fn a_host_below_its_least_version_is_not_spoken_to() {
     }
 }
 
-// Ours: the record says by which exception a host was verified, also where a request was
-// decided by a later configuration than its client was made with.
+// Ours: the record names the exception that was in force, also for a request that waited
+// through a reload.
 #[tokio::test]
 async fn a_request_is_sent_by_the_exception_on_record_or_not_at_all() {
     let ca = Ca::new();

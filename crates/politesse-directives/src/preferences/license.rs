@@ -71,6 +71,7 @@ impl Licenses {
             name: LICENSE,
             value: PreferenceValue::Text(url),
             carriers,
+            line: None,
         })
     }
 }

@@ -77,12 +77,14 @@ impl MiningDeclarations {
             name: TDM_RESERVATION,
             value: PreferenceValue::Integer(reservation as u8),
             carriers,
+            line: None,
         });
         let policy = settled(field.policy, page.policy).filter(|_| is_reserved);
         let policies = policy.map(|(url, carriers)| Preference {
             name: TDM_POLICY,
             value: PreferenceValue::Text(url),
             carriers,
+            line: None,
         });
         policies.into_iter().chain(reservations)
     }

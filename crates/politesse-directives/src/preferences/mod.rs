@@ -27,7 +27,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use self::license::Licenses;
 use self::mining::MiningDeclarations;
-use self::uses::UseStatements;
+use self::uses::{StatementPlace, UseStatements};
 use politesse_robots::crawler::Crawler;
 use politesse_robots::{CanonicalPath, RobotsTxt, UsageKind};
 
@@ -71,9 +71,9 @@ impl Preferences {
         // Content-Usage is one dictionary over all its lines; in the others each
         // line stands by itself.
         let usage = uses::joined(lines(fields, &CONTENT_USAGE));
-        self.uses.add_usage(&usage, Carrier::Field);
+        self.uses.add_usage(&usage, StatementPlace::FIELD);
         for line in lines(fields, &CONTENT_SIGNAL) {
-            self.uses.add_signals(line, Carrier::Field);
+            self.uses.add_signals(line, StatementPlace::FIELD);
         }
         for line in lines(fields, &TDM_RESERVATION) {
             self.mining.add_reservation(line, Carrier::Field);
@@ -98,11 +98,13 @@ impl Preferences {
             return;
         }
         let path = CanonicalPath::new(path);
-        for value in rule::most_specific(&bound, UsageKind::ContentUsage, &path) {
-            self.uses.add_usage(value, Carrier::RobotsTxt);
+        for rule in rule::most_specific(&bound, UsageKind::ContentUsage, &path) {
+            let place = StatementPlace::robots_line(rule.line);
+            self.uses.add_usage(rule.statement, place);
         }
-        for value in rule::most_specific(&bound, UsageKind::ContentSignal, &path) {
-            self.uses.add_signals(value, Carrier::RobotsTxt);
+        for rule in rule::most_specific(&bound, UsageKind::ContentSignal, &path) {
+            let place = StatementPlace::robots_line(rule.line);
+            self.uses.add_signals(rule.statement, place);
         }
         self.licenses.add_lines(&bound);
     }

@@ -30,6 +30,9 @@ pub struct Preference {
     pub value: PreferenceValue,
     /// Carriers that state it as strictly as this.
     pub carriers: BTreeSet<Carrier>,
+    /// First `Content-Usage` or `Content-Signal` line of robots.txt, from 1, that
+    /// states it as strictly as this.
+    pub line: Option<u32>,
 }
 
 /// Value of a preference.

@@ -13,32 +13,37 @@ use politesse_robots::{CanonicalPath, Pattern, UsageKind, UsageLine, UsageScope}
 const EVERY_PATH: &[u8] = b"/";
 
 /// One line: the paths it is about, and its statement.
-struct PathRule<'a> {
+pub(super) struct PathRule<'a> {
+    /// Number of the line, from 1.
+    pub(super) line: u32,
     path: &'a [u8],
-    statement: &'a [u8],
+    pub(super) statement: &'a [u8],
 }
 
-/// Returns the statements of one kind on a path: of the lines in groups the most
+/// Returns the rules of one kind for a path: of the lines in groups the most
 /// specific, and of those in no group the most specific.
 pub(super) fn most_specific<'a>(
     bound: &[UsageLine<'a>],
     kind: UsageKind,
     path: &CanonicalPath,
-) -> Vec<&'a [u8]> {
-    let mut statements = Vec::new();
+) -> Vec<PathRule<'a>> {
+    let mut specific = Vec::new();
     for scope in [UsageScope::Everyone, UsageScope::Group] {
         let is_wanted = |line: &&UsageLine<'_>| line.kind == kind && line.scope == scope;
         let lines = bound.iter().filter(is_wanted);
-        let rules = lines.filter_map(|line| PathRule::read(line.value));
-        statements.extend(longest(rules, path));
+        let rules = lines.filter_map(PathRule::read);
+        specific.extend(longest(rules, path));
     }
-    statements
+    specific
 }
 
-/// Returns the statements of the rules with the longest path that matches.
-fn longest<'a>(rules: impl Iterator<Item = PathRule<'a>>, path: &CanonicalPath) -> Vec<&'a [u8]> {
+/// Returns the rules with the longest path that matches.
+fn longest<'a>(
+    rules: impl Iterator<Item = PathRule<'a>>,
+    path: &CanonicalPath,
+) -> Vec<PathRule<'a>> {
     let mut length = 0;
-    let mut statements = Vec::new();
+    let mut longest = Vec::new();
     for rule in rules {
         let Some(own) = rule.length_on(path) else {
             continue;
@@ -46,21 +51,23 @@ fn longest<'a>(rules: impl Iterator<Item = PathRule<'a>>, path: &CanonicalPath) 
         // Rules of one length add up: none of them outweighs another.
         if length < own {
             length = own;
-            statements.clear();
+            longest.clear();
         }
         if length == own {
-            statements.push(rule.statement);
+            longest.push(rule);
         }
     }
-    statements
+    longest
 }
 
 impl<'a> PathRule<'a> {
-    /// Reads the value of a line. `None` if there is a path and nothing after
-    /// it: that is no rule.
-    fn read(value: &'a [u8]) -> Option<Self> {
+    /// Reads a line. `None` if it has a path and nothing after it: that is no
+    /// rule.
+    fn read(written: &UsageLine<'a>) -> Option<Self> {
+        let UsageLine { line, value, .. } = *written;
         if value.first() != Some(&b'/') {
             return Some(Self {
+                line,
                 path: EVERY_PATH,
                 statement: value,
             });
@@ -68,6 +75,7 @@ impl<'a> PathRule<'a> {
         let end = value.iter().position(|byte| is_blank(*byte))?;
         let (path, statement) = value.split_at(end);
         Some(Self {
+            line,
             path,
             statement: statement.trim_ascii(),
         })

@@ -262,6 +262,28 @@ fn strictest_of_field_and_robots_txt_counts() {
     assert_eq!(shown(strict), ["train-ai:n h"]);
 }
 
+// Ours: a refusal cites the line.
+#[test]
+fn the_first_of_the_strictest_lines_is_cited() {
+    let line = |fields_of: &[&str], lines: &str| {
+        let robots = format!("User-agent: *\nAllow: /\n{lines}");
+        let settled = said(fields_of, &robots, "/a").settle();
+        settled.iter().map(|it| it.line).collect::<Vec<_>>()
+    };
+    let usage = "Content-Usage: search=y\nContent-Signal: search=no\nContent-Usage: /a search=n\n";
+    assert_eq!(line(&[], usage), [Some(4)]);
+    assert_eq!(line(&["Content-Usage: search=y"], usage), [Some(4)]);
+    assert_eq!(line(&["Content-Usage: search=n"], usage), [Some(4)]);
+    assert_eq!(
+        line(&["Content-Usage: search=n"], "Content-Signal: search=yes\n"),
+        [None]
+    );
+    assert_eq!(
+        line(&["tdm-reservation: 1"], "License: https://h.example/\n"),
+        [None; 2]
+    );
+}
+
 // Ours: the annotation is bounded.
 #[test]
 fn licenses_are_bounded() {

@@ -25,6 +25,15 @@ pub(super) struct UseStatements(BTreeMap<&'static TokenRef, UseEntry>);
 struct UseEntry {
     level: UseLevel,
     carriers: BTreeSet<Carrier>,
+    /// First line of robots.txt that states it.
+    line: Option<u32>,
+}
+
+/// Place of a statement: its carrier and, in robots.txt, its line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StatementPlace {
+    carrier: Carrier,
+    line: Option<u32>,
 }
 
 /// Degree to which a use is allowed; the strictest first.
@@ -74,7 +83,7 @@ impl UseStatements {
     /// Adds the value of a `Content-Usage`. Where it is no dictionary, nothing
     /// is known of any use. Of a label given twice the last counts, and its
     /// parameters mean nothing (section 6.5).
-    pub(super) fn add_usage(&mut self, dictionary: &[u8], carrier: Carrier) {
+    pub(super) fn add_usage(&mut self, dictionary: &[u8], place: StatementPlace) {
         if dictionary.is_empty() {
             return;
         }
@@ -84,20 +93,20 @@ impl UseStatements {
         let members = parsed.unwrap_or_default();
         for label in LABELS {
             if let Some(level) = members.get(label.as_str()).and_then(usage_level) {
-                self.add(label, level, carrier);
+                self.add(label, level, place);
             }
         }
     }
 
     /// Adds the value of a `Content-Signal`.
-    pub(super) fn add_signals(&mut self, value: &[u8], carrier: Carrier) {
+    pub(super) fn add_signals(&mut self, value: &[u8], place: StatementPlace) {
         let mut sides = value.split(|byte| *byte == b'=');
         let mut left = sides.next().unwrap_or_default();
         for right in sides {
             let name = words(left).next_back().unwrap_or_default();
             let word = words(right).next().unwrap_or_default();
             if let Some((signal, level)) = signal(name, word) {
-                self.add(signal, level, carrier);
+                self.add(signal, level, place);
             }
             left = right;
         }
@@ -109,22 +118,43 @@ impl UseStatements {
             name,
             value: PreferenceValue::Token(entry.level.word()),
             carriers: entry.carriers,
+            line: entry.line,
         })
     }
 
     /// Adds a statement. Of two levels the stricter stays, with its carriers.
-    fn add(&mut self, name: &'static TokenRef, level: UseLevel, carrier: Carrier) {
-        let entry = self.0.entry(name).or_insert_with(|| UseEntry {
+    fn add(&mut self, name: &'static TokenRef, level: UseLevel, place: StatementPlace) {
+        let new = UseEntry {
             level,
-            carriers: BTreeSet::new(),
-        });
-        // What a weaker statement says no longer counts, so its carriers go.
+            carriers: BTreeSet::from([place.carrier]),
+            line: place.line,
+        };
+        let Some(entry) = self.0.get_mut(name) else {
+            self.0.insert(name, new);
+            return;
+        };
+        // A weaker statement no longer counts, so its carriers and its line go.
         if level < entry.level {
-            entry.level = level;
-            entry.carriers.clear();
+            *entry = new;
+        } else if level == entry.level {
+            entry.carriers.insert(place.carrier);
+            entry.line = [entry.line, place.line].into_iter().flatten().min();
         }
-        if level == entry.level {
-            entry.carriers.insert(carrier);
+    }
+}
+
+impl StatementPlace {
+    /// Place of a statement in a field of the response.
+    pub(super) const FIELD: Self = Self {
+        carrier: Carrier::Field,
+        line: None,
+    };
+
+    /// Returns the place of a statement in this line of robots.txt.
+    pub(super) fn robots_line(line: u32) -> Self {
+        Self {
+            carrier: Carrier::RobotsTxt,
+            line: Some(line),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::context::{AnnotationContext, BothFields};
 use super::directive_set::{Directive, DirectiveSource};
 use super::field_line::FieldLine;
 use super::findings::{Meta, Notice};
+use super::preferences::TdmRule;
 use super::quotations::{self, Quotations};
 use super::segment::{self, Scope};
 use super::vocabulary::Restriction;
@@ -26,6 +27,8 @@ pub struct DirectiveCollector<'a> {
     context: AnnotationContext<'a>,
     directives: CrawlerDirectives,
     quotations: Quotations,
+    /// Rule of the origin's TDM file.
+    tdm_rule: Option<&'a TdmRule>,
     state: AnnotationState,
     /// Time at which restored directives were sent.
     restored_from: Option<Timestamp>,
@@ -49,6 +52,7 @@ impl<'a> DirectiveCollector<'a> {
             context,
             directives: CrawlerDirectives::default(),
             quotations: Quotations::default(),
+            tdm_rule: None,
             state: AnnotationState::Complete,
             restored_from: None,
             bytes_left: Self::FIELD_BYTES_MAX.max(context.limits.field_limit),
@@ -134,6 +138,11 @@ impl<'a> DirectiveCollector<'a> {
         self.quotations.forged(name, value);
     }
 
+    /// Adds the rule of the origin's TDM file that binds the path of the request.
+    pub fn add_tdm_rule(&mut self, rule: &'a TdmRule) {
+        self.tdm_rule = Some(rule);
+    }
+
     /// Adds a statement of the head about uses of the content.
     pub fn add_notice(&mut self, notice: &Notice) {
         let preferences = &mut self.directives.preferences;
@@ -182,9 +191,12 @@ impl<'a> DirectiveCollector<'a> {
         let AnnotationContext { tokens, now, .. } = self.context;
         let key = |token: &&str| Key::from_string(token.to_ascii_lowercase()).ok();
         let mut directives = self.directives;
-        // The preferences of robots.txt are those of the copy in force now,
-        // whatever a 304 confirms: they are not saved with the others.
+        // The preferences of robots.txt and of the TDM file are those of the copies in
+        // force now, whatever a 304 confirms: they are not saved with the others.
         let mut preferences = directives.preferences.clone();
+        if let Some(rule) = self.tdm_rule {
+            preferences.add_tdm_rule(rule);
+        }
         if let Some(robots) = self.context.robots {
             preferences.add_robots(robots.text, robots.crawler, robots.path);
         }

@@ -18,6 +18,7 @@ use super::collector::DirectiveCollector;
 use super::context::{AnnotationContext, DirectiveLimits};
 use super::head_reader::ScanStatus;
 use super::meta_scanner::MetaScanner;
+use super::preferences::TdmRule;
 
 /// A response without its body.
 #[derive(Debug, Clone, Copy)]
@@ -135,6 +136,11 @@ impl<'a> PageReader<'a> {
     pub fn fail(&mut self) {
         self.collector.fail();
         self.body = None;
+    }
+
+    /// Adds the rule of the origin's TDM file that binds the path of the request.
+    pub fn add_tdm_rule(&mut self, rule: &'a TdmRule) {
+        self.collector.add_tdm_rule(rule);
     }
 
     /// Adds a field of the origin that has the name of the annotation field. It

@@ -1,3 +1,4 @@
+use super::preferences::{TdmFile, TdmRule};
 use super::*;
 
 fn reading<'a>(tokens: &'a [&'a str]) -> AnnotationContext<'a> {
@@ -215,6 +216,37 @@ fn what_is_repeated_adds_up_with_what_is_said_now() {
         "examplebot=(max-snippet;value=5;src=r noai;src=m noindex;src=x);\
          state=complete;from=@1795132800"
     );
+}
+
+// TDMRep, "Processing priority"; a 304 repeats the page, not the file of then.
+#[test]
+fn the_tdm_file_of_now_counts_with_what_is_repeated() {
+    let file = TdmFile::parse(br#"[{"location": "/", "tdm-reservation": 1}]"#);
+    let preferences = |known: Option<&SavedDirectives>, rule: Option<&TdmRule>, now: &[&str]| {
+        let mut collector = collector(&["ExampleBot"]);
+        if let Some(known) = known {
+            collector.restore(known);
+        }
+        if let Some(rule) = rule {
+            collector.add_tdm_rule(rule);
+        }
+        for value in now {
+            collector.add_notice(&Notice::TdmReservation((*value).to_owned()));
+        }
+        let annotation = collector.annotation();
+        let shown: Vec<_> = annotation
+            .preferences()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        (shown, annotation.into_known())
+    };
+    let (before, known) = preferences(None, file.binding("/"), &[]);
+    assert_eq!(before, ["tdm-reservation:1"]);
+    assert_eq!(preferences(Some(&known), None, &[]).0, [] as [&str; 0]);
+    let (_, known) = preferences(None, None, &["0"]);
+    let (now, _) = preferences(Some(&known), file.binding("/"), &[]);
+    assert_eq!(now, ["tdm-reservation:0"]);
 }
 
 #[test]

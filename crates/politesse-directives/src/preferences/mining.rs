@@ -1,11 +1,10 @@
 //! Reservations of text and data mining, and their policies (TDMRep, W3C
 //! Community Group Final Report of 10 May 2024).
 //!
-//! The two properties are declared in fields and in `<meta>` elements, and the
-//! later one supersedes; but a property that is absent, or has a value that is
-//! none, resets nothing (section "Processing priority"). The file
-//! `/.well-known/tdmrep.json`, which both supersede, is not read. Does not know
-//! how fields and pages are read.
+//! The two properties are declared in the TDM file of the origin, in fields and in
+//! `<meta>` elements, and the later one supersedes; but a property that is absent,
+//! or has a value that is none, resets nothing (section "Processing priority").
+//! Does not know how files, fields and pages are read.
 
 use std::collections::BTreeSet;
 
@@ -16,62 +15,56 @@ use super::preference::{Carrier, Preference, PreferenceValue, absolute};
 const TDM_RESERVATION: &TokenRef = token_ref("tdm-reservation");
 const TDM_POLICY: &TokenRef = token_ref("tdm-policy");
 
-/// Declarations of the fields and of the page.
+/// Declarations of the TDM file, of the fields and of the page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MiningDeclarations {
-    field: Declaration,
-    page: Declaration,
+    pub(super) file: Declaration,
+    pub(super) field: Declaration,
+    pub(super) page: Declaration,
 }
 
 /// Declaration of one carrier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Declaration {
-    reservation: Option<Reservation>,
-    policy: Option<String>,
+pub(super) struct Declaration {
+    pub(super) reservation: Option<Reservation>,
+    pub(super) policy: Option<String>,
 }
 
 /// Value of `tdm-reservation`; the strictest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reservation {
+pub(super) enum Reservation {
     NotReserved,
     Reserved,
 }
 
-impl MiningDeclarations {
+impl Declaration {
     /// Adds a `tdm-reservation`. Of several in one carrier the strictest counts,
     /// which the report leaves open.
-    pub(super) fn add_reservation(&mut self, value: &[u8], carrier: Carrier) {
-        let declaration = self.declaration(carrier);
+    pub(super) fn add_reservation(&mut self, value: &[u8]) {
         for value in value.split(|byte| *byte == b',') {
-            declaration.reservation = declaration.reservation.max(Reservation::read(value));
+            self.reservation = self.reservation.max(Reservation::read(value));
         }
     }
 
     /// Adds a `tdm-policy`, an absolute URL; in one carrier the first counts.
-    pub(super) fn add_policy(&mut self, value: &[u8], carrier: Carrier) {
-        let declaration = self.declaration(carrier);
-        declaration.policy = declaration.policy.take().or_else(|| absolute(value));
+    pub(super) fn add_policy(&mut self, value: &[u8]) {
+        self.policy = self.policy.take().or_else(|| absolute(value));
     }
+}
 
+impl MiningDeclarations {
     /// Returns the bytes of the URLs.
     pub(super) fn bytes(&self) -> usize {
-        let policies = [&self.field, &self.page].map(|it| it.policy.as_ref());
+        let policies = [&self.file, &self.field, &self.page].map(|it| it.policy.as_ref());
         policies.into_iter().flatten().map(String::len).sum()
-    }
-
-    fn declaration(&mut self, carrier: Carrier) -> &mut Declaration {
-        match carrier {
-            Carrier::Page => &mut self.page,
-            Carrier::Field | Carrier::RobotsTxt => &mut self.field,
-        }
     }
 
     /// Returns the reservation, and the policy if there is one. A policy says how to
     /// get leave, so it means nothing where mining is not reserved (section
     /// "tdm-policy").
     pub(super) fn settle(self) -> impl Iterator<Item = Preference> {
-        let Self { field, page } = self;
-        let reservation = settled(field.reservation, page.reservation);
+        let [file, field, page] = [self.file, self.field, self.page];
+        let reservation = settled([file.reservation, field.reservation, page.reservation]);
         let is_reserved = matches!(reservation, Some((Reservation::Reserved, _)));
         let reservations = reservation.map(|(reservation, carriers)| Preference {
             name: TDM_RESERVATION,
@@ -79,7 +72,7 @@ impl MiningDeclarations {
             carriers,
             line: None,
         });
-        let policy = settled(field.policy, page.policy).filter(|_| is_reserved);
+        let policy = settled([file.policy, field.policy, page.policy]).filter(|_| is_reserved);
         let policies = policy.map(|(url, carriers)| Preference {
             name: TDM_POLICY,
             value: PreferenceValue::Text(url),
@@ -90,17 +83,15 @@ impl MiningDeclarations {
     }
 }
 
-/// Returns the value of a property that counts, and its carriers. The page comes
-/// after the fields and supersedes them.
-fn settled<T: PartialEq>(field: Option<T>, page: Option<T>) -> Option<(T, BTreeSet<Carrier>)> {
-    match (field, page) {
-        (Some(field), Some(page)) if field == page => {
-            Some((page, [Carrier::Field, Carrier::Page].into()))
-        }
-        (_, Some(page)) => Some((page, [Carrier::Page].into())),
-        (Some(field), None) => Some((field, [Carrier::Field].into())),
-        (None, None) => None,
-    }
+/// Returns the value of a property that counts, and its carriers, from the values
+/// of the file, the fields and the page. Each supersedes those before it.
+fn settled<T: PartialEq>(declared: [Option<T>; 3]) -> Option<(T, BTreeSet<Carrier>)> {
+    let carriers = [Carrier::TdmFile, Carrier::Field, Carrier::Page];
+    let last = declared.iter().rposition(Option::is_some)?;
+    let agrees = |at: &usize| declared[*at] == declared[last];
+    let carriers = (0..=last).filter(agrees).map(|at| carriers[at]).collect();
+    let value = declared.into_iter().nth(last)??;
+    Some((value, carriers))
 }
 
 impl Reservation {

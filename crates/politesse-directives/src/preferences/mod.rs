@@ -1,8 +1,8 @@
 //! Preferences about uses of the content beside fetching it (`train-ai=n`,
 //! `tdm-reservation: 1`, the URL of a license).
 //!
-//! Four vocabularies, from the robots.txt, the fields of a response and the
-//! head of a page:
+//! Four vocabularies, from the robots.txt, the TDM file of an origin, the fields of
+//! a response and the head of a page:
 //!
 //! - AIPREF (draft-ietf-aipref-vocab-08, draft-ietf-aipref-attach-05):
 //!   `Content-Usage`;
@@ -20,6 +20,7 @@ mod link;
 mod mining;
 mod preference;
 mod rule;
+mod tdm_file;
 mod uses;
 
 use http::header::LINK;
@@ -32,13 +33,15 @@ use politesse_robots::crawler::Crawler;
 use politesse_robots::{CanonicalPath, RobotsTxt, UsageKind};
 
 pub use preference::{Carrier, Preference, PreferenceValue};
+pub use tdm_file::{TdmFile, TdmNote, TdmProblem, TdmRule};
 
 static CONTENT_USAGE: HeaderName = HeaderName::from_static("content-usage");
 static CONTENT_SIGNAL: HeaderName = HeaderName::from_static("content-signal");
 static TDM_RESERVATION: HeaderName = HeaderName::from_static("tdm-reservation");
 static TDM_POLICY: HeaderName = HeaderName::from_static("tdm-policy");
 
-/// Statements of one response and its robots.txt about uses of the content.
+/// Statements of one response, its robots.txt and its origin's TDM file about uses of
+/// the content.
 ///
 /// ```
 /// use politesse_robots::crawler::Crawler;
@@ -76,10 +79,10 @@ impl Preferences {
             self.uses.add_signals(line, StatementPlace::FIELD);
         }
         for line in lines(fields, &TDM_RESERVATION) {
-            self.mining.add_reservation(line, Carrier::Field);
+            self.mining.field.add_reservation(line);
         }
         for line in lines(fields, &TDM_POLICY) {
-            self.mining.add_policy(line, Carrier::Field);
+            self.mining.field.add_policy(line);
         }
         for target in lines(fields, &LINK).flat_map(link::license_targets) {
             self.licenses.add_reference(target, Carrier::Field);
@@ -109,15 +112,20 @@ impl Preferences {
         self.licenses.add_lines(&bound);
     }
 
+    /// Adds the rule of the origin's TDM file that binds the path
+    /// ([`TdmFile::binding`]).
+    pub fn add_tdm_rule(&mut self, rule: &TdmRule) {
+        self.mining.file = rule.declaration.clone();
+    }
+
     /// Adds the content of `<meta name="tdm-reservation">`.
     pub fn add_tdm_reservation(&mut self, content: &str) {
-        let content = content.as_bytes();
-        self.mining.add_reservation(content, Carrier::Page);
+        self.mining.page.add_reservation(content.as_bytes());
     }
 
     /// Adds the content of `<meta name="tdm-policy">`.
     pub fn add_tdm_policy(&mut self, content: &str) {
-        self.mining.add_policy(content.as_bytes(), Carrier::Page);
+        self.mining.page.add_policy(content.as_bytes());
     }
 
     /// Adds the target of `<link rel="license" type="application/rsl+xml">`,

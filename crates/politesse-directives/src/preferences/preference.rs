@@ -15,6 +15,8 @@ use sfv::{TokenRef, token_ref};
 pub enum Carrier {
     /// The robots.txt that was current when the response was fetched.
     RobotsTxt,
+    /// The TDM file of the origin (`/.well-known/tdmrep.json`).
+    TdmFile,
     /// A field of the response.
     Field,
     /// The head of the page.
@@ -84,6 +86,7 @@ impl Carrier {
     pub fn letter(self) -> &'static TokenRef {
         match self {
             Self::RobotsTxt => const { token_ref("u") },
+            Self::TdmFile => const { token_ref("f") },
             Self::Field => const { token_ref("h") },
             Self::Page => const { token_ref("m") },
         }

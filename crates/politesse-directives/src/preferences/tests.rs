@@ -241,6 +241,39 @@ page! {
     policy_of_the_field_stays: ["tdm-policy: https://h.example/a"], page [add_tdm_reservation "1"] says ["tdm-policy:https://h.example/a h", "tdm-reservation:1 m"];
 }
 
+/// Returns what is settled where the TDM file declares `file`.
+fn with_file(file: &str, fields_of: &[&str], meta: &str) -> Vec<String> {
+    let mut preferences = said(fields_of, "", "/");
+    let text = format!(r#"[{{"location": "/", {file}}}]"#);
+    let file = TdmFile::parse(text.as_bytes());
+    preferences.add_tdm_rule(file.binding("/").unwrap());
+    preferences.add_tdm_reservation(meta);
+    shown(preferences)
+}
+
+/// One test a row: `"file", [field lines], "meta" says [preferences];`
+macro_rules! tdm_file {
+    ($($name:ident: $file:literal, [$($line:expr),*], $meta:literal
+        says [$($said:expr),*];)*) => {$(
+        #[test]
+        fn $name() {
+            let expected: &[&str] = &[$($said),*];
+            assert_eq!(with_file($file, &[$($line),*], $meta), expected);
+        }
+    )*};
+}
+
+// TDMRep, "Processing priority": the file is superseded by all others.
+tdm_file! {
+    file_reserves: r#""tdm-reservation": 1"#, [], "" says ["tdm-reservation:1 f"];
+    field_supersedes_the_file: r#""tdm-reservation": 1"#, ["tdm-reservation: 0"], "" says ["tdm-reservation:0 h"];
+    page_supersedes_the_file: r#""tdm-reservation": 0"#, [], "1" says ["tdm-reservation:1 m"];
+    page_supersedes_field_and_file: r#""tdm-reservation": 1"#, ["tdm-reservation: 0"], "1" says ["tdm-reservation:1 f m"];
+    absent_field_does_not_reset_the_file: r#""tdm-reservation": 1"#, ["tdm-policy: https://h.example/p"], "" says ["tdm-policy:https://h.example/p h", "tdm-reservation:1 f"];
+    invalid_field_does_not_reset_the_file: r#""tdm-reservation": 1"#, ["tdm-reservation: no"], "no" says ["tdm-reservation:1 f"];
+    unset_file_says_nothing: r#""tdm-reservation": 2"#, [], "" says [];
+}
+
 // RSL 1.0, HTML; what is kept of a URL is ours.
 page! {
     page_names_a_license: [], page [add_license "https://h.example/l.xml"] says ["license:https://h.example/l.xml m"];

@@ -7,8 +7,10 @@
 use jiff::Timestamp;
 use sfv::{Key, TokenRef, token_ref};
 
+use super::denials::{self, PurposeDenial};
 use super::directive_set::{Directive, DirectiveSet};
 use super::preferences::{Preference, Preferences};
+use super::purpose::PurposeSet;
 use super::quotations::Quotations;
 
 /// Directives in force for one crawler, and how complete they are.
@@ -130,6 +132,16 @@ impl Annotation {
     /// Returns the statements about uses of the content, sorted by name.
     pub fn preferences(&self) -> &[Preference] {
         &self.preferences
+    }
+
+    /// Returns the denials of `purposes` by the preferences and the directives in
+    /// force for the crawler.
+    pub fn denials(&self, purposes: PurposeSet) -> Vec<PurposeDenial> {
+        let own = &self.known.directives.own;
+        let is_agent = |agent: &str| self.tokens.iter().flatten().any(|it| it.as_str() == agent);
+        let mut denials = denials::by_preferences(&self.preferences, purposes);
+        denials.extend(denials::by_directives(own.iter(), purposes, is_agent));
+        denials
     }
 
     /// Returns how much of the response was read.

@@ -51,6 +51,8 @@
 //!   ([`Annotation::header_value`], RFC 9651).
 //! - [`preferences`] reads statements on uses of the content (AIPREF, Content
 //!   Signals, TDMRep, RSL).
+//! - [`denials`] has the purposes of a crawler that statements deny
+//!   ([`CrawlPurpose`]).
 //! - [`BodyDecoder`] takes content codings off, within bounds.
 //!
 //! # What counts
@@ -73,6 +75,7 @@ mod coding;
 mod collector;
 mod context;
 mod date;
+pub mod denials;
 mod directive_set;
 mod field_line;
 mod findings;
@@ -85,6 +88,7 @@ mod open_elements;
 mod page_encoding;
 mod page_reader;
 pub mod preferences;
+mod purpose;
 mod quotations;
 mod reference;
 mod repair;
@@ -104,6 +108,7 @@ pub use head_reader::ScanStatus;
 pub use media_type::{SIGNATURE_BYTES, is_html};
 pub use meta_scanner::{MetaScanner, MetaScope, ScanOptions};
 pub use page_reader::{PageReader, ResponseHead};
+pub use purpose::{CrawlPurpose, PurposeSet, UnknownPurpose};
 pub use quotations::Quotations;
 
 // The example of the README is run as a test.

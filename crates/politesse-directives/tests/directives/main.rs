@@ -8,3 +8,4 @@ mod directive_case;
 mod directive_cases;
 mod meta_reference;
 mod properties;
+mod purposes;

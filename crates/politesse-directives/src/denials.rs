@@ -1,0 +1,211 @@
+//! Denials: the purposes that statements of a site deny, with the statements.
+//!
+//! One table has, for each statement that denies a purpose, its source. A
+//! statement that has no row, such as one that allows, denies nothing; nor does
+//! an RSL license, whose terms stand in a document that is not fetched here.
+//! Does not know how statements are read or add up.
+//!
+//! ```
+//! use politesse_directives::denials::{self, DenialRule};
+//! use politesse_directives::preferences::Preferences;
+//! use politesse_directives::{CrawlPurpose, PurposeSet};
+//!
+//! let mut preferences = Preferences::default();
+//! preferences.add_tdm_reservation("1");
+//! let purposes = PurposeSet::of(&[CrawlPurpose::TrainAi, CrawlPurpose::Search]);
+//! let denials = denials::by_preferences(&preferences.settle(), purposes);
+//! assert_eq!(denials.len(), 1);
+//! assert_eq!(denials[0].purpose, CrawlPurpose::TrainAi);
+//! assert_eq!(denials[0].statement.to_string(), "tdm-reservation=1");
+//! assert!(!DenialRule::Every.is_met(purposes, &denials));
+//! assert!(DenialRule::Any.is_met(purposes, &denials));
+//! ```
+
+use std::fmt;
+
+use super::directive_set::Directive;
+use super::preferences::{Preference, PreferenceValue};
+use super::purpose::{CrawlPurpose, PurposeSet};
+
+/// Statement that denies purposes: a row of [`DENYING_STATEMENTS`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct DenyingStatement {
+    /// Kind of the statement.
+    pub kind: StatementKind,
+    /// Name in the annotation (`train-ai`).
+    pub name: &'static str,
+    /// Value in the annotation (`n`); empty for a directive.
+    pub value: &'static str,
+    /// Product tokens, in lower case, of the crawlers that the row is for; empty if
+    /// it is for all.
+    pub agents: &'static [&'static str],
+    /// Purposes that it denies.
+    pub denies: PurposeSet,
+    /// Document that gives it this meaning.
+    pub source: &'static str,
+}
+
+/// Kind of a statement that denies purposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementKind {
+    /// A robots directive of a response (`noindex`).
+    Directive,
+    /// A preference about uses of the content (`train-ai=n`).
+    Preference,
+}
+
+/// Denial of one purpose by one statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurposeDenial {
+    /// Purpose that is denied.
+    pub purpose: CrawlPurpose,
+    /// Statement that denies it.
+    pub statement: &'static DenyingStatement,
+    /// Letters of the places that state it, as in the annotation (`src`).
+    pub sources: Vec<&'static str>,
+    /// Line of robots.txt, from 1, that states it.
+    pub line: Option<u32>,
+}
+
+/// Number of its purposes that must be denied for a crawler to be denied
+/// (`preferences.any`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DenialRule {
+    /// Every declared purpose.
+    #[default]
+    Every,
+    /// Any declared purpose.
+    Any,
+}
+
+/// Rows of the table: `Kind "name" = "value" for [agents] denies [purposes] by
+/// "source";`
+macro_rules! statements {
+    ($($kind:ident $name:literal $(= $value:literal)? $(for [$($agent:literal),+])?
+        denies [$($purpose:ident),+] by $source:literal;)+) => {
+        &[$(DenyingStatement {
+            kind: StatementKind::$kind,
+            name: $name,
+            value: concat!($($value)?),
+            agents: &[$($($agent),+)?],
+            denies: PurposeSet::of(&[$(CrawlPurpose::$purpose),+]),
+            source: $source,
+        },)+]
+    };
+}
+
+/// Every statement that denies a purpose.
+pub static DENYING_STATEMENTS: &[DenyingStatement] = statements! {
+    // Both vocabularies have `search`, with one meaning.
+    Preference "search" = "n" denies [Search]
+        by "draft-ietf-aipref-vocab-08; contentsignals.org";
+    Preference "train-ai" = "n" denies [TrainAi] by "draft-ietf-aipref-vocab-08";
+    Preference "ai-train" = "n" denies [TrainAi] by "contentsignals.org";
+    Preference "ai-input" = "n" denies [AiInput] by "contentsignals.org";
+    // Nothing is stored, or used again after the answer at hand.
+    Preference "use" = "immediate" denies [TrainAi, Search, Archive, Images]
+        by "Content Signals: use (Cloudflare, July 2026)";
+    // The content is indexed, quoted and linked to, but not reproduced.
+    Preference "use" = "reference" denies [TrainAi, Archive]
+        by "Content Signals: use (Cloudflare, July 2026)";
+    // Mining is any automated analysis that generates information, without search and
+    // archives. Whether a model that answers with the content mines it is disputed; in
+    // doubt it does (docs/decisions/007-doubt-refuses.md).
+    Preference "tdm-reservation" = "1" denies [TrainAi, AiInput]
+        by "TDMRep (May 2024); Directive (EU) 2019/790, articles 2(2) and 4(3)";
+    // `none` is read as `noindex, nofollow`.
+    Directive "noindex" denies [Search] by "draft-illyes-repext-03";
+    Directive "noarchive" denies [Archive] by "Google, Bing and others";
+    Directive "noarchive" for ["bingbot", "msnbot"] denies [TrainAi, AiInput]
+        by "Bing Webmaster Blog (September 2023)";
+    Directive "noarchive" for ["amazonbot"] denies [TrainAi]
+        by "developer.amazon.com/amazonbot (June 2026)";
+    Directive "noai" denies [TrainAi, AiInput] by "DeviantArt (November 2022)";
+    Directive "noimageai" denies [TrainAi, AiInput, Images]
+        by "DeviantArt (November 2022)";
+    Directive "noml" denies [TrainAi, AiInput] by "Mojeek (2023)";
+    Directive "disallowaitraining" denies [TrainAi] by "draft-canel-robots-ai-control-00";
+    Directive "noimageindex" denies [Images] by "Google";
+};
+
+/// Returns the denials of `purposes` by preferences.
+pub fn by_preferences(preferences: &[Preference], purposes: PurposeSet) -> Vec<PurposeDenial> {
+    let mut denials = Vec::new();
+    for preference in preferences {
+        let value = match &preference.value {
+            PreferenceValue::Token(word) => word.as_str(),
+            PreferenceValue::Integer(1) => "1",
+            PreferenceValue::Integer(_) | PreferenceValue::Text(_) => continue,
+        };
+        let rows = rows(StatementKind::Preference, preference.name.as_str());
+        for row in rows.filter(|row| row.value == value) {
+            let letters = preference.carriers.iter().map(|it| it.letter().as_str());
+            let sources: Vec<_> = letters.collect();
+            denials.extend(row.denials(purposes, &sources, preference.line));
+        }
+    }
+    denials
+}
+
+/// Returns the denials of `purposes` by directives. `is_agent` reports whether the
+/// crawler has a product token, in lower case.
+pub(super) fn by_directives<'a>(
+    directives: impl Iterator<Item = &'a Directive>,
+    purposes: PurposeSet,
+    is_agent: impl Fn(&str) -> bool,
+) -> Vec<PurposeDenial> {
+    let is_meant = |agents: &[&str]| agents.is_empty() || agents.iter().any(|it| is_agent(it));
+    let mut denials = Vec::new();
+    for directive in directives {
+        let rows = rows(StatementKind::Directive, directive.name());
+        for row in rows.filter(|row| is_meant(row.agents)) {
+            let sources: Vec<_> = directive.sources().map(|it| it.letter()).collect();
+            denials.extend(row.denials(purposes, &sources, None));
+        }
+    }
+    denials
+}
+
+fn rows(kind: StatementKind, name: &str) -> impl Iterator<Item = &'static DenyingStatement> {
+    let rows = DENYING_STATEMENTS.iter();
+    rows.filter(move |row| row.kind == kind && row.name == name)
+}
+
+impl DenyingStatement {
+    fn denials(
+        &'static self,
+        purposes: PurposeSet,
+        sources: &[&'static str],
+        line: Option<u32>,
+    ) -> impl Iterator<Item = PurposeDenial> {
+        let denied = purposes.iter().filter(|it| self.denies.contains(*it));
+        denied.map(move |purpose| PurposeDenial {
+            purpose,
+            statement: self,
+            sources: sources.to_vec(),
+            line,
+        })
+    }
+}
+
+impl DenialRule {
+    /// Reports whether a crawler of these purposes is denied. A crawler without a
+    /// purpose never is.
+    pub fn is_met(self, purposes: PurposeSet, denials: &[PurposeDenial]) -> bool {
+        let is_denied = |purpose| denials.iter().any(|denial| denial.purpose == purpose);
+        match self {
+            Self::Every => !purposes.is_empty() && purposes.iter().all(is_denied),
+            Self::Any => purposes.iter().any(is_denied),
+        }
+    }
+}
+
+/// Writes the statement as people do: `train-ai=n`, `noindex`.
+impl fmt::Display for DenyingStatement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            "" => f.write_str(self.name),
+            value => write!(f, "{}={value}", self.name),
+        }
+    }
+}

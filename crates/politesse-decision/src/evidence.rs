@@ -65,7 +65,7 @@ impl Evidence {
         let stale = self.snapshot.as_deref().and_then(|snapshot| snapshot.stale);
         let by_its_rules = matches!(
             self.ruling.reason,
-            Reason::Rule | Reason::NoRule | Reason::NoGroup
+            Reason::Rule | Reason::NoRule | Reason::NoGroup | Reason::Preference
         );
         // An override counts whatever the rules say, so it needs no new file.
         let was_not_asked = stale.is_some_and(|cause| !cause.was_asked());

@@ -23,6 +23,8 @@ pub mod ruling;
 
 pub mod policy;
 
+pub mod preferences;
+
 pub mod overrides;
 
 pub mod tls_exception;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::overrides::{Action, Override};
+use super::preferences::PreferenceTerms;
 use super::tls_exception::TlsException;
 use politesse_robots::Dialect;
 use politesse_robots::origin::Origin;
@@ -135,6 +136,9 @@ pub struct PolicyTerms {
     /// counts. No verdict depends on them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tls: Vec<TlsException>,
+    /// Purposes of the crawler; `None` if the operator declares none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<PreferenceTerms>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -167,6 +171,7 @@ impl Policy {
             mode: EnforcementMode::Enforce,
             overrides: Vec::new(),
             tls: Vec::new(),
+            preferences: None,
         })
     }
 
@@ -193,6 +198,8 @@ impl Policy {
             // nobody has asked for the page.
             terms.unauthorized = Unauthorized::Refuse;
             terms.mode = EnforcementMode::Enforce;
+            // A robots.txt is read for its rules, whatever its crawler is for.
+            terms.preferences = None;
             terms
                 .overrides
                 .retain(|entry| matches!(entry.action, Action::Deny { .. }));

@@ -62,6 +62,8 @@ words! {
         NoRule = "no_rule",
         /// No group is for this crawler, nor for everyone.
         NoGroup = "no_group",
+        /// Robots.txt allows the URL, but denies what the crawler fetches it for.
+        Preference = "preference",
         /// GET and HEAD of the file itself are always allowed (RFC 9309, section 2.2.2).
         RobotsTxt = "robots_txt",
         /// There is no robots.txt: a status from 400 to 499.
@@ -157,6 +159,10 @@ impl Reason {
             Self::NoGroup => (
                 "robots.txt has no group for this crawler, nor for everyone",
                 REFUSED,
+            ),
+            Self::Preference => (
+                "robots.txt allows the URL, but not for the purposes of this crawler",
+                "Refused for the purpose of the crawler",
             ),
             Self::RobotsTxt => ("/robots.txt itself is always allowed", REFUSED),
             Self::Unavailable => (

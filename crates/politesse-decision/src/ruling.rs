@@ -1,20 +1,23 @@
 //! Ruling: what robots.txt and the operator's overrides say of an inquiry, and
 //! by which rule.
 //!
-//! RFC 9309, section 2.2. Does not know what becomes of a ruling: `decide` turns
-//! it into a decision.
+//! RFC 9309, section 2.2, and for the purposes of a crawler
+//! draft-ietf-aipref-attach-05, section 3.1. Does not know what becomes of a
+//! ruling: `decide` turns it into a decision.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use politesse_directives::denials::PurposeDenial;
 
 use super::inquiry::Inquiry;
 use super::overrides::{self, Action, Override, OverrideQuery};
 use super::policy::{Candidates, PolicyTerms, Readings};
+use super::preferences::PreferenceTerms;
 use super::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::ROBOTS_TXT;
-use politesse_robots::{Binding, CanonicalPath, Dialect, PaceRecords, Rule, reading};
+use politesse_robots::{Binding, CanonicalPath, Dialect, PaceRecords, RobotsTxt, Rule, reading};
 
 pub use super::reason::{Reason, Verdict};
 
@@ -41,6 +44,9 @@ pub struct Ruling {
     pub asked: Option<Arc<PaceRecords>>,
     /// Override that turned the verdict of robots.txt.
     pub overriding: Option<Box<Override>>,
+    /// Denials of the purposes that are declared for the crawler, by the preferences
+    /// of robots.txt.
+    pub denials: Vec<PurposeDenial>,
 }
 
 /// Rule as evidence: where it stands and how it is written.
@@ -56,18 +62,21 @@ impl RuleCited {
     /// Longest part of a line that is cited, in bytes. Each decision is recorded
     /// with its rule, and the whole file stands beside it.
     pub const BYTES_MAX: usize = 20 * 1024;
-}
 
-impl From<&Rule<'_>> for RuleCited {
-    fn from(rule: &Rule<'_>) -> Self {
-        let text = rule.text();
+    fn new(line: u32, text: &str) -> Self {
         // A slice that ends inside a character would panic.
         let end = text.floor_char_boundary(Self::BYTES_MAX);
         let cut = if end < text.len() { "…" } else { "" };
         Self {
-            line: rule.line(),
+            line,
             text: format!("{}{cut}", &text[..end]),
         }
+    }
+}
+
+impl From<&Rule<'_>> for RuleCited {
+    fn from(rule: &Rule<'_>) -> Self {
+        Self::new(rule.line(), &rule.text())
     }
 }
 
@@ -112,6 +121,7 @@ impl Ruling {
             reading: None,
             asked: None,
             overriding: None,
+            denials: Vec::new(),
         }
     }
 
@@ -129,6 +139,30 @@ impl Ruling {
 
     fn disallows(&self) -> bool {
         self.verdict == Verdict::Disallow
+    }
+
+    /// Adds denials by the preferences of `robots` to a ruling that allows, and
+    /// disallows if they suffice. Their first line is cited as the rule.
+    fn with_denials(
+        self,
+        denials: Vec<PurposeDenial>,
+        terms: &PreferenceTerms,
+        robots: &RobotsTxt,
+    ) -> Self {
+        if !terms.refuses(&denials) {
+            return Self { denials, ..self };
+        }
+        let first = denials.iter().find_map(|denial| denial.line);
+        Self {
+            verdict: Verdict::Disallow,
+            reason: Reason::Preference,
+            rule: first.and_then(|line| Some(RuleCited::new(line, &robots.line(line)?))),
+            // Both were those of the rule that allows.
+            agent_line: None,
+            reading: None,
+            denials,
+            ..self
+        }
     }
 
     /// Applies an override that fits. One that says the same as robots.txt
@@ -161,7 +195,14 @@ impl Ruling {
 fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms) -> Vec<Ruling> {
     let rule_on = |path: &str| {
         let judged = judged_path(path, terms.dialect);
-        rule_on_path(judged, &inquiry.crawler, snapshot, terms)
+        let by_rules = rule_on_path(judged, &inquiry.crawler, snapshot, terms);
+        match (&terms.preferences, snapshot.file()) {
+            (Some(preferences), Some(file)) if by_rules.verdict == Verdict::Allow => {
+                let denials = preferences.denials(&file.robots, &inquiry.crawler, judged);
+                by_rules.with_denials(denials, preferences, &file.robots)
+            }
+            _ => by_rules,
+        }
     };
     let sent = inquiry.target.path_and_query();
     // The path as sent comes first, so that of several refusals the one by the

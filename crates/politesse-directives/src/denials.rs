@@ -23,6 +23,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::directive_set::Directive;
 use super::preferences::{Preference, PreferenceValue};
 use super::purpose::{CrawlPurpose, PurposeSet};
@@ -69,7 +71,8 @@ pub struct PurposeDenial {
 
 /// Number of its purposes that must be denied for a crawler to be denied
 /// (`preferences.any`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DenialRule {
     /// Every declared purpose.
     #[default]

@@ -19,7 +19,7 @@ use super::completion::AnnotationSummary;
 use super::hold::{HeldBody, HoldBudget, HoldShare};
 use politesse_base::clock;
 use politesse_base::metrics::{AnnotationLabels, Metrics};
-use politesse_decision::decide::Evidence;
+use politesse_decision::decide::{Evidence, Reason};
 use politesse_decision::record::Effect;
 use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
@@ -107,10 +107,11 @@ impl<'a> AnnotationRequest<'a> {
 
     /// Returns the robots.txt, for what it says about uses.
     fn robots(&self) -> Option<RobotsContext<'a>> {
-        // It says nothing about a path that it disallows, which is fetched all
+        // It says nothing about a path that its rules disallow, which is fetched all
         // the same if the operator allows it or only has it reported
         // (draft-ietf-aipref-attach-05, section 3.1).
-        if Effect::of(self.evidence) != Effect::Enforced {
+        let is_set_aside = Effect::of(self.evidence) != Effect::Enforced;
+        if is_set_aside && self.evidence.ruling.reason != Reason::Preference {
             return None;
         }
         let inquiry = &self.evidence.inquiry;

@@ -110,6 +110,10 @@ impl ErrorPage<'_> {
                 "The rule is the site's: its owner can change robots.txt.",
                 "For an agreed exception the operator of this proxy has robots.override.",
             ],
+            ("refused", Some("preference")) => &[
+                "The preference is the site's: its owner can change robots.txt.",
+                "The operator of this proxy declares the purposes of a crawler.",
+            ],
             ("refused", Some("override")) => {
                 &["The operator of this proxy laid this down (robots.override)."]
             }

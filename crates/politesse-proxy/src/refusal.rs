@@ -18,6 +18,7 @@ use politesse_decision::access::{Cause, NoConnection};
 use politesse_decision::decide::{Evidence, Reason, Refusal, Ruling};
 use politesse_decision::record::Effect;
 use politesse_decision::snapshot::{AccessResult, Snapshot};
+use politesse_directives::denials::PurposeDenial;
 
 /// Error type of what is refused although the origin could be reached (RFC 9209,
 /// section 2.3.9).
@@ -134,6 +135,11 @@ fn refused_detail(evidence: &Evidence) -> String {
         None => "this URL".to_owned(),
     };
     match (ruling.reason, &ruling.rule, no_connection(evidence)) {
+        (Reason::Preference, ..) => format!(
+            "{robots} allows {}, but denies what this crawler fetches it for: {}.",
+            url(),
+            denials_text(ruling),
+        ),
         (_, Some(rule), _) => format!(
             "Line {} of {robots}, \"{}\" in the group of {}, disallows {}.",
             rule.line,
@@ -172,6 +178,18 @@ fn refused_detail(evidence: &Evidence) -> String {
             unreachable_text(snapshot)
         ),
     }
+}
+
+/// Lists the denied purposes, each with the statement that denies it.
+fn denials_text(ruling: &Ruling) -> String {
+    let denials = ruling.denials.iter().map(|denial| {
+        let line = denial.line.map(|line| format!(", line {line}"));
+        let PurposeDenial {
+            purpose, statement, ..
+        } = denial;
+        format!("{purpose} ({statement}{})", line.unwrap_or_default())
+    });
+    denials.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the sentence to add where the rules are those of an earlier copy.
@@ -272,16 +290,26 @@ mod tests {
     use crate::problem::Problem;
     use politesse_decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
     use politesse_decision::delay::{Delay, DelayEnd};
+    use politesse_decision::preferences::{PreferenceMode, PreferenceTerms};
     use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+    use politesse_directives::PurposeSet;
+    use politesse_directives::denials::DenialRule;
     use politesse_robots::crawler::Crawler;
 
     fn decision() -> Decision {
+        decision_by(
+            "User-agent: *\nAllow: /a\nCrawl-delay: 10\n",
+            Policy::new(Unauthorized::Allow),
+        )
+    }
+
+    fn decision_by(robots: &'static str, policy: Policy) -> Decision {
         let inquiry = Arc::new(Inquiry {
             crawler: Crawler::parse("FooBot/1"),
             target: "http://h.test/a".parse().unwrap(),
             method: "GET".to_owned(),
         });
-        let copy = RobotsFile::new("User-agent: *\nAllow: /a\nCrawl-delay: 10\n".into());
+        let copy = RobotsFile::new(robots.into());
         let snapshot = Arc::new(Snapshot {
             key: CacheKey::new(inquiry.target.origin.clone(), None),
             url: "http://h.test/robots.txt".to_owned(),
@@ -292,8 +320,12 @@ mod tests {
             result: AccessResult::Successful(Arc::new(copy)),
             stale: None,
         });
-        let policy = Arc::new(Policy::new(Unauthorized::Allow));
-        decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH)
+        decide(
+            &inquiry,
+            &snapshot,
+            &Arc::new(policy),
+            Timestamp::UNIX_EPOCH,
+        )
     }
 
     fn problem(reason: Reason, retry_after: Duration) -> Problem {
@@ -385,5 +417,32 @@ mod tests {
         assert_eq!(members["rule"]["line"], 2);
         assert_eq!(members["robots"]["url"], "http://h.test/robots.txt");
         assert_eq!(members["decision"], "7");
+    }
+
+    // Ours: a several-purpose crawler is told of each purpose.
+    #[test]
+    fn a_refusal_by_preferences_names_each_purpose() {
+        let terms = PreferenceTerms {
+            purposes: PurposeSet::ALL,
+            enforce: PreferenceMode::Refuse,
+            rule: DenialRule::Any,
+        };
+        let policy = Policy::new(Unauthorized::Allow).with(|it| it.preferences = Some(terms));
+        let robots = "User-agent: *\nAllow: /\nContent-Usage: train-ai=n, search=n\n";
+        let decision = decision_by(robots, policy);
+        let evidence = Arc::clone(decision.evidence());
+        let problem = NoPermit::Refused(Refusal { seq: 7, evidence }).into();
+        let answer = answer(&problem);
+        assert_eq!(answer.status, StatusCode::FORBIDDEN);
+        assert_eq!(answer.members["reason"], "preference");
+        assert_eq!(
+            answer.members["rule"]["text"],
+            "Content-Usage: train-ai=n, search=n"
+        );
+        assert_eq!(
+            answer.detail,
+            "http://h.test/robots.txt allows this URL, but denies what this crawler fetches it \
+             for: search (search=n, line 3); train-ai (train-ai=n, line 3)."
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Data in, verdict out.
 
 mod later;
+mod preferences;
 
 use bytes::Bytes;
 use jiff::Timestamp;

@@ -111,6 +111,7 @@ pub fn reason_words(word: &str) -> &'static str {
         "egress" => "An address or port that our crawlers may not connect to",
         "identity" => "A client used the name of another one of our crawlers",
         "rule" => "A rule of the robots.txt",
+        "preference" => "The website does not want its pages used for the purpose of the crawler",
         _ => "Another reason",
     }
 }

@@ -1,0 +1,67 @@
+//! Purposes that the operator declares for a crawler, and what follows if the
+//! preferences of a robots.txt deny them.
+//!
+//! A path that robots.txt disallows has no preferences
+//! (draft-ietf-aipref-attach-05, section 3.1): they only narrow what its rules
+//! allow. Does not know the preferences that a response states.
+
+use politesse_directives::PurposeSet;
+use politesse_directives::denials::{self, DenialRule, PurposeDenial};
+use politesse_directives::preferences::Preferences;
+use politesse_robots::RobotsTxt;
+use politesse_robots::crawler::Crawler;
+use serde::{Deserialize, Serialize};
+
+/// Purposes of a crawler, and the treatment of requests if they are denied.
+///
+/// They are part of the policy, so each crawler with purposes of its own is decided
+/// by a policy of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreferenceTerms {
+    /// Purposes that the operator declares.
+    pub purposes: PurposeSet,
+    /// Treatment of a request whose purposes are denied.
+    pub enforce: PreferenceMode,
+    /// Number of the purposes that must be denied.
+    #[serde(default, skip_serializing_if = "is_every")]
+    pub rule: DenialRule,
+}
+
+/// Treatment of a request whose purposes are denied (`preferences.enforce`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PreferenceMode {
+    /// Denials are not looked for.
+    Off,
+    /// The request is forwarded, and the ruling has the denials.
+    Report,
+    /// The request is refused.
+    Refuse,
+}
+
+fn is_every(rule: &DenialRule) -> bool {
+    *rule == DenialRule::Every
+}
+
+impl PreferenceTerms {
+    /// Returns the denials of the purposes by what `robots` prefers for a path that
+    /// `crawler` may fetch.
+    pub(super) fn denials(
+        &self,
+        robots: &RobotsTxt,
+        crawler: &Crawler,
+        path: &str,
+    ) -> Vec<PurposeDenial> {
+        if self.enforce == PreferenceMode::Off {
+            return Vec::new();
+        }
+        let mut preferences = Preferences::default();
+        preferences.add_robots(robots, crawler, path);
+        denials::by_preferences(&preferences.settle(), self.purposes)
+    }
+
+    /// Reports whether a request is refused for these denials.
+    pub(super) fn refuses(&self, denials: &[PurposeDenial]) -> bool {
+        self.enforce == PreferenceMode::Refuse && self.rule.is_met(self.purposes, denials)
+    }
+}

@@ -50,17 +50,19 @@ pub(super) fn check(
     configuration: ConfigurationRequest<'_>,
 ) -> anyhow::Result<Exit> {
     let offline = || CheckContext::offline(&arguments.terms, configuration);
+    let agent = arguments.agent.as_deref();
     if let Some(file) = &arguments.batch {
         return batch::batch(&offline()?, open(file)?);
     }
     if let (Some(folder), Some(list)) = (&arguments.robots_dir, &arguments.list) {
-        return list::list(arguments, &offline()?, folder, open(list)?);
+        let context = offline()?.for_agent(agent);
+        return list::list(arguments, &context, folder, open(list)?);
     }
     // Arguments that mean nothing are reported before any file is read.
     let urls = arguments.urls.iter().map(|url| target(url));
     let targets = urls.collect::<Result<Vec<_>, _>>()?;
     if let Some(file) = &arguments.robots {
-        let context = offline()?;
+        let context = offline()?.for_agent(agent);
         let saved = SavedAnswer::read(open(file)?, context.bytes_max);
         let decisions = decide_by_file(
             &saved.context("cannot read robots.txt")?,
@@ -70,7 +72,7 @@ pub(super) fn check(
         return print(arguments, &context, decisions, None);
     }
     let settings = arguments.terms.settings(configuration)?;
-    let context = CheckContext::configured(&arguments.terms, &settings);
+    let context = CheckContext::configured(&arguments.terms, &settings).for_agent(agent);
     let inquiries = inquiries(arguments, &context, targets);
     let decisions = decide_by_fetching(arguments, &settings, &context, inquiries)?;
     print(arguments, &context, decisions, Some(clock::now()))
@@ -92,7 +94,8 @@ pub(super) fn explain_by_snapshot(
 ) -> Explanation {
     let context = CheckContext::of_proxy(settings, question.at);
     let inquiry = Arc::new(context.inquiry(question.agent, question.target));
-    let decision = decide(&inquiry, snapshot, &context.policy, context.at);
+    let policy = context.policy_for(question.agent);
+    let decision = decide(&inquiry, snapshot, &policy, context.at);
     Explanation::of_evidence(decision.evidence(), &context.proxy_policy, None)
 }
 

@@ -26,13 +26,14 @@ use super::network::{
 };
 use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
 use super::problem::dotted;
-use super::tables::{CRAWLER, OVERRIDE, TLS_EXCEPTION};
+use super::tables::{CRAWLER, OVERRIDE, PREFERENCE_MODE, TLS_EXCEPTION};
 use politesse_archive::address::ArchiveAddress;
 use politesse_base::clients::client::ClientLimits;
 use politesse_base::tls::Roots;
 use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use politesse_decision::inquiry::Identity;
 use politesse_decision::overrides::Override;
+use politesse_decision::preferences::PreferenceMode;
 use politesse_decision::tls_exception::TlsException;
 use politesse_directives::{BothFields, MetaScope};
 use politesse_fleet::membership::{FleetRules, OnLoss};
@@ -160,7 +161,9 @@ keys! {
         /// without it, and one with `client` not from elsewhere. Each entry has its own
         /// copies of robots.txt. `max_wait` is in place of `pace.max_wait`
         /// for a crawler that hangs up sooner, or waits longer, `label` the label of its
-        /// crawl in the record (`politesse audit missed`). For example
+        /// crawl in the record (`politesse audit missed`), `purpose` what its pages are for
+        /// ("train-ai", "search", "ai-input", "archive", "images"), and `preferences` is
+        /// in place of `preferences.enforce`. For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
         // Each request is compared with one entry after the other.
@@ -408,6 +411,19 @@ keys! {
         /// The groups that bind a crawler of several names: those of the "first" one that
         /// robots.txt speaks to, or of "all" it speaks to, each of which must allow.
         candidates: Candidates = r#""first""#, Choice(&[("first", Candidates::First), ("all", Candidates::All)]);
+    }
+
+    /// Preferences of sites about what their pages are used for, and the purposes that
+    /// entries of `crawler`, or `politesse run --purpose`, declare.
+    ["preferences"] preferences: Preferences {
+        /// Treatment of a page if robots.txt allows it and denies the purposes of the
+        /// crawler (`Content-Usage`, `Content-Signal`): "refuse" refuses it like a rule,
+        /// "report" forwards it and records what was denied, "off" looks at nothing. A
+        /// crawler without a purpose is never refused for one.
+        enforce: PreferenceMode = r#""off""#, PREFERENCE_MODE;
+        /// Whether one denied purpose is enough. Otherwise a page is refused if each
+        /// purpose of the crawler is denied.
+        any: bool = "false", Flag;
     }
 
     /// The field added to responses, which states the directives in force.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keys::{
-    Admin, Audit, Directives, Effective, Egress, Fleet, Log, LogFormat, Pace, Proxy, Robots,
-    Upstream,
+    Admin, Audit, Directives, Effective, Egress, Fleet, Log, LogFormat, Pace, Preferences, Proxy,
+    Robots, Upstream,
 };
 use super::layers::Folders;
 use super::print::Values;
@@ -20,6 +20,8 @@ use politesse_base::clients::directory::{self, NetworkLimits};
 use politesse_base::tls::Roots;
 use politesse_decision::decide::Policy;
 use politesse_decision::inquiry::{Identities, Identity};
+use politesse_decision::preferences::PreferenceDefaults;
+use politesse_directives::denials::DenialRule;
 use politesse_directives::{DirectiveLimits, GeneralKey, PreferenceListing};
 use politesse_fleet::membership::FleetRules;
 use politesse_net::client::TlsOptions;
@@ -160,7 +162,8 @@ impl Settings {
                 request: request::Options {
                     fields: fields_options(&proxy, effective.directives.accept_encoding),
                     upload: upload_limits(&proxy),
-                    identities: Identities::new(effective.root.crawler),
+                    identities: Identities::new(effective.root.crawler)
+                        .with_preferences(preference_defaults(&effective.preferences)),
                     auth: proxy.auth,
                     own_name: proxy.internal_name.clone(),
                 },
@@ -392,6 +395,16 @@ fn annotate_options(directives: Directives) -> annotate::Options {
             GeneralKey::Beside
         } else {
             GeneralKey::Needed
+        },
+    }
+}
+
+fn preference_defaults(preferences: &Preferences) -> PreferenceDefaults {
+    PreferenceDefaults {
+        enforce: preferences.enforce,
+        rule: match preferences.any {
+            true => DenialRule::Any,
+            false => DenialRule::Every,
         },
     }
 }

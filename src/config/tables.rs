@@ -15,7 +15,9 @@ use politesse_decision::digest::Digest;
 use politesse_decision::inquiry::Identity;
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::overrides::{Action, Origins, Override, Paths};
+use politesse_decision::preferences::PreferenceMode;
 use politesse_decision::tls_exception::{TlsException, TlsTerms, TlsVersion};
+use politesse_directives::{CrawlPurpose, PurposeSet};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::host_pattern::HostPattern;
 
@@ -39,6 +41,22 @@ const USER_AGENT_PART: Text<String> = Text {
         right.then(|| text.to_owned())
     },
 };
+
+/// Purpose of a crawler.
+const PURPOSES: List<Text<CrawlPurpose>> = List {
+    of: Text {
+        wanted: "\"train-ai\", \"search\", \"ai-input\", \"archive\" or \"images\"",
+        parse: |text| text.parse().ok(),
+    },
+    len: 1..=CrawlPurpose::ALL.len(),
+};
+
+/// Treatment of requests whose purposes are denied.
+pub(super) const PREFERENCE_MODE: Choice<PreferenceMode> = Choice(&[
+    ("off", PreferenceMode::Off),
+    ("report", PreferenceMode::Report),
+    ("refuse", PreferenceMode::Refuse),
+]);
 
 /// Label of a crawl.
 const LABEL: Text<CrawlLabel> = Text {
@@ -191,7 +209,7 @@ pub(super) const CRAWLER: Table<Identity> = Table {
     wanted: || {
         "a table with `token`, a product token or a list of some, and at will \
          `credential`, `user_agent`, `client`, a network or a list of some, \
-         `max_wait` and `label`"
+         `max_wait`, `label`, `purpose`, one or a list of some, and `preferences`"
             .to_owned()
     },
     read: |fields| {
@@ -209,6 +227,8 @@ pub(super) const CRAWLER: Table<Identity> = Table {
         let clients = fields.optional("client", &networks);
         let max_wait = fields.optional("max_wait", &WAIT);
         let label = fields.optional("label", &LABEL);
+        let purposes = fields.optional("purpose", &OneOrMore(PURPOSES));
+        let enforce = fields.optional("preferences", &PREFERENCE_MODE);
         Some(Identity {
             tokens: tokens?,
             user_agent,
@@ -216,6 +236,8 @@ pub(super) const CRAWLER: Table<Identity> = Table {
             credential,
             max_wait,
             label,
+            purposes: PurposeSet::of(&purposes.unwrap_or_default()),
+            enforce,
         })
     },
 };

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::CrawlOptions;
 use politesse_net::egress::OwnAddresses;
 use politesse_proxy::listener::{ProxyListener, listen};
 use politesse_proxy::server::{ListenerGroup, ProxyServer};
@@ -96,7 +96,7 @@ impl Commands {
     }
 
     /// Serves `listener` until the result is closed or dropped, and records its
-    /// requests under `label`. Only this
+    /// requests as those of `crawl`. Only this
     /// machine may connect to it; limits and pace are those of all crawlers.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Commands {
     pub fn open(
         self: &Arc<Self>,
         listener: TcpListener,
-        label: Option<CrawlLabel>,
+        crawl: CrawlOptions,
     ) -> Result<CommandListener, CommandError> {
         let address = listener.local_addr()?;
         self.take_place()?;
@@ -114,7 +114,7 @@ impl Commands {
         // through it.
         self.own.add(address);
         let tally = Arc::new(Tally::default());
-        let of_command = ListenerGroup::of_command(Arc::clone(&tally), label, &self.crawlers);
+        let of_command = ListenerGroup::of_command(Arc::clone(&tally), crawl, &self.crawlers);
         let group = Arc::new(of_command);
         let listener = ProxyListener::new(listener, Scheme::Http);
         listen(&self.crawlers, listener, Arc::clone(&group));

@@ -56,7 +56,7 @@ use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel, VersionLabel};
 use politesse_base::tasks::Tasks;
 use politesse_decision::decide::{EnforcementMode, Policy};
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::CrawlOptions;
 use politesse_net::egress::OwnAddresses;
 use politesse_proxy::client_pages::{GuidePages, as_reached};
 use politesse_proxy::connect::Interceptor;
@@ -67,6 +67,7 @@ use politesse_proxy::listener_tls::ListenerTls;
 use politesse_proxy::overload::ANSWERED_MAX;
 use politesse_proxy::places::EntryShares;
 use politesse_proxy::plan::plan;
+use politesse_proxy::purpose_policies::PurposePolicies;
 use politesse_proxy::server::{ActiveConfig, ListenAddress, ListenerGroup, ProxyServer};
 use politesse_proxy::turns::TurnDecider;
 use politesse_record::AuditLog;
@@ -257,6 +258,7 @@ fn proxy(settings: &Settings, shared: &SharedParts) -> anyhow::Result<Proxy> {
                 robots,
             },
             latest_policy: Arc::clone(&shared.latest_policy),
+            purpose_policies: PurposePolicies::default(),
             policy: shared.latest_policy.load_full(),
             scheduler: Arc::clone(&shared.scheduler),
         },
@@ -479,7 +481,7 @@ impl RunningProxy {
     }
 
     /// Serves the listener of one command of `politesse run`. Its requests are counted
-    /// apart from all others, and recorded under `label`.
+    /// apart from all others, and recorded as those of `crawl`.
     ///
     /// # Errors
     ///
@@ -487,9 +489,9 @@ impl RunningProxy {
     pub fn serve_command(
         &self,
         listener: TcpListener,
-        label: Option<CrawlLabel>,
+        crawl: CrawlOptions,
     ) -> Result<CommandListener, CommandError> {
-        self.commands.open(listener, label)
+        self.commands.open(listener, crawl)
     }
 
     /// Listeners of commands that are served.

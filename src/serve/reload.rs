@@ -18,6 +18,7 @@ use politesse_proxy::connect::Interceptor;
 use politesse_proxy::decider::Decider;
 use politesse_proxy::exchange::Proxy;
 use politesse_proxy::listener_tls::ListenerTls;
+use politesse_proxy::purpose_policies::PurposePolicies;
 use politesse_proxy::server::ActiveConfig;
 use politesse_proxy::turns::TurnDecider;
 
@@ -129,6 +130,7 @@ impl<'a> Reload<'a> {
                 },
                 policy: Arc::new(settings.policy.clone()),
                 latest_policy: Arc::clone(&shared.latest_policy),
+                purpose_policies: PurposePolicies::default(),
                 scheduler: Arc::clone(&shared.scheduler),
             },
             upstream: clients.upstream,

@@ -12,6 +12,8 @@ use ipnet::IpNet;
 
 use super::digest::{CanonicalBytes, Digest};
 use super::label::CrawlLabel;
+use super::preferences::{PreferenceDefaults, PreferenceMode, PreferenceTerms};
+use politesse_directives::PurposeSet;
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{ROBOTS_TXT, Target};
 
@@ -52,6 +54,10 @@ pub struct Identity {
     pub max_wait: Option<Duration>,
     /// Label of the crawl that its requests belong to, unless the client states another.
     pub label: Option<CrawlLabel>,
+    /// Purposes of its requests; none declared is no condition on pages.
+    pub purposes: PurposeSet,
+    /// Treatment of requests whose purposes are denied; `None` stands for the general one.
+    pub enforce: Option<PreferenceMode>,
 }
 
 impl Identity {
@@ -89,6 +95,8 @@ pub struct Identities {
     entries: Vec<Identity>,
     /// Digests of the entries, in their order.
     digests: Vec<Digest>,
+    /// Treatment of crawlers whose entry states none.
+    preferences: PreferenceDefaults,
 }
 
 /// Entry that fits a request.
@@ -107,7 +115,36 @@ impl Identities {
         Self {
             digests: entries.iter().map(Identity::digest).collect(),
             entries,
+            preferences: PreferenceDefaults::default(),
         }
+    }
+
+    /// Returns the table with the treatment of crawlers whose entry states none.
+    #[must_use]
+    pub fn with_preferences(self, preferences: PreferenceDefaults) -> Self {
+        Self {
+            preferences,
+            ..self
+        }
+    }
+
+    /// Returns the terms of a crawler of `entry` that fetches for `purposes`, or for those
+    /// of the entry if these are none; `None` if no purpose is declared.
+    pub fn preferences(
+        &self,
+        entry: Option<&Identity>,
+        purposes: PurposeSet,
+    ) -> Option<PreferenceTerms> {
+        let declared = match entry {
+            Some(entry) if purposes.is_empty() => entry.purposes,
+            _ => purposes,
+        };
+        let enforce = entry.and_then(|entry| entry.enforce);
+        (!declared.is_empty()).then(|| PreferenceTerms {
+            purposes: declared,
+            enforce: enforce.unwrap_or(self.preferences.enforce),
+            rule: self.preferences.rule,
+        })
     }
 
     /// Returns the crawler that sends requests from `client` as `user_agent`.
@@ -180,6 +217,8 @@ mod tests {
             credential: None,
             max_wait: None,
             label: None,
+            purposes: PurposeSet::default(),
+            enforce: None,
         }
     }
 

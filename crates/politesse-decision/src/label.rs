@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use politesse_directives::PurposeSet;
+
 /// Label of a crawl: `shop-2026-11`.
 ///
 /// 1 to 64 ASCII letters, digits, `.`, `_` and `-`, so that it can stand in a header
@@ -21,6 +23,15 @@ pub struct CrawlLabel(Arc<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a label has 1 to 64 letters, digits, dots, dashes and underscores, as in shop-2026-11")]
 pub struct InvalidLabel;
+
+/// What a command states of its crawl (`run --label`, `run --purpose`).
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CrawlOptions {
+    /// Label on record.
+    pub label: Option<CrawlLabel>,
+    /// Purposes of its requests, in place of those of an entry of `crawler`.
+    pub purposes: PurposeSet,
+}
 
 impl CrawlLabel {
     /// Longest label, in bytes. The record keeps each label once, and clients choose them.

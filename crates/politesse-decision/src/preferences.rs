@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// They are part of the policy, so each crawler with purposes of its own is decided
 /// by a policy of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PreferenceTerms {
     /// Purposes that the operator declares.
     pub purposes: PurposeSet,
@@ -28,15 +28,25 @@ pub struct PreferenceTerms {
 }
 
 /// Treatment of a request whose purposes are denied (`preferences.enforce`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreferenceMode {
     /// Denials are not looked for.
+    #[default]
     Off,
     /// The request is forwarded, and the ruling has the denials.
     Report,
     /// The request is refused.
     Refuse,
+}
+
+/// Treatment of the crawlers whose entry states none (`preferences`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PreferenceDefaults {
+    /// Treatment of denied requests.
+    pub enforce: PreferenceMode,
+    /// Number of the purposes that must be denied.
+    pub rule: DenialRule,
 }
 
 fn is_every(rule: &DenialRule) -> bool {

@@ -71,7 +71,7 @@ pub struct PurposeDenial {
 
 /// Number of its purposes that must be denied for a crawler to be denied
 /// (`preferences.any`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DenialRule {
     /// Every declared purpose.

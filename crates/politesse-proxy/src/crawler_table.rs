@@ -19,6 +19,8 @@ use super::problem::{MalformedRequest, Problem};
 use politesse_decision::digest::Digest;
 use politesse_decision::inquiry::{Identities, Identity, KnownEntry};
 use politesse_decision::label::CrawlLabel;
+use politesse_decision::preferences::PreferenceTerms;
+use politesse_directives::PurposeSet;
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 /// Table of crawlers of one configuration.
@@ -45,6 +47,8 @@ pub struct RequestSender<'a> {
     pub client: IpAddr,
     /// Credential that the client has shown.
     pub credential: Option<&'a VerifiedCredential>,
+    /// Purposes of the command that sends it, in place of those of its entry.
+    pub purposes: PurposeSet,
 }
 
 /// Crawler that sends a request.
@@ -57,6 +61,8 @@ pub struct KnownCrawler {
     pub max_wait: Option<Duration>,
     /// Label of its crawl (`crawler.label`).
     pub label: Option<CrawlLabel>,
+    /// Purposes that are declared for it, if any are.
+    pub preferences: Option<PreferenceTerms>,
     /// Digest of its entry ([`Identity::digest`]), if it has one.
     pub entry: Option<Digest>,
     /// Name in its `User-Agent` that the operator pins to other clients.
@@ -156,6 +162,9 @@ impl CrawlerTable {
             crawler,
             max_wait: entry.and_then(|entry| entry.identity.max_wait),
             label: entry.and_then(|entry| entry.identity.label.clone()),
+            preferences: self
+                .identities
+                .preferences(entry.map(|entry| entry.identity), sender.purposes),
             entry: entry.map(|entry| entry.digest),
             foreign_name: self.foreign_name(sender, own),
         }
@@ -285,6 +294,8 @@ mod tests {
             credential: credential.map(|token| Digest::of(token.as_bytes())),
             max_wait: None,
             label: None,
+            purposes: PurposeSet::default(),
+            enforce: None,
         }
     }
 
@@ -307,6 +318,7 @@ mod tests {
             .verify(&fields, &LastCredential::default())
             .map_err(CredentialError::as_str)?;
         let sender = RequestSender {
+            purposes: PurposeSet::default(),
             user_agent: Some(agent.as_bytes()),
             client: [127, 0, 0, 1].into(),
             credential: credential.as_ref(),
@@ -387,6 +399,7 @@ mod tests {
         let credential = table.credentials.verify(&fields, &last).unwrap();
         let wait = |credential| {
             let sender = RequestSender {
+                purposes: PurposeSet::default(),
                 user_agent: None,
                 client: [127, 0, 0, 1].into(),
                 credential,
@@ -426,6 +439,7 @@ mod tests {
         ]);
         let foreign = |agent: &str, last| {
             let sender = RequestSender {
+                purposes: PurposeSet::default(),
                 user_agent: Some(agent.as_bytes()),
                 client: [10, 0, 0, last].into(),
                 credential: None,

@@ -320,6 +320,7 @@ impl SentCredential {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use politesse_directives::PurposeSet;
     use politesse_robots::crawler::ProductToken;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -332,6 +333,8 @@ mod tests {
             credential: token.map(|token| Digest::of(token.as_bytes())),
             max_wait: None,
             label: None,
+            purposes: PurposeSet::default(),
+            enforce: None,
         }
     }
 

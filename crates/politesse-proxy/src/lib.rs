@@ -37,6 +37,8 @@ pub mod exchange;
 
 pub mod turns;
 
+pub mod purpose_policies;
+
 pub mod decider;
 
 pub mod annotate;

@@ -27,6 +27,7 @@ use politesse_decision::decide::{Decision, Inquiry, Policy, Reason, decide};
 use politesse_decision::delay::Delay;
 use politesse_decision::record::Effect;
 use politesse_decision::snapshot::Snapshot;
+use politesse_directives::PurposeSet;
 use politesse_pace::{StartEstimate, TurnOwner, TurnRequest};
 use politesse_robots::origin::{Host, Origin, Target};
 use politesse_robots_cache::fetch::Asker;
@@ -153,6 +154,7 @@ pub async fn plan(proxy: &Proxy, request: &PlanRequest) -> Result<Vec<Plan>, Mal
         user_agent: Some(request.user_agent.as_bytes()),
         client: request.address,
         credential: None,
+        purposes: PurposeSet::default(),
     });
     if known.crawler.is_cut() {
         return Err(MalformedRequest::Names);
@@ -243,7 +245,8 @@ impl Planner<'_> {
             target: target.clone(),
             method: "GET".to_owned(),
         });
-        let (decider, policy) = (&self.turns.decider, &self.turns.policy);
+        let decider = &self.turns.decider;
+        let policy = &self.turns.policy_for(self.crawler.preferences.as_ref());
         let asker = &self.asker;
         if let Some(name) = &self.crawler.foreign_name {
             return Plan {

@@ -29,6 +29,8 @@ use politesse_base::clients::client::Client;
 use politesse_decision::decide::Inquiry;
 use politesse_decision::inquiry::Identities;
 use politesse_decision::label::CrawlLabel;
+use politesse_decision::preferences::PreferenceTerms;
+use politesse_directives::PurposeSet;
 use politesse_net::client::{OutgoingHead, TargetForm};
 use politesse_net::private::PrivateConnections;
 use politesse_robots::crawler::ProductToken;
@@ -69,6 +71,8 @@ pub struct ConnectionInfo {
     /// Label of the crawl that its requests belong to: that of a command, or that of
     /// the CONNECT.
     pub label: Option<CrawlLabel>,
+    /// Purposes of the command whose requests they are.
+    pub purposes: PurposeSet,
     /// End of the client's requests; without a connection over HTTP/2, which
     /// cancels its requests.
     pub end: ClientEnd,
@@ -98,6 +102,8 @@ pub struct ProxyRequest {
     pub preferred_wait: Option<Duration>,
     /// Label of the crawl.
     pub label: Option<CrawlLabel>,
+    /// Purposes that are declared for its crawler, if any are.
+    pub preferences: Option<PreferenceTerms>,
     /// Place of the request, which it may lose while it waits.
     pub place: Option<Arc<RequestPlace>>,
     /// Client on whose behalf robots.txt is asked for.
@@ -153,6 +159,7 @@ impl ProxyRequest {
             user_agent: asker.user_agent.as_ref().map(HeaderValue::as_bytes),
             client: connection.client,
             credential: connection.credential.as_ref(),
+            purposes: connection.purposes,
         })?;
         asker.entry = known.entry;
         Ok(Self {
@@ -166,6 +173,7 @@ impl ProxyRequest {
             preferred_wait,
             // The closest to the request counts.
             label: label.or_else(|| connection.label.clone()).or(known.label),
+            preferences: known.preferences,
             place: None,
             asker,
             outgoing: OutgoingHead {
@@ -419,6 +427,7 @@ mod tests {
             credential: None,
             end: ClientEnd::default(),
             label: None,
+            purposes: PurposeSet::default(),
             tally: None,
             latest_origin: Arc::default(),
             private: Arc::default(),

@@ -29,7 +29,7 @@ use politesse_base::clients::directory::{self, ClientDirectory};
 use politesse_base::clients::shares::Share;
 use politesse_base::metrics::{Metrics, ResultLabel};
 use politesse_base::tasks::Tasks;
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::CrawlOptions;
 
 /// Settings of listeners and connections (`proxy.*`).
 #[derive(Debug, Clone)]
@@ -128,8 +128,8 @@ pub struct ListenerGroup {
     pub is_loopback_only: bool,
     /// Counts of the requests, if somebody wants them.
     pub tally: Option<Arc<Tally>>,
-    /// Label of the crawl that the requests belong to (`run --label`).
-    pub label: Option<CrawlLabel>,
+    /// Crawl that the requests belong to.
+    pub crawl: CrawlOptions,
     /// Cancelled when no more connections may be accepted, and open ones end
     /// with their requests.
     pub stop: CancellationToken,
@@ -146,7 +146,7 @@ impl ListenerGroup {
         Self {
             is_loopback_only: false,
             tally: None,
-            label: None,
+            crawl: CrawlOptions::default(),
             stop: server.stop.clone(),
             abort: server.abort.clone(),
             connections: TaskTracker::new(),
@@ -154,13 +154,13 @@ impl ListenerGroup {
     }
 
     /// Creates the group of one command's listener, whose requests `tally`
-    /// counts and the record has under `label`. It ends with the server, or before.
+    /// counts and the record has as those of `crawl`. It ends with the server, or before.
     #[must_use]
-    pub fn of_command(tally: Arc<Tally>, label: Option<CrawlLabel>, server: &ProxyServer) -> Self {
+    pub fn of_command(tally: Arc<Tally>, crawl: CrawlOptions, server: &ProxyServer) -> Self {
         Self {
             is_loopback_only: true,
             tally: Some(tally),
-            label,
+            crawl,
             stop: server.stop.child_token(),
             abort: server.abort.child_token(),
             connections: TaskTracker::new(),

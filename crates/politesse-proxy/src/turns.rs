@@ -19,12 +19,14 @@ use tokio::time::Instant;
 
 use super::decider::{Decider, OriginDecision, RobotsWait};
 use super::places::RequestPlace;
+use super::purpose_policies::PurposePolicies;
 use super::request::{ConnectionInfo, ProxyRequest};
 use super::upload::ClientUpload;
 use politesse_base::clients::client::{Client, QuotaExceeded};
 use politesse_base::clock;
 use politesse_decision::decide::{Decision, Evidence, Inquiry, Policy, decide};
 use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::preferences::PreferenceTerms;
 use politesse_decision::reason::Reason;
 use politesse_net::client::HostTurns;
 use politesse_net::private::PrivateScope;
@@ -61,6 +63,8 @@ pub struct TurnDecider {
     pub policy: Arc<Policy>,
     /// Policy in force now. A request that has waited is decided by it.
     pub latest_policy: Arc<ArcSwap<Policy>>,
+    /// Policies of crawlers with purposes.
+    pub purpose_policies: PurposePolicies,
     /// Grants turns.
     pub scheduler: Arc<Scheduler>,
 }
@@ -411,7 +415,8 @@ impl TurnDecider {
 
     async fn decide(&self, request: &ProxyRequest, wait: &TurnWait<'_>) -> OriginDecision {
         if let Some(name) = &request.foreign_name {
-            let (inquiry, policy) = (Arc::clone(&request.inquiry), self.policy_now());
+            let policy = self.policy_now(request.preferences.as_ref());
+            let inquiry = Arc::clone(&request.inquiry);
             let refused = Decision::foreign_name(inquiry, &policy, clock::now(), name);
             return OriginDecision::unasked(refused, None);
         }
@@ -423,7 +428,7 @@ impl TurnDecider {
         };
         let (inquiry, asker) = (&request.inquiry, &request.asker);
         // The configuration may change while the robots.txt is waited for.
-        let policy = || self.policy_now();
+        let policy = || self.policy_now(request.preferences.as_ref());
         self.decider
             .decide(inquiry, policy, asker, robots_wait)
             .await
@@ -431,14 +436,23 @@ impl TurnDecider {
 
     /// Returns the policy in force, in the dialect of that with which the request began:
     /// each robots.txt in this cache was read in it.
-    fn policy_now(&self) -> Arc<Policy> {
+    ///
+    /// With `preferences` it is that of a crawler with these purposes.
+    fn policy_now(&self, preferences: Option<&PreferenceTerms>) -> Arc<Policy> {
         let latest = self.latest_policy.load_full();
         let dialect = self.policy.terms().dialect;
-        if latest.terms().dialect == dialect {
+        let policy = if latest.terms().dialect == dialect {
             latest
         } else {
             Arc::new(latest.in_dialect(dialect))
-        }
+        };
+        self.purpose_policies.of(policy, preferences)
+    }
+
+    /// Returns the policy of this configuration for a crawler with these purposes.
+    pub fn policy_for(&self, preferences: Option<&PreferenceTerms>) -> Arc<Policy> {
+        self.purpose_policies
+            .of(Arc::clone(&self.policy), preferences)
     }
 
     /// Waits until a request that waits for a robots.txt does so no longer.
@@ -576,7 +590,7 @@ impl TurnDecider {
         let decision = decide(
             &evidence.inquiry,
             &snapshot,
-            &self.policy_now(),
+            &self.policy_now(evidence.policy.terms().preferences.as_ref()),
             clock::now(),
         );
         let evidence = decision.evidence();

@@ -16,7 +16,6 @@ use super::reader::AuditReader;
 use politesse_decision::again::{
     Again, EvidenceCache, Undecidable, WITHHELD, decide_again, decision_again,
 };
-use politesse_decision::decide::Policy;
 use politesse_decision::record::{StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
 
 /// Outcome of replaying a decision.
@@ -93,23 +92,24 @@ impl ReplayObstacle {
     }
 }
 
-/// Finds the names of the crawler that sent a request; `None` if they cannot be told.
-pub type SenderLookup<'a> = Box<dyn FnMut(&StoredRecord) -> Option<Arc<StoredCrawler>> + 'a>;
-
-/// Configuration that past requests are decided by.
-pub struct ReplayTerms<'a> {
-    /// The policy.
-    pub policy: Policy,
-    /// Names of crawlers.
-    pub crawler: SenderLookup<'a>,
+/// Sender of a request by another configuration.
+#[derive(Debug, Clone)]
+pub struct ReplaySender {
+    /// Its names.
+    pub crawler: Arc<StoredCrawler>,
+    /// Policy that decides its requests.
+    pub policy: Arc<StoredPolicy>,
 }
+
+/// Finds the sender of a request by a configuration; `None` if it cannot be told.
+pub type SenderLookup<'a> = Box<dyn FnMut(&StoredRecord) -> Option<ReplaySender> + 'a>;
 
 /// Configurations that are compared.
 pub struct ReplaySides<'a> {
     /// Configuration that is compared with; `None` for the decisions as recorded.
-    pub before: Option<ReplayTerms<'a>>,
+    pub before: Option<SenderLookup<'a>>,
     /// The other configuration.
-    pub after: ReplayTerms<'a>,
+    pub after: SenderLookup<'a>,
 }
 
 /// Decides the requests that meet `filter` again by `sides`, the oldest first, and hands
@@ -121,11 +121,9 @@ pub struct ReplaySides<'a> {
 pub fn replay(
     reader: &AuditReader,
     filter: &DecisionFilter,
-    sides: ReplaySides<'_>,
+    mut sides: ReplaySides<'_>,
     mut visit: impl FnMut(&StoredRecord, ReplayOutcome),
 ) -> Result<(), AuditError> {
-    let mut before = sides.before.map(ReplaySide::from);
-    let mut after = ReplaySide::from(sides.after);
     let mut run = ReplayRun {
         reader,
         evidence: EvidenceCache::default(),
@@ -139,27 +137,12 @@ pub fn replay(
             }
             let outcome = match run.obstacle(&record)? {
                 Some(obstacle) => ReplayOutcome::Unknown(obstacle),
-                None => run.compare(&record, before.as_mut(), &mut after)?,
+                None => run.compare(&record, &mut sides)?,
             };
             visit(&record, outcome);
         }
     }
     Ok(())
-}
-
-/// One of the configurations, with its policy as the record would have it.
-struct ReplaySide<'a> {
-    policy: Arc<StoredPolicy>,
-    crawler: SenderLookup<'a>,
-}
-
-impl<'a> From<ReplayTerms<'a>> for ReplaySide<'a> {
-    fn from(terms: ReplayTerms<'a>) -> Self {
-        Self {
-            policy: Arc::new(StoredPolicy::new(terms.policy.json())),
-            crawler: terms.crawler,
-        }
-    }
 }
 
 /// A replay under way.
@@ -185,14 +168,13 @@ impl ReplayRun<'_> {
     fn compare(
         &mut self,
         record: &StoredRecord,
-        before: Option<&mut ReplaySide<'_>>,
-        after: &mut ReplaySide<'_>,
+        sides: &mut ReplaySides<'_>,
     ) -> Result<ReplayOutcome, AuditError> {
-        let ruling_before = match before {
+        let ruling_before = match &mut sides.before {
             Some(side) => self.ruling(record, side)?,
             None => Ok(StoredRuling::clone(&record.ruling)),
         };
-        let ruling_after = self.ruling(record, after)?;
+        let ruling_after = self.ruling(record, &mut sides.after)?;
         Ok(match (ruling_before, ruling_after) {
             (Ok(before), Ok(after)) if before == after => ReplayOutcome::Same,
             // The rest of the URL might have been judged otherwise.
@@ -206,23 +188,23 @@ impl ReplayRun<'_> {
         })
     }
 
-    /// Decides a request again by the configuration of `side`. Returns the ruling of the
+    /// Decides a request again by the configuration of `lookup`. Returns the ruling of the
     /// record where it is the same.
     fn ruling(
         &mut self,
         record: &StoredRecord,
-        side: &mut ReplaySide<'_>,
+        lookup: &mut SenderLookup<'_>,
     ) -> Result<Result<StoredRuling, ReplayObstacle>, AuditError> {
-        let Some(crawler) = (side.crawler)(record) else {
+        let Some(ReplaySender { crawler, policy }) = lookup(record) else {
             return Ok(Err(ReplayObstacle::Sender));
         };
         let recorded = || StoredRuling::clone(&record.ruling);
-        if crawler == record.crawler && side.policy.sha256 == record.policy.sha256 {
+        if crawler == record.crawler && policy.sha256 == record.policy.sha256 {
             return Ok(Ok(recorded()));
         }
         let replayed = StoredRecord {
             crawler,
-            policy: Arc::clone(&side.policy),
+            policy,
             ..record.clone()
         };
         let body = self.reader.body_for(&replayed, &self.evidence)?;

@@ -19,14 +19,20 @@ use crate::cli::configuration::ConfigurationRequest;
 use crate::cli::output::{Exit, Usage, columns, print_notice};
 use crate::config::Settings;
 use politesse_base::inert::{csv_line, inert};
+use politesse_decision::decide::Policy;
 use politesse_decision::inquiry::Identities;
-use politesse_decision::record::{StoredClient, StoredCrawler, StoredRecord, StoredRuling};
+use politesse_decision::preferences::PreferenceTerms;
+use politesse_decision::record::{
+    StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
+};
+use politesse_directives::PurposeSet;
 use politesse_proxy::crawler_table::{CrawlerTable, RequestSender};
 use politesse_proxy::credentials::AuthMode;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::replay::{
-    ReplayObstacle, ReplayOutcome, ReplaySides, ReplayTerms, RulingChange, replay as replay_all,
+    ReplayObstacle, ReplayOutcome, ReplaySender, ReplaySides, RulingChange, SenderLookup,
+    replay as replay_all,
 };
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::Target;
@@ -153,8 +159,8 @@ pub(super) fn replay(
         ..ReplaySummary::default()
     };
     let sides = ReplaySides {
-        before: replayed.before.as_ref().map(terms),
-        after: terms(&replayed.after),
+        before: replayed.before.as_ref().map(lookup),
+        after: lookup(&replayed.after),
     };
     replay_all(&reader, &filter, sides, |record, outcome| {
         summary.add(record, outcome, asked.samples);
@@ -163,12 +169,9 @@ pub(super) fn replay(
     Ok(summary.exit())
 }
 
-fn terms(settings: &Settings) -> ReplayTerms<'static> {
+fn lookup(settings: &Settings) -> SenderLookup<'static> {
     let mut senders = Senders::new(settings);
-    ReplayTerms {
-        policy: settings.policy.clone(),
-        crawler: Box::new(move |record| senders.crawler(record)),
-    }
+    Box::new(move |record| senders.sender(record))
 }
 
 /// Names of crawlers by a configuration.
@@ -176,14 +179,17 @@ struct Senders {
     table: CrawlerTable,
     identities: Identities,
     auth: AuthMode,
-    /// Names by the addresses of the stored crawler and client, which are held here
-    /// so that no other value gets one.
-    known: HashMap<(usize, usize), KnownSender>,
+    policy: Policy,
+    /// The policy as the record would have it.
+    stored_policy: Arc<StoredPolicy>,
+    /// Senders by the addresses of the stored crawler, client and policy, which are held
+    /// here so that no other value gets one.
+    known: HashMap<[usize; 3], KnownSender>,
 }
 
 struct KnownSender {
-    _stored: (Arc<StoredCrawler>, Arc<StoredClient>),
-    crawler: Option<Arc<StoredCrawler>>,
+    _stored: (Arc<StoredCrawler>, Arc<StoredClient>, Arc<StoredPolicy>),
+    sender: Option<ReplaySender>,
 }
 
 impl Senders {
@@ -193,32 +199,29 @@ impl Senders {
             table: CrawlerTable::new(options.auth, &options.identities, Arc::default()),
             identities: options.identities.clone(),
             auth: options.auth,
+            stored_policy: Arc::new(StoredPolicy::new(settings.policy.json())),
+            policy: settings.policy.clone(),
             known: HashMap::new(),
         }
     }
 
-    /// Returns the names of the crawler that sent a request; `None` if they cannot be
-    /// told, or if the request would be refused for them.
-    fn crawler(&mut self, record: &StoredRecord) -> Option<Arc<StoredCrawler>> {
-        let stored = (Arc::clone(&record.crawler), Arc::clone(&record.client));
-        let key = (Arc::as_ptr(&stored.0).addr(), Arc::as_ptr(&stored.1).addr());
+    /// Returns the sender of a request; `None` if it cannot be told, or if the request
+    /// would be refused for its names.
+    fn sender(&mut self, record: &StoredRecord) -> Option<ReplaySender> {
+        let (crawler, client) = (Arc::clone(&record.crawler), Arc::clone(&record.client));
+        let stored = (crawler, client, Arc::clone(&record.policy));
+        let key = [
+            Arc::as_ptr(&stored.0).addr(),
+            Arc::as_ptr(&stored.1).addr(),
+            Arc::as_ptr(&stored.2).addr(),
+        ];
         if let Some(known) = self.known.get(&key) {
-            return known.crawler.clone();
+            return known.sender.clone();
         }
-        let crawler = self.identify(record).map(|crawler| {
-            let names = |tokens: &[ProductToken]| tokens.iter().map(ToString::to_string).collect();
-            let found = StoredCrawler {
-                candidates: names(crawler.candidates()),
-                unlisted: names(crawler.unlisted()),
-                user_agent: stored.0.user_agent.clone(),
-                label: stored.0.label.clone(),
-            };
-            // The stored one, if it is the same, so that it is restored once.
-            if found == *stored.0 {
-                Arc::clone(&stored.0)
-            } else {
-                Arc::new(found)
-            }
+        let identified = self.identify(record);
+        let sender = identified.map(|(crawler, preferences)| ReplaySender {
+            crawler: stored_names(&crawler, &stored.0),
+            policy: self.policy_of(record, preferences),
         });
         // All at once: what is asked for next is seldom what was asked for first.
         if SENDERS_MAX <= self.known.len() {
@@ -226,13 +229,33 @@ impl Senders {
         }
         let known = KnownSender {
             _stored: stored,
-            crawler: crawler.clone(),
+            sender: sender.clone(),
         };
         self.known.insert(key, known);
-        crawler
+        sender
     }
 
-    fn identify(&self, record: &StoredRecord) -> Option<Crawler> {
+    /// Returns the policy for a crawler with `preferences`. Purposes that no entry declares
+    /// are those on record: `run --purpose` stated them.
+    fn policy_of(
+        &self,
+        record: &StoredRecord,
+        preferences: Option<PreferenceTerms>,
+    ) -> Arc<StoredPolicy> {
+        let recorded = || {
+            let policy = Policy::restore(&record.policy.json).ok()?;
+            let purposes = policy.terms().preferences?.purposes;
+            self.identities.preferences(None, purposes)
+        };
+        let Some(preferences) = preferences.or_else(recorded) else {
+            return Arc::clone(&self.stored_policy);
+        };
+        let own = self.policy.clone();
+        let own = own.with(|terms| terms.preferences = Some(preferences));
+        Arc::new(StoredPolicy::new(own.json()))
+    }
+
+    fn identify(&self, record: &StoredRecord) -> Option<(Crawler, Option<PreferenceTerms>)> {
         let user_agent = record.crawler.user_agent.as_deref().map(str::as_bytes);
         let mut entries = self.identities.entries().iter();
         let address: Option<IpAddr> = record.client.address.parse().ok();
@@ -248,9 +271,11 @@ impl Senders {
                 user_agent,
                 client,
                 credential: None,
+                purposes: PurposeSet::default(),
             };
             let known = self.table.identify(&sender).ok()?;
-            return known.foreign_name.is_none().then_some(known.crawler);
+            let is_own = known.foreign_name.is_none();
+            return is_own.then_some((known.crawler, known.preferences));
         };
         // The token that was shown is not on record. Its name stands for it.
         let mut guarded = self.identities.entries().iter().filter(|entry| {
@@ -262,7 +287,26 @@ impl Senders {
         });
         let entry = guarded.find(|entry| entry.fits(user_agent, Some(client)))?;
         let by_user_agent = Crawler::from_user_agent(user_agent);
-        Some(Crawler::vouched_for(&entry.tokens, &by_user_agent))
+        let crawler = Crawler::vouched_for(&entry.tokens, &by_user_agent);
+        let purposes = PurposeSet::default();
+        Some((crawler, self.identities.preferences(Some(entry), purposes)))
+    }
+}
+
+/// Returns the names of `crawler` as the record would have them.
+fn stored_names(crawler: &Crawler, recorded: &Arc<StoredCrawler>) -> Arc<StoredCrawler> {
+    let names = |tokens: &[ProductToken]| tokens.iter().map(ToString::to_string).collect();
+    let found = StoredCrawler {
+        candidates: names(crawler.candidates()),
+        unlisted: names(crawler.unlisted()),
+        user_agent: recorded.user_agent.clone(),
+        label: recorded.label.clone(),
+    };
+    // The stored one, if it is the same, so that it is restored once.
+    if found == **recorded {
+        Arc::clone(recorded)
+    } else {
+        Arc::new(found)
     }
 }
 

@@ -50,7 +50,8 @@ pub(super) fn batch(context: &CheckContext, input: impl BufRead) -> anyhow::Resu
         // A line without an agent asks for a crawler with an empty name.
         let inquiry = context.inquiry(Some(&question.agent), target(&question.url)?);
         let snapshot = question.saved()?.snapshot(&inquiry.target.origin, context);
-        let ruling = ruling(&inquiry, &snapshot, &context.policy, context.at);
+        let policy = context.policy_for(Some(&question.agent));
+        let ruling = ruling(&inquiry, &snapshot, &policy, context.at);
         let answer = BatchAnswer {
             id: &question.id,
             members: RulingJson::new(&ruling, &inquiry.crawler),

@@ -17,6 +17,7 @@ use politesse_base::clock;
 use politesse_base::inert::inert;
 use politesse_decision::decide::{Inquiry, Policy, Reason, Ruling, Unauthorized, Verdict};
 use politesse_decision::inquiry::Identities;
+use politesse_directives::PurposeSet;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 use politesse_robots::{Dialect, RobotsTxt};
@@ -180,6 +181,27 @@ impl CheckContext {
             crawler: self.crawler(agent),
             target,
             method: "GET".to_owned(),
+        }
+    }
+
+    /// Returns the policy for the crawler of a `User-Agent`, with the purposes of its entry.
+    pub(crate) fn policy_for(&self, agent: Option<&str>) -> Arc<Policy> {
+        let entry = self.identities.known(agent.map(str::as_bytes), None);
+        let entry = entry.map(|known| known.identity);
+        match self.identities.preferences(entry, PurposeSet::default()) {
+            None => Arc::clone(&self.policy),
+            preferences => {
+                let policy = Policy::clone(&self.policy);
+                Arc::new(policy.with(|terms| terms.preferences = preferences))
+            }
+        }
+    }
+
+    /// Returns the context for questions about one crawler.
+    pub(super) fn for_agent(self, agent: Option<&str>) -> Self {
+        Self {
+            policy: self.policy_for(agent),
+            ..self
         }
     }
 

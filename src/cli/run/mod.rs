@@ -30,7 +30,8 @@ use super::output::{Exit, print_notice};
 use super::process::{Signals, runtime};
 use crate::config::Settings;
 use crate::serve::RunningProxy;
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::{CrawlLabel, CrawlOptions};
+use politesse_directives::{CrawlPurpose, PurposeSet};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -55,6 +56,12 @@ pub(super) struct RunArguments {
     /// 1 to 64 letters, digits, dots, dashes and underscores.
     #[arg(long)]
     label: Option<CrawlLabel>,
+    /// Purposes of the command's requests, in place of those of its entry of `crawler`:
+    /// train-ai, search, ai-input, archive, images, with commas between them.
+    ///
+    /// `preferences.enforce` says what becomes of pages that are denied for them.
+    #[arg(long, value_delimiter = ',', value_name = "PURPOSES")]
+    purpose: Vec<CrawlPurpose>,
     /// The command and its arguments.
     #[arg(
         trailing_var_arg = true,
@@ -63,6 +70,15 @@ pub(super) struct RunArguments {
         value_name = "CMD"
     )]
     command: Vec<OsString>,
+}
+
+impl RunArguments {
+    fn crawl(&self) -> CrawlOptions {
+        CrawlOptions {
+            label: self.label.clone(),
+            purposes: PurposeSet::of(&self.purpose),
+        }
+    }
 }
 
 /// Runs the command and returns its exit code.
@@ -209,7 +225,7 @@ async fn start(
         return Err(NotStarted::unserved(anyhow!("no command"), service));
     };
     let serving = service
-        .serve(settings, listener.into(), arguments.label.as_ref())
+        .serve(settings, listener.into(), &arguments.crawl())
         .await?;
     let mut command = child::command(program, &environment);
     let child = match command.args(program_arguments).spawn() {
@@ -246,7 +262,7 @@ async fn start_sealed(
     // Its listener is served before it becomes the command, which may connect
     // at once.
     let serving = service
-        .serve(settings, listener, arguments.label.as_ref())
+        .serve(settings, listener, &arguments.crawl())
         .await?;
     let (child, counters) = match process.become_command().await {
         Ok(started) => started,

@@ -21,7 +21,7 @@ use crate::serve::control::instance::Instance;
 use crate::serve::control::joining::{Holder, JoinError, JoinedListener};
 use crate::serve::{self, RunningProxy};
 use politesse_base::clock;
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::CrawlOptions;
 use politesse_proxy::tally::Totals;
 use politesse_record::AuditError;
 
@@ -98,7 +98,7 @@ impl Service {
         }
     }
 
-    /// Has `listener` served, for the crawl `label`. If the holder has stopped since it was found, as
+    /// Has `listener` served, for `crawl`. If the holder has stopped since it was found, as
     /// one does whose command has ended, looks for the next.
     ///
     /// # Errors
@@ -109,13 +109,13 @@ impl Service {
         self,
         settings: &Settings,
         listener: OwnedFd,
-        label: Option<&CrawlLabel>,
+        crawl: &CrawlOptions,
     ) -> anyhow::Result<Serving> {
         let deadline = clock::instant() + HOLDER_TIMEOUT;
         let mut service = self;
         loop {
             let error = match service
-                .try_serve(settings, listener.try_clone()?, label.cloned())
+                .try_serve(settings, listener.try_clone()?, crawl.clone())
                 .await
             {
                 Ok(serving) => return Ok(serving),
@@ -133,18 +133,18 @@ impl Service {
         self,
         settings: &Settings,
         listener: OwnedFd,
-        label: Option<CrawlLabel>,
+        crawl: CrawlOptions,
     ) -> anyhow::Result<Serving> {
         let other = match self {
             Self::Own(running) => {
-                let listener = running.serve_command(loopback_listener(listener)?, label)?;
+                let listener = running.serve_command(loopback_listener(listener)?, crawl)?;
                 return Ok(Serving::Own(running, listener));
             }
             Self::Holder(other) => other,
         };
         let holder = Holder::connect(&other.folder).await;
         let joined = match holder {
-            Ok(holder) => holder.join(listener, settings.values.digest(), label).await,
+            Ok(holder) => holder.join(listener, settings.values.digest(), crawl).await,
             Err(error) => Err(error),
         };
         match joined {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::instance::SocketPath;
 use super::{EndMessage, JoinMessage, MESSAGE_TIMEOUT, MessageStream, Reply, line, send};
 use politesse_decision::digest::Digest;
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::CrawlOptions;
 use politesse_proxy::tally::Totals;
 
 /// Reason why the holder does not serve a listener.
@@ -52,7 +52,7 @@ impl Holder {
     }
 
     /// Hands `listener` over, for a command of this configuration whose requests are
-    /// recorded under `label`. The caller's
+    /// recorded as those of `crawl`. The caller's
     /// own descriptor of it is closed, so that the listener ends with the
     /// holder.
     ///
@@ -63,11 +63,11 @@ impl Holder {
         self,
         listener: OwnedFd,
         configuration: Digest,
-        label: Option<CrawlLabel>,
+        crawl: CrawlOptions,
     ) -> Result<JoinedListener, JoinError> {
         let join = JoinMessage {
             configuration: configuration.to_string(),
-            label,
+            crawl,
         };
         let message = line(&join)?;
         self.0.writable().await?;

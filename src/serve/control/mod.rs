@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 
-use politesse_decision::label::CrawlLabel;
+use politesse_decision::label::CrawlOptions;
 use politesse_proxy::tally::Totals;
 
 /// Bytes of one message, at most. The longest is [`Totals`]: ten rules, each cut to
@@ -49,8 +49,8 @@ pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct JoinMessage {
     /// SHA-256 of the configuration that the command was given.
     pub(super) configuration: String,
-    /// Label of the crawl that the command's requests belong to.
-    pub(super) label: Option<CrawlLabel>,
+    /// Crawl that the command's requests belong to.
+    pub(super) crawl: CrawlOptions,
 }
 
 /// Message that the command has ended and the counts are wanted.

@@ -201,8 +201,8 @@ impl ControlState {
         let descriptor =
             descriptor.ok_or_else(|| Reply::Refused("no listener came along".to_owned()))?;
         let listener = loopback_listener(descriptor).map_err(refused)?;
-        let label = join.label.clone();
-        self.commands.open(listener, label).map_err(refused)
+        let crawl = join.crawl.clone();
+        self.commands.open(listener, crawl).map_err(refused)
     }
 }
 

@@ -24,7 +24,7 @@ use super::network::{
     FLEET_STORE, INTERNAL_NAME, LISTEN, LISTENERS, OPERATOR, PARENT, PATH, PATH_OR_NONE, PortRange,
     ROOTS, ResolveTable, SEAL_TARGET, STORE, TOKEN, USER_AGENT,
 };
-use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE};
+use super::pace::{BACK_OFF, CEILINGS, PACE_RULE, QUEUE, REQUISITES};
 use super::problem::dotted;
 use super::tables::{CRAWLER, OVERRIDE, PREFERENCE_MODE, TLS_EXCEPTION};
 use politesse_archive::address::ArchiveAddress;
@@ -41,7 +41,7 @@ use politesse_fleet::options::StoreAddress;
 use politesse_net::egress::{Allow, Deny, EgressPorts, Resolve};
 use politesse_net::parent::Parent;
 use politesse_pace::back_off::BackOffLimits;
-use politesse_pace::options::QueueLimits;
+use politesse_pace::options::{QueueLimits, RequisiteLimits};
 use politesse_pace::policy::{PaceLimits, PaceRule, Profile};
 use politesse_proxy::connect::HttpsMode;
 use politesse_proxy::credentials::AuthMode;
@@ -163,7 +163,9 @@ keys! {
         /// for a crawler that hangs up sooner, or waits longer, `label` the label of its
         /// crawl in the record (`politesse audit missed`), `purpose` what its pages are for
         /// ("train-ai", "search", "ai-input", "archive", "images"), and `preferences` is
-        /// in place of `preferences.enforce`. For example
+        /// in place of `preferences.enforce`. `requisites = "follow"` lets
+        /// the files that a page embeds go in the turn of the page (`pace.requisites`);
+        /// "turn", the default, gives each a turn of its own. For example
         /// `[{ token = "FooBot", user_agent = "foobot/", client = "10.0.0.0/8" }]`,
         /// or, in place of this line, tables that begin with `[[crawler]]`.
         // Each request is compared with one entry after the other.
@@ -499,9 +501,15 @@ keys! {
         /// Ceilings of all hosts at one IP address. Some networks serve thousands of
         /// sites from one.
         address: PaceLimits = "{}", CEILINGS;
+        /// How many files may follow a page in its turn, and until when after it, for crawlers
+        /// with `requisites = "follow"`. They count under no rate and pause of this section.
+        /// Where the site asks for a pause itself, each file waits for its own turn.
+        // In alphabetical order, as `backoff`.
+        requisites: RequisiteLimits = r#"{ files = 100, time = "60s" }"#, REQUISITES;
         /// How many requests may wait for one host, of one crawler, and in all. Beyond
         /// that the client with the most of them loses its latest, which is answered with
-        /// 429. Each takes some kilobytes and a socket meanwhile.
+        /// 429. Each takes some kilobytes and a socket meanwhile. Files that follow a page count
+        /// apart from the others at a host.
         queue: QueueLimits = "{ crawler = 512, origin = 256, total = 10000 }", QUEUE;
         /// How long a host is left alone that answers with 429 or 503 and names no time:
         /// `first`, doubled each time up to `longest`, until it was quiet for `forgive`.

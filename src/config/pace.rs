@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::kinds::{Choice, Count, Kind, Span, Text, count, places, up_to};
 use super::tables::{Fields, REASON, Table};
 use politesse_pace::back_off::BackOffLimits;
-use politesse_pace::options::QueueLimits;
+use politesse_pace::options::{QueueLimits, RequisiteLimits};
 use politesse_pace::policy::{PaceLimits, PaceRule, Profile, Rate};
 use politesse_robots::VisitTime;
 use politesse_robots::host_pattern::HostPattern;
@@ -114,6 +114,27 @@ pub(super) const BACK_OFF: Table<BackOffLimits> = Table {
         };
         // Only once both are read: either may be the default.
         (limits.first <= limits.longest).then_some(limits)
+    },
+};
+
+/// Time in which the files of a page may follow it.
+const FOLLOWING: Span = up_to(Duration::from_secs(10 * 60));
+
+/// Files that may follow a page.
+const FILES: Count<NonZeroUsize> = count(1..=1000);
+
+/// `{ files = 100, time = "60s" }`; what is absent is the default.
+pub(super) const REQUISITES: Table<RequisiteLimits> = Table {
+    wanted: || {
+        let (files, time) = (FILES.wanted(), FOLLOWING.wanted());
+        format!("a table; optional keys: `files`, {files}, and `time`, {time}")
+    },
+    read: |fields| {
+        let default = RequisiteLimits::default();
+        Some(RequisiteLimits {
+            time: fields.optional("time", &FOLLOWING).unwrap_or(default.time),
+            files: fields.optional("files", &FILES).unwrap_or(default.files),
+        })
     },
 };
 

@@ -27,7 +27,6 @@ use politesse_fleet::membership::FleetRules;
 use politesse_net::client::TlsOptions;
 use politesse_net::{client as upstream, egress};
 use politesse_pace::options as pace;
-use politesse_pace::options::RequisiteLimits;
 use politesse_pace::policy::PacePolicy;
 use politesse_proxy::fields::AcceptEncoding;
 use politesse_proxy::places::EntryLimits;
@@ -442,7 +441,7 @@ fn pace_options(pace: Pace, max_wait: Duration) -> pace::Options {
         max_turn: pace.max_turn,
         max_stall: pace.max_stall,
         max_hosts: pace.max_hosts,
-        requisites: RequisiteLimits::default(),
+        requisites: pace.requisites,
         policy: Arc::new(PacePolicy::new(pace.profile, &pace.origin, pace.rule)),
     }
 }

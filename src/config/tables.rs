@@ -12,7 +12,7 @@ use super::network::{CLIENTS, PATH};
 use super::problem::{Fault, Mistake, ValuePart, nearest};
 use super::values::name_text;
 use politesse_decision::digest::Digest;
-use politesse_decision::inquiry::Identity;
+use politesse_decision::inquiry::{Identity, Requisites};
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::overrides::{Action, Origins, Override, Paths};
 use politesse_decision::preferences::PreferenceMode;
@@ -204,12 +204,17 @@ impl Fields<'_> {
     }
 }
 
+/// Turns of the files that pages embed.
+const TURNS_OF_FILES: Choice<Requisites> =
+    Choice(&[("turn", Requisites::Turn), ("follow", Requisites::Follow)]);
+
 /// An entry of `crawler`.
 pub(super) const CRAWLER: Table<Identity> = Table {
     wanted: || {
         "a table with `token`, a product token or a list of some, and at will \
          `credential`, `user_agent`, `client`, a network or a list of some, \
-         `max_wait`, `label`, `purpose`, one or a list of some, and `preferences`"
+         `max_wait`, `label`, `purpose`, one or a list of some, `preferences`, and \
+         `requisites`, \"turn\" or \"follow\""
             .to_owned()
     },
     read: |fields| {
@@ -229,6 +234,7 @@ pub(super) const CRAWLER: Table<Identity> = Table {
         let label = fields.optional("label", &LABEL);
         let purposes = fields.optional("purpose", &OneOrMore(PURPOSES));
         let enforce = fields.optional("preferences", &PREFERENCE_MODE);
+        let requisites = fields.optional("requisites", &TURNS_OF_FILES);
         Some(Identity {
             tokens: tokens?,
             user_agent,
@@ -238,6 +244,7 @@ pub(super) const CRAWLER: Table<Identity> = Table {
             label,
             purposes: PurposeSet::of(&purposes.unwrap_or_default()),
             enforce,
+            requisites: requisites.unwrap_or_default(),
         })
     },
 };

@@ -606,6 +606,9 @@ bounds! {
     pace_backoff: "pace.backoff"
         refuses ["[]" "60s" "{ first = '2m', longest = '1m' }"]
         takes ["{}" "{ first = '24h' }" "{ first = '1ms', longest = '1ms', forgive = '24h' }"];
+    pace_requisites: "pace.requisites"
+        refuses ["[]" "100" "'60s'"]
+        takes ["{}" "{ files = 1 }" "{ files = 1000, time = '10m' }"];
     pace_max_turn: "pace.max_turn" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     pace_max_stall: "pace.max_stall" refuses ["0s" "86400001ms"] takes ["1ms" "24h"];
     pace_max_hosts: "pace.max_hosts" refuses ["0" "10000001"] takes ["1" "10000000"];

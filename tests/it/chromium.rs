@@ -1,5 +1,5 @@
 //! Chromium, which takes the hash of the authority's key in place of its certificate:
-//! `tests/clients/spki.mjs` opens pages in it.
+//! `tests/clients/spki.mjs` opens pages in it. And the files of a page follow it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,16 +8,26 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::kit::origin::Script;
+use crate::kit::paced::{pages, span, standard};
 use crate::kit::page::Page;
 use crate::kit::program::{Outcome, ended};
 use crate::kit::proxy::{Proxy, resolve};
 use crate::kit::run;
+use crate::requisites::FOLLOW;
 
 /// Time for a browser to start and to open two pages, on a busy machine.
 const BROWSER: Duration = Duration::from_secs(100);
 
-/// Opens pages through `proxy` in a browser that knows the key with the hash `spki`.
-async fn opened(proxy: &Proxy, spki: &str) -> Outcome {
+/// Returns the hash of the key that the CA of `proxy` has.
+async fn spki(proxy: &Proxy) -> String {
+    let shown = proxy.place().run(&["ca", "show"]).await;
+    let mut lines = shown.stdout.lines();
+    let spki = lines.find_map(|line| line.strip_prefix("spki "));
+    spki.unwrap().to_owned()
+}
+
+/// Opens `pages` through `proxy` in a browser that knows the key with the hash `spki`.
+async fn opened(proxy: &Proxy, spki: &str, pages: &[&str]) -> Outcome {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("node");
     command
@@ -26,7 +36,7 @@ async fn opened(proxy: &Proxy, spki: &str) -> Outcome {
         .args(["--input-type=module", "-"])
         .arg(format!("http://{}", proxy.address()))
         .arg(spki)
-        .args(["https://o.test/lamp", "https://o.test/private"])
+        .args(pages)
         .kill_on_drop(true);
     let script = std::fs::read(root.join("tests/clients/spki.mjs")).unwrap();
     let outcome = timeout(BROWSER, ended(command, &script)).await;
@@ -47,17 +57,72 @@ fn chromium_accepts_certificates_of_the_key_that_ca_show_names() {
             .set("upstream.parent = \"http://127.0.0.1:1\"")
             .start()
             .await;
-        let shown = proxy.place().run(&["ca", "show"]).await;
-        let mut lines = shown.stdout.lines();
-        let spki = lines.find_map(|line| line.strip_prefix("spki ")).unwrap();
-        let outcome = opened(&proxy, spki).await;
+        let pages = ["https://o.test/lamp", "https://o.test/private"];
+        let outcome = opened(&proxy, &spki(&proxy).await, &pages).await;
         let lines: Vec<_> = outcome.stdout.lines().collect();
         assert_eq!(lines[0], "200 A lamp.", "{outcome:?}");
         assert!(outcome.stdout.contains("\n403 "), "{outcome:?}");
         assert!(outcome.stdout.contains("Disallow: /private"), "{outcome:?}");
         // The hash of another key opens nothing.
-        let outcome = opened(&proxy, &"A".repeat(43)).await;
+        let outcome = opened(&proxy, &"A".repeat(43), &pages).await;
         let refused = "000 ERR_CERT_AUTHORITY_INVALID\n";
         assert_eq!(outcome.stdout, refused.repeat(2), "{outcome:?}");
+    });
+}
+
+/// Returns a page that shows how many of its images came, and has 30 that may come, half
+/// of them by way of a style sheet, and one that may not.
+fn album() -> Page {
+    let shown = (0..15).map(|number| format!("<img src=/files/{number}>"));
+    let styled = (15..29).map(|number| format!("<p class=c{number}>."));
+    let count = "document.body.textContent = \
+                 [...document.images].filter((image) => image.naturalWidth).length";
+    let body = format!(
+        "<link rel=stylesheet href=/style>{}{}<img src=/private/1>\
+         <script>addEventListener('load', () => {{ {count} }})</script>",
+        shown.collect::<String>(),
+        styled.collect::<String>()
+    );
+    Page::html(&body)
+}
+
+fn album_origin() -> Script {
+    let image = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>";
+    let styles =
+        (15..29).map(|number| format!(".c{number} {{ background: url(/files/{number}) }}"));
+    let style = Page::typed("text/css", styles.collect::<String>().as_bytes());
+    let script = Script::robots("User-agent: *\nDisallow: /private\n");
+    let script = script.page("/album", album()).page("/style", style);
+    (0..29).fold(script, |script, number| {
+        let image = Page::typed("image/svg+xml", image.as_bytes());
+        script.page(&format!("/files/{number}"), image)
+    })
+}
+
+// Ours: `requisites = "follow"`, docs/pace.md. Over HTTPS a browser states what it wants a
+// file for, over HTTP only which page or style sheet embeds it.
+#[test]
+fn a_browser_loads_thirty_files_at_one_request_a_second() {
+    run(async {
+        for scheme in ["http", "https"] {
+            let script = album_origin();
+            let origin = match scheme {
+                "http" => script.start().await,
+                _ => script.start_tls().await,
+            };
+            let config = standard(&origin)
+                .set("pace.origin = { rate = \"1/s\" }")
+                .set("upstream.parent = \"http://127.0.0.1:1\"")
+                .set(FOLLOW);
+            let proxy = config.start().await;
+            let album = format!("{scheme}://o.test/album");
+            let outcome = opened(&proxy, &spki(&proxy).await, &[&album]).await;
+            assert_eq!(outcome.stdout.trim(), "200 15", "{outcome:?}");
+            let mut seen = pages(&[&origin]);
+            seen.retain(|seen| seen.target != "/favicon.ico");
+            assert_eq!(seen.len(), 31, "{seen:?}");
+            assert!(span(&seen) < Duration::from_secs(20), "{seen:?}");
+            assert!(!seen.iter().any(|seen| seen.target.starts_with("/private")));
+        }
     });
 }

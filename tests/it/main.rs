@@ -143,6 +143,7 @@ mod refuse;
 mod release;
 mod reload;
 mod report_mode;
+mod requisites;
 mod restart;
 mod retention;
 mod robots;

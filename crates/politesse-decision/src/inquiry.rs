@@ -58,6 +58,19 @@ pub struct Identity {
     pub purposes: PurposeSet,
     /// Treatment of requests whose purposes are denied; `None` stands for the general one.
     pub enforce: Option<PreferenceMode>,
+    /// Turns of the files that its pages embed.
+    pub requisites: Requisites,
+}
+
+/// Turns of page requisites: the files that a page embeds, such as images and scripts
+/// (`crawler.requisites`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Requisites {
+    /// Each waits for a turn of its own.
+    #[default]
+    Turn,
+    /// They go in the turn of their page.
+    Follow,
 }
 
 impl Identity {
@@ -219,6 +232,7 @@ mod tests {
             label: None,
             purposes: PurposeSet::default(),
             enforce: None,
+            requisites: Requisites::Turn,
         }
     }
 
@@ -278,6 +292,7 @@ mod tests {
         let plain = entry(&["A"], "a", "10.0.0.0/8");
         let mut patient = plain.clone();
         patient.max_wait = Some(Duration::from_secs(60));
+        patient.requisites = Requisites::Follow;
         let tables = [vec![plain.clone()], vec![entry(&["B"], "b", ""), patient]];
         let digests = tables.map(|entries| {
             let table = Identities::new(entries);

@@ -17,7 +17,7 @@ use super::crawler_names::{CrawlerNames, REMEMBERED_MAX, VALUE_BYTES_MAX};
 use super::credentials::{AuthMode, CrawlerCredentials, CredentialError, VerifiedCredential};
 use super::problem::{MalformedRequest, Problem};
 use politesse_decision::digest::Digest;
-use politesse_decision::inquiry::{Identities, Identity, KnownEntry};
+use politesse_decision::inquiry::{Identities, Identity, KnownEntry, Requisites};
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::preferences::PreferenceTerms;
 use politesse_directives::PurposeSet;
@@ -63,6 +63,8 @@ pub struct KnownCrawler {
     pub label: Option<CrawlLabel>,
     /// Purposes that are declared for it, if any are.
     pub preferences: Option<PreferenceTerms>,
+    /// Turns of the files that its pages embed.
+    pub requisites: Requisites,
     /// Digest of its entry ([`Identity::digest`]), if it has one.
     pub entry: Option<Digest>,
     /// Name in its `User-Agent` that the operator pins to other clients.
@@ -165,6 +167,7 @@ impl CrawlerTable {
             preferences: self
                 .identities
                 .preferences(entry.map(|entry| entry.identity), sender.purposes),
+            requisites: entry.map_or(Requisites::Turn, |entry| entry.identity.requisites),
             entry: entry.map(|entry| entry.digest),
             foreign_name: self.foreign_name(sender, own),
         }
@@ -296,6 +299,7 @@ mod tests {
             label: None,
             purposes: PurposeSet::default(),
             enforce: None,
+            requisites: Requisites::Turn,
         }
     }
 

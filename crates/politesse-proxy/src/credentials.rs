@@ -320,6 +320,7 @@ impl SentCredential {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use politesse_decision::inquiry::Requisites;
     use politesse_directives::PurposeSet;
     use politesse_robots::crawler::ProductToken;
 
@@ -335,6 +336,7 @@ mod tests {
             label: None,
             purposes: PurposeSet::default(),
             enforce: None,
+            requisites: Requisites::default(),
         }
     }
 

@@ -51,6 +51,8 @@ pub mod client_pages;
 
 pub mod request;
 
+pub mod embedding;
+
 pub mod latest_origin;
 
 pub mod upload;

@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 
 use super::crawler_table::{CrawlerTable, RequestSender};
 use super::credentials::{AuthMode, VerifiedCredential};
+use super::embedding;
 use super::fields;
 use super::latest_origin::LatestOrigin;
 use super::max_forwards;
@@ -27,12 +28,13 @@ use super::tally::Tally;
 use super::upload::{ClientUpload, UploadLimits};
 use politesse_base::clients::client::Client;
 use politesse_decision::decide::Inquiry;
-use politesse_decision::inquiry::Identities;
+use politesse_decision::inquiry::{Identities, Requisites};
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::preferences::PreferenceTerms;
 use politesse_directives::PurposeSet;
 use politesse_net::client::{OutgoingHead, TargetForm};
 use politesse_net::private::PrivateConnections;
+use politesse_pace::Embedding;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Scheme, Target};
 use politesse_robots_cache::fetch::Asker;
@@ -98,6 +100,9 @@ pub struct ProxyRequest {
     /// The longest wait for turns that the operator allows this crawler
     /// (`crawler.max_wait`), if that is not the general one.
     pub max_wait: Option<Duration>,
+    /// Relation to the page that embeds its URL, if requisites of this crawler follow
+    /// their page (`crawler.requisites`).
+    pub embedding: Option<Embedding>,
     /// The longest wait that the client wants (`Prefer: wait`).
     pub preferred_wait: Option<Duration>,
     /// Label of the crawl.
@@ -162,6 +167,10 @@ impl ProxyRequest {
             purposes: connection.purposes,
         })?;
         asker.entry = known.entry;
+        let embedding = match known.requisites {
+            Requisites::Turn => None,
+            Requisites::Follow => embedding::of_request(&parts.method, &headers, &target),
+        };
         Ok(Self {
             inquiry: Arc::new(Inquiry {
                 crawler: known.crawler,
@@ -170,6 +179,7 @@ impl ProxyRequest {
             }),
             foreign_name: known.foreign_name,
             max_wait: known.max_wait,
+            embedding,
             preferred_wait,
             // The closest to the request counts.
             label: label.or_else(|| connection.label.clone()).or(known.label),

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::Response;
+use http::{Response, StatusCode};
 use hyper::body::Body as _;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ use politesse_decision::preferences::PreferenceTerms;
 use politesse_decision::reason::Reason;
 use politesse_net::client::HostTurns;
 use politesse_net::private::PrivateScope;
-use politesse_pace::{RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
+use politesse_pace::{Embedding, RobotsFetch, Scheduler, Turn, TurnOwner, TurnRequest};
 use politesse_robots_cache::QueuedFetch;
 
 /// Time after which a client may ask again if its origin's robots.txt could not
@@ -93,6 +93,8 @@ struct TurnWait<'a> {
     /// Quota of the client that the request exceeds.
     over_quota: Option<QuotaExceeded>,
     robots_fetch: RobotsFetch,
+    /// Relation to the page that embeds its URL.
+    embedding: Option<Embedding>,
     /// Place in the order of arrival, if it has one.
     arrival: Option<u64>,
 }
@@ -187,6 +189,7 @@ impl<'a> RequestTurns<'a> {
     pub async fn record_response<B>(&self, response: &Response<B>) -> bool {
         let host = self.evidence.inquiry.target.origin.host();
         let turn = self.turn.as_ref();
+        self.note_page(response.status());
         let Some(pause) = turn.and_then(|turn| turn.record_response(host, response)) else {
             return false;
         };
@@ -204,6 +207,17 @@ impl<'a> RequestTurns<'a> {
             () = ready(()) => true,
         };
         is_waiting && estimate.delay.wait().is_none_or(|wait| wait <= left)
+    }
+
+    /// Notes that the crawler gets a page, whose files may follow it.
+    fn note_page(&self, status: StatusCode) {
+        // A browser has the page of a 304.
+        let is_given = status.is_success() || status == StatusCode::NOT_MODIFIED;
+        if let (Some(turn), Some(embedding)) = (&self.turn, &self.wait.embedding)
+            && is_given
+        {
+            turn.give_page(&self.wait.owner, embedding);
+        }
     }
 
     /// Returns what is left of the request's patience. The time in which it was under way
@@ -327,6 +341,7 @@ impl TurnDecider {
             // Before the decision: a flood of requests that are all refused counts, too.
             over_quota: connection.sharer.count_request().err(),
             robots_fetch: RobotsFetch::No,
+            embedding: request.embedding,
             arrival: None,
         };
         self.decide_within(request, wait).await
@@ -551,6 +566,7 @@ impl TurnDecider {
             max_wait: wait.left,
             robots_fetch: wait.robots_fetch,
             arrival: wait.arrival,
+            embedding: wait.embedding,
             ..turn_request(evidence, &wait.owner, wait.address)
         };
         tokio::select! {
@@ -562,6 +578,7 @@ impl TurnDecider {
                 let request = TurnRequest {
                     max_wait: Duration::ZERO,
                     robots_fetch: RobotsFetch::No,
+                    embedding: None,
                     ..request
                 };
                 Box::pin(self.scheduler.turn(request)).await

@@ -95,6 +95,22 @@ fn every_key_arrives_and_what_is_absent_is_the_default() {
 }
 
 #[test]
+fn files_that_follow_a_page_are_bounded() {
+    let limits = pace("pace.requisites = { files = 3 }").requisites;
+    let usual = Options::default().requisites;
+    assert_eq!((limits.files.get(), limits.time), (3, usual.time));
+    for wrong in [
+        "files = 0",
+        "files = 1001",
+        "time = \"0s\"",
+        "time = \"11m\"",
+    ] {
+        let told = problems(file(&format!("pace.requisites = {{ {wrong} }}")));
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+}
+
+#[test]
 fn rules_are_about_hosts_and_fill_what_is_absent_as_written() {
     let pace = pace(ALL);
     let usual = terms(&pace, "a.example");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use politesse_base::clients::client::{ClientLimits, Resource};
 
 use super::{file, problems, read, text};
+use politesse_decision::inquiry::Requisites;
 use politesse_decision::policy::Policy;
 use politesse_robots::crawler::ProductToken;
 
@@ -50,6 +51,17 @@ fn a_crawler_may_have_a_time_to_wait() {
     };
     assert_eq!(wait("127.0.0.1"), Some(Duration::from_secs(60)));
     assert_eq!(wait("10.1.2.3"), None);
+}
+
+#[test]
+fn requisites_of_a_crawler_may_follow_their_page() {
+    let requisites = |line: &str| {
+        let config = file(&format!("[[crawler]]\ntoken = \"A\"\n{line}")).unwrap();
+        config.settings().exchange.request.identities.entries()[0].requisites
+    };
+    assert_eq!(requisites(""), Requisites::Turn);
+    assert_eq!(requisites("requisites = \"turn\""), Requisites::Turn);
+    assert_eq!(requisites("requisites = \"follow\""), Requisites::Follow);
 }
 
 #[test]

@@ -258,6 +258,28 @@ fn an_adaptive_pause_follows_responses_within_bounds_and_no_error_shortens_it() 
     assert_eq!(from(&schedule, Kind::Page, &FREE).0, 0);
 }
 
+// Ours: docs/pace.md. A node that takes over the lease of the host counts its rate from the
+// page, and the site's pause from the last file.
+#[test]
+fn a_requisite_does_not_count_under_the_rate_of_a_fleet() {
+    let limits = StartLimits {
+        spacing: seconds(60),
+        share: FleetShare {
+            nodes: 3,
+            ..FleetShare::WHOLE
+        },
+        ..FREE
+    };
+    let mut schedule = Schedule::default();
+    visited(&mut schedule, 10, &limits);
+    let file = schedule.start(Kind::Requisite, &limits, seconds(12));
+    schedule.end(file.unwrap(), seconds(13));
+    let mut history = HostHistory::default();
+    schedule.tell(&mut history, seconds(20));
+    let ages = (history.started, history.ended);
+    assert_eq!(ages, (Some(seconds(10)), Some(seconds(7))));
+}
+
 /// Event that may happen to a schedule.
 #[derive(Debug, Clone)]
 enum Happens {

@@ -420,8 +420,8 @@ keys! {
     ["preferences"] preferences: Preferences {
         /// Treatment of a page if robots.txt allows it and denies the purposes of the
         /// crawler (`Content-Usage`, `Content-Signal`): "refuse" refuses it like a rule,
-        /// "report" forwards it and records what was denied, "off" looks at nothing. A
-        /// crawler without a purpose is never refused for one.
+        /// "report" forwards it all the same and records what would have been refused,
+        /// "off" looks at nothing. A crawler without a purpose is never refused for one.
         enforce: PreferenceMode = r#""off""#, PREFERENCE_MODE;
         /// Whether one denied purpose is enough. Otherwise a page is refused if each
         /// purpose of the crawler is denied.

@@ -132,6 +132,7 @@ mod printed_commands;
 mod privacy;
 mod properties;
 mod proxy_protocol;
+mod purposes;
 mod python_package;
 mod reading_the_field;
 mod readings_reference;

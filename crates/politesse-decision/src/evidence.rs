@@ -13,6 +13,7 @@ use super::delay::Delay;
 use super::digest::{CanonicalBytes, Digest};
 use super::inquiry::Inquiry;
 use super::policy::{EnforcementMode, Policy};
+use super::preferences::PreferenceMode;
 use super::ruling::{Reason, Ruling, Verdict};
 use super::snapshot::{AccessResult, Snapshot};
 
@@ -78,13 +79,17 @@ impl Evidence {
     /// Report mode sets aside what robots.txt and the operator say of a page.
     /// Where nothing may be dialled (`egress`), or no connection was made, there
     /// is no page to report about; and a name is not lent to other clients
-    /// (`identity`).
+    /// (`identity`). What is denied to the purposes of a crawler has a mode of its own.
     pub fn is_reported(&self) -> bool {
         let can_be_had = match (self.ruling.reason, self.snapshot.as_deref()) {
             (Reason::Egress | Reason::Identity, _) | (_, None) => false,
             (_, Some(snapshot)) => snapshot.no_connection().is_none(),
         };
-        let reports = self.policy.terms().mode == EnforcementMode::Report;
+        let terms = self.policy.terms();
+        let preferences = terms.preferences.map(|preferences| preferences.enforce);
+        let reports_denials = preferences == Some(PreferenceMode::Report);
+        let reports = terms.mode == EnforcementMode::Report
+            || self.ruling.reason == Reason::Preference && reports_denials;
         reports && can_be_had && self.ruling.verdict == Verdict::Disallow
     }
 

@@ -34,7 +34,7 @@ pub enum PreferenceMode {
     /// Denials are not looked for.
     #[default]
     Off,
-    /// The request is forwarded, and the ruling has the denials.
+    /// The request is forwarded all the same, as in report mode.
     Report,
     /// The request is refused.
     Refuse,
@@ -70,8 +70,8 @@ impl PreferenceTerms {
         denials::by_preferences(&preferences.settle(), self.purposes)
     }
 
-    /// Reports whether a request is refused for these denials.
-    pub(super) fn refuses(&self, denials: &[PurposeDenial]) -> bool {
-        self.enforce == PreferenceMode::Refuse && self.rule.is_met(self.purposes, denials)
+    /// Reports whether a request is disallowed for these denials.
+    pub(super) fn disallows(&self, denials: &[PurposeDenial]) -> bool {
+        self.enforce != PreferenceMode::Off && self.rule.is_met(self.purposes, denials)
     }
 }

@@ -149,7 +149,7 @@ impl Ruling {
         terms: &PreferenceTerms,
         robots: &RobotsTxt,
     ) -> Self {
-        if !terms.refuses(&denials) {
+        if !terms.disallows(&denials) {
             return Self { denials, ..self };
         }
         let first = denials.iter().find_map(|denial| denial.line);

@@ -70,7 +70,7 @@ purposes! {
     every_purpose_must_be_denied: "train-ai ai-input", Refuse, Every, "/a" is "allow rule 2", ["train-ai: train-ai=n"];
     each_of_several_is_named: "train-ai search", Refuse, Every, "/a" is "disallow preference 5", ["search: search=n", "train-ai: train-ai=n"];
     any_purpose_may_be_enough: "train-ai ai-input", Refuse, Any, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
-    report_only_notes: "train-ai", Report, Every, "/a" is "allow rule 2", ["train-ai: train-ai=n"];
+    report_disallows_as_well: "train-ai", Report, Every, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
     off_looks_for_nothing: "train-ai", Off, Every, "/a" is "allow rule 2", [];
     no_purpose_is_never_denied: "", Refuse, Any, "/a" is "allow rule 2", [];
     a_path_without_a_rule_has_preferences: "train-ai", Refuse, Every, "/x" is "disallow preference 3", ["train-ai: train-ai=n"];
@@ -121,8 +121,19 @@ fn an_override_sets_a_denial_aside() {
 fn report_mode_forwards_what_is_denied() {
     let reporting = policy("train-ai", PreferenceMode::Refuse, Every)
         .with(|terms| terms.mode = EnforcementMode::Report);
-    let decision = decided_by(reporting, &file(ROBOTS), "/a");
-    assert_eq!(reported(decision), (true, Effect::Reported));
+    let own = policy("train-ai", PreferenceMode::Report, Every);
+    for policy in [reporting, own] {
+        let decision = decided_by(policy, &file(ROBOTS), "/a");
+        assert_eq!(reported(decision), (true, Effect::Reported));
+    }
+}
+
+// Ours: rules are enforced beside preferences that are only reported.
+#[test]
+fn a_rule_refuses_where_preferences_are_reported() {
+    let own = policy("train-ai", PreferenceMode::Report, Every);
+    let decision = decided_by(own, &file(ROBOTS), "/private");
+    assert_eq!(reported(decision), (false, Effect::Enforced));
 }
 
 // Invariant 2 (ARCHITECTURE.md): the purposes are part of the policy on record.

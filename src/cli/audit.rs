@@ -191,9 +191,10 @@ Examples:
   politesse audit missed --crawler FooBot --from 1d --json
 
 A URL is missed if no request for it was answered. The newest decision about it says why:
-`refused` by a rule, by the operator or because robots.txt was unreachable; `put_off` by
-the proxy or by the site (429, 503); `refused_by_site` (401, 402, 403, 451); `error`: the
-site could not be reached, failed (5xx) or broke off, or the client left before the end.
+`refused` by a rule, by the operator or because robots.txt was unreachable; `preference`:
+refused for the purposes of the crawler; `put_off` by the proxy or by the site (429, 503);
+`refused_by_site` (401, 402, 403, 451); `error`: the site could not be reached, failed
+(5xx) or broke off, or the client left before the end.
 Redirects and pages that do not exist (404) are answers. HEAD is not counted.
 
 {FILTERS_HELP}"))]

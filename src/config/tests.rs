@@ -579,6 +579,8 @@ bounds! {
     robots_max_names: "robots.max_names" refuses ["0" "1000001"] takes ["1" "1000000"];
     enforcement_mode: "enforcement.mode" refuses ["off" "true"] takes ["enforce" "report"];
     enforcement_candidates: "enforcement.candidates" refuses ["one" "1"] takes ["first" "all"];
+    preferences_enforce: "preferences.enforce" refuses ["on" "enforce" "true"] takes ["off" "report" "refuse"];
+    preferences_any: "preferences.any" refuses ["1"] takes ["true" "false"];
     // RFC 9110, section 5.1.
     directives_header: "directives.header"
         refuses ["''" "a b" "a:" "3" "X-Robots-Tag" "Content-Length" "via" "Proxy-X"]

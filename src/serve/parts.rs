@@ -392,11 +392,11 @@ impl SourceFiles {
     pub(super) fn read(settings: &Settings) -> Self {
         let upstream = &settings.upstream;
         let roots = upstream.tls.roots.iter();
-        let files = roots.filter_map(|source| match source {
+        let usual = roots.filter_map(|source| match source {
             Roots::File(path) => Some(path.clone()),
             Roots::System | Roots::Webpki => None,
         });
-        let files = files.chain(upstream.tls.exception_roots());
+        let files = usual.chain(upstream.tls.exception_roots());
         let digest = |path| Some(Digest::of(&std::fs::read(path).ok()?));
         Self(
             files

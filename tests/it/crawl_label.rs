@@ -12,7 +12,7 @@ use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::run;
 
-const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+const ROBOTS: &str = "User-agent: *\nContent-Usage: /kept train-ai=n\nDisallow: /private\n";
 const FIELD: &str = "Politesse-Crawl: shop-2026-11";
 
 async fn origin() -> Origin {
@@ -177,7 +177,9 @@ async fn site_with_losses(count: usize) -> (Origin, Proxy) {
     let script = script.page("/busy", asking_for_less(429, Some("3600")));
     let origin = script.start().await;
     let backoff = "pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }";
-    let proxy = to(&origin).set(backoff).start().await;
+    let trains = "crawler = [{ token = \"TrainBot\", user_agent = \"trainbot\", \
+                  purpose = \"train-ai\", preferences = \"refuse\" }]";
+    let proxy = to(&origin).set(backoff).set(trains).start().await;
     (origin, proxy)
 }
 
@@ -197,13 +199,15 @@ fn missed_lists_each_url_that_was_not_answered_with_the_reason() {
             let again = format!("GET http://o.test/later/{at} HTTP/1.1");
             crawler.ask(&[&again, "Host: o.test", FIELD]).await;
         }
+        let training = [FIELD, "User-Agent: TrainBot/1"];
+        ask(&proxy, "GET", "http://o.test/kept", &training).await;
         // The last: from here on the host is left alone.
         for path in ["/busy", "/held"] {
             ask(&proxy, "GET", &format!("http://o.test{path}"), &[FIELD]).await;
         }
         // Of no crawl, and so of no interest.
         get(&proxy, "http://o.test/private/other").await;
-        proxy.place().completed(7 * OF_A_KIND + 3).await;
+        proxy.place().completed(7 * OF_A_KIND + 4).await;
         let place = proxy.stop().await;
         let found = missed(&place, "shop-2026-11").await;
         let mut wanted = BTreeMap::new();
@@ -212,6 +216,7 @@ fn missed_lists_each_url_that_was_not_answered_with_the_reason() {
             wanted.insert(format!("/wall/{at}"), "refused_by_site".to_owned());
             wanted.insert(format!("/broken/{at}"), "error".to_owned());
         }
+        wanted.insert("/kept".to_owned(), "preference".to_owned());
         wanted.insert("/busy".to_owned(), "put_off".to_owned());
         wanted.insert("/held".to_owned(), "put_off".to_owned());
         assert_eq!(found, wanted);
@@ -222,8 +227,7 @@ fn missed_lists_each_url_that_was_not_answered_with_the_reason() {
             first.starts_with("url,why,reason,line,rule,status"),
             "{first}"
         );
-        let urls = 6 * OF_A_KIND + 3;
-        let summary = format!("missed {} of {urls} URLs", 3 * OF_A_KIND + 3);
+        let summary = format!("missed {} of 1,000 URLs", 3 * OF_A_KIND + 4);
         assert!(shown.stderr.contains(&summary), "{}", shown.stderr);
     });
 }

@@ -25,8 +25,12 @@ async fn origin() -> Origin {
 }
 
 fn config(origin: &Origin, enforce: &str) -> Config {
+    config_of(CRAWLERS, origin, enforce)
+}
+
+fn config_of(crawlers: &str, origin: &Origin, enforce: &str) -> Config {
     resolve("o.test", origin.address())
-        .set(CRAWLERS)
+        .set(crawlers)
         .set(&format!("preferences.enforce = \"{enforce}\""))
 }
 
@@ -113,7 +117,7 @@ fn a_report_forwards_and_an_entry_may_differ_from_the_rest() {
             { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
             { token = \"HardBot\", user_agent = \"hardbot\", purpose = \"train-ai\", \
               preferences = \"refuse\" }]";
-        let proxy = config(&origin, "report").set(own).start().await;
+        let proxy = config_of(own, &origin, "report").start().await;
         let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
         assert_eq!(forwarded.status(), 200);
         let told = forwarded.head.value("proxy-status");

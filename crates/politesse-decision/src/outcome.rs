@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::reason::words;
+use super::reason::{Reason, words};
 use super::record::StoredRecord;
 
 words! {
@@ -16,6 +16,8 @@ words! {
         Answered = "answered",
         /// Refused by a rule, by the operator, or because robots.txt was unreachable.
         Refused = "refused",
+        /// Refused because a preference of the site denies the purposes of the crawler.
+        Preference = "preference",
         /// Put off, by the proxy or by the site (429, 503).
         PutOff = "put_off",
         /// Refused by the site, although robots.txt allows it: 401, 402, 403 or 451.
@@ -33,6 +35,9 @@ impl Outcome {
         // In report mode it was sent all the same.
         let is_enforced = ruling.effect == "enforced";
         match ruling.verdict.as_str() {
+            "disallow" if is_enforced && ruling.reason == Reason::Preference.as_str() => {
+                Self::Preference
+            }
             "disallow" if is_enforced => Self::Refused,
             "later" if is_enforced => Self::PutOff,
             _ => Self::of_exchange(record),
@@ -86,6 +91,20 @@ mod tests {
             bytes: None,
             error: None,
         }
+    }
+
+    #[test]
+    fn a_preference_is_told_from_a_rule() {
+        let row = record("disallow", "enforced");
+        let ruling = StoredRuling {
+            reason: "preference".to_owned(),
+            ..StoredRuling::clone(&row.ruling)
+        };
+        let ruling = Arc::new(ruling);
+        assert_eq!(
+            Outcome::of(&StoredRecord { ruling, ..row }),
+            Outcome::Preference
+        );
     }
 
     macro_rules! outcomes {

@@ -33,8 +33,8 @@ const FILES: [&str; 16] = [
 
 /// Reads the relation of a GET for `url`; other methods embed nothing.
 pub fn of_request(method: &Method, headers: &HeaderMap, url: &Target) -> Option<Embedding> {
-    let referrer = headers.get(REFERER).and_then(|value| value.to_str().ok());
-    let referrer = referrer.and_then(|text| text.parse().ok());
+    let text = headers.get(REFERER).and_then(|value| value.to_str().ok());
+    let referrer = text.and_then(|text| text.parse().ok());
     (*method == Method::GET).then(|| Embedding {
         url: UrlNumber::of(url),
         referrer: referrer.as_ref().map(UrlNumber::of),

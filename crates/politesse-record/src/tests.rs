@@ -429,7 +429,7 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
 // Ours: other versions are not read, and not touched either.
 #[tokio::test]
 async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
-    for version in [9, 19] {
+    for version in [9, 20] {
         let kit = one_of_each().await;
         kit.sql(&format!("PRAGMA user_version = {version}"));
         // As a crash leaves it: with decisions in the WAL alone.
@@ -445,7 +445,7 @@ async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
         let options = options(folder.path(), 16);
         let metrics = Arc::new(Metrics::default());
         let is_refused = |error: &AuditError| {
-            let versions = (version, 18);
+            let versions = (version, 19);
             matches!(error, AuditError::Schema { found, known, .. }
                 if (*found, *known) == versions)
         };
@@ -620,10 +620,10 @@ tampering! {
         "3: the row is not as it was written",
         "5 to 12: no such rows"
     ];
-    changed_candidates_are_found: r#"INSERT INTO crawler SELECT 9, '["FooBot","B"]', user_agent, x'00' FROM crawler;
+    changed_candidates_are_found: r#"INSERT INTO crawler SELECT 9, '["FooBot","B"]', user_agent, label, x'00' FROM crawler;
             UPDATE decision SET crawler = 9 WHERE seq = 7"#
         => ["crawler 9: ", "7: the row is not as it was written"];
-    candidates_that_bind_another_group_are_found: r#"INSERT INTO crawler SELECT 9, '["B"]', user_agent, x'00' FROM crawler;
+    candidates_that_bind_another_group_are_found: r#"INSERT INTO crawler SELECT 9, '["B"]', user_agent, label, x'00' FROM crawler;
             UPDATE decision SET crawler = 9 WHERE seq = 3"#
         => ["crawler 9: ", "3: the row says"];
     a_changed_client_is_found: "INSERT INTO client SELECT 9, '127.0.0.2', credential, x'00' FROM client;
@@ -727,7 +727,7 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
     let said = serde_json::json!([{ "by": "x-robots-tag", "said": "NoIndex, spam" }]);
     let expected = serde_json::json!({
         "seq": 3, "time": "2126-11-21T04:30:00Z", "client": "127.0.0.1",
-        "crawler": "FooBot", "user_agent": "FooBot/2.1", "method": "GET",
+        "crawler": "FooBot", "user_agent": "FooBot/2.1", "label": null, "method": "GET",
         "url": "http://o.test/private/x", "verdict": "disallow", "reason": "rule",
         "effect": "enforced", "line": 2, "rule": "Disallow: /private",
         "group": ["foobot"], "reading": null,

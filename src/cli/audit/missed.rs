@@ -193,8 +193,8 @@ impl MissedUrl<'_> {
             (Outcome::Error, Some(error)) => inert(error),
             _ => inert(&ruling.reason),
         };
-        let status = self.record.status.map(|status| status.to_string());
-        let status = status.as_deref().unwrap_or("-");
+        let number = self.record.status.map(|status| status.to_string());
+        let status = number.as_deref().unwrap_or("-");
         let tries = self.requests.to_string();
         let start = line([self.why.as_str(), &reason, status, &tries], "");
         let rule = match (ruling.line, &ruling.rule, self.why) {

@@ -250,8 +250,8 @@ impl Senders {
         let Some(preferences) = preferences.or_else(recorded) else {
             return Arc::clone(&self.stored_policy);
         };
-        let own = self.policy.clone();
-        let own = own.with(|terms| terms.preferences = Some(preferences));
+        let policy = self.policy.clone();
+        let own = policy.with(|terms| terms.preferences = Some(preferences));
         Arc::new(StoredPolicy::new(own.json()))
     }
 

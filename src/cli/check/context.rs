@@ -186,8 +186,8 @@ impl CheckContext {
 
     /// Returns the policy for the crawler of a `User-Agent`, with the purposes of its entry.
     pub(crate) fn policy_for(&self, agent: Option<&str>) -> Arc<Policy> {
-        let entry = self.identities.known(agent.map(str::as_bytes), None);
-        let entry = entry.map(|known| known.identity);
+        let known = self.identities.known(agent.map(str::as_bytes), None);
+        let entry = known.map(|known| known.identity);
         match self.identities.preferences(entry, PurposeSet::default()) {
             None => Arc::clone(&self.policy),
             preferences => {

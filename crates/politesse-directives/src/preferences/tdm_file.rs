@@ -133,8 +133,8 @@ impl TdmFile {
     }
 
     fn add(&mut self, number: usize, entry: &Value) {
-        let location = entry.get("location").and_then(Value::as_str);
-        let location = location.unwrap_or_default();
+        let stated = entry.get("location").and_then(Value::as_str);
+        let location = stated.unwrap_or_default();
         let pattern = Pattern::new(location.as_bytes());
         let Some(pattern) = pattern.filter(|_| location.starts_with(['/', '*'])) else {
             return self.note(Some(number), TdmProblem::Location);

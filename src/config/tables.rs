@@ -211,7 +211,7 @@ const TURNS_OF_FILES: Choice<Requisites> =
 /// An entry of `crawler`.
 pub(super) const CRAWLER: Table<Identity> = Table {
     wanted: || {
-        "a table with `token`, a product token or a list of some, and at will \
+        "a table with `token`, a product token or a list of some; optional keys: \
          `credential`, `user_agent`, `client`, a network or a list of some, \
          `max_wait`, `label`, `purpose`, one or a list of some, `preferences`, and \
          `requisites`, \"turn\" or \"follow\""

@@ -96,8 +96,8 @@ impl Commands {
     }
 
     /// Serves `listener` until the result is closed or dropped, and records its
-    /// requests as those of `crawl`. Only this
-    /// machine may connect to it; limits and pace are those of all crawlers.
+    /// requests as those of `crawl`. Only this machine may connect to it; limits and pace
+    /// are those of all crawlers.
     ///
     /// # Errors
     ///

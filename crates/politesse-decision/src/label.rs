@@ -1,4 +1,4 @@
-//! Labels of crawls: the name by which the requests of one crawl are found in the record.
+//! Labels of crawls: the name under which the record has the requests of one crawl.
 //!
 //! A label changes no decision. Does not know how a request carries it.
 

@@ -23,7 +23,7 @@ use politesse_pages::page::words::counted;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 
-/// URLs that are told apart, at most: some 60 bytes of memory each.
+/// Largest number of URLs of a crawl. Each takes some 60 bytes of memory.
 const URLS_MAX: usize = 1 << 22;
 
 /// Columns of CSV.
@@ -73,7 +73,7 @@ pub(super) fn print_missed(
     let mut out = RowWriter::new(asked.form.form(), layout);
     let screen = Screen::of_stdout();
     let mut sums = [0_u64; Outcome::ALL.len()];
-    // Kept: whoever visits the rows knows no error of stdout.
+    // The visitor cannot return an error of stdout.
     let mut written = Ok(());
     source.visit(&filter, Direction::NewestFirst, |record| {
         let Some(requests) = crawl.newest_of_missed(&record) else {

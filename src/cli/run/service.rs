@@ -98,8 +98,8 @@ impl Service {
         }
     }
 
-    /// Has `listener` served, for `crawl`. If the holder has stopped since it was found, as
-    /// one does whose command has ended, looks for the next.
+    /// Has `listener` served, for `crawl`. If the holder has stopped since it was found,
+    /// because its command has ended, looks for the next.
     ///
     /// # Errors
     ///

@@ -52,9 +52,8 @@ impl Holder {
     }
 
     /// Hands `listener` over, for a command of this configuration whose requests are
-    /// recorded as those of `crawl`. The caller's
-    /// own descriptor of it is closed, so that the listener ends with the
-    /// holder.
+    /// recorded as those of `crawl`. The caller's own descriptor of it is closed, so that
+    /// the listener ends with the holder.
     ///
     /// # Errors
     ///

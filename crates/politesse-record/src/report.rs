@@ -163,7 +163,7 @@ pub fn report_facts(
         speeds: decisions.speeds(&mut texts)?,
         crawlers: decisions.crawlers(reader)?,
         span: decisions.span(),
-        modes: decisions.modes(reader)?,
+        modes: decisions.mode_spans(),
         unended: decisions.unended,
         redacted: std::mem::take(&mut decisions.redacted),
         digest: decisions.digest(),
@@ -212,9 +212,11 @@ pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingS
     Ok(found)
 }
 
-/// Consecutive decisions by the same policy.
-struct PolicyRun {
-    policy: i64,
+/// Consecutive decisions in the same mode. Crawlers with purposes have policies of their
+/// own, so that a run by policy could be a run for each decision.
+struct ModeRun {
+    /// Mode; `None` if the policy cannot be read.
+    mode: Option<EnforcementMode>,
     first_us: i64,
     last_us: i64,
     requests: u64,
@@ -228,7 +230,9 @@ struct ReportedDecisions {
     by_origin: SumsByReference,
     origins: HashMap<i64, PauseCounts>,
     crawlers: HashMap<i64, u64>,
-    policies: Vec<PolicyRun>,
+    /// Modes of the policies, by row.
+    modes: HashMap<i64, Option<EnforcementMode>>,
+    runs: Vec<ModeRun>,
     redacted: Vec<i64>,
     unended: u64,
     leaves: Context,
@@ -242,7 +246,8 @@ impl ReportedDecisions {
             by_origin: SumsByReference::new(SumsApart::ORIGINS),
             origins: HashMap::new(),
             crawlers: HashMap::new(),
-            policies: Vec::new(),
+            modes: HashMap::new(),
+            runs: Vec::new(),
             redacted: Vec::new(),
             unended: 0,
             leaves: Context::new(&SHA256),
@@ -251,7 +256,7 @@ impl ReportedDecisions {
 
     fn read(&mut self, reader: &AuditReader, filter: &DecisionFilter) -> Result<(), AuditError> {
         let mut scan = reader.narrow_scan(REPORTED, filter)?;
-        while let Some(page) = scan.next_page(|row| self.add(row))? {
+        while let Some(page) = scan.next_page(|row| self.add(row, reader))? {
             for counted in page {
                 self.by_hour.add_decision(&counted)?;
                 self.by_origin.add_decision(&counted)?;
@@ -263,11 +268,12 @@ impl ReportedDecisions {
         Ok(())
     }
 
-    fn add(&mut self, row: &Row<'_>) -> rusqlite::Result<CountedDecision> {
+    fn add(&mut self, row: &Row<'_>, reader: &AuditReader) -> rusqlite::Result<CountedDecision> {
         let counted = CountedDecision::read(row)?;
         let at = counted.time_us;
         *self.crawlers.entry(row.get(8)?).or_default() += 1;
-        self.add_policy(row.get(9)?, at);
+        let mode = self.mode(row.get(9)?, reader)?;
+        self.add_to_run(mode, at);
         // A redacted row has a commitment in place of its salt.
         if row
             .get_ref(10)?
@@ -292,15 +298,32 @@ impl ReportedDecisions {
         Ok(counted)
     }
 
-    fn add_policy(&mut self, policy: i64, at: i64) {
-        match self.policies.last_mut() {
-            Some(run) if run.policy == policy => {
+    /// Returns the mode of a policy.
+    fn mode(
+        &mut self,
+        policy: i64,
+        reader: &AuditReader,
+    ) -> rusqlite::Result<Option<EnforcementMode>> {
+        if let Some(mode) = self.modes.get(&policy) {
+            return Ok(*mode);
+        }
+        let mut values = DictionaryValues::default();
+        let stored = values.policies.get(&reader.connection, policy)?;
+        let restored = stored.and_then(|stored| Policy::restore(&stored.value.json).ok());
+        let mode = restored.map(|policy| policy.terms().mode);
+        self.modes.insert(policy, mode);
+        Ok(mode)
+    }
+
+    fn add_to_run(&mut self, mode: Option<EnforcementMode>, at: i64) {
+        match self.runs.last_mut() {
+            Some(run) if run.mode == mode => {
                 run.first_us = run.first_us.min(at);
                 run.last_us = run.last_us.max(at);
                 run.requests += 1;
             }
-            _ => self.policies.push(PolicyRun {
-                policy,
+            _ => self.runs.push(ModeRun {
+                mode,
                 first_us: at,
                 last_us: at,
                 requests: 1,
@@ -345,36 +368,21 @@ impl ReportedDecisions {
     }
 
     fn span(&self) -> Option<ReportSpan> {
-        let first = self.policies.iter().map(|run| run.first_us).min();
-        let last = self.policies.iter().map(|run| run.last_us).max();
+        let first = self.runs.iter().map(|run| run.first_us).min();
+        let last = self.runs.iter().map(|run| run.last_us).max();
         ReportSpan::new(first?, last?)
     }
 
-    /// Returns the modes of the policies, those of neighbours with the same mode as one.
-    fn modes(&self, reader: &AuditReader) -> rusqlite::Result<Vec<ModeSpan>> {
-        let mut values = DictionaryValues::default();
-        let mut modes: Vec<ModeSpan> = Vec::new();
-        for run in &self.policies {
-            let stored = values.policies.get(&reader.connection, run.policy)?;
-            let policy = stored.and_then(|stored| Policy::restore(&stored.value.json).ok());
-            let mode = policy.map(|policy| policy.terms().mode);
-            let Some(times) = ReportSpan::new(run.first_us, run.last_us) else {
-                continue;
-            };
-            match modes.last_mut() {
-                Some(last) if last.mode == mode => {
-                    last.times.first = last.times.first.min(times.first);
-                    last.times.last = last.times.last.max(times.last);
-                    last.requests += run.requests;
-                }
-                _ => modes.push(ModeSpan {
-                    mode,
-                    times,
-                    requests: run.requests,
-                }),
-            }
-        }
-        Ok(modes)
+    /// Returns the modes in the order of the decisions.
+    fn mode_spans(&self) -> Vec<ModeSpan> {
+        let span = |run: &ModeRun| {
+            Some(ModeSpan {
+                mode: run.mode,
+                times: ReportSpan::new(run.first_us, run.last_us)?,
+                requests: run.requests,
+            })
+        };
+        self.runs.iter().filter_map(span).collect()
     }
 
     /// Returns the speeds of hosts: of the busiest origin of each, since pauses of

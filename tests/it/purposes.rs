@@ -76,7 +76,17 @@ fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
             body["detail"].as_str().unwrap().contains("train-ai"),
             "{body}"
         );
-        // A rule refuses whatever the purpose is.
+        let why = proxy
+            .place()
+            .run(&["audit", "why", "http://o.test/a/5"])
+            .await;
+        for told in [
+            "denied       train-ai (train-ai=n, line 2)",
+            "purposes   train-ai",
+        ] {
+            assert!(why.stdout.contains(told), "{}", why.stdout);
+        }
+        // A rule refuses for any purpose.
         let by_rule = ask(&proxy, "FindBot/1", "/private").await.json();
         assert_eq!(by_rule["reason"], "rule");
         let seen = origin.targets();

@@ -204,6 +204,16 @@ impl DenialRule {
 }
 
 /// Writes the statement as people do: `train-ai=n`, `noindex`.
+impl fmt::Display for PurposeDenial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.purpose, self.statement)?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        f.write_str(")")
+    }
+}
+
 impl fmt::Display for DenyingStatement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {

@@ -182,13 +182,7 @@ fn refused_detail(evidence: &Evidence) -> String {
 
 /// Lists the denied purposes, each with the statement that denies it.
 fn denials_text(ruling: &Ruling) -> String {
-    let denials = ruling.denials.iter().map(|denial| {
-        let line = denial.line.map(|line| format!(", line {line}"));
-        let PurposeDenial {
-            purpose, statement, ..
-        } = denial;
-        format!("{purpose} ({statement}{})", line.unwrap_or_default())
-    });
+    let denials = ruling.denials.iter().map(PurposeDenial::to_string);
     denials.collect::<Vec<_>>().join("; ")
 }
 

@@ -190,6 +190,7 @@ impl Facts {
         let ruling = rules.ruling();
         self.add_some("override", ruling.overriding.as_deref().map(operator));
         self.add_some("egress", rules.egress_denial());
+        self.add_first("denied", &ruling.denials, ToString::to_string);
         let prefers_length = rules.dialect().prefers_length();
         let rule = rules.rule().filter(|_| prefers_length);
         self.add_some("length", rule.map(|rule| bytes(rule.length())));
@@ -304,6 +305,10 @@ impl Facts {
         };
         self.add("  mode", mode(policy));
         self.add("  dialect", policy.terms().dialect);
+        if let Some(preferences) = policy.terms().preferences {
+            let purposes = preferences.purposes.iter().map(|purpose| purpose.as_str());
+            self.add("  purposes", purposes.collect::<Vec<_>>().join(", "));
+        }
         let json = serde_json::from_str::<Value>(policy.json()).unwrap_or_default();
         for (key, name) in [
             ("readings", "  readings"),

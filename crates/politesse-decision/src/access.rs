@@ -74,7 +74,10 @@ pub enum NoConnection {
     #[error("{0}")]
     Certificate(CertificateFault),
     /// TLS could not be agreed on.
-    #[error("no TLS session could be agreed on")]
+    #[error(
+        "no TLS session could be agreed on: it speaks no version or cipher that is wanted \
+         (TLS 1.2 or later, or min_version of its entry in upstream.tls), or no TLS"
+    )]
     Tls,
     /// It ended the TLS session by an alert.
     #[error("it ended the TLS session by an alert, as where it wants a client certificate")]
@@ -107,12 +110,15 @@ pub enum CertificateFault {
     Name,
     /// No trusted root has signed it, nor an intermediate that the origin sent.
     #[error(
-        "the issuer of its certificate is unknown: https.upstream_roots has no root that signed \
-         it, or the origin does not send the intermediate certificate"
+        "the issuer of its certificate is unknown: no root of https.upstream_roots, or of its entry \
+         in upstream.tls, signed it, or the origin does not send the intermediate certificate"
     )]
     Issuer,
     /// It has signed itself.
-    #[error("its certificate is self-signed: it needs one of a CA that https.upstream_roots has")]
+    #[error(
+        "its certificate is self-signed: it needs one of a CA that https.upstream_roots has, or an \
+         entry in upstream.tls"
+    )]
     SelfSigned,
     /// Another fault.
     #[error("its certificate does not hold")]

@@ -15,8 +15,8 @@ use politesse_base::tls::{
 use politesse_decision::access::{CertificateFault, NoConnection};
 use politesse_decision::tls_exception::{TlsException, TlsTerms, TlsVersion};
 use politesse_robots::origin::Origin;
-use rustls::CertificateError;
 use rustls::version::{TLS12, TLS13};
+use rustls::{AlertDescription, CertificateError};
 use thiserror::Error;
 use tokio_rustls::TlsConnector;
 
@@ -133,6 +133,8 @@ pub(super) fn handshake_failure(error: &io::Error) -> NoConnection {
     match tls_error(error) {
         // RFC 9209 has a type of its own for each.
         Some(rustls::Error::InvalidCertificate(error)) => NoConnection::Certificate(fault(error)),
+        // The origin found no version in common.
+        Some(rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)) => NoConnection::Tls,
         Some(rustls::Error::AlertReceived(_)) => NoConnection::Alert,
         Some(_) | None => NoConnection::Tls,
     }

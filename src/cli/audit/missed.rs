@@ -189,8 +189,11 @@ impl MissedUrl<'_> {
 
     fn line(&self, screen: Screen) -> String {
         let ruling = &self.record.ruling;
-        let reason = match (self.why, &self.record.error) {
-            (Outcome::Error, Some(error)) => inert(error),
+        let reason = match (self.why, &self.record.error, self.record.status) {
+            (Outcome::Error, Some(error), _) => inert(error),
+            (Outcome::Error, None, None) => "unfinished".to_owned(),
+            // The reason of a decision that allowed would not say why.
+            (Outcome::Error | Outcome::RefusedBySite, ..) => "-".to_owned(),
             _ => inert(&ruling.reason),
         };
         let number = self.record.status.map(|status| status.to_string());
@@ -212,5 +215,5 @@ const URL_MIN: usize = 24;
 
 fn line(values: [&str; 4], url: &str) -> String {
     let [why, reason, status, tries] = values;
-    format!("{why:<15} {reason:<20} {status:>6} {tries:>5}  {url}")
+    format!("{why:<15} {reason:<24} {status:>6} {tries:>5}  {url}")
 }

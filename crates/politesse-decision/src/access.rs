@@ -79,7 +79,7 @@ pub enum NoConnection {
          (TLS 1.2 or later, or min_version of its entry in upstream.tls), or no TLS"
     )]
     Tls,
-    /// It ended the TLS session by an alert.
+    /// The origin ended the TLS session by an alert.
     #[error("it ended the TLS session by an alert, as where it wants a client certificate")]
     Alert,
     /// Every address it has is denied.
@@ -114,7 +114,7 @@ pub enum CertificateFault {
          in upstream.tls, signed it, or the origin does not send the intermediate certificate"
     )]
     Issuer,
-    /// It has signed itself.
+    /// The certificate has signed itself.
     #[error(
         "its certificate is self-signed: it needs one of a CA that https.upstream_roots has, or an \
          entry in upstream.tls"

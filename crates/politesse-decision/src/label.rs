@@ -24,7 +24,7 @@ pub struct CrawlLabel(Arc<str>);
 #[error("a label has 1 to 64 letters, digits, dots, dashes and underscores, as in shop-2026-11")]
 pub struct InvalidLabel;
 
-/// What a command states of its crawl (`run --label`, `run --purpose`).
+/// Options of a command about its crawl (`run --label`, `run --purpose`).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CrawlOptions {
     /// Label on record.

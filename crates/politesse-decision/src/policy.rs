@@ -212,6 +212,13 @@ impl Policy {
         self.clone().with(|terms| terms.dialect = dialect)
     }
 
+    /// Returns the same policy for a crawler with these purposes.
+    #[must_use]
+    pub fn for_purposes(&self, preferences: PreferenceTerms) -> Self {
+        self.clone()
+            .with(|terms| terms.preferences = Some(preferences))
+    }
+
     /// Reads the policy that a decision record names.
     ///
     /// # Errors

@@ -116,7 +116,7 @@ pub(super) struct ClientConnection {
     least_progress: MinimumProgress,
 }
 
-/// What the connection inside a CONNECT is opened with.
+/// Parts of a connection inside a CONNECT that is about to be opened.
 struct Handshake {
     interceptor: Arc<Interceptor>,
     origin: Origin,

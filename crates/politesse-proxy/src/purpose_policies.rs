@@ -35,10 +35,7 @@ impl PurposePolicies {
         }
         let made = known
             .entry((policy.digest(), preferences))
-            .or_insert_with(|| {
-                let own = Policy::clone(&policy);
-                Arc::new(own.with(|terms| terms.preferences = Some(preferences)))
-            });
+            .or_insert_with(|| Arc::new(policy.for_purposes(preferences)));
         Arc::clone(made)
     }
 }

@@ -421,7 +421,7 @@ mod tests {
             enforce: PreferenceMode::Refuse,
             rule: DenialRule::Any,
         };
-        let policy = Policy::new(Unauthorized::Allow).with(|it| it.preferences = Some(terms));
+        let policy = Policy::new(Unauthorized::Allow).for_purposes(terms);
         let robots = "User-agent: *\nAllow: /\nContent-Usage: train-ai=n, search=n\n";
         let decision = decision_by(robots, policy);
         let evidence = Arc::clone(decision.evidence());

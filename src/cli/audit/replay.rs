@@ -250,9 +250,9 @@ impl Senders {
         let Some(preferences) = preferences.or_else(recorded) else {
             return Arc::clone(&self.stored_policy);
         };
-        let policy = self.policy.clone();
-        let own = policy.with(|terms| terms.preferences = Some(preferences));
-        Arc::new(StoredPolicy::new(own.json()))
+        Arc::new(StoredPolicy::new(
+            self.policy.for_purposes(preferences).json(),
+        ))
     }
 
     fn identify(&self, record: &StoredRecord) -> Option<(Crawler, Option<PreferenceTerms>)> {

@@ -190,10 +190,7 @@ impl CheckContext {
         let entry = known.map(|known| known.identity);
         match self.identities.preferences(entry, PurposeSet::default()) {
             None => Arc::clone(&self.policy),
-            preferences => {
-                let policy = Policy::clone(&self.policy);
-                Arc::new(policy.with(|terms| terms.preferences = preferences))
-            }
+            Some(preferences) => Arc::new(self.policy.for_purposes(preferences)),
         }
     }
 

@@ -25,7 +25,7 @@ fn policy(words: &str, enforce: PreferenceMode, rule: DenialRule) -> Policy {
         enforce,
         rule,
     };
-    Policy::new(Unauthorized::Allow).with(|policy| policy.preferences = Some(terms))
+    Policy::new(Unauthorized::Allow).for_purposes(terms)
 }
 
 fn decided_by(policy: Policy, snapshot: &Arc<Snapshot>, path: &str) -> Decision {

@@ -24,6 +24,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use super::directive_set::Directive;
 use super::preferences::{Preference, PreferenceValue};
@@ -34,6 +35,8 @@ use super::purpose::{CrawlPurpose, PurposeSet};
 pub struct DenyingStatement {
     /// Kind of the statement.
     pub kind: StatementKind,
+    /// The statement as people write it (`train-ai=n`, `noindex`).
+    pub text: &'static str,
     /// Name in the annotation (`train-ai`).
     pub name: &'static str,
     /// Value in the annotation (`n`); empty for a directive.
@@ -63,8 +66,8 @@ pub struct PurposeDenial {
     pub purpose: CrawlPurpose,
     /// Statement that denies it.
     pub statement: &'static DenyingStatement,
-    /// Letters of the places that state it, as in the annotation (`src`).
-    pub sources: Vec<&'static str>,
+    /// Letters of the places that state it, as in the annotation (`src`): `x m`.
+    pub sources: String,
     /// Line of robots.txt, from 1, that states it.
     pub line: Option<u32>,
 }
@@ -88,6 +91,7 @@ macro_rules! statements {
         denies [$($purpose:ident),+] by $source:literal;)+) => {
         &[$(DenyingStatement {
             kind: StatementKind::$kind,
+            text: concat!($name $(, "=", $value)?),
             name: $name,
             value: concat!($($value)?),
             agents: &[$($($agent),+)?],
@@ -131,6 +135,14 @@ pub static DENYING_STATEMENTS: &[DenyingStatement] = statements! {
     Directive "noimageindex" denies [Images] by "Google";
 };
 
+/// Returns the text of every statement that denies a purpose, each once.
+pub fn statement_texts() -> Vec<&'static str> {
+    let mut texts: Vec<_> = DENYING_STATEMENTS.iter().map(|row| row.text).collect();
+    // Rows of one name stand together.
+    texts.dedup();
+    texts
+}
+
 /// Returns the denials of `purposes` by preferences.
 pub fn by_preferences(preferences: &[Preference], purposes: PurposeSet) -> Vec<PurposeDenial> {
     let mut denials = Vec::new();
@@ -143,7 +155,7 @@ pub fn by_preferences(preferences: &[Preference], purposes: PurposeSet) -> Vec<P
         let rows = rows(StatementKind::Preference, preference.name.as_str());
         for row in rows.filter(|row| row.value == value) {
             let letters = preference.carriers.iter().map(|it| it.letter().as_str());
-            let sources: Vec<_> = letters.collect();
+            let sources = letters.collect::<Vec<_>>().join(" ");
             denials.extend(row.denials(purposes, &sources, preference.line));
         }
     }
@@ -162,11 +174,70 @@ pub(super) fn by_directives<'a>(
     for directive in directives {
         let rows = rows(StatementKind::Directive, directive.name());
         for row in rows.filter(|row| is_meant(row.agents)) {
-            let sources: Vec<_> = directive.sources().map(|it| it.letter()).collect();
+            let letters = directive.sources().map(|it| it.letter());
+            let sources = letters.collect::<Vec<_>>().join(" ");
             denials.extend(row.denials(purposes, &sources, None));
         }
     }
     denials
+}
+
+/// Statements of a recorded annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnotationDenials {
+    /// Denials of the purposes.
+    pub denials: Vec<PurposeDenial>,
+    /// Word for why the response was not read whole (`why`), if it was not.
+    pub unread: Option<String>,
+}
+
+/// Reads the denials of `purposes` from the value of the annotation field as it is
+/// recorded, with all preferences. `is_agent` reports whether the crawler has a product
+/// token, in lower case. A value that is no annotation denies nothing, and was not read
+/// whole.
+pub fn by_annotation(
+    value: &str,
+    purposes: PurposeSet,
+    is_agent: impl Fn(&str) -> bool,
+) -> AnnotationDenials {
+    let unreadable = || AnnotationDenials {
+        denials: Vec::new(),
+        unread: Some("internal".to_owned()),
+    };
+    let Ok(members) = Parser::new(value).parse::<Dictionary>() else {
+        return unreadable();
+    };
+    // The member for the crawler comes first: its own key, or `*`.
+    let Some(ListEntry::InnerList(own)) = members.values().next() else {
+        return unreadable();
+    };
+    let is_meant = |agents: &[&str]| agents.is_empty() || agents.iter().any(|it| is_agent(it));
+    let mut denials = Vec::new();
+    for item in &own.items {
+        let name = item.bare_item.as_token().map_or("", |name| name.as_str());
+        let stated = match item.params.get("value") {
+            Some(BareItem::Token(word)) => word.as_str(),
+            Some(BareItem::Integer(number)) if i64::from(*number) == 1 => "1",
+            _ => "",
+        };
+        let sources = item.params.get("src").and_then(text_of).unwrap_or_default();
+        let rows = DENYING_STATEMENTS.iter();
+        for row in rows.filter(|row| row.name == name && row.value == stated) {
+            if is_meant(row.agents) {
+                denials.extend(row.denials(purposes, sources, None));
+            }
+        }
+    }
+    AnnotationDenials {
+        denials,
+        unread: own.params.get("why").and_then(text_of).map(str::to_owned),
+    }
+}
+
+/// Returns a parameter's text, a token or a string.
+fn text_of(value: &BareItem) -> Option<&str> {
+    let string = value.as_string().map(|text| text.as_str());
+    string.or_else(|| value.as_token().map(|word| word.as_str()))
 }
 
 fn rows(kind: StatementKind, name: &str) -> impl Iterator<Item = &'static DenyingStatement> {
@@ -178,14 +249,14 @@ impl DenyingStatement {
     fn denials(
         &'static self,
         purposes: PurposeSet,
-        sources: &[&'static str],
+        sources: &str,
         line: Option<u32>,
     ) -> impl Iterator<Item = PurposeDenial> {
         let denied = purposes.iter().filter(|it| self.denies.contains(*it));
         denied.map(move |purpose| PurposeDenial {
             purpose,
             statement: self,
-            sources: sources.to_vec(),
+            sources: sources.to_owned(),
             line,
         })
     }
@@ -216,9 +287,6 @@ impl fmt::Display for PurposeDenial {
 
 impl fmt::Display for DenyingStatement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.value {
-            "" => f.write_str(self.name),
-            value => write!(f, "{}={value}", self.name),
-        }
+        f.write_str(self.text)
     }
 }

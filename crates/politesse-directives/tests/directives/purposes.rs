@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politesse_directives::denials::{self, PurposeDenial};
 use politesse_directives::preferences::{Preferences, TdmFile};
 use politesse_directives::{
-    AnnotationContext, DirectiveLimits, PageReader, PurposeSet, ResponseHead, RobotsContext,
+    Annotation, AnnotationContext, DirectiveLimits, FieldFormat, PageReader, PreferenceListing,
+    PurposeSet, ResponseHead, RobotsContext,
 };
 use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
@@ -98,7 +99,9 @@ impl Site {
         }
         page.push(self.head.as_bytes());
         page.finish();
-        let denials = page.annotation().denials(PurposeSet::ALL);
+        let annotation = page.annotation();
+        let denials = annotation.denials(PurposeSet::ALL);
+        self.assert_recorded(&annotation, &denials);
         // Both doors agree where the response adds nothing.
         if self.head.is_empty() && self.fields.len() == 1 {
             let before = denials::by_preferences(&known_before.settle(), PurposeSet::ALL);
@@ -106,14 +109,35 @@ impl Site {
         }
         denials
     }
+
+    /// Checks that the annotation as it is recorded says the same, but for lines.
+    fn assert_recorded(&self, annotation: &Annotation, denials: &[PurposeDenial]) {
+        let value = annotation.header_value(&FieldFormat {
+            preferences: PreferenceListing::Yes,
+            ..FieldFormat::default()
+        });
+        let is_agent = |agent: &str| agent.eq_ignore_ascii_case(self.agent);
+        let recorded = denials::by_annotation(&value, PurposeSet::ALL, is_agent);
+        let sorted = |denials: &[PurposeDenial]| {
+            let without_lines = denials.iter().map(|denial| PurposeDenial {
+                line: None,
+                ..denial.clone()
+            });
+            let mut texts: Vec<_> = without_lines.map(|denial| shown(&denial)).collect();
+            texts.sort_unstable();
+            texts
+        };
+        assert_eq!(sorted(&recorded.denials), sorted(denials), "{value}");
+        assert_eq!(recorded.unread.as_deref(), annotation.why());
+    }
 }
 
 fn shown(denial: &PurposeDenial) -> String {
-    let sources = denial.sources.join(" ");
     let line = denial.line.map(|line| format!(" line {line}"));
     let (purpose, statement) = (denial.purpose, denial.statement);
     format!(
-        "{purpose}: {statement} {sources}{}",
+        "{purpose}: {statement} {}{}",
+        denial.sources,
         line.unwrap_or_default()
     )
 }

@@ -156,6 +156,7 @@ impl Work {
                     seen: Some(Seen {
                         directives: "*=();state=complete".to_owned(),
                         said: None,
+                        denials: Vec::new(),
                     }),
                     bytes: 10_240,
                     error: None,

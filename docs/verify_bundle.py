@@ -23,7 +23,7 @@ TYPES |= {key.upper(): [*types, type(None)] for key, types in TYPES.items()}  # 
 # Tables: first byte of a value, and its columns (text, integer, blob; capital: or null).
 KINDS = {
     "client": (b"c", "tT"), "crawler": (b"a", "tTT"), "origin": (b"o", "tt"), "term": (b"t", "t"),
-    "ruling": (b"r", "tttITtT"), "directives": (b"d", "tT"), "policy": (None, "t"),
+    "ruling": (b"r", "tttITtTT"), "directives": (b"d", "tTT"), "policy": (None, "t"),
     "snapshot": (b"s", "tTtIiitTBTT")}
 
 def check(holds, otherwise):

@@ -33,7 +33,7 @@ use politesse_base::tls::Roots;
 use politesse_decision::decide::{Candidates, EnforcementMode, Readings, Unauthorized};
 use politesse_decision::inquiry::Identity;
 use politesse_decision::overrides::Override;
-use politesse_decision::preferences::PreferenceMode;
+use politesse_decision::preferences::{PreferenceMode, UnknownPreferences};
 use politesse_decision::tls_exception::TlsException;
 use politesse_directives::{BothFields, MetaScope};
 use politesse_fleet::membership::{FleetRules, OnLoss};
@@ -418,14 +418,18 @@ keys! {
     /// Preferences of sites about what their pages are used for, and the purposes that
     /// entries of `crawler`, or `politesse run --purpose`, declare.
     ["preferences"] preferences: Preferences {
-        /// Treatment of a page if robots.txt allows it and denies the purposes of the
-        /// crawler (`Content-Usage`, `Content-Signal`): "refuse" refuses it like a rule,
-        /// "report" forwards it all the same and records what would have been refused,
-        /// "off" looks at nothing. A crawler without a purpose is never refused for one.
+        /// Treatment of a page that robots.txt allows, where the site denies the purposes of
+        /// the crawler: "refuse" refuses it like a rule if robots.txt says so, and withholds
+        /// the response if only that says so (fields, <meta>). "report" forwards both and
+        /// records what would have been refused or withheld. "off" only records what is
+        /// denied. A crawler without a purpose is never refused for one.
         enforce: PreferenceMode = r#""off""#, PREFERENCE_MODE;
         /// Whether one denied purpose is enough. Otherwise a page is refused if each
         /// purpose of the crawler is denied.
         any: bool = "false", Flag;
+        /// Treatment of a page whose statements about its use cannot be read whole: "pass"
+        /// takes what is not known for not denied, "refuse" for denied.
+        unknown: UnknownPreferences = r#""pass""#, Choice(&[("pass", UnknownPreferences::Pass), ("refuse", UnknownPreferences::Refuse)]);
     }
 
     /// The field added to responses, which states the directives in force.

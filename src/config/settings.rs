@@ -405,6 +405,7 @@ fn preference_defaults(preferences: &Preferences) -> PreferenceDefaults {
             true => DenialRule::Any,
             false => DenialRule::Every,
         },
+        unknown: preferences.unknown,
     }
 }
 

@@ -581,6 +581,7 @@ bounds! {
     enforcement_candidates: "enforcement.candidates" refuses ["one" "1"] takes ["first" "all"];
     preferences_enforce: "preferences.enforce" refuses ["on" "enforce" "true"] takes ["off" "report" "refuse"];
     preferences_any: "preferences.any" refuses ["1"] takes ["true" "false"];
+    preferences_unknown: "preferences.unknown" refuses ["report" "true"] takes ["pass" "refuse"];
     // RFC 9110, section 5.1.
     directives_header: "directives.header"
         refuses ["''" "a b" "a:" "3" "X-Robots-Tag" "Content-Length" "via" "Proxy-X"]

@@ -61,7 +61,7 @@ fn a_row_tells_who_asked_for_what_and_why_the_answer_was_so() {
             .keys()
             .map(String::as_str)
             .collect();
-        let contract = "seq,time,client,crawler,user_agent,label,method,url,verdict,reason,effect,line,rule,group,reading,robots,policy,wait_ms,status,sent,directives,bytes,error";
+        let contract = "seq,time,client,crawler,user_agent,label,method,url,verdict,reason,effect,line,rule,group,reading,robots,policy,wait_ms,status,sent,directives,purposes,denials,bytes,error";
         assert_eq!(keys, contract.split(',').collect());
     });
 }

@@ -157,7 +157,7 @@ fn control_characters_are_shown_as_escapes_in_every_form() {
             "UPDATE decision SET path = '/' || char(27) || '[2J' || char(8238) WHERE seq = {second}"
         );
         place.database().execute_batch(&evil).unwrap();
-        let columns = "verdict, reason, effect, line, char(13) || 'x', groups, char(155)";
+        let columns = "verdict, reason, effect, line, char(13) || 'x', groups, char(155), denials";
         place.refer_to_copy(2, "ruling", columns);
         let second = second.to_string();
         for arguments in [

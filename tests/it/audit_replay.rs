@@ -285,7 +285,7 @@ fn show_explains_a_decision_by_the_rules_of_then() {
         assert_eq!((&json["bound"], &json["length"]), (&json!("*"), &json!(8)));
         assert_eq!(origin.robots_fetches(), fetches);
         // Rules that lead to another verdict explain nothing.
-        let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler";
+        let changed = "'allow', 'no_rule', effect, NULL, NULL, groups, crawler, denials";
         place.refer_to_copy(2, "ruling", changed);
         let altered = place.run(&show).await.json_lines().remove(0);
         assert_eq!(

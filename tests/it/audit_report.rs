@@ -230,7 +230,7 @@ fn a_report_of_a_changed_record_says_so() {
         let before = place.run(&["audit", "report", "--digest"]).await.stdout;
         // Text that nobody writes, and no UTF-8.
         let columns = "'allow', 'no_rule', effect, line, CAST(x'ff9b3c2f6464e280ae1b' AS TEXT), \
-                       groups, '<img/src=x>' || char(8238) || char(27)";
+                       groups, '<img/src=x>' || char(8238) || char(27), denials";
         place.refer_to_copy(2, "ruling", columns);
         let outcome = place.run(&["audit", "report"]).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -352,7 +352,7 @@ fn hostile_values_are_inert_in_every_form() {
         );
         place.database().execute_batch(&evil).unwrap();
         let columns = "verdict, reason, effect, line, '=cmd|' || char(13) || char(10) || '\"x,', \
-                       groups, '@' || CAST(x'ff9b' AS TEXT)";
+                       groups, '@' || CAST(x'ff9b' AS TEXT), denials";
         place.refer_to_copy(2, "ruling", columns);
         let csv = ["audit", "stats", "--by", "rule,crawler", "--csv"];
         let csv = place.run(&csv).await.stdout;

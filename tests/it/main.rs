@@ -166,4 +166,5 @@ mod tls_exceptions;
 mod unreachable;
 mod url_cases;
 mod verify;
+mod withheld;
 mod wrong_tokens;

@@ -99,7 +99,7 @@ fn rows_are_decided_again_by_the_readings_of_their_policy() {
 fn a_verdict_changed_by_hand_is_found_by_its_number() {
     run(async {
         let place = crawled().await;
-        let columns = "'allow', reason, effect, line, rule, groups, crawler";
+        let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
         place.refer_to_copy(1, "ruling", columns);
         let outcome = verify(&place).await;
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -118,7 +118,7 @@ fn what_was_found_is_told_by_the_exit_code_to_whoever_reads_nothing() {
         let place = crawled().await;
         for (is_changed, code) in [(false, 0), (true, 1)] {
             if is_changed {
-                let columns = "'allow', reason, effect, line, rule, groups, crawler";
+                let columns = "'allow', reason, effect, line, rule, groups, crawler, denials";
                 place.refer_to_copy(1, "ruling", columns);
             }
             for form in [&[][..], &["--json"]] {

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{CharEscape, Formatter};
 
 use politesse_decision::record::{
-    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling,
+    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredDenial, StoredPolicy, StoredRecord,
+    StoredRuling,
 };
 use politesse_robots::origin::Target;
 
@@ -57,6 +58,8 @@ pub(super) struct FlatDecision {
     error: Option<String>,
     directives: Option<String>,
     said: Option<String>,
+    /// Denials of purposes, by robots.txt and by the response.
+    denials: Vec<StoredDenial>,
 }
 
 impl FlatDecision {
@@ -88,6 +91,7 @@ impl FlatDecision {
             error: record.error.as_deref().map(str::to_owned),
             directives: seen.map(|seen| seen.directives.clone()),
             said: seen.and_then(|seen| seen.said.clone()),
+            denials: record.denials(),
             ..Self::default()
         };
         row.with_request(record)
@@ -150,6 +154,8 @@ impl FlatDecision {
         let seen = |directives| Seen {
             directives,
             said: self.said,
+            // Those of the response are among those of the ruling here.
+            denials: Vec::new(),
         };
         StoredRecord {
             node: Some(Arc::clone(label)),
@@ -174,6 +180,7 @@ impl FlatDecision {
                 rule: self.rule,
                 group: self.agents,
                 crawler: self.crawler,
+                denials: self.denials,
             }),
             reading: self.reading,
             snapshot,

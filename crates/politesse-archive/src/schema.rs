@@ -8,7 +8,7 @@ use super::connection::ArchiveAccess;
 use super::failure::ArchiveFailure;
 
 /// Version of the tables.
-const VERSION: i32 = 5;
+const VERSION: i32 = 6;
 
 const TABLES: &str = include_str!("schema.sql");
 

@@ -89,6 +89,8 @@ metrics! {
     decisions: FrequentCounters<DecisionLabels>;
     /// Requests forwarded in report mode that would have been refused.
     reported: Family<ReasonLabel, Counter>;
+    /// Responses withheld because what they state denies the purposes of the crawler.
+    withheld: Family<ReasonLabel, Counter>;
     /// 1 while `enforcement.mode` is "report" and robots.txt refuses nothing, else 0.
     report_mode: Gauge;
     /// Exchanges that ended without the response of the origin, by error.

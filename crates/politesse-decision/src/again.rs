@@ -14,8 +14,11 @@ use thiserror::Error;
 use super::access::Cause;
 use super::delay::{Delay, DelayEnd};
 use super::digest::Digest;
-use super::record::{RecordedSnapshot, StoredCrawler, StoredPolicy, StoredRecord, StoredRuling};
+use super::record::{
+    RecordedSnapshot, StoredCrawler, StoredDenial, StoredPolicy, StoredRecord, StoredRuling,
+};
 use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use super::withholding::{Withholding, stated_denials};
 use crate::decide::{Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{InvalidTarget, Origin};
@@ -38,6 +41,9 @@ pub const WITHHELD: &str = "?#";
 pub enum Again {
     /// Deciding again gives the same answer.
     Same,
+    /// The decision is the same, but not whether its response was withheld: the text says
+    /// what does not follow from what the response states.
+    OtherEnding(&'static str),
     /// Another answer, by the revision that decided the row: the row or its
     /// evidence has changed.
     Differs(Box<StoredRuling>),
@@ -104,7 +110,7 @@ pub fn decide_again(
     let now = || Box::new(StoredRuling::of(evidence));
     Ok(match evidence.policy.terms().revision {
         // Equal answers need no excuse, whatever revision decided the row.
-        _ if is_recorded(record, evidence) => Again::Same,
+        _ if is_recorded(record, evidence) => given_again(record, evidence),
         _ if record.url.contains(WITHHELD) && may_rest_on_query(evidence) => Again::QueryWithheld,
         Revision::CURRENT => Again::Differs(now()),
         decided_by => Again::OfRevision {
@@ -228,6 +234,31 @@ fn is_recorded(record: &StoredRecord, evidence: &Evidence) -> bool {
         None => recorded == now,
     };
     is_same_reading && record.ruling.is_of(evidence)
+}
+
+/// Decides again whether the response was withheld, by what the record has of it.
+fn given_again(record: &StoredRecord, evidence: &Evidence) -> Again {
+    let is_withheld = record.error.as_deref() == Some(Withholding::ERROR);
+    let mut is_due = false;
+    if let (Some(status), Some(seen)) = (record.status, record.directives.as_deref()) {
+        let stated = stated_denials(evidence, &seen.directives);
+        let denials = stated.denials.iter().map(StoredDenial::from);
+        if !denials.eq(seen.denials.iter().cloned()) {
+            return Again::OtherEnding("its directives deny other purposes than the row says");
+        }
+        let withholding = Withholding::of(evidence, status, stated);
+        is_due = withholding.is_some_and(|withholding| !withholding.is_reported);
+    }
+    match (is_withheld, is_due) {
+        (true, false) => Again::OtherEnding(
+            "its response was withheld, but nothing that it states denies the purposes of the \
+             crawler",
+        ),
+        (false, true) => Again::OtherEnding(
+            "its response was given, although what it states denies the purposes of the crawler",
+        ),
+        (true, true) | (false, false) => Again::Same,
+    }
 }
 
 /// Reports whether a decision about a URL may be another one for another query

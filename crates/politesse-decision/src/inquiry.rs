@@ -157,6 +157,7 @@ impl Identities {
             purposes: declared,
             enforce: enforce.unwrap_or(self.preferences.enforce),
             rule: self.preferences.rule,
+            unknown: self.preferences.unknown,
         })
     }
 

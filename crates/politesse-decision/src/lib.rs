@@ -24,6 +24,7 @@ pub mod ruling;
 pub mod policy;
 
 pub mod preferences;
+pub mod withholding;
 
 pub mod overrides;
 

@@ -3,7 +3,8 @@
 //!
 //! A path that robots.txt disallows has no preferences
 //! (draft-ietf-aipref-attach-05, section 3.1): they only narrow what its rules
-//! allow. Does not know the preferences that a response states.
+//! allow. Denials are recorded in every mode, also where nothing follows from them. Does
+//! not know the preferences that a response states (`withholding`).
 
 use politesse_directives::PurposeSet;
 use politesse_directives::denials::{self, DenialRule, PurposeDenial};
@@ -25,13 +26,27 @@ pub struct PreferenceTerms {
     /// Number of the purposes that must be denied.
     #[serde(default, skip_serializing_if = "is_every")]
     pub rule: DenialRule,
+    /// Treatment of a page whose statements could not be read whole.
+    #[serde(default, skip_serializing_if = "passes")]
+    pub unknown: UnknownPreferences,
+}
+
+/// Treatment of a page whose statements could not be read whole (`preferences.unknown`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownPreferences {
+    /// What is not known denies nothing.
+    #[default]
+    Pass,
+    /// What is not known denies every purpose that it could deny.
+    Refuse,
 }
 
 /// Treatment of a request whose purposes are denied (`preferences.enforce`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PreferenceMode {
-    /// Denials are not looked for.
+    /// Denials are recorded, and nothing follows from them.
     #[default]
     Off,
     /// The request is forwarded all the same, as in report mode.
@@ -47,10 +62,16 @@ pub struct PreferenceDefaults {
     pub enforce: PreferenceMode,
     /// Number of the purposes that must be denied.
     pub rule: DenialRule,
+    /// Treatment of a page whose statements could not be read whole.
+    pub unknown: UnknownPreferences,
 }
 
 fn is_every(rule: &DenialRule) -> bool {
     *rule == DenialRule::Every
+}
+
+fn passes(unknown: &UnknownPreferences) -> bool {
+    *unknown == UnknownPreferences::Pass
 }
 
 impl PreferenceTerms {
@@ -62,9 +83,6 @@ impl PreferenceTerms {
         crawler: &Crawler,
         path: &str,
     ) -> Vec<PurposeDenial> {
-        if self.enforce == PreferenceMode::Off {
-            return Vec::new();
-        }
         let mut preferences = Preferences::default();
         preferences.add_robots(robots, crawler, path);
         denials::by_preferences(&preferences.settle(), self.purposes)

@@ -5,6 +5,7 @@
 //! snapshot and the policy, so that [`again`](super::again) must come to the same
 //! answer, years later and offline. Does not know how rows are stored.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,9 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::label::CrawlLabel;
+use super::preferences::PreferenceTerms;
 use super::reason::words;
 use super::snapshot::{AccessResult, Snapshot};
 use crate::decide::{Decision, Evidence, Ruling};
+use politesse_directives::denials::PurposeDenial;
 use politesse_robots::crawler::{Crawler, ProductToken};
 
 words! {
@@ -96,6 +99,8 @@ pub struct Seen {
     /// Statements that they follow from, as written: a JSON array of objects with
     /// `by` and `said`. Absent if there were none.
     pub said: Option<String>,
+    /// Denials of the crawler's purposes by the directives and the preferences.
+    pub denials: Vec<StoredDenial>,
 }
 
 /// End of an exchange, which completes its decision record.
@@ -176,10 +181,7 @@ impl StoredRecord {
             ruling: Arc::new(StoredRuling::of(evidence)),
             reading: ruling.reading.clone(),
             snapshot: snapshot.map(|snapshot| Arc::new(RecordedSnapshot::of(snapshot))),
-            policy: Arc::new(StoredPolicy {
-                json: evidence.policy.json().to_owned(),
-                sha256: evidence.policy.digest(),
-            }),
+            policy: Arc::new(StoredPolicy::new(evidence.policy.json())),
             wait_ms: 0,
             status: None,
             sent: None,
@@ -199,6 +201,17 @@ impl StoredRecord {
             address: Self::REDACTED.to_owned(),
             ..StoredClient::default()
         })
+    }
+
+    /// Returns the denials of the crawler's purposes, by robots.txt and by the response,
+    /// each statement once for each purpose.
+    pub fn denials(&self) -> Vec<StoredDenial> {
+        let mut denials = self.ruling.denials.clone();
+        let stated = self.directives.as_deref();
+        denials.extend(stated.map_or(&[][..], |seen| &seen.denials).iter().cloned());
+        let mut known = BTreeSet::new();
+        denials.retain(|denial| known.insert((denial.purpose.clone(), denial.statement.clone())));
+        denials
     }
 
     /// Reports whether client and URL were redacted.
@@ -267,14 +280,25 @@ pub struct StoredPolicy {
     pub json: String,
     /// The digest of that.
     pub sha256: Digest,
+    /// Purposes of the crawler that it is for, and what follows if they are denied; `None`
+    /// if none are declared, or the JSON is no policy.
+    pub preferences: Option<PreferenceTerms>,
+}
+
+/// Part of a policy's JSON.
+#[derive(Deserialize)]
+struct DeclaredPurposes {
+    preferences: Option<PreferenceTerms>,
 }
 
 impl StoredPolicy {
     /// Creates the policy with this JSON.
     pub fn new(json: &str) -> Self {
+        let declared = serde_json::from_str::<DeclaredPurposes>(json).ok();
         Self {
             sha256: Digest::of(json.as_bytes()),
             json: json.to_owned(),
+            preferences: declared.and_then(|declared| declared.preferences),
         }
     }
 }
@@ -296,6 +320,33 @@ pub struct StoredRuling {
     pub group: Vec<String>,
     /// The token that was bound, else the first candidate.
     pub crawler: Option<String>,
+    /// Denials of the crawler's purposes that were known before the request.
+    pub denials: Vec<StoredDenial>,
+}
+
+/// Denial of a purpose as the store keeps it, and rows show it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredDenial {
+    /// Purpose that is denied (`train-ai`).
+    pub purpose: String,
+    /// Statement that denies it (`tdm-reservation=1`).
+    pub statement: String,
+    /// Letters of the places that state it, as in the annotation (`src`).
+    pub src: String,
+    /// Line of robots.txt that states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+impl From<&PurposeDenial> for StoredDenial {
+    fn from(denial: &PurposeDenial) -> Self {
+        Self {
+            purpose: denial.purpose.to_string(),
+            statement: denial.statement.to_string(),
+            src: denial.sources.clone(),
+            line: denial.line,
+        }
+    }
 }
 
 impl StoredRuling {
@@ -311,6 +362,7 @@ impl StoredRuling {
             rule: ruling.rule.as_ref().map(|rule| rule.text.clone()),
             group: ruling.group.clone(),
             crawler: bound_token(evidence).map(ToString::to_string),
+            denials: ruling.denials.iter().map(StoredDenial::from).collect(),
         }
     }
 
@@ -329,6 +381,7 @@ impl StoredRuling {
             reason,
             rule,
             group,
+            denials,
             ..
         } = &evidence.ruling;
         let (line, text) = (self.line, self.rule.as_deref());
@@ -340,6 +393,10 @@ impl StoredRuling {
             && self.group == *group
             && self.crawler.as_deref() == bound_token(evidence).map(ProductToken::as_str)
             && self.exception() == exception
+            && denials
+                .iter()
+                .map(StoredDenial::from)
+                .eq(self.denials.iter().cloned())
     }
 }
 

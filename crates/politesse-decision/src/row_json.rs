@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::record::{RecordedSnapshot, Seen, StoredRecord};
 
 /// Columns of CSV, as members of the JSON; `robots.url` is a member of a member.
-pub const ROW_COLUMNS: [&str; 22] = [
+pub const ROW_COLUMNS: [&str; 23] = [
     "seq",
     "time",
     "client",
@@ -27,6 +27,7 @@ pub const ROW_COLUMNS: [&str; 22] = [
     "bytes",
     "error",
     "directives.value",
+    "denials",
     "robots.url",
     "robots.sha256",
     "policy",
@@ -57,6 +58,8 @@ pub fn row_json(record: &StoredRecord) -> Json {
         "status": record.status,
         "sent": record.sent,
         "directives": record.directives.as_deref().map(directives_json),
+        "purposes": record.policy.preferences.map(|preferences| preferences.purposes),
+        "denials": record.denials(),
         "bytes": record.bytes,
         "error": record.error.as_deref(),
     });

@@ -20,7 +20,8 @@ use super::hold::{HeldBody, HoldBudget, HoldShare};
 use politesse_base::clock;
 use politesse_base::metrics::{AnnotationLabels, Metrics};
 use politesse_decision::decide::{Evidence, Reason};
-use politesse_decision::record::Effect;
+use politesse_decision::record::{Effect, StoredDenial};
+use politesse_decision::withholding::{Withholding, stated_denials};
 use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
     PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,
@@ -79,7 +80,7 @@ pub struct Annotator {
 #[derive(Debug)]
 pub struct AnnotationRequest<'a> {
     /// Decision on the request.
-    pub evidence: &'a Evidence,
+    pub evidence: &'a Arc<Evidence>,
     /// Number of the decision in the record.
     pub seq: u64,
     /// Method and fields as the origin saw them: a field that `Connection` names
@@ -94,6 +95,8 @@ pub struct AnnotatedResponse {
     pub field: HeaderValue,
     /// Statements for the row in the audit record.
     pub summary: AnnotationSummary,
+    /// Reason to withhold the response, if there is one.
+    pub withholding: Option<Withholding>,
     /// Beginning of the body, to be passed on first.
     pub held: HeldBody,
     /// Rest of the body, unread.
@@ -193,13 +196,17 @@ impl Annotator {
         };
         let annotation = page.annotation();
         self.count(&annotation);
-        let (field, summary) = self.written(request, &annotation);
+        let (field, mut summary) = self.written(request, &annotation);
+        let stated = stated_denials(request.evidence, &summary.directives);
+        summary.denials = stated.denials.iter().map(StoredDenial::from).collect();
+        let withholding = Withholding::of(request.evidence, parts.status.as_u16(), stated);
         let known = annotation.into_known();
         self.cache
             .keep(&conditional, parts.status, &parts.headers, known);
         AnnotatedResponse {
             field,
             summary,
+            withholding,
             held,
             rest,
         }
@@ -232,6 +239,7 @@ impl Annotator {
         let summary = AnnotationSummary {
             directives,
             quotations: annotation.quotations().clone(),
+            denials: Vec::new(),
         };
         (field, summary)
     }

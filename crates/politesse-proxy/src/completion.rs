@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use super::socket::ConnectionActivity;
 use politesse_base::clock;
 use politesse_decision::decide::Evidence;
-use politesse_decision::record::{ExchangeEnd, Seen};
+use politesse_decision::record::{ExchangeEnd, Seen, StoredDenial};
+use politesse_decision::withholding::Withholding;
 use politesse_directives::Quotations;
-use politesse_record::RecordEnding;
+use politesse_record::{AuditError, RecordEnding};
 
 /// Target of the log's line for each exchange: `log.exchanges` turns it on.
 pub const EXCHANGES: &str = "politesse::exchanges";
@@ -27,6 +28,8 @@ pub struct AnnotationSummary {
     pub directives: String,
     /// The statements that it follows from.
     pub quotations: Quotations,
+    /// Denials of the crawler's purposes by these statements.
+    pub denials: Vec<StoredDenial>,
 }
 
 /// Outcome of one exchange while it goes on. Once the decision has a row in the
@@ -92,13 +95,30 @@ impl RecordCompletion {
         (self.status, self.sent) = (None, 0);
     }
 
+    /// Completes the row of a response that is withheld, and waits until that is on disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RecordEnding::complete_on_disk`].
+    pub async fn end_withheld(&mut self) -> Result<(), AuditError> {
+        match self.take_end(Some(Withholding::ERROR)) {
+            Some((row, end)) => row.complete_on_disk(end).await,
+            None => Ok(()),
+        }
+    }
+
     /// Completes the row, unless it was completed before; `error` as in
     /// [`ExchangeEnd`].
     pub fn end(&mut self, error: Option<&'static str>) {
-        // Taken out, so that the drop after an explicit end writes nothing.
-        let Some((row, evidence)) = self.row.take() else {
-            return;
-        };
+        if let Some((row, end)) = self.take_end(error) {
+            row.complete(end);
+        }
+    }
+
+    /// Returns the row with its ending, and logs that; `None` after the first time, so that
+    /// the drop after an explicit end writes nothing.
+    fn take_end(&mut self, error: Option<&'static str>) -> Option<(RecordEnding, ExchangeEnd)> {
+        let (row, evidence) = self.row.take()?;
         let (inquiry, ruling) = (&evidence.inquiry, &evidence.ruling);
         tracing::info!(
             target: EXCHANGES,
@@ -116,13 +136,14 @@ impl RecordCompletion {
             error,
             "exchange"
         );
-        row.complete(ExchangeEnd {
+        let end = ExchangeEnd {
             status: self.status,
             sent: self.sent,
             seen: self.summary.take().map(seen),
             bytes: self.bytes,
             error,
-        });
+        };
+        Some((row, end))
     }
 }
 
@@ -137,5 +158,6 @@ fn seen(summary: AnnotationSummary) -> Seen {
     Seen {
         directives: summary.directives,
         said: (!quotations.is_empty()).then(|| quotations.json()),
+        denials: summary.denials,
     }
 }

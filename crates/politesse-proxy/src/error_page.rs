@@ -92,6 +92,9 @@ impl ErrorPage<'_> {
             "upstream" | "audit" | "internal" | "overload" => {
                 "Answered by politesse, the crawl proxy of this machine, not by the site."
             }
+            "withheld" => {
+                "Withheld by politesse, the crawl proxy of this machine, not by the site."
+            }
             _ => "Refused by politesse, the crawl proxy of this machine, not by the site.",
         }
     }
@@ -112,6 +115,10 @@ impl ErrorPage<'_> {
             ],
             ("refused", Some("preference")) => &[
                 "The preference is the site's: its owner can change robots.txt.",
+                "The operator of this proxy declares the purposes of a crawler.",
+            ],
+            ("withheld", _) => &[
+                "The statement is the site's: its owner can change the page, or its fields.",
                 "The operator of this proxy declares the purposes of a crawler.",
             ],
             ("refused", Some("override")) => {

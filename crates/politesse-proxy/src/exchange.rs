@@ -28,6 +28,7 @@ use super::problem_details::ProblemDetails;
 use super::refusal::would_be_refused;
 use super::request::{self, ConnectionInfo, ProxyRequest};
 use super::turns::{self, RequestTurns, TurnDecider};
+use super::withheld::{WithheldResponse, would_be_withheld};
 use politesse_base::clients::client::{Client, Resource};
 use politesse_base::clients::shares::{Share, ShareRefusal};
 use politesse_base::clock;
@@ -189,12 +190,12 @@ impl Proxy {
             seq: receipt.seq(),
             head: &request.outgoing,
         };
-        let annotated = self.annotate(response, &annotation, completion).await;
+        let annotated = self.annotate(response, &annotation, completion).await?;
         let response = annotated.map(|body| {
             let body = body.within(turns.into_turn()).keeping(place);
             ProxyBody::origin(body)
         });
-        Ok(self.with_report(response, &evidence))
+        Ok(response)
     }
 
     /// Takes a place among the requests that are under way.
@@ -276,16 +277,32 @@ impl Proxy {
     }
 
     /// Returns the origin's response as the client gets it: its end-to-end
-    /// fields, the annotation, and its body.
+    /// fields, the annotation, and its body; or, if what it states denies the purposes of
+    /// the crawler, the answer in its place.
     async fn annotate(
         &self,
         response: Response<ResponseBody>,
         request: &AnnotationRequest<'_>,
         completion: &mut RecordCompletion,
-    ) -> Response<Box<OriginBody>> {
+    ) -> Result<Response<Box<OriginBody>>, Problem> {
         let (mut parts, rest) = response.into_parts();
         let annotated = self.annotator.annotate(request, &parts, rest).await;
         let reserved = self.annotator.field();
+        let length_known = annotated.length();
+        completion.summary = Some(annotated.summary);
+        let would_be = match annotated.withholding {
+            Some(withholding) if withholding.is_reported => Some(would_be_withheld(&withholding)),
+            Some(withholding) => {
+                let withheld = WithheldResponse {
+                    seq: request.seq,
+                    evidence: Arc::clone(request.evidence),
+                    status: parts.status,
+                    withholding,
+                };
+                return Err(self.withhold(withheld, completion).await);
+            }
+            None => None,
+        };
         let length = if has_no_body(&request.head.method, parts.status) {
             // Nobody asks for its end, which may be a frame of its own over HTTP/2.
             completion.expected_bytes = Some(0);
@@ -294,33 +311,40 @@ impl Proxy {
                 _ => AllowedLength::Any,
             }
         } else {
-            let measured = annotated.length();
-            measured.map_or(AllowedLength::Any, AllowedLength::Exactly)
+            length_known.map_or(AllowedLength::Any, AllowedLength::Exactly)
         };
         let options = &self.options.request.fields;
         parts.headers = fields::of_response(parts.headers, reserved, length, options);
         parts.headers.append(reserved.clone(), annotated.field);
         parts.version = Version::HTTP_11;
-        completion.summary = Some(annotated.summary);
-        let body = OriginBody::new(annotated.held, annotated.rest, reserved, options);
-        Response::from_parts(parts, body)
-    }
-
-    /// Adds a member to `Proxy-Status` with the reason, if report mode forwarded
-    /// a request that would have been refused.
-    fn with_report(
-        &self,
-        mut response: Response<ProxyBody>,
-        evidence: &Evidence,
-    ) -> Response<ProxyBody> {
-        if evidence.is_reported() {
-            let name = &self.options.request.fields.name;
-            let member = status_member(name, None, &would_be_refused(evidence));
+        // Report mode forwards what would have been refused, or withheld.
+        let evidence = request.evidence;
+        let refused = evidence.is_reported().then(|| would_be_refused(evidence));
+        if let Some(told) = refused.or(would_be) {
+            let member = status_member(&self.options.request.fields.name, None, &told);
             if let Ok(member) = HeaderValue::try_from(member) {
-                response.headers_mut().append(PROXY_STATUS, member);
+                parts.headers.append(PROXY_STATUS, member);
             }
         }
-        response
+        let body = OriginBody::new(annotated.held, annotated.rest, reserved, options);
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// Records that a response is withheld. Its client is answered only once that is on
+    /// disk, and gets nothing of the page if it cannot be.
+    async fn withhold(
+        &self,
+        withheld: WithheldResponse,
+        completion: &mut RecordCompletion,
+    ) -> Problem {
+        completion.status = Some(StatusCode::FORBIDDEN.as_u16());
+        let reason = withheld.withholding.reason();
+        if let Err(error) = completion.end_withheld().await {
+            return error.into();
+        }
+        let counted = &self.metrics.withheld;
+        counted.get_or_create(&ReasonLabel { reason }).inc();
+        Problem::Withheld(Box::new(withheld))
     }
 
     fn count(&self, evidence: &Evidence) {

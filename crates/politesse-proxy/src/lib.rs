@@ -83,6 +83,8 @@ pub mod problem;
 
 pub mod refusal;
 
+pub mod withheld;
+
 pub mod problem_details;
 
 pub mod names;

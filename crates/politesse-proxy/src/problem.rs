@@ -12,6 +12,7 @@ use thiserror::Error;
 use super::credentials::CredentialError;
 use super::problem_details::{ProblemDetails, sentence};
 use super::refusal::{DENIED, delayed, refused, refused_error};
+use super::withheld::WithheldResponse;
 use politesse_base::clients::shares::ShareRefusal;
 use politesse_decision::decide::NoPermit;
 use politesse_decision::label::InvalidLabel;
@@ -132,6 +133,9 @@ pub enum Problem {
     /// The decision gives no leave to send.
     #[error(transparent)]
     NoPermit(#[from] NoPermit),
+    /// The response denies the purposes of the crawler.
+    #[error("withheld: {}", .0.withholding.reason())]
+    Withheld(Box<WithheldResponse>),
     /// The origin gave no response.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
@@ -154,6 +158,7 @@ impl Problem {
             | Self::Credential(_)
             | Self::ConnectRefused
             | Self::Overload { .. }
+            | Self::Withheld(_)
             | Self::NoPermit(NoPermit::Later(_)) => DENIED,
             Self::Audit(_) | Self::NoPermit(NoPermit::ForeignReceipt { .. }) => {
                 "proxy_internal_error"
@@ -221,6 +226,7 @@ impl Problem {
                 return refused(refusal, now, unreachable);
             }
             Self::NoPermit(NoPermit::Later(refusal)) => return delayed(refusal),
+            Self::Withheld(withheld) => return withheld.details(),
             Self::Upstream(error) => (
                 upstream_status(error),
                 "upstream",

@@ -235,7 +235,8 @@ fn unreachable_text(snapshot: Option<&Snapshot>) -> Cow<'static, str> {
     text.into()
 }
 
-fn members(refusal: &Refusal) -> Map<String, Value> {
+/// Returns the members of an answer that say what was decided about which request.
+pub(super) fn members(refusal: &Refusal) -> Map<String, Value> {
     let Evidence {
         inquiry,
         snapshot,
@@ -284,7 +285,7 @@ mod tests {
     use crate::problem::Problem;
     use politesse_decision::decide::{Decision, Inquiry, NoPermit, Policy, Unauthorized, decide};
     use politesse_decision::delay::{Delay, DelayEnd};
-    use politesse_decision::preferences::{PreferenceMode, PreferenceTerms};
+    use politesse_decision::preferences::{PreferenceMode, PreferenceTerms, UnknownPreferences};
     use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
     use politesse_directives::PurposeSet;
     use politesse_directives::denials::DenialRule;
@@ -420,6 +421,7 @@ mod tests {
             purposes: PurposeSet::ALL,
             enforce: PreferenceMode::Refuse,
             rule: DenialRule::Any,
+            unknown: UnknownPreferences::Pass,
         };
         let policy = Policy::new(Unauthorized::Allow).for_purposes(terms);
         let robots = "User-agent: *\nAllow: /\nContent-Usage: train-ai=n, search=n\n";

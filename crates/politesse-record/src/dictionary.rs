@@ -112,7 +112,8 @@ pub(super) const CRAWLERS: DictionaryTable = dictionary!(
 pub(super) const ORIGINS: DictionaryTable =
     dictionary!("origin", Some(b'o'), "origin": Text, "host": Text);
 
-/// Rulings but for the reading of a path. The groups are a JSON list.
+/// Rulings but for the reading of a path. The groups are a JSON list, and so are the
+/// denials of purposes, which are absent where there are none.
 pub(super) const RULINGS: DictionaryTable = dictionary!(
     "ruling",
     Some(b'r'),
@@ -122,12 +123,19 @@ pub(super) const RULINGS: DictionaryTable = dictionary!(
     "line": OptionalInteger,
     "rule": OptionalText,
     "groups": Text,
-    "crawler": OptionalText
+    "crawler": OptionalText,
+    "denials": OptionalText
 );
 
-/// Sets of directives, with the statements that they follow from (JSON).
-pub(super) const DIRECTIVES: DictionaryTable =
-    dictionary!("directives", Some(b'd'), "value": Text, "said": OptionalText);
+/// Sets of directives, with the statements that they follow from (JSON), and the purposes
+/// of the crawler that they deny.
+pub(super) const DIRECTIVES: DictionaryTable = dictionary!(
+    "directives",
+    Some(b'd'),
+    "value": Text,
+    "said": OptionalText,
+    "denials": OptionalText
+);
 
 /// Methods, and errors that ended an exchange.
 pub(super) const TERMS: DictionaryTable = dictionary!("term", Some(b't'), "text": Text);

@@ -17,7 +17,7 @@ use super::dictionary::{
 use super::snapshot_row::read_snapshot;
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::record::{
-    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredPolicy, StoredRuling,
+    RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredDenial, StoredPolicy, StoredRuling,
 };
 
 /// A value, and whether its row is the one that was written.
@@ -137,6 +137,7 @@ impl Default for DictionaryValues {
                 Ok(Arc::new(Seen {
                     directives: columns.field()?,
                     said: columns.field()?,
+                    denials: read_denials(columns)?,
                 }))
             }),
             terms: DictionaryCache::new(&TERMS, first_text),
@@ -159,5 +160,21 @@ fn read_ruling(columns: &mut ColumnReader<'_>) -> rusqlite::Result<StoredRuling>
         rule: columns.field()?,
         group: columns.list()?,
         crawler: columns.field()?,
+        denials: read_denials(columns)?,
     })
+}
+
+/// Reads the denials of purposes. Of a text that is no list of them, it makes one that no
+/// decision has.
+fn read_denials(columns: &mut ColumnReader<'_>) -> rusqlite::Result<Vec<StoredDenial>> {
+    let text: Option<String> = columns.field()?;
+    let parse = |text: String| {
+        serde_json::from_str(&text).unwrap_or_else(|_| {
+            vec![StoredDenial {
+                statement: text,
+                ..StoredDenial::default()
+            }]
+        })
+    };
+    Ok(text.map(parse).unwrap_or_default())
 }

@@ -83,6 +83,7 @@ fn have_same_ruling_row(one: &Evidence, other: &Evidence) -> bool {
         && ruling.reason == other_ruling.reason
         && ruling.rule == other_ruling.rule
         && ruling.group == other_ruling.group
+        && ruling.denials == other_ruling.denials
         && token_text(one) == token_text(other)
 }
 

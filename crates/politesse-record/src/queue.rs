@@ -34,8 +34,12 @@ pub(super) const BATCH_MAX: usize = 512;
 pub(super) enum WriterTask {
     /// Write a decision.
     Record(PendingDecision),
-    /// Complete a decision.
-    Complete { seq: u64, outcome: ExchangeEnd },
+    /// Complete a decision. `ack` is there if the client is answered only then.
+    Complete {
+        seq: u64,
+        outcome: ExchangeEnd,
+        ack: Option<oneshot::Sender<CommitResult>>,
+    },
     /// Save the last that is known of a robots.txt.
     SaveSnapshot(PendingSave),
     /// Write an event of a host.
@@ -64,7 +68,11 @@ impl WriterTask {
     pub(super) fn is_awaited(&self) -> bool {
         matches!(
             self,
-            Self::Record(_) | Self::Prune(_) | Self::Redact { .. } | Self::Probe { .. }
+            Self::Record(_)
+                | Self::Complete { ack: Some(_), .. }
+                | Self::Prune(_)
+                | Self::Redact { .. }
+                | Self::Probe { .. }
         )
     }
 
@@ -82,6 +90,15 @@ impl WriterTask {
         matches!(self, Self::SaveSnapshot(_) | Self::Event(_))
     }
 
+    /// Answers whoever waits for a task that could not be written and is tried again.
+    pub(super) fn answer_failure(&mut self, error: &Arc<WriteError>) {
+        if let Self::Complete { ack, .. } = self
+            && let Some(ack) = ack.take()
+        {
+            ack.send(Err(Arc::clone(error))).unwrap_or_default();
+        }
+    }
+
     /// Reports whether the task was accepted when it was queued: it is tried
     /// until it is written.
     pub(super) fn is_accepted(&self) -> bool {
@@ -93,14 +110,16 @@ impl WriterTask {
     pub(super) fn end(self, result: CommitResult) {
         match self {
             Self::Record(pending) => pending.end(result),
-            Self::Redact { ack, .. } | Self::Probe { ack } => {
+            Self::Redact { ack, .. }
+            | Self::Probe { ack }
+            | Self::Complete { ack: Some(ack), .. } => {
                 // The receiver may be gone: it gave up waiting.
                 ack.send(result).unwrap_or_default();
             }
             Self::SaveSnapshot(mut save) if result.is_ok() => save.count.result = "saved",
             Self::Event(mut pending) if result.is_ok() => pending.count.result = "written",
             Self::Process(mut pending) if result.is_ok() => pending.count.result = "written",
-            Self::Complete { .. }
+            Self::Complete { ack: None, .. }
             | Self::SaveSnapshot(_)
             | Self::Event(_)
             | Self::Prune(_)
@@ -368,6 +387,8 @@ pub struct RecordEnding {
     seq: u64,
     reserved: Option<ReservedPlace>,
     outcome: ExchangeEnd,
+    /// Who waits for it.
+    ack: Option<oneshot::Sender<CommitResult>>,
 }
 
 impl RecordEnding {
@@ -383,6 +404,7 @@ impl RecordEnding {
                 bytes: 0,
                 error: Some(CLIENT_GONE),
             },
+            ack: None,
         }
     }
 
@@ -395,6 +417,20 @@ impl RecordEnding {
     pub fn complete(mut self, outcome: ExchangeEnd) {
         self.outcome = outcome;
     }
+
+    /// Completes the row, and waits until that is on disk. Where it fails, it is tried
+    /// again as any other.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError::Write`]; [`AuditError::Closed`] if the writer has ended.
+    pub async fn complete_on_disk(mut self, outcome: ExchangeEnd) -> Result<(), AuditError> {
+        let (ack, committed) = oneshot::channel();
+        (self.outcome, self.ack) = (outcome, Some(ack));
+        drop(self);
+        let written = committed.await.map_err(|_| AuditError::Closed)?;
+        written.map_err(AuditError::Write)
+    }
 }
 
 impl Drop for RecordEnding {
@@ -405,6 +441,7 @@ impl Drop for RecordEnding {
         let task = WriterTask::Complete {
             seq: self.seq,
             outcome: self.outcome.clone(),
+            ack: self.ack.take(),
         };
         // A writer that has ended writes no more: the row stays as it is.
         queue.send(task, slot).unwrap_or_default();
@@ -473,7 +510,11 @@ mod tests {
             bytes: 0,
             error: None,
         };
-        WriterTask::Complete { seq: 1, outcome }
+        WriterTask::Complete {
+            seq: 1,
+            outcome,
+            ack: None,
+        }
     }
 
     /// Queues a task that is waited for.

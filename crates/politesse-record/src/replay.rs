@@ -161,7 +161,9 @@ impl ReplayRun<'_> {
             Ok(Again::QueryWithheld) => Some(ReplayObstacle::QueryWithheld),
             Ok(Again::OfRevision { .. }) => Some(ReplayObstacle::OtherRevision),
             Err(Undecidable::Redacted) => Some(ReplayObstacle::Redacted),
-            Ok(Again::Differs(_)) | Err(_) => Some(ReplayObstacle::Evidence),
+            Ok(Again::Differs(_) | Again::OtherEnding(_)) | Err(_) => {
+                Some(ReplayObstacle::Evidence)
+            }
         })
     }
 

@@ -23,7 +23,7 @@ use super::tree_rows::StoredSeal;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 19;
+const SCHEMA_VERSION: i64 = 20;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;
@@ -82,7 +82,8 @@ CREATE INDEX back_off_until ON back_off (until_us);
 CREATE VIEW audit_log AS
 SELECT d.seq, d.time_us, c.address AS client, a.user_agent, a.label, m.text AS method,
        CASE d.client WHEN 0 THEN NULL ELSE o.origin || d.path END AS url, o.host, r.verdict, r.reason, r.effect, r.line, r.rule,
-       r.groups, r.crawler, d.reading, d.wait_ms, e.status, e.sent, s.value AS directives,
+       r.groups, r.crawler, r.denials, d.reading, d.wait_ms, e.status, e.sent, s.value AS directives,
+       s.denials AS stated_denials,
        e.bytes, t.text AS error
 FROM decision AS d
 LEFT JOIN ending AS e ON e.decision = d.seq

@@ -222,6 +222,7 @@ fn done(status: u16) -> ExchangeEnd {
         seen: Some(Seen {
             directives: "foobot=(noindex;src=x);state=complete".to_owned(),
             said: Some(r#"[{"by":"x-robots-tag","said":"NoIndex, spam"}]"#.to_owned()),
+            denials: Vec::new(),
         }),
         status: Some(status),
         sent: 0,
@@ -338,6 +339,23 @@ async fn what_the_disk_refuses_is_refused_until_it_takes_it_again() {
     assert_eq!(kit.rows()[1].status, Some(200));
 }
 
+// Ours: a client that is refused a response is answered only once that is on disk.
+#[tokio::test]
+async fn an_awaited_ending_fails_with_its_commit_and_is_written_later() {
+    let kit = Kit::new(16);
+    let (_, ending) = kit.log.record(record("/a")).await.unwrap();
+    ending.complete_on_disk(done(403)).await.unwrap();
+    assert_eq!(kit.rows()[0].status, Some(403));
+    let (_, ending) = kit.log.record(record("/b")).await.unwrap();
+    kit.sql(BREAK_ENDINGS);
+    let failed = ending.complete_on_disk(done(403)).await;
+    assert!(matches!(failed, Err(AuditError::Write(_))), "{failed:?}");
+    assert_eq!(kit.rows()[0].status, None);
+    kit.sql("DROP TRIGGER broken_ending");
+    kit.log.probe().await.unwrap();
+    assert_eq!(kit.rows()[0].status, Some(403));
+}
+
 #[tokio::test]
 async fn a_probe_leaves_nothing_behind() {
     let kit = Kit::new(16);
@@ -429,7 +447,7 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
 // Ours: other versions are not read, and not touched either.
 #[tokio::test]
 async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
-    for version in [9, 20] {
+    for version in [9, 21] {
         let kit = one_of_each().await;
         kit.sql(&format!("PRAGMA user_version = {version}"));
         // As a crash leaves it: with decisions in the WAL alone.
@@ -445,7 +463,7 @@ async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
         let options = options(folder.path(), 16);
         let metrics = Arc::new(Metrics::default());
         let is_refused = |error: &AuditError| {
-            let versions = (version, 19);
+            let versions = (version, 20);
             matches!(error, AuditError::Schema { found, known, .. }
                 if (*found, *known) == versions)
         };
@@ -652,10 +670,10 @@ tampering! {
         => ["3: the row is not as it was written"];
     a_changed_count_of_bytes_is_found: "UPDATE ending SET bytes = 43 WHERE decision = 3"
         => ["3: the row is not as it was written"];
-    changed_directives_are_found: "INSERT INTO directives SELECT 9, 'foobot=();state=complete', said, x'00' FROM directives;
+    changed_directives_are_found: "INSERT INTO directives SELECT 9, 'foobot=();state=complete', said, denials, x'00' FROM directives;
             UPDATE ending SET directives = 9 WHERE decision = 3"
         => ["directives 9: ", "3: the row is not as it was written"];
-    changed_statements_are_found: "INSERT INTO directives SELECT 9, value, '[]', x'00' FROM directives;
+    changed_statements_are_found: "INSERT INTO directives SELECT 9, value, '[]', denials, x'00' FROM directives;
             UPDATE ending SET directives = 9 WHERE decision = 3"
         => ["directives 9: ", "3: the row is not as it was written"];
     directives_taken_away_are_found: "UPDATE ending SET directives = 9 WHERE decision = 3"
@@ -738,7 +756,7 @@ async fn a_row_is_printed_with_the_names_of_the_contract() {
         "policy": policy().digest().to_string(), "wait_ms": 7,
         "status": 200, "sent": 0,
         "directives": { "value": "foobot=(noindex;src=x);state=complete", "said": said },
-        "bytes": 42, "error": null,
+        "purposes": null, "denials": [], "bytes": 42, "error": null,
     });
     assert_eq!(row, expected);
     let egress = row_json(&rows[0]);

@@ -9,6 +9,7 @@ use std::ops::Deref;
 use aws_lc_rs::rand;
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
+use serde::Serialize;
 
 use super::columns::{TableRow as _, blob, count, json_list, signed};
 use super::dictionary::{
@@ -32,7 +33,9 @@ use politesse_decision::back_off::{BackOffChange, BackOffEvent};
 use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::label::CrawlLabel;
-use politesse_decision::record::{ExchangeEnd, Record, Seen, StoredCrawler, bound_token};
+use politesse_decision::record::{
+    ExchangeEnd, Record, Seen, StoredCrawler, StoredDenial, bound_token,
+};
 use politesse_decision::snapshot::{Snapshot, StoredSnapshot};
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
@@ -495,6 +498,7 @@ impl<'a> AuditTransaction<'a> {
         let line = rule.map(|rule| i64::from(rule.line));
         let groups = json_list(&ruling.group);
         let token = bound_token(&record.evidence);
+        let denials = denials_json(ruling.denials.iter().map(StoredDenial::from));
         let values = [
             ruling.verdict.as_str().into(),
             ruling.reason.as_str().into(),
@@ -503,13 +507,19 @@ impl<'a> AuditTransaction<'a> {
             optional(rule.map(|rule| &*rule.text)),
             groups.as_str().into(),
             optional(token.map(ProductToken::as_str)),
+            optional(denials.as_deref()),
         ];
         self.intern(&RULINGS, &values)
     }
 
     fn intern_directives(&mut self, seen: &Seen) -> rusqlite::Result<DictionaryRef> {
         let said = optional(seen.said.as_deref());
-        self.intern(&DIRECTIVES, &[seen.directives.as_str().into(), said])
+        let denials = denials_json(seen.denials.iter());
+        let denied = optional(denials.as_deref());
+        self.intern(
+            &DIRECTIVES,
+            &[seen.directives.as_str().into(), said, denied],
+        )
     }
 
     fn intern_policy(&mut self, policy: &Policy) -> rusqlite::Result<DictionaryRef> {
@@ -534,6 +544,11 @@ impl<'a> AuditTransaction<'a> {
         self.transaction.prepare_cached(sql)?.execute(params)?;
         Ok(())
     }
+}
+
+/// Makes the JSON of denials; `None` if there are none.
+fn denials_json<T: Serialize>(denials: impl ExactSizeIterator<Item = T>) -> Option<String> {
+    (0 < denials.len()).then(|| json_list(denials))
 }
 
 /// Returns the column of an optional text.

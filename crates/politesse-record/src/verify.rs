@@ -403,6 +403,11 @@ impl<'a, F: FnMut(String)> VerificationRun<'a, F> {
                     ));
                 }
             }
+            Ok(Again::OtherEnding(finding)) => {
+                self.sums.decided += 1;
+                self.add_mismatch(format!("{seq}: {finding}"));
+                return Ok(());
+            }
             Ok(Again::Same) => self.sums.decided += 1,
             Ok(Again::QueryWithheld) => self.sums.query_withheld += 1,
             Ok(Again::FormOnly) => self.sums.form_only += 1,

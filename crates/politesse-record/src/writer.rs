@@ -402,6 +402,9 @@ impl AuditWriter {
         for entry in refused {
             entry.task.end(Err(Arc::clone(&error)));
         }
+        for entry in &mut self.batch {
+            entry.task.answer_failure(&error);
+        }
     }
 
     fn note_failure(&mut self, error: WriteError) -> Arc<WriteError> {
@@ -495,7 +498,7 @@ fn write(
             pending.seq = number();
             transaction.write_decision(pending.seq, &pending.record)
         }
-        WriterTask::Complete { seq, outcome } => {
+        WriterTask::Complete { seq, outcome, .. } => {
             let numbers = EndingNumbers {
                 decision: *seq,
                 seq: number(),

@@ -233,6 +233,7 @@ mod tests {
                 rule: Some("Disallow: /private".to_owned()),
                 group: Vec::new(),
                 crawler: Some("FooBot".to_owned()),
+                denials: Vec::new(),
             }),
             reading: Some("/private/a".to_owned()),
             snapshot: None,

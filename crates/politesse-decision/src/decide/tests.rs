@@ -2,6 +2,7 @@
 
 mod later;
 mod preferences;
+mod withholding;
 
 use bytes::Bytes;
 use jiff::Timestamp;

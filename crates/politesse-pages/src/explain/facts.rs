@@ -14,6 +14,7 @@ use politesse_base::inert::{inert, shell_word};
 use politesse_decision::decide::{Candidates, EnforcementMode, Policy, Reason};
 use politesse_decision::overrides::{Action, Override};
 use politesse_decision::record::{Effect, RecordedSnapshot, StoredRecord};
+use politesse_decision::withholding::Withholding;
 use politesse_robots::{Dialect, JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
 /// Most facts of one name about a file; the others are counted.
@@ -249,6 +250,15 @@ impl Facts {
         for statement in serde_json::from_str::<Vec<Value>>(said).unwrap_or_default() {
             let word = |name| statement.get(name).and_then(Value::as_str).unwrap_or("?");
             self.add("  said", format!("{}: {}", word("by"), word("said")));
+        }
+        let denials = seen.map_or(&[][..], |seen| &seen.denials);
+        self.add_first("  denies", denials, |denial| {
+            format!("{} ({})", denial.purpose, denial.statement)
+        });
+        if record.error.as_deref() == Some(Withholding::ERROR) {
+            let text = "the client got 403, and nothing of the response: it denies what it was \
+                        fetched for";
+            self.add("  withheld", text);
         }
     }
 

@@ -98,6 +98,7 @@ impl Explanation {
                 "it was decided by revision {decided_by} of the engine; this one would say {} {}",
                 now.verdict, now.reason
             )),
+            Ok(Again::OtherEnding(finding)) => Err(finding.to_owned()),
             Ok(Again::QueryWithheld) => {
                 Err("it may rest on the query string, which is not on record".to_owned())
             }

@@ -329,6 +329,10 @@ impl<'a, F: FnMut(String)> BundleCheck<'a, F> {
                 self.findings
                     .add(format!("{seq}: the row says {found}, its evidence {again}"));
             }
+            Ok(Again::OtherEnding(finding)) => {
+                sums.decided += 1;
+                self.findings.add(format!("{seq}: {finding}"));
+            }
             Err(Undecidable::Redacted) => sums.redacted += 1,
             Err(why) => self
                 .findings

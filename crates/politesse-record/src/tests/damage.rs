@@ -694,7 +694,7 @@ async fn a_flipped_verdict_is_found_whatever_the_hashes() {
     let seq = "(SELECT max(seq) FROM decision)";
     connection
         .execute_batch(&format!(
-            "INSERT INTO ruling SELECT 99, 'allow', reason, effect, line, rule, groups, crawler, x'00'
+            "INSERT INTO ruling SELECT 99, 'allow', reason, effect, line, rule, groups, crawler, denials, x'00'
              FROM ruling WHERE id = (SELECT ruling FROM decision WHERE seq = {seq});
              UPDATE decision SET ruling = 99 WHERE seq = {seq}"
         ))

@@ -90,6 +90,7 @@ async fn an_ending_has_its_own_values_whatever_the_one_before_has() {
         Some(Seen {
             directives: "foobot=(noindex;src=x);state=complete".to_owned(),
             said: said.map(str::to_owned),
+            denials: Vec::new(),
         })
     };
     let variants = [

@@ -113,7 +113,7 @@ macro_rules! tampering {
 }
 
 tampering! {
-    a_changed_verdict_of_revision_1_is_found: "INSERT INTO ruling SELECT 9, 'later', 'crawl_delay', effect, line, rule, groups, crawler, x'00' FROM ruling;
+    a_changed_verdict_of_revision_1_is_found: "INSERT INTO ruling SELECT 9, 'later', 'crawl_delay', effect, line, rule, groups, crawler, denials, x'00' FROM ruling;
             UPDATE decision SET ruling = 9 WHERE seq = 3"
         => "3: the row is not as it was written";
     a_changed_url_of_revision_1_is_found: "UPDATE decision SET path = '/private/y' WHERE seq = 3"

@@ -110,7 +110,8 @@ fn values(record: &StoredRecord, keys: &[StatKey]) -> Vec<Option<String>> {
         StatKey::Reason => Some(ruling.reason.clone()),
         StatKey::Hour => Some(record.at.strftime("%Y-%m-%dT%H:00:00Z").to_string()),
         StatKey::Label => record.crawler.label.clone(),
-        StatKey::Node => None,
+        // Crawlers without a purpose have none.
+        StatKey::Node | StatKey::Preference | StatKey::Purpose => None,
     };
     keys.iter().map(value).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::again::{Again, EvidenceCache, decide_again};
-use crate::preferences::{PreferenceMode, PreferenceTerms};
+use crate::preferences::{PreferenceMode, PreferenceTerms, UnknownPreferences};
 use crate::record::StoredRecord;
 use politesse_directives::denials::DenialRule::{self, Any, Every};
 use politesse_directives::{CrawlPurpose, PurposeSet};
@@ -24,6 +24,7 @@ fn policy(words: &str, enforce: PreferenceMode, rule: DenialRule) -> Policy {
         purposes,
         enforce,
         rule,
+        unknown: UnknownPreferences::Pass,
     };
     Policy::new(Unauthorized::Allow).for_purposes(terms)
 }
@@ -71,7 +72,7 @@ purposes! {
     each_of_several_is_named: "train-ai search", Refuse, Every, "/a" is "disallow preference 5", ["search: search=n", "train-ai: train-ai=n"];
     any_purpose_may_be_enough: "train-ai ai-input", Refuse, Any, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
     report_disallows_as_well: "train-ai", Report, Every, "/a" is "disallow preference 3", ["train-ai: train-ai=n"];
-    off_looks_for_nothing: "train-ai", Off, Every, "/a" is "allow rule 2", [];
+    off_only_records: "train-ai", Off, Every, "/a" is "allow rule 2", ["train-ai: train-ai=n"];
     no_purpose_is_never_denied: "", Refuse, Any, "/a" is "allow rule 2", [];
     a_path_without_a_rule_has_preferences: "train-ai", Refuse, Every, "/x" is "disallow preference 3", ["train-ai: train-ai=n"];
     a_disallowed_path_has_no_preferences: "train-ai", Refuse, Every, "/private" is "disallow rule 6", [];

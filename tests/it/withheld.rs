@@ -1,0 +1,362 @@
+//! Responses that are withheld, because what they state denies the purposes of the crawler
+//! (`preferences`): fields and `<meta>`, over both protocols, under load, and with a proxy
+//! that is killed. docs/preferences.md.
+
+use std::time::Duration;
+
+use http::Request;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::kit::client::{Reply, get_as, metrics};
+use crate::kit::h2::H2Crawler;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::proxy::{Config, Proxy, resolve};
+use crate::kit::{run, run_within};
+
+/// Part of every page's content.
+const CONTENT: &str = "the content of the page";
+
+const CRAWLERS: &str = "crawler = [\
+    { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
+    { token = \"FindBot\", user_agent = \"findbot\", purpose = [\"search\"] }, \
+    { token = \"BothBot\", user_agent = \"bothbot\", purpose = [\"train-ai\", \"search\"] }]";
+
+fn page(meta: &str) -> Page {
+    Page::html(&format!(
+        "<head>{meta}<title>t</title></head><body>{CONTENT}</body>"
+    ))
+}
+
+/// Returns an origin with a page for each way to deny training.
+fn script() -> Script {
+    let robots = "User-agent: *\nAllow: /\nContent-Usage: /both search=n\n";
+    Script::robots(robots)
+        .page("/open", page(""))
+        .page("/meta", page("<meta name=robots content=noai>"))
+        .page("/field", page("").field("Content-Usage", "train-ai=n"))
+        .page("/both", page("<meta name=robots content=noai>"))
+        .page("/reserved", page("").field("TDM-Reservation", "1"))
+        .page(
+            "/moved",
+            Page::redirect("/open").field("X-Robots-Tag", "noai"),
+        )
+        .page(
+            "/gone",
+            page("").field("X-Robots-Tag", "noai").with_status(404),
+        )
+        .page(
+            "/late",
+            page(&format!(
+                "{}<meta name=robots content=noai>",
+                " ".repeat(9000)
+            )),
+        )
+}
+
+async fn started(settings: &[&str]) -> (Origin, Proxy) {
+    let origin = script().start().await;
+    let config = resolve("o.test", origin.address()).set(CRAWLERS);
+    let config = settings
+        .iter()
+        .fold(config, |config, line| config.set(line));
+    let proxy = config.start().await;
+    (origin, proxy)
+}
+
+async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
+    get_as(proxy, agent, &format!("http://o.test{path}")).await
+}
+
+async fn assert_verified(proxy: &Proxy) {
+    let verified = proxy.place().run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
+}
+
+#[test]
+fn a_response_that_denies_every_purpose_is_withheld() {
+    run(async {
+        let (origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
+        for (agent, path, status) in [
+            ("TrainBot/1", "/open", 200),
+            ("TrainBot/1", "/meta", 403),
+            ("TrainBot/1", "/field", 403),
+            ("TrainBot/1", "/reserved", 403),
+            ("TrainBot/1", "/gone", 403),
+            ("TrainBot/1", "/moved", 302),
+            ("FindBot/1", "/meta", 200),
+            ("BothBot/1", "/meta", 200),
+            // robots.txt denies one purpose, the page the other.
+            ("BothBot/1", "/both", 403),
+            ("AnyBot/1", "/meta", 200),
+        ] {
+            let reply = ask(&proxy, agent, path).await;
+            assert_eq!(reply.status(), status, "{agent} {path}");
+            let has_content = reply.text().contains(CONTENT);
+            assert_eq!(has_content, status == 200, "{agent} {path}");
+        }
+        assert!(origin.targets().contains(&"/meta".to_owned()));
+        assert!(
+            metrics(&proxy)
+                .await
+                .contains("politesse_withheld_total{reason=\"directive\"} 2")
+        );
+        assert_verified(&proxy).await;
+    });
+}
+
+#[test]
+fn the_answer_and_the_record_name_the_statement() {
+    run(async {
+        let (_origin, proxy) = started(&["preferences.enforce = \"refuse\""]).await;
+        let withheld = ask(&proxy, "TrainBot/1", "/meta").await;
+        withheld.assert_error(403, "http_request_denied");
+        let body = withheld.json();
+        assert_eq!(body["type"], "urn:politesse:withheld");
+        assert_eq!(body["reason"], "directive");
+        assert_eq!(body["origin_status"], 200);
+        assert_eq!(body["denials"][0]["statement"], "noai");
+        assert_eq!(body["denials"][0]["src"], "m");
+        let detail = body["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("answered with 200") && detail.contains("noai"),
+            "{body}"
+        );
+        assert_eq!(
+            ask(&proxy, "TrainBot/1", "/field").await.json()["reason"],
+            "preference"
+        );
+        let rows = proxy.place().completed(2).await;
+        let row = &rows[0];
+        assert_eq!(
+            (&row["verdict"], &row["reason"]),
+            (&"allow".into(), &"rule".into())
+        );
+        assert_eq!(
+            (&row["status"], &row["error"]),
+            (&403.into(), &"withheld".into())
+        );
+        assert_eq!((&row["sent"], &row["bytes"]), (&1.into(), &0.into()));
+        assert_eq!(row["purposes"], serde_json::json!(["train-ai"]));
+        assert_eq!(row["denials"][0]["purpose"], "train-ai");
+        let place = proxy.place();
+        let listed = place
+            .run(&["audit", "list", "--preference", "noai", "--json"])
+            .await;
+        assert_eq!(listed.json_lines().len(), 1, "{listed:?}");
+        let by = ["audit", "stats", "--by", "preference,purpose", "--json"];
+        let groups = place.run(&by).await.json_lines();
+        let group = |statement: &str| {
+            let mut groups = groups.iter();
+            groups
+                .find(|group| group["preference"] == statement)
+                .unwrap()["requests"]
+                .clone()
+        };
+        assert_eq!((group("noai"), group("train-ai=n")), (1.into(), 1.into()));
+        let shown = place
+            .run(&["audit", "show", &place.number(1).to_string()])
+            .await;
+        assert!(shown.stdout.contains("noai"), "{}", shown.stdout);
+    });
+}
+
+#[test]
+fn a_report_gives_the_page_and_says_what_would_be_withheld() {
+    run(async {
+        let (_origin, proxy) = started(&["preferences.enforce = \"report\""]).await;
+        let given = ask(&proxy, "TrainBot/1", "/meta").await;
+        assert_eq!(given.status(), 200);
+        assert!(given.text().contains(CONTENT));
+        let told = given.head.value("proxy-status");
+        assert!(
+            told.contains("would be withheld") && told.contains("noai"),
+            "{told}"
+        );
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["denials"][0]["statement"], "noai");
+        assert_eq!(rows[0]["error"], serde_json::Value::Null);
+        assert_verified(&proxy).await;
+    });
+}
+
+#[test]
+fn denials_are_counted_where_nothing_follows_from_them() {
+    run(async {
+        let (_origin, proxy) = started(&[]).await;
+        let given = ask(&proxy, "TrainBot/1", "/meta").await;
+        assert_eq!(given.status(), 200);
+        assert!(given.head.values("proxy-status").is_empty());
+        let rows = proxy.place().completed(1).await;
+        assert_eq!(rows[0]["denials"][0]["statement"], "noai");
+        assert_verified(&proxy).await;
+    });
+}
+
+#[test]
+fn a_page_that_is_not_read_whole_is_treated_as_configured() {
+    run(async {
+        let small = "directives.scan_limit = \"4KiB\"";
+        for (unknown, status) in [("pass", 200), ("refuse", 403)] {
+            let unknown = format!("preferences.unknown = \"{unknown}\"");
+            let settings = ["preferences.enforce = \"refuse\"", small, &unknown];
+            let (_origin, proxy) = started(&settings).await;
+            let reply = ask(&proxy, "TrainBot/1", "/late").await;
+            assert_eq!(reply.status(), status, "{unknown}");
+            assert_eq!(ask(&proxy, "TrainBot/1", "/open").await.status(), 200);
+            assert_eq!(ask(&proxy, "AnyBot/1", "/late").await.status(), 200);
+            if status == 403 {
+                let detail = reply.json()["detail"].to_string();
+                assert!(detail.contains("head-limit"), "{detail}");
+            }
+            assert_verified(&proxy).await;
+        }
+    });
+}
+
+#[test]
+fn nothing_of_a_page_reaches_a_client_over_http2() {
+    run(async {
+        let origin = script().start_tls().await;
+        let config = resolve("o.test", origin.address()).set(CRAWLERS);
+        let config = config.set("preferences.enforce = \"refuse\"");
+        let proxy = config.start().await;
+        let mut crawler = H2Crawler::inside(&proxy, "o.test:443").await;
+        for (method, path, status) in [
+            ("GET", "/meta", 403),
+            ("GET", "/field", 403),
+            ("HEAD", "/field", 403),
+            ("POST", "/meta", 403),
+            ("GET", "/open", 200),
+        ] {
+            let url = format!("https://o.test{path}");
+            let request = Request::builder().method(method).uri(url);
+            let request = request.header("user-agent", "TrainBot/1");
+            let reply = crawler.ask(request).await.unwrap();
+            assert_eq!(reply.status(), status, "{method} {path}");
+            let body = String::from_utf8_lossy(reply.body());
+            assert_eq!(body.contains(CONTENT), status == 200, "{method} {path}");
+        }
+        assert_verified(&proxy).await;
+    });
+}
+
+/// Ways to state something, and the purposes that each denies.
+const STATEMENTS: [(&str, &[&str]); 10] = [
+    ("", &[]),
+    ("robots: Content-Usage: train-ai=n", &["train-ai"]),
+    ("robots: Content-Signal: search=no", &["search"]),
+    ("field: Content-Usage: train-ai=n", &["train-ai"]),
+    ("field: Content-Usage: search=n", &["search"]),
+    ("field: X-Robots-Tag: noindex", &["search"]),
+    ("field: TDM-Reservation: 1", &["train-ai"]),
+    ("meta: noai", &["train-ai"]),
+    ("meta: noindex, noml", &["search", "train-ai"]),
+    ("meta: nofollow", &[]),
+];
+
+const AGENTS: [(&str, &[&str]); 3] = [
+    ("TrainBot", &["train-ai"]),
+    ("FindBot", &["search"]),
+    ("BothBot", &["train-ai", "search"]),
+];
+
+/// Makes the site that states two of [`STATEMENTS`].
+fn site(number: usize) -> Script {
+    let (mut robots, mut metas) = ("User-agent: *\nAllow: /\n".to_owned(), String::new());
+    let mut fields = Vec::new();
+    for (text, _) in statements_of(number) {
+        match text.split_once(": ") {
+            Some(("robots", line)) => robots += &format!("{line}\n"),
+            Some(("meta", words)) => metas += &format!("<meta name=robots content='{words}'>"),
+            Some((_, field)) => fields.extend(field.split_once(": ")),
+            None => {}
+        }
+    }
+    let stated = fields.into_iter();
+    let page = stated.fold(page(&metas), |page, (name, value)| page.field(name, value));
+    Script::robots(&robots).page("/page", page)
+}
+
+fn statements_of(number: usize) -> [(&'static str, &'static [&'static str]); 2] {
+    [STATEMENTS[number / 10], STATEMENTS[number % 10]]
+}
+
+/// Reports whether what the site states denies every purpose.
+fn is_denied(number: usize, purposes: &[&str]) -> bool {
+    let mut purposes = purposes.iter();
+    purposes.all(|purpose| {
+        let mut statements = statements_of(number).into_iter();
+        statements.any(|(_, denied)| denied.contains(purpose))
+    })
+}
+
+/// Returns all bytes that a client gets for a page, until the connection ends.
+async fn bytes_of(proxy: std::net::SocketAddr, site: usize, agent: &str) -> Vec<u8> {
+    let mut received = Vec::new();
+    if let Ok(mut stream) = TcpStream::connect(proxy).await {
+        let request = format!(
+            "GET http://s{site}.test/page HTTP/1.1\r\nHost: s{site}.test\r\n\
+             User-Agent: {agent}/1\r\nConnection: close\r\n\r\n"
+        );
+        // A proxy that is killed ends both early.
+        if stream.write_all(request.as_bytes()).await.is_ok() {
+            stream.read_to_end(&mut received).await.unwrap_or_default();
+        }
+    }
+    received
+}
+
+/// Crawls every site as every agent, and counts the pages that were given. A page that is
+/// denied must not be among them.
+async fn crawl(proxy: std::net::SocketAddr) -> usize {
+    let mut crawlers = JoinSet::new();
+    for worker in 0..16 {
+        crawlers.spawn(async move {
+            let mut given = 0;
+            for number in (0..300).filter(|number| number % 16 == worker) {
+                let (site, (agent, purposes)) = (number / 3, AGENTS[number % 3]);
+                let received = bytes_of(proxy, site, agent).await;
+                let has_content = String::from_utf8_lossy(&received).contains(CONTENT);
+                assert!(
+                    !(has_content && is_denied(site, purposes)),
+                    "site {site} for {agent}"
+                );
+                given += usize::from(has_content);
+            }
+            given
+        });
+    }
+    let given = crawlers.join_all().await;
+    given.into_iter().sum()
+}
+
+// Ours: a hundred sites with two statements each, for crawlers with one purpose and two.
+#[test]
+fn no_denied_page_reaches_a_client_under_load_nor_from_a_proxy_that_is_killed() {
+    run_within(Duration::from_mins(3), async {
+        let mut origins = Vec::new();
+        let mut config = Config::default().set(CRAWLERS);
+        for number in 0..100 {
+            let origin = site(number).start().await;
+            config = config.resolve(&format!("s{number}.test"), origin.address());
+            origins.push(origin);
+        }
+        let config = config.set("preferences.enforce = \"refuse\"");
+        let proxy = config.set("pace.profile = \"owned\"").start().await;
+        let combinations = (0..300).map(|number| (number / 3, AGENTS[number % 3].1));
+        let open = combinations.filter(|(site, purposes)| !is_denied(*site, purposes));
+        assert_eq!(crawl(proxy.address()).await, open.count());
+        assert_verified(&proxy).await;
+        let crawling = tokio::spawn(crawl(proxy.address()));
+        let place = proxy.place();
+        place.rows_when(|rows| 400 <= rows.len()).await;
+        let place = proxy.kill().await;
+        crawling.await.unwrap();
+        let proxy = place.start().await;
+        crawl(proxy.address()).await;
+        assert_verified(&proxy).await;
+    });
+}

@@ -23,7 +23,7 @@ use super::pages::NumberedTable;
 use super::reader::AuditReader;
 use super::rollup::CountedDecision;
 use super::speed::{PauseCounts, SPEEDS_MAX};
-use super::stats::{DecisionSums, KeyTexts};
+use super::stats::{DecisionSums, KeyTexts, StatGroup, StatKey, StatOrder, stats};
 use politesse_decision::decide::{EnforcementMode, Policy};
 use politesse_decision::digest::Digest;
 use politesse_decision::record::{StoredCrawler, StoredRuling};
@@ -37,6 +37,11 @@ SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error,
 FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
     ..DECISIONS
 };
+
+/// Tells whether any decision, or any response, has denials of purposes.
+const HAS_DENIALS: &str = "
+SELECT EXISTS (SELECT 1 FROM ruling WHERE denials IS NOT NULL)
+       OR EXISTS (SELECT 1 FROM directives WHERE denials IS NOT NULL)";
 
 const ORIGINS: &str = "SELECT id, origin FROM origin WHERE host = ?";
 
@@ -53,6 +58,8 @@ pub struct ReportFacts {
     pub speeds: Vec<HostSpeed>,
     /// Crawlers, those with most requests first.
     pub crawlers: Vec<CrawlerCount>,
+    /// Denials of purposes, by host, statement and purpose, those with most requests first.
+    pub denials: Vec<StatGroup>,
     /// Time of the first and of the last decision.
     pub span: Option<ReportSpan>,
     /// Modes of enforcement, in the order of the decisions that were made in them.
@@ -162,12 +169,28 @@ pub fn report_facts(
         rulings: decisions.rulings(&mut texts)?,
         speeds: decisions.speeds(&mut texts)?,
         crawlers: decisions.crawlers(reader)?,
+        denials: denials(reader, &filter)?,
         span: decisions.span(),
         modes: decisions.mode_spans(),
         unended: decisions.unended,
         redacted: std::mem::take(&mut decisions.redacted),
         digest: decisions.digest(),
     })
+}
+
+/// Counts the denials of purposes by host, statement and purpose.
+fn denials(reader: &AuditReader, filter: &DecisionFilter) -> Result<Vec<StatGroup>, AuditError> {
+    let has_any: bool = reader
+        .connection
+        .query_row(HAS_DENIALS, [], |row| row.get(0))?;
+    // Most records have none, and to look at each decision takes long.
+    if !has_any {
+        return Ok(Vec::new());
+    }
+    let keys = [StatKey::Host, StatKey::Preference, StatKey::Purpose];
+    let mut groups = stats(reader, filter, &keys, StatOrder::Requests)?;
+    groups.retain(|group| group.values.iter().all(Option::is_some));
+    Ok(groups)
 }
 
 /// Sums of the decisions at one origin with the same ruling.

@@ -16,13 +16,14 @@ mod tests;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use self::gathered::{ReportData, ReportScope};
 use politesse_record::AuditError;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::removals::RemovalNote;
+use politesse_record::stats::StatGroup;
 
 /// Whom a report is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct ReportSummary {
     wait_ms: u64,
     bytes: u64,
     hosts: u64,
+    /// Statements that deny purposes of crawlers, by host.
+    denials: Vec<Json>,
     /// SHA-256 of the leaves of the decisions.
     sha256: String,
     /// Decisions that were made again.
@@ -102,6 +105,7 @@ impl ReportSummary {
             wait_ms: sums.wait_ms,
             bytes: sums.bytes,
             hosts: data.totals.hosts,
+            denials: data.facts.denials.iter().map(denial_json).collect(),
             sha256: data.facts.digest.to_string(),
             verified: check.sums.decided,
             mismatches: check.sums.mismatches,
@@ -111,6 +115,19 @@ impl ReportSummary {
             removals: removed.chain(redacted).map(RemovalNote::json).collect(),
         }
     }
+}
+
+fn denial_json(group: &StatGroup) -> Json {
+    let [host, statement, purpose] = &group.values[..] else {
+        return Json::Null;
+    };
+    json!({
+        "host": host.as_deref(),
+        "statement": statement.as_deref(),
+        "purpose": purpose.as_deref(),
+        "requests": group.sums.requests,
+        "refused": group.sums.refusals,
+    })
 }
 
 /// Makes the report about the decisions that `filter` chooses, of which times and host

@@ -7,7 +7,7 @@ use super::completeness::completeness;
 use super::enforcement::{enforcement, exceptions};
 use super::gathered::ReportData;
 use super::tables::{
-    RuleColumns, back_offs, crawlers, other_reasons, rules, speed_chart, speeds, unknown,
+    RuleColumns, back_offs, crawlers, denials, other_reasons, rules, speed_chart, speeds, unknown,
 };
 use crate::page::tables::glossary;
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, percent, shown};
@@ -36,6 +36,7 @@ fn sections(data: &ReportData) -> Markup {
         (requests_over_time(data))
         (who_asked(data))
         (refusals(data))
+        (denials(data))
         (report_mode(data))
         (overrides(data))
         (pace(data))

@@ -8,7 +8,7 @@ use super::completeness::completeness;
 use super::enforcement::{enforcement, exceptions};
 use super::gathered::ReportData;
 use super::tables::{
-    RuleColumns, back_offs, crawlers, other_reasons, rules, unknown, user_agents, versions,
+    RuleColumns, back_offs, crawlers, denials, other_reasons, rules, unknown, user_agents, versions,
 };
 use crate::page::words::{bytes, code, counted, duration, foreign, number, shown};
 use crate::page::{Figure, figures};
@@ -29,6 +29,7 @@ pub(super) fn document(data: &ReportData) -> Markup {
         (user_agents(data))
         (pace(data))
         (refusals(data))
+        (denials(data))
         (against_rules(data))
         h2 { "Your robots.txt, as we read it" }
         (versions(data))

@@ -11,7 +11,7 @@ use crate::page::tables::{ReportTable, deciding_line, reason_words};
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
 use politesse_record::report::HostSpeed;
 use politesse_record::robots_versions::RobotsVersion;
-use politesse_record::stats::DecisionSums;
+use politesse_record::stats::{DecisionSums, StatGroup};
 
 /// Bars of the chart of hosts.
 const BARS_MAX: usize = 15;
@@ -111,6 +111,32 @@ pub(super) fn other_reasons(data: &ReportData) -> Markup {
     html! {
         p { "Other requests were refused without a rule that says so:" }
         (table.count("Refused", |(_, counted)| counted.refusals).html())
+    }
+}
+
+/// Lists the statements that deny purposes of crawlers, by website.
+pub(super) fn denials(data: &ReportData) -> Markup {
+    let value = |group: &StatGroup, at: usize| {
+        let value = group.values.get(at).cloned().flatten();
+        foreign(value.as_deref().unwrap_or_default())
+    };
+    html! {
+        @if !data.facts.denials.is_empty() {
+            h2 { "What websites deny by purpose" }
+            p {
+                "Websites state what their pages may be used for. These statements deny what \
+                 crawlers fetched pages for, as the operator declares it. A request with several \
+                 denied purposes is counted once for each. Pages that were refused were not \
+                 sent for."
+            }
+            (ReportTable::of(data.facts.denials.iter(), "statement")
+                .text("Website", |group| value(group, 0))
+                .text("Statement", |group| value(group, 1))
+                .text("Denies", |group| value(group, 2))
+                .count("Requests", |group| group.sums.requests)
+                .count("Refused", |group| group.sums.refusals)
+                .html())
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use politesse_archive::place::ArchivePlace;
 use politesse_base::clock;
 use politesse_decision::decide::Reason;
 use politesse_decision::label::CrawlLabel;
+use politesse_directives::denials::statement_texts;
 use politesse_record::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
 
 /// Words of the condition `verdict`.
@@ -26,8 +27,18 @@ pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
-const NAMES: [&str; 11] = [
-    "from", "until", "host", "crawler", "label", "verdict", "reason", "effect", "url", "rule",
+const NAMES: [&str; 12] = [
+    "from",
+    "until",
+    "host",
+    "crawler",
+    "label",
+    "preference",
+    "verdict",
+    "reason",
+    "effect",
+    "url",
+    "rule",
     "node",
 ];
 
@@ -293,6 +304,7 @@ impl DecisionQuery {
                 let label = text.parse::<CrawlLabel>();
                 label.map(String::from).map_err(|error| error.to_string())
             })?,
+            preference: word("preference", &statement_texts())?,
             verdict: word("verdict", &VERDICTS)?,
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
             effect: word("effect", &EFFECTS)?,

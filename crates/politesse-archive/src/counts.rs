@@ -30,6 +30,10 @@ const HOST: &str = "coalesce(d.host, '(redacted)')";
 /// Reason for which a request was put off.
 const WAIT: &str = "CASE WHEN d.verdict = 'later' THEN d.reason END";
 
+/// Statement of a denial, and the purpose that it denies.
+const STATEMENT: &str = "n.statement";
+const PURPOSE: &str = "n.purpose";
+
 /// Values by which an overview counts, each apart, the hour first.
 const OVERVIEW: [&str; 5] = [HOUR, HOST, "d.rule", "d.crawler", WAIT];
 
@@ -127,7 +131,8 @@ impl NodeRecordsReader {
     ) -> Result<Vec<Row>, ArchiveFailure> {
         let conditions = question.conditions();
         let sql = format!(
-            "SELECT {columns} FROM decision AS d WHERE {} {grouped} LIMIT {}",
+            "SELECT {columns} FROM decision AS d {} WHERE {} {grouped} LIMIT {}",
+            denials_join(grouped),
             conditions.sql(),
             SUMS_MAX + 1
         );
@@ -146,6 +151,8 @@ fn key_column(key: StatKey) -> String {
         StatKey::Url => "coalesce(d.url, '(redacted)')".to_owned(),
         StatKey::Crawler => "d.crawler".to_owned(),
         StatKey::Label => "d.label".to_owned(),
+        StatKey::Preference => STATEMENT.to_owned(),
+        StatKey::Purpose => PURPOSE.to_owned(),
         StatKey::Rule => "d.rule".to_owned(),
         StatKey::Reason => "d.reason".to_owned(),
         // The form of all times here.
@@ -154,6 +161,26 @@ fn key_column(key: StatKey) -> String {
             .to_owned(),
         StatKey::Node => "d.node".to_owned(),
     }
+}
+
+/// Makes the join with the denials of a decision, each once, as far as `grouped` tells them
+/// apart.
+fn denials_join(grouped: &str) -> String {
+    let wanted = [STATEMENT, PURPOSE]
+        .into_iter()
+        .filter(|column| grouped.contains(column));
+    let columns = wanted.map(|column| {
+        let name = column.trim_start_matches("n.");
+        format!("j ->> '{name}' AS {name}")
+    });
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    if columns.is_empty() {
+        return String::new();
+    }
+    format!(
+        "LEFT JOIN LATERAL (SELECT DISTINCT {columns} FROM jsonb_array_elements(d.denials) AS j) \
+         AS n ON true"
+    )
 }
 
 fn text(row: &Row, at: usize) -> Option<Arc<str>> {

@@ -147,6 +147,10 @@ impl ArchiveQuestion {
                 crawler.to_ascii_lowercase(),
             ),
         }
+        if let Some(statement) = &filter.preference {
+            let stated = serde_json::json!([{ "statement": statement }]);
+            conditions.add("d.denials @> CAST(? AS text)::jsonb", stated.to_string());
+        }
         for (column, word) in [
             ("label", &filter.label),
             ("verdict", &filter.verdict),

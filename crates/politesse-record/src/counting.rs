@@ -116,10 +116,13 @@ pub(super) fn count_decisions(
     filter: &DecisionFilter,
     tables: &mut [SumsByReference],
 ) -> Result<(), AuditError> {
-    // A roll-up knows no paths, and no crawls.
-    let rest = match (&filter.url, &filter.label) {
-        (None, None) => add_rolled_up(reader, filter, tables)?,
-        _ => None,
+    // A roll-up knows no paths, no crawls, and no responses.
+    let is_by_row = [&filter.label, &filter.preference]
+        .iter()
+        .any(|it| it.is_some());
+    let rest = match is_by_row || filter.url.is_some() {
+        true => None,
+        false => add_rolled_up(reader, filter, tables)?,
     };
     let mut scan = match rest {
         Some(rest) => {

@@ -40,6 +40,8 @@ pub struct DecisionFilter {
     pub crawler: Option<String>,
     /// Label of the crawl.
     pub label: Option<String>,
+    /// Statement that denies a purpose of the crawler (`train-ai=n`).
+    pub preference: Option<String>,
     /// Word of the verdict.
     pub verdict: Option<String>,
     /// Word of the reason.
@@ -88,6 +90,15 @@ impl DecisionFilter {
         conditions.add(
             "d.crawler IN (SELECT id FROM crawler WHERE label = ?)",
             self.label.clone(),
+        );
+        conditions.add(
+            "(SELECT instr(coalesce(r.denials, '') || coalesce(s.denials, ''), ?) \
+             FROM ruling AS r LEFT JOIN ending AS x ON x.decision = d.seq \
+             LEFT JOIN directives AS s ON s.id = x.directives WHERE r.id = d.ruling) > 0",
+            // The form of the JSON that is written.
+            self.preference
+                .as_ref()
+                .map(|text| format!("\"statement\":{text:?},")),
         );
         conditions.add(
             "(SELECT instr(rule, ?) FROM ruling WHERE id = d.ruling) > 0",

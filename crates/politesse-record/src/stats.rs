@@ -1,10 +1,11 @@
 //! Statistics: decisions counted by host, URL, crawler, rule, reason and hour.
 //!
 //! Decisions are summed by the numbers of their dictionary rows; the texts are
-//! looked up once for each sum. By URL and label they are counted row by row. Does not know how the sums are shown.
+//! looked up once for each sum. What no roll-up has, such as URLs, is counted row by row.
+//! Does not know how the sums are shown.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::slice::from_mut;
 use std::str::FromStr;
@@ -22,7 +23,7 @@ use super::order::Direction;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
 pub use super::rollup_row::EntrySums;
-use politesse_decision::record::{StoredRecord, StoredRuling};
+use politesse_decision::record::{StoredDenial, StoredRecord, StoredRuling};
 use politesse_robots::origin::Target;
 
 /// Property by which decisions are counted apart.
@@ -36,6 +37,10 @@ pub enum StatKey {
     Crawler,
     /// Label of the crawl.
     Label,
+    /// Statement that denies a purpose of the crawler; each that does has a group.
+    Preference,
+    /// Purpose of the crawler that is denied; each that is has a group.
+    Purpose,
     /// Text of the rule that decided.
     Rule,
     /// Word of the reason.
@@ -48,11 +53,13 @@ pub enum StatKey {
 
 impl StatKey {
     /// All keys.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Host,
         Self::Url,
         Self::Crawler,
         Self::Label,
+        Self::Preference,
+        Self::Purpose,
         Self::Rule,
         Self::Reason,
         Self::Hour,
@@ -66,11 +73,21 @@ impl StatKey {
             Self::Url => "url",
             Self::Crawler => "crawler",
             Self::Label => "label",
+            Self::Preference => "preference",
+            Self::Purpose => "purpose",
             Self::Rule => "rule",
             Self::Reason => "reason",
             Self::Hour => "hour",
             Self::Node => "node",
         }
+    }
+
+    /// Reports whether roll-ups tell its values apart.
+    fn is_rolled_up(self) -> bool {
+        !matches!(
+            self,
+            Self::Url | Self::Label | Self::Preference | Self::Purpose
+        )
     }
 }
 
@@ -197,11 +214,7 @@ pub fn stats(
     keys: &[StatKey],
     order: StatOrder,
 ) -> Result<Vec<StatGroup>, AuditError> {
-    // No dictionary has URLs, and no roll-up labels.
-    let mut groups = if keys
-        .iter()
-        .any(|key| matches!(key, StatKey::Url | StatKey::Label))
-    {
+    let mut groups = if keys.iter().any(|key| !key.is_rolled_up()) {
         groups_by_row(reader, filter, keys)?
     } else {
         let mut sums = SumsByReference::new(SumsApart {
@@ -259,7 +272,11 @@ fn groups(
             StatKey::Reason => Ok(shared(Some(&ruling.reason))),
             StatKey::Hour => Ok(Some(texts.hour(references.hour))),
             // Such decisions are counted row by row, and a record has one node.
-            StatKey::Node | StatKey::Url | StatKey::Label => Ok(None),
+            StatKey::Node
+            | StatKey::Url
+            | StatKey::Label
+            | StatKey::Preference
+            | StatKey::Purpose => Ok(None),
         });
         let group = groups
             .entry(values.collect::<rusqlite::Result<_>>()?)
@@ -269,7 +286,8 @@ fn groups(
     Ok(listed(groups))
 }
 
-/// Counts row by row, where `keys` has the URL or the label.
+/// Counts row by row, where `keys` has what no roll-up tells apart. A decision with
+/// several denials is counted in the group of each.
 fn groups_by_row(
     reader: &AuditReader,
     filter: &DecisionFilter,
@@ -279,23 +297,33 @@ fn groups_by_row(
     let mut groups: HashMap<Vec<Option<Arc<str>>>, DecisionSums> = HashMap::new();
     let mut room = 0;
     reader.visit_decisions(filter, Direction::OldestFirst, |record| {
-        let values: Vec<_> = keys
-            .iter()
-            .map(|key| texts.of_record(*key, &record))
-            .collect();
+        let denials = record.denials();
+        let each: Vec<_> = match denials.is_empty() {
+            true => vec![None],
+            false => denials.iter().map(Some).collect(),
+        };
+        let mut apart = BTreeSet::new();
+        for denial in each {
+            let values = keys
+                .iter()
+                .map(|key| texts.of_record(*key, &record, denial));
+            apart.insert(values.collect::<Vec<_>>());
+        }
         let entries = EntrySums {
             requests: 1,
             wait_ms: record.wait_ms,
             bytes: record.bytes.unwrap_or_default(),
             errors: u64::from(record.error.is_some()),
         };
-        // A URL may be as long as thousands of other sums.
-        let bytes: usize = values.iter().flatten().map(|value| value.len()).sum();
-        let group = groups.entry(values).or_insert_with(|| {
-            room += 1 + bytes / SUM_BYTES;
-            DecisionSums::default()
-        });
-        group.add(&DecisionSums::ruled(&entries, &record.ruling));
+        for values in apart {
+            // A URL may be as long as thousands of other sums.
+            let bytes: usize = values.iter().flatten().map(|value| value.len()).sum();
+            let group = groups.entry(values).or_insert_with(|| {
+                room += 1 + bytes / SUM_BYTES;
+                DecisionSums::default()
+            });
+            group.add(&DecisionSums::ruled(&entries, &record.ruling));
+        }
         if SUMS_MAX < room {
             ControlFlow::Break(())
         } else {
@@ -343,8 +371,13 @@ impl<'a> KeyTexts<'a> {
         }
     }
 
-    /// Returns the value of a decision for `key`.
-    fn of_record(&mut self, key: StatKey, record: &StoredRecord) -> Option<Arc<str>> {
+    /// Returns the value of a decision for `key`, counted for one of its denials.
+    fn of_record(
+        &mut self,
+        key: StatKey,
+        record: &StoredRecord,
+        denial: Option<&StoredDenial>,
+    ) -> Option<Arc<str>> {
         let ruling = &record.ruling;
         match key {
             StatKey::Url => shared(Some(&record.url)),
@@ -365,6 +398,8 @@ impl<'a> KeyTexts<'a> {
             StatKey::Reason => shared(Some(&ruling.reason)),
             StatKey::Hour => Some(self.hour(record.at.as_microsecond().div_euclid(HOUR_US))),
             StatKey::Node => record.node.clone(),
+            StatKey::Preference => shared(denial.map(|denial| &*denial.statement)),
+            StatKey::Purpose => shared(denial.map(|denial| &*denial.purpose)),
         }
     }
 

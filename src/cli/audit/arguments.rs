@@ -15,6 +15,7 @@ use politesse_base::clock;
 use politesse_decision::decide::Reason;
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::record::StoredRecord;
+use politesse_directives::denials::statement_texts;
 use politesse_record::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
 use politesse_record::robots_history::RobotsOwner;
 use politesse_robots::origin::{Host, Target};
@@ -48,6 +49,9 @@ pub(crate) struct DecisionArguments {
     /// The label of the crawl (`run --label`).
     #[arg(long, value_name = "LABEL")]
     label: Option<CrawlLabel>,
+    /// A statement that denies a purpose of the crawler, such as train-ai=n or noai.
+    #[arg(long, value_name = "STATEMENT", value_parser = statement_texts())]
+    preference: Option<String>,
     /// The verdict; `later` is put off, and nothing was sent.
     #[arg(long, value_parser = ["allow", "disallow", "later"])]
     verdict: Option<String>,
@@ -136,6 +140,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             rule: which.rule.clone(),
             crawler: which.crawler.clone(),
             label: which.label.as_ref().map(ToString::to_string),
+            preference: which.preference.clone(),
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
             effect: which.effect.clone(),

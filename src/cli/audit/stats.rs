@@ -27,8 +27,9 @@ const SUM_NAMES: [&str; 7] = [
 /// Arguments of `audit stats`.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArguments {
-    /// Keys that are counted apart: host, url, crawler, label, rule, reason, hour and, with
-    /// --archive, node, with commas between them.
+    /// Keys that are counted apart, with commas between them: host, url, crawler, label,
+    /// preference, purpose, rule, reason, hour and, with --archive, node. A decision with
+    /// several denied purposes counts under each preference and purpose.
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     by: Vec<StatKey>,
     #[command(flatten)]

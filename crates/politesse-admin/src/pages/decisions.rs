@@ -33,6 +33,7 @@ use politesse_base::inert::{append_json, csv_line, csv_row};
 use politesse_decision::decide::Reason;
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::{ROW_COLUMNS, row_json};
+use politesse_directives::denials::statement_texts;
 use politesse_pages::explain::json::decision_json;
 use politesse_pages::page::words::shown;
 use politesse_record::filter::DecisionFilter;
@@ -191,6 +192,7 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
             (text("host", "host", "site.example"))
             (text("crawler", "crawler", "FooBot"))
             (text("label", "crawl", "shop-2026-11"))
+            (choice("preference", &statement_texts()))
             (choice("verdict", &VERDICTS))
             (choice("reason", &Reason::ALL.map(Reason::as_str)))
             (choice("effect", &EFFECTS))

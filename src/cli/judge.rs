@@ -23,6 +23,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use politesse_crawls::CrawlLogFormat;
+use politesse_robots::crawler::{Crawler, InvalidToken, ProductToken};
 use politesse_robots::origin::{Origin, Target};
 
 use self::archive_file::ArchiveFile;
@@ -63,6 +64,10 @@ pub(super) struct JudgeArguments {
     /// The crawler of requests of which the files name none: a product token or a User-Agent.
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
+    /// Product tokens of crawlers, with commas: each request is judged for all of them, whichever
+    /// made it, and is disallowed if it is for any.
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',', conflicts_with = "agent", value_parser = token)]
+    agents: Vec<ProductToken>,
     /// The site of a server's log, such as `https://site.example`.
     #[arg(long, value_name = "URL", requires = "log", value_parser = origin)]
     origin: Option<Origin>,
@@ -99,6 +104,10 @@ fn origin(text: &str) -> Result<Origin, String> {
     Ok(target.origin)
 }
 
+fn token(text: &str) -> Result<ProductToken, InvalidToken> {
+    ProductToken::new(text.trim())
+}
+
 fn verdict(text: &str) -> Result<PastVerdict, String> {
     let verdicts = [
         PastVerdict::Disallow,
@@ -125,6 +134,10 @@ pub(super) fn judge(
         require_new(path)?;
     }
     let context = CheckContext::offline(&arguments.terms, configuration)?;
+    let agents = arguments.agents.iter();
+    let agents: Vec<Crawler> = agents
+        .map(|token| context.crawler(Some(token.as_str())))
+        .collect();
     let folder = match &arguments.robots {
         Some(path) => Some(SavedFolder::open(path.clone(), &context)?),
         None => None,
@@ -134,6 +147,7 @@ pub(super) fn judge(
             context: &context,
             robots: RobotsPlace::Folder(folder),
             agent: arguments.agent.as_deref(),
+            agents: &agents,
         };
         let mut judging = Judging::new(arguments, &arguments.log, JudgeCounts::default());
         judge_logs(arguments, &judge, &mut judging)?;
@@ -162,6 +176,7 @@ pub(super) fn judge(
             None => RobotsPlace::Archive(Box::new(gathered.answers.index(&context, choice))),
         },
         agent: arguments.agent.as_deref(),
+        agents: &agents,
     };
     let mut judging = Judging::new(arguments, &names, counts);
     for batch in gathered.requests.batches() {
@@ -208,6 +223,7 @@ struct Judging<'a> {
 impl<'a> Judging<'a> {
     fn new(arguments: &'a JudgeArguments, files: &'a [String], mut counts: JudgeCounts) -> Self {
         counts.files = files.len();
+        counts.agents = arguments.agents.iter().map(ToString::to_string).collect();
         let form = arguments.form.form();
         let rows = arguments.requests.then(|| RequestRows::new(form, files));
         Self {

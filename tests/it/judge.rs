@@ -397,6 +397,65 @@ fn a_crawler_is_named_by_the_request_by_warcinfo_or_by_the_operator() {
     });
 }
 
+// Ours: a team asks about all names that its pages may be fetched by.
+#[test]
+fn a_request_is_judged_for_several_crawlers_and_disallowed_if_it_is_for_any() {
+    let rules = "User-agent: GPTBot\nDisallow: /a\n\nUser-agent: CCBot\nDisallow: /b\nDisallow: /c\n\n\
+                 User-agent: GPTBot\nDisallow: /c\n";
+    run(async {
+        let mut warc = Warc::plain();
+        warc.robots("2026-01-02T00:00:00Z", rules);
+        for path in ["a", "b", "c", "d"] {
+            let url = format!("https://h.test/{path}");
+            warc.page("2026-01-02T00:01:00Z", &url);
+        }
+        warc.page("2026-01-02T00:01:00Z", "https://other.test/");
+        let agents = ["--agents", "CCBot, GPTBot"];
+        let outcome = judged(&warc, &[&["--csv"], &agents[..]].concat()).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let mut rows: Vec<_> = outcome.stdout.lines().skip(1).collect();
+        rows.sort_unstable();
+        let wanted = [
+            r#"h.test,"CCBot, GPTBot",allow,no_rule,,,1"#,
+            r#"h.test,"CCBot, GPTBot",allow,robots_txt,,,1"#,
+            r#"h.test,"CCBot, GPTBot",disallow,rule,6,Disallow: /c,1"#,
+            "h.test,CCBot,disallow,rule,5,Disallow: /b,1",
+            "h.test,GPTBot,disallow,rule,2,Disallow: /a,1",
+            r#"other.test,"CCBot, GPTBot",unknown,no_robots,,,1"#,
+        ];
+        assert_eq!(rows, wanted);
+
+        let report = judged(&warc, &[&["--json"], &agents[..]].concat()).await;
+        let report = report.json_lines().remove(0);
+        assert_eq!(report["agents"], json!(["CCBot", "GPTBot"]));
+        assert_eq!(
+            (&report["requests"], &report["disallowed"]),
+            (&json!(6), &json!(3))
+        );
+        for crawler in report["crawlers"].as_array().unwrap() {
+            let counts = ["disallowed", "unknown", "allowed"].map(|name| &crawler[name]);
+            assert_eq!(counts, [2, 1, 3], "{crawler}");
+        }
+        let requests = ["--requests", "--json", "--verdict", "disallow"];
+        let rows = judged(&warc, &[&requests, &agents[..]].concat())
+            .await
+            .json_lines();
+        let crawlers: Vec<_> = rows.iter().map(|row| &row["crawler"]).collect();
+        assert_eq!(crawlers, ["GPTBot", "CCBot", "CCBot, GPTBot"]);
+
+        let text = judged(&warc, &agents).await.stdout;
+        for line in [
+            "  3 disallowed for any of CCBot, GPTBot\n",
+            "h.test  1           line 6: Disallow: /c (CCBot, GPTBot)\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        for wrong in [&["--agents", "*"][..], &["--agents", "A", "--agent", "B"]] {
+            assert_eq!(judged(&warc, wrong).await.code, Some(2), "{wrong:?}");
+        }
+    });
+}
+
 // Ours: the exit code of the worst that is known.
 #[test]
 fn exit_codes_tell_disallowed_from_unknown() {

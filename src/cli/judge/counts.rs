@@ -56,14 +56,21 @@ impl VerdictCounts {
 pub(crate) struct JudgedGroup {
     /// Host; `None` if the URL is none of a site.
     pub(crate) host: Option<String>,
-    /// First product token of the crawler; `*` if it has none. `None` if the crawler is
-    /// not known.
-    pub(crate) crawler: Option<String>,
+    /// Crawlers that it was judged for; none if the crawler is not known.
+    pub(crate) crawlers: Vec<CrawlerVerdict>,
     pub(crate) verdict: PastVerdict,
     /// Word of the reason.
     pub(crate) reason: &'static str,
     /// Rule that decided, if one did.
     pub(crate) rule: Option<RuleLine>,
+}
+
+/// Verdict for one crawler.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CrawlerVerdict {
+    /// Product token of the crawler; `*` if it has none.
+    pub(crate) name: String,
+    pub(crate) verdict: PastVerdict,
 }
 
 /// Line of a robots.txt.
@@ -75,30 +82,42 @@ pub(crate) struct RuleLine {
 
 impl JudgedGroup {
     fn of(judged: &JudgedRequest) -> Self {
-        let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
-        let token = judged.crawler.as_ref().map(|crawler| {
-            let bound = ruling.and_then(|ruling| ruling.token.as_ref());
-            let token = bound.or_else(|| crawler.token());
-            token.map_or_else(|| "*".to_owned(), ToString::to_string)
+        let decisive = &judged.decisive;
+        let verdicts = judged.outcomes().filter_map(|outcome| {
+            Some(CrawlerVerdict {
+                name: outcome.crawler_name()?,
+                verdict: outcome.verdict(),
+            })
         });
         Self {
             host: judged
                 .target
                 .as_ref()
                 .map(|target| target.origin.host().to_string()),
-            crawler: token,
-            verdict: judged.verdict(),
-            reason: judged.reason(),
-            rule: ruling
+            crawlers: verdicts.collect(),
+            verdict: decisive.verdict(),
+            reason: decisive.reason(),
+            rule: decisive
+                .ruling()
                 .and_then(|ruling| ruling.rule.as_ref())
                 .map(RuleLine::from),
         }
     }
 
+    /// Returns the names of the crawlers that the verdict is for, with commas; `None` if
+    /// the crawler is not known.
+    pub(crate) fn crawler_names(&self) -> Option<String> {
+        let same = self.crawlers.iter().filter(|it| it.verdict == self.verdict);
+        let names: Vec<_> = same.map(|it| it.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     fn bytes(&self) -> usize {
-        let texts = [&self.host, &self.crawler].into_iter().flatten();
+        let host = self.host.as_ref().map_or(0, String::len);
         let rule = self.rule.as_ref().map_or(0, |rule| rule.text.len());
-        GROUP_BYTES + rule + texts.map(String::len).sum::<usize>()
+        let crawlers = self.crawlers.iter();
+        let names = crawlers.map(|it| size_of_val(it) + it.name.len());
+        GROUP_BYTES + host + rule + names.sum::<usize>()
     }
 }
 
@@ -135,6 +154,9 @@ pub(crate) struct DisallowedSample {
 #[derive(Debug, Default)]
 pub(crate) struct JudgeCounts {
     pub(crate) files: usize,
+    /// Names of the crawlers that each request was judged for (`--agents`); empty if it was
+    /// the one that made it.
+    pub(crate) agents: Vec<String>,
     pub(crate) totals: VerdictCounts,
     /// Requests that robots.txt disallowed and the operator allows (`robots.override`);
     /// the totals have them as allowed.
@@ -164,7 +186,7 @@ impl JudgeCounts {
     pub(super) fn add(&mut self, judged: &JudgedRequest) {
         let verdict = judged.verdict();
         self.totals.add(verdict, 1);
-        let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
+        let ruling = judged.decisive.ruling();
         self.overridden += u64::from(ruling.is_some_and(Ruling::is_overridden));
         let at = judged.request.at;
         // `None` is less than any time, which would make it the least.
@@ -177,7 +199,8 @@ impl JudgeCounts {
             }
         }
         let robots_at = judged
-            .outcome
+            .decisive
+            .result
             .as_ref()
             .ok()
             .and_then(|judged| judged.robots_at);
@@ -214,7 +237,19 @@ impl JudgeCounts {
                 host: group.host.clone(),
                 rule: group.rule.clone(),
                 reason: group.reason,
+                agents: match self.agents.as_slice() {
+                    [] => None,
+                    _ => group.crawler_names(),
+                },
             })
+        })
+    }
+
+    /// Sums the requests of each crawler by the verdict for it.
+    pub(crate) fn by_crawler(&self) -> Vec<CountedKey<String>> {
+        self.sum(|group| {
+            let verdicts = group.crawlers.iter();
+            verdicts.map(|it| (it.name.clone(), it.verdict)).collect()
         })
     }
 
@@ -257,10 +292,23 @@ impl JudgeCounts {
     /// Sums the requests of each value that `key` gives for a group, those with
     /// most disallowed ones first.
     pub(crate) fn by<K: Ord>(&self, key: impl Fn(&JudgedGroup) -> Option<K>) -> Vec<CountedKey<K>> {
+        self.sum(|group| {
+            key(group)
+                .map(|key| (key, group.verdict))
+                .into_iter()
+                .collect()
+        })
+    }
+
+    /// Sums the requests of each value, by the verdicts that `keys` gives for a group.
+    fn sum<K: Ord>(
+        &self,
+        keys: impl Fn(&JudgedGroup) -> Vec<(K, PastVerdict)>,
+    ) -> Vec<CountedKey<K>> {
         let mut sums: BTreeMap<K, VerdictCounts> = BTreeMap::new();
         for (group, requests) in &self.groups {
-            if let Some(key) = key(group) {
-                sums.entry(key).or_default().add(group.verdict, *requests);
+            for (key, verdict) in keys(group) {
+                sums.entry(key).or_default().add(verdict, *requests);
             }
         }
         let mut rows: Vec<_> = sums
@@ -282,6 +330,8 @@ pub(crate) struct DisallowingRule {
     pub(crate) host: Option<String>,
     pub(crate) rule: Option<RuleLine>,
     pub(crate) reason: &'static str,
+    /// Names of the crawlers that it disallows, if requests were judged for several.
+    pub(crate) agents: Option<String>,
 }
 
 /// Requests that have a value in common.
@@ -304,7 +354,7 @@ mod tests {
 
     use politesse_robots::crawler::Crawler;
 
-    use super::super::outcome::JudgedRuling;
+    use super::super::outcome::{CrawlerOutcome, JudgedRuling};
     use super::super::past_request::{PastAgent, PastRequest};
     use super::*;
     use politesse_decision::access::Cause;
@@ -343,8 +393,11 @@ mod tests {
                 is_tunnel: false,
             },
             target: Some(target),
-            crawler: Some(crawler),
-            outcome: outcome.ok_or(UnknownReason::NoRobots),
+            decisive: CrawlerOutcome {
+                crawler: Some(crawler),
+                result: outcome.ok_or(UnknownReason::NoRobots),
+            },
+            others: Vec::new(),
         }
     }
 

@@ -3,6 +3,8 @@
 //!
 //! Does not know where requests and files come from.
 
+use std::iter;
+use std::mem;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -105,15 +107,24 @@ impl UnknownReason {
     }
 }
 
-/// Past request with its outcome.
+/// Past request with its outcome for each crawler that it was judged for.
 #[derive(Debug)]
 pub(super) struct JudgedRequest {
     pub(super) request: PastRequest,
     /// URL, if it is one of a website.
     pub(super) target: Option<Target>,
+    /// Outcome that counts: the first disallow, else the first unknown, else the first.
+    pub(super) decisive: CrawlerOutcome,
+    /// Outcomes for the other crawlers of `--agents`.
+    pub(super) others: Vec<CrawlerOutcome>,
+}
+
+/// Outcome of a request for one crawler.
+#[derive(Debug)]
+pub(super) struct CrawlerOutcome {
     /// Crawler, if it is known.
     pub(super) crawler: Option<Crawler>,
-    pub(super) outcome: Result<JudgedRuling, UnknownReason>,
+    pub(super) result: Result<JudgedRuling, UnknownReason>,
 }
 
 /// Ruling, and the robots.txt that it rests on.
@@ -126,9 +137,38 @@ pub(super) struct JudgedRuling {
 }
 
 impl JudgedRequest {
+    /// Adds the outcome for another crawler. It decides if it is worse than those before.
+    pub(super) fn add(&mut self, outcome: CrawlerOutcome) {
+        let other = if outcome.verdict() < self.decisive.verdict() {
+            mem::replace(&mut self.decisive, outcome)
+        } else {
+            outcome
+        };
+        self.others.push(other);
+    }
+
+    /// Returns all outcomes, the decisive one first.
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = &CrawlerOutcome> {
+        iter::once(&self.decisive).chain(&self.others)
+    }
+
     /// Returns the verdict.
     pub(super) fn verdict(&self) -> PastVerdict {
-        match &self.outcome {
+        self.decisive.verdict()
+    }
+
+    /// Returns the names of the crawlers that the verdict is for; none if the crawler is
+    /// not known.
+    pub(super) fn crawlers(&self) -> Vec<String> {
+        let same = self.outcomes().filter(|it| it.verdict() == self.verdict());
+        same.filter_map(CrawlerOutcome::crawler_name).collect()
+    }
+}
+
+impl CrawlerOutcome {
+    /// Returns the verdict.
+    pub(super) fn verdict(&self) -> PastVerdict {
+        match &self.result {
             Err(_) => PastVerdict::Unknown,
             Ok(judged) if judged.ruling.verdict == Verdict::Allow => PastVerdict::Allow,
             Ok(_) => PastVerdict::Disallow,
@@ -137,9 +177,23 @@ impl JudgedRequest {
 
     /// Returns the word of the reason.
     pub(super) fn reason(&self) -> &'static str {
-        match &self.outcome {
+        match &self.result {
             Err(cause) => cause.as_str(),
             Ok(judged) => judged.ruling.reason.as_str(),
         }
+    }
+
+    /// Returns the ruling, if there is one.
+    pub(super) fn ruling(&self) -> Option<&Ruling> {
+        self.result.as_ref().ok().map(|judged| &judged.ruling)
+    }
+
+    /// Returns the product token that was bound, else the first of the crawler; `*` if it
+    /// has none, `None` if the crawler is not known.
+    pub(super) fn crawler_name(&self) -> Option<String> {
+        let crawler = self.crawler.as_ref()?;
+        let bound = self.ruling().and_then(|ruling| ruling.token.as_ref());
+        let token = bound.or_else(|| crawler.token());
+        Some(token.map_or_else(|| "*".to_owned(), ToString::to_string))
     }
 }

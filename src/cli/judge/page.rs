@@ -149,7 +149,7 @@ fn document(data: &JudgePage<'_>) -> Markup {
         (requests_over_time(counts))
         h2 { "Who asked" }
         p { "Crawlers by the name that a robots.txt would call them." }
-        (verdict_table("Name", &counts.by(|group| group.crawler.clone())))
+        (verdict_table("Name", &counts.by_crawler()))
         h2 { "Which websites were asked" }
         (verdict_table("Website", &counts.by(|group| group.host.clone())))
         (disallowed(counts))
@@ -172,6 +172,12 @@ fn brief(data: &JudgePage<'_>) -> Markup {
             "A crawl that is over made " (counted(all, "request")) ". Each was held against the \
              robots.txt that the website had at that time, as far as there is a copy of it. \
              Nothing was fetched for this page, and nothing was changed in what the crawl left."
+        }
+        @if !data.counts.agents.is_empty() {
+            p {
+                "Each was judged as if these crawlers had made it, and counts as disallowed if it \
+                 was for any of them: " (foreign(&data.counts.agents.join(", "))) "."
+            }
         }
         (figures(&[
             Figure { class: "", count: all, text: "requests by crawlers" },
@@ -247,7 +253,10 @@ fn rule_table(counts: &JudgeCounts) -> Markup {
             foreign(row.key.host.as_deref().unwrap_or("–"))
         })
         .text("Line of its robots.txt", |row| {
-            cause(row.key.rule.as_ref(), row.key.reason)
+            html! {
+                (cause(row.key.rule.as_ref(), row.key.reason))
+                @if let Some(names) = &row.key.agents { " (" (foreign(names)) ")" }
+            }
         })
         .count("Disallowed", |row| row.counts.disallowed)
         .html()
@@ -259,7 +268,7 @@ fn samples(counts: &JudgeCounts) -> Markup {
             html! { (sample.at.map_or("–".to_owned(), minute)) }
         })
         .text("Crawler", |sample| {
-            foreign(sample.group.crawler.as_deref().unwrap_or("–"))
+            foreign(sample.group.crawler_names().as_deref().unwrap_or("–"))
         })
         .text("Address, and what disallows it", |sample| {
             html! {
@@ -319,7 +328,7 @@ fn how_to_check(data: &JudgePage<'_>) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counts::{DisallowedSample, JudgedGroup, UnreadPart};
+    use super::super::counts::{CrawlerVerdict, DisallowedSample, JudgedGroup, UnreadPart};
     use super::*;
 
     // Ours: what crawlers, sites and files are called is text and nothing else.
@@ -328,7 +337,10 @@ mod tests {
         let hostile = "<script>alert(1)</script>\u{1b}[2J\u{202e}\"'&";
         let group = |verdict, reason| JudgedGroup {
             host: Some(hostile.to_owned()),
-            crawler: Some(hostile.to_owned()),
+            crawlers: vec![CrawlerVerdict {
+                name: hostile.to_owned(),
+                verdict,
+            }],
             verdict,
             reason,
             rule: Some(RuleLine {

@@ -51,7 +51,7 @@ fn print_groups(counts: &JudgeCounts) -> io::Result<()> {
 fn group_json(group: &JudgedGroup, requests: u64) -> Value {
     json!({
         "host": group.host,
-        "crawler": group.crawler,
+        "crawler": group.crawler_names(),
         "verdict": group.verdict.as_str(),
         "reason": group.reason,
         "line": group.rule.as_ref().map(|rule| rule.line),
@@ -64,9 +64,10 @@ fn group_json(group: &JudgedGroup, requests: u64) -> Value {
 fn json(counts: &JudgeCounts) -> Value {
     let groups = counts.groups.iter();
     let hosts = counts.by(|group| group.host.clone());
-    let crawlers = counts.by(|group| group.crawler.clone());
+    let crawlers = counts.by_crawler();
     json!({
         "files": counts.files,
+        "agents": counts.agents,
         "from": counts.from.map(|at| at.to_string()),
         "until": counts.until.map(|at| at.to_string()),
         "requests": counts.totals.all(),
@@ -102,7 +103,7 @@ fn sample_json(sample: &DisallowedSample) -> Value {
     json!({
         "time": sample.at.map(|at| at.to_string()),
         "url": sample.url,
-        "crawler": sample.group.crawler,
+        "crawler": sample.group.crawler_names(),
         "reason": sample.group.reason,
         "line": sample.group.rule.as_ref().map(|rule| rule.line),
         "rule": sample.group.rule.as_ref().map(|rule| &rule.text),
@@ -125,8 +126,12 @@ fn text(counts: &JudgeCounts, limit: usize) -> String {
     if let (Some(from), Some(until)) = (counts.from, counts.until) {
         text.push_str(&format!(", {from:.0} to {until:.0}"));
     }
+    let for_whom = match counts.agents.as_slice() {
+        [] => String::new(),
+        agents => format!(" for any of {}", agents.join(", ")),
+    };
     text.push_str(&format!(
-        "\n  {disallowed} disallowed\n  {unknown} not to be known\n  {allowed} allowed\n"
+        "\n  {disallowed} disallowed{for_whom}\n  {unknown} not to be known\n  {allowed} allowed\n"
     ));
     // Without a request the tables would have titles only.
     if counts.totals.all() == 0 {
@@ -134,7 +139,7 @@ fn text(counts: &JudgeCounts, limit: usize) -> String {
         return text;
     }
     let hosts = counts.by(|group| group.host.clone());
-    let crawlers = counts.by(|group| group.crawler.clone());
+    let crawlers = counts.by_crawler();
     text.push_str(&verdict_table("HOST", &hosts, limit));
     text.push_str(&verdict_table("CRAWLER", &crawlers, limit));
     text.push_str(&rule_table(counts, limit));
@@ -171,12 +176,18 @@ fn rule_table(counts: &JudgeCounts, limit: usize) -> String {
     let cells: Vec<_> = shown(&rules, limit)
         .iter()
         .map(|row| {
-            let DisallowingRule { host, rule, reason } = &row.key;
+            let DisallowingRule {
+                host,
+                rule,
+                reason,
+                agents,
+            } = &row.key;
+            let by = rule.as_ref();
+            let for_whom = agents.as_ref().map(|names| format!(" ({})", inert(names)));
             [
                 inert(host.as_deref().unwrap_or("-")),
                 row.counts.disallowed.to_string(),
-                rule.as_ref()
-                    .map_or_else(|| (*reason).to_owned(), rule_text),
+                by.map_or_else(|| (*reason).to_owned(), rule_text) + &for_whom.unwrap_or_default(),
             ]
         })
         .collect();
@@ -206,10 +217,11 @@ fn samples(counts: &JudgeCounts, limit: usize) -> String {
     let lines = shown(&counts.samples, limit).iter().map(|sample| {
         let at = sample.at.map_or_else(String::new, |at| format!("{at:.0} "));
         let group = &sample.group;
-        let crawler = group.crawler.as_deref().unwrap_or("-");
+        let crawler = group.crawler_names();
+        let name = crawler.as_deref().unwrap_or("-");
         let rule = group.rule.as_ref();
         let by = rule.map_or_else(|| group.reason.to_owned(), rule_text);
-        format!("  {at}{} {} ({by})\n", inert(crawler), inert(&sample.url))
+        format!("  {at}{} {} ({by})\n", inert(name), inert(&sample.url))
     });
     let list: String = lines.collect();
     if list.is_empty() {

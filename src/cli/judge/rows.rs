@@ -13,7 +13,7 @@ use politesse_base::inert::inert;
 use politesse_pages::explain::json::RulingJson;
 
 /// Columns of CSV, as the members of the JSON.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "time",
     "url",
     "verdict",
@@ -21,6 +21,7 @@ const COLUMNS: [&str; 13] = [
     "line",
     "rule",
     "token",
+    "crawler",
     "user_agent",
     "status",
     "robots.url",
@@ -74,15 +75,18 @@ fn row_json(judged: &JudgedRequest, files: &[String]) -> Value {
     row.insert("url".to_owned(), json!(request.url));
     // A request that could not be judged has these two members only.
     row.insert("verdict".to_owned(), json!(judged.verdict().as_str()));
-    row.insert("reason".to_owned(), json!(judged.reason()));
-    let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
-    if let (Some(ruling), Some(crawler)) = (ruling, &judged.crawler) {
+    let decisive = &judged.decisive;
+    row.insert("reason".to_owned(), json!(decisive.reason()));
+    if let (Some(ruling), Some(crawler)) = (decisive.ruling(), &decisive.crawler) {
         // Cannot fail: the members are text and numbers.
         let members = serde_json::to_value(RulingJson::new(ruling, crawler)).unwrap_or_default();
         if let Value::Object(members) = members {
             row.extend(members);
         }
     }
+    // All that the verdict is for; `token` is that of the first.
+    let crawlers = judged.crawlers().join(", ");
+    row.insert("crawler".to_owned(), json!(crawlers));
     let user_agent = match &request.agent {
         PastAgent::Named(name) => Some(name),
         PastAgent::Untold | PastAgent::Silent => None,
@@ -97,7 +101,7 @@ fn row_json(judged: &JudgedRequest, files: &[String]) -> Value {
 }
 
 fn robots(judged: &JudgedRequest) -> Value {
-    let Ok(judged) = &judged.outcome else {
+    let Ok(judged) = &judged.decisive.result else {
         return Value::Null;
     };
     let snapshot = &judged.snapshot;
@@ -112,18 +116,17 @@ fn robots(judged: &JudgedRequest) -> Value {
 
 fn row_text(judged: &JudgedRequest) -> String {
     let at = judged.request.at.map(|at| format!("{at:.0}"));
-    let ruling = judged.outcome.as_ref().ok().map(|judged| &judged.ruling);
-    let crawler = judged.crawler.as_ref().map(|crawler| {
-        let token = crawler.token();
-        token.map_or_else(|| "*".to_owned(), ToString::to_string)
-    });
+    let crawlers = judged.crawlers().join(", ");
     let start = fields([
         at.as_deref().unwrap_or("-"),
         judged.verdict().as_str(),
-        judged.reason(),
-        &inert(crawler.as_deref().unwrap_or("-")),
+        judged.decisive.reason(),
+        if crawlers.is_empty() { "-" } else { &crawlers },
     ]);
-    let cited = ruling.and_then(|ruling| ruling.rule.as_ref());
+    let cited = judged
+        .decisive
+        .ruling()
+        .and_then(|ruling| ruling.rule.as_ref());
     let rule = cited.map(|rule| format!("  (line {}: {})", rule.line, inert(&rule.text)));
     format!(
         "{start}{}{}",
@@ -133,6 +136,6 @@ fn row_text(judged: &JudgedRequest) -> String {
 }
 
 fn fields(values: [&str; 4]) -> String {
-    let [time, verdict, reason, crawler] = values;
+    let [time, verdict, reason, crawler] = values.map(inert);
     format!("{time:<20} {verdict:<8} {reason:<12} {crawler:<12} ")
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rayon::iter::{IndexedParallelIterator as _, IntoParallelIterator as _, ParallelIterator as _};
 
-use super::outcome::{JudgedRequest, JudgedRuling, UnknownReason};
+use super::outcome::{CrawlerOutcome, JudgedRequest, JudgedRuling, UnknownReason};
 use super::past_request::{PastAgent, PastRequest};
 use super::robots_index::{FoundRobots, RobotsIndex};
 use crate::cli::check::context::{CheckContext, target};
@@ -50,6 +50,8 @@ pub(super) struct PastJudge<'a> {
     pub(super) robots: RobotsPlace<'a>,
     /// Crawler of requests of which the files tell none.
     pub(super) agent: Option<&'a str>,
+    /// Crawlers that each request is judged for, in place of the one that made it.
+    pub(super) agents: &'a [Crawler],
 }
 
 impl PastJudge<'_> {
@@ -69,25 +71,48 @@ impl PastJudge<'_> {
         request: PastRequest,
         crawlers: &mut HashMap<PastAgent, Crawler>,
     ) -> JudgedRequest {
-        let crawler = match (&request.agent, self.agent) {
+        // Read as `check` reads it.
+        let target = target(&request.url).ok();
+        let found = match &target {
+            None => Err(UnknownReason::NoUrl),
+            Some(_) if request.is_tunnel => Err(UnknownReason::Tunnel),
+            Some(target) => Ok((target, self.robots.find(&target.origin, request.at))),
+        };
+        let outcome = |crawler: Option<Crawler>| CrawlerOutcome {
+            result: match &found {
+                Err(reason) => Err(*reason),
+                Ok((target, found)) => self.rule(&request, target, crawler.as_ref(), found),
+            },
+            crawler,
+        };
+        let (first, rest) = match self.agents.split_first() {
+            Some((first, rest)) => (Some(first.clone()), rest),
+            None => (self.past_crawler(&request.agent, crawlers), &[][..]),
+        };
+        let decisive = outcome(first);
+        let others: Vec<_> = rest.iter().cloned().map(Some).map(outcome).collect();
+        let mut judged = JudgedRequest {
+            request,
+            target,
+            decisive,
+            others: Vec::new(),
+        };
+        others.into_iter().for_each(|other| judged.add(other));
+        judged
+    }
+
+    /// Returns the crawler that made a request, if it is known.
+    fn past_crawler(
+        &self,
+        agent: &PastAgent,
+        crawlers: &mut HashMap<PastAgent, Crawler>,
+    ) -> Option<Crawler> {
+        match (agent, self.agent) {
             (PastAgent::Untold, None) => None,
             (PastAgent::Untold, Some(agent)) => {
                 Some(self.crawler(&PastAgent::Named(agent.to_owned()), crawlers))
             }
             (agent, _) => Some(self.crawler(agent, crawlers)),
-        };
-        // Read as `check` reads it.
-        let target = target(&request.url).ok();
-        let outcome = match &target {
-            None => Err(UnknownReason::NoUrl),
-            Some(_) if request.is_tunnel => Err(UnknownReason::Tunnel),
-            Some(target) => self.rule(&request, target, crawler.as_ref()),
-        };
-        JudgedRequest {
-            request,
-            target,
-            crawler,
-            outcome,
         }
     }
 
@@ -115,9 +140,10 @@ impl PastJudge<'_> {
         request: &PastRequest,
         target: &Target,
         crawler: Option<&Crawler>,
+        robots: &FoundRobots,
     ) -> Result<JudgedRuling, UnknownReason> {
         let found = match crawler {
-            Some(_) => self.robots.find(&target.origin, request.at),
+            Some(_) => robots.clone(),
             None => Err(UnknownReason::NoAgent),
         };
         let inquiry = Inquiry {

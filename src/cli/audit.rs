@@ -192,9 +192,10 @@ Examples:
 
 A URL is missed if no request for it was answered. The newest decision about it says why:
 `refused` by a rule, by the operator or because robots.txt was unreachable; `preference`:
-refused for the purposes of the crawler; `put_off` by the proxy or by the site (429, 503);
-`refused_by_site` (401, 402, 403, 451); `error`: the site could not be reached, failed
-(5xx) or broke off, or the client left before the end.
+refused for the purposes of the crawler; `withheld`: fetched and not passed on; `put_off` by
+the proxy or by the site (429, 503); `refused_by_site` (401, 402, 403, 451, a bot
+challenge); `error`: the site could not be reached, failed (5xx) or broke off, or the client
+left before the end.
 Redirects and pages that do not exist (404) are answers. HEAD is not counted.
 
 {FILTERS_HELP}"))]

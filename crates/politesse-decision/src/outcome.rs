@@ -1,4 +1,5 @@
-//! Outcome of a recorded request for its crawler: answered, or why not.
+//! Outcome of a recorded request for its crawler: answered, or why not. Class of the
+//! ending of its exchange, as endings are counted.
 //!
 //! Does not know which other requests were made for the same URL.
 
@@ -18,9 +19,12 @@ words! {
         Refused = "refused",
         /// Refused because a preference of the site denies the purposes of the crawler.
         Preference = "preference",
+        /// Fetched, and withheld from the crawler because of what the response states.
+        Withheld = "withheld",
         /// Put off, by the proxy or by the site (429, 503).
         PutOff = "put_off",
-        /// Refused by the site, although robots.txt allows it: 401, 402, 403 or 451.
+        /// Refused by the site, although robots.txt allows it: 401, 402, 403, 451 or a
+        /// bot challenge.
         RefusedBySite = "refused_by_site",
         /// Lost to an error: of the way to the site, of the site (5xx), or the client
         /// left before the end.
@@ -45,16 +49,60 @@ impl Outcome {
     }
 
     fn of_exchange(record: &StoredRecord) -> Self {
+        match EndingClass::of_record(record) {
+            EndingClass::Withheld => return Self::Withheld,
+            EndingClass::RefusedBySite => return Self::RefusedBySite,
+            EndingClass::Failed | EndingClass::Complete => {}
+        }
         match (record.status, record.error.as_deref()) {
             // The proxy's own 503 for a turn that it lost.
             (Some(503), Some("proxy_internal_error")) => Self::Error,
             // Whatever became of the body: a client seldom reads that of a refusal.
             (Some(429 | 503), _) => Self::PutOff,
-            (Some(401 | 402 | 403 | 451), _) => Self::RefusedBySite,
             (Some(status), None) if status < 500 => Self::Answered,
             // An exchange without an ending was cut off with the proxy.
             _ => Self::Error,
         }
+    }
+}
+
+/// Class of the ending of an exchange. Each ending is counted in one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndingClass {
+    /// The response was passed on, whatever its status.
+    Complete,
+    /// The exchange ended with an error.
+    Failed,
+    /// The response was fetched and withheld from the client.
+    Withheld,
+    /// The site refused the request: it answered 401, 402, 403 or 451, or with a bot
+    /// challenge. A client that did not read the body to its end changes nothing.
+    RefusedBySite,
+}
+
+impl EndingClass {
+    /// Error term of an exchange whose response was withheld from the client.
+    pub const WITHHELD: &str = "withheld";
+    /// Error term of an exchange that the site answered with a bot challenge.
+    pub const BOT_CHALLENGE: &str = "bot_challenge";
+
+    /// Returns the class of the ending with this status and error term, of a request
+    /// that was sent `sent` times.
+    pub fn of(status: Option<u16>, error: Option<&str>, sent: u64) -> Self {
+        match (status, error) {
+            (_, Some(Self::WITHHELD)) => Self::Withheld,
+            (_, Some(Self::BOT_CHALLENGE)) => Self::RefusedBySite,
+            // The proxy answers 403, too, but to requests that it does not send.
+            (Some(401 | 402 | 403 | 451), _) if 0 < sent => Self::RefusedBySite,
+            (_, Some(_)) => Self::Failed,
+            (_, None) => Self::Complete,
+        }
+    }
+
+    /// Returns the class of the ending of `record`; `Complete` if it has none yet.
+    pub fn of_record(record: &StoredRecord) -> Self {
+        let sent = record.sent.unwrap_or_default();
+        Self::of(record.status, record.error.as_deref(), sent)
     }
 }
 
@@ -86,7 +134,7 @@ mod tests {
             policy: Arc::new(StoredPolicy::new("")),
             wait_ms: 0,
             status: None,
-            sent: None,
+            sent: Some(u64::from(verdict == "allow" || effect == "reported")),
             directives: None,
             bytes: None,
             error: None,
@@ -145,6 +193,11 @@ mod tests {
         a_price_is_a_refusal_of_the_site: "allow" "enforced" Some(402), NO_ERROR => RefusedBySite;
         a_403_of_the_site_is_its_refusal: "allow" "enforced" Some(403), NO_ERROR => RefusedBySite;
         legal_reasons_are_a_refusal_of_the_site: "allow" "enforced" Some(451), NO_ERROR => RefusedBySite;
+        a_refusal_that_the_client_does_not_read_is_one: "allow" "enforced" Some(403), Some("client_gone") => RefusedBySite;
+        report_mode_forwards_what_the_site_refuses: "disallow" "reported" Some(403), NO_ERROR => RefusedBySite;
+        a_challenge_is_a_refusal_of_the_site: "allow" "enforced" Some(202), Some("bot_challenge") => RefusedBySite;
+        a_challenge_with_503_puts_nothing_off: "allow" "enforced" Some(503), Some("bot_challenge") => RefusedBySite;
+        a_page_that_was_fetched_may_be_withheld: "allow" "enforced" Some(403), Some("withheld") => Withheld;
         a_broken_site_is_an_error: "allow" "enforced" Some(500), NO_ERROR => Error;
         a_refused_connection_is_an_error: "allow" "enforced" Some(502), Some("connection_refused") => Error;
         a_body_that_is_cut_is_an_error: "allow" "enforced" Some(200), Some("http_response_incomplete") => Error;

@@ -16,7 +16,7 @@ use super::source::DecisionSource;
 use crate::cli::output::{Exit, Usage, print_notice};
 use politesse_base::inert::inert;
 use politesse_decision::digest::Digest;
-use politesse_decision::outcome::Outcome;
+use politesse_decision::outcome::{EndingClass, Outcome};
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::row_json;
 use politesse_pages::page::words::counted;
@@ -192,8 +192,11 @@ impl MissedUrl<'_> {
         let reason = match (self.why, &self.record.error, self.record.status) {
             (Outcome::Error, Some(error), _) => inert(error),
             (Outcome::Error, None, None) => "unfinished".to_owned(),
+            (Outcome::RefusedBySite, Some(error), _) if **error == *EndingClass::BOT_CHALLENGE => {
+                inert(error)
+            }
             // The reason of a decision that allowed would not say why.
-            (Outcome::Error | Outcome::RefusedBySite, ..) => "-".to_owned(),
+            (Outcome::Error | Outcome::RefusedBySite | Outcome::Withheld, ..) => "-".to_owned(),
             _ => inert(&ruling.reason),
         };
         let number = self.record.status.map(|status| status.to_string());

@@ -12,14 +12,30 @@ use super::reader::NodeRecordsReader;
 use politesse_record::overview::{HourSums, NamedSums, OverviewFacts, OverviewSums};
 use politesse_record::stats::{DecisionSums, SUMS_MAX, StatGroup, StatKey, StatOrder, sort_groups};
 
+/// Condition of decisions `d` whose ending is of the class
+/// [`EndingClass::RefusedBySite`](politesse_decision::outcome::EndingClass).
+macro_rules! is_refused_by_site {
+    () => {
+        "(d.error = 'bot_challenge' OR (d.error IS DISTINCT FROM 'withheld' \
+            AND d.status IN (401, 402, 403, 451) AND d.sent > 0))"
+    };
+}
+
 /// Sums of decisions `d`, in the order of [`DecisionSums`]. No sum is greater than a number
 /// of 64 bits, whatever the rows have.
-const SUMS: &str = "count(*), \
+const SUMS: &str = concat!(
+    "count(*), \
     count(*) FILTER (WHERE d.verdict = 'disallow' AND d.effect = 'enforced'), \
     count(*) FILTER (WHERE d.verdict <> 'allow' AND d.effect = 'reported'), \
     count(*) FILTER (WHERE d.verdict = 'later' AND d.effect = 'enforced'), \
     least(coalesce(sum(d.wait_ms), 0), 9223372036854775807)::bigint, \
-    least(coalesce(sum(d.bytes), 0), 9223372036854775807)::bigint, count(d.error)";
+    least(coalesce(sum(d.bytes), 0), 9223372036854775807)::bigint, \
+    count(d.error) FILTER (WHERE d.error <> 'withheld' AND ",
+    is_refused_by_site!(),
+    " IS NOT TRUE), count(*) FILTER (WHERE d.error = 'withheld'), count(*) FILTER (WHERE ",
+    is_refused_by_site!(),
+    ")"
+);
 
 /// Hours since 1970.
 const HOUR: &str = "floor(extract(epoch FROM d.time) / 3600)::bigint";
@@ -198,5 +214,7 @@ fn sums(row: &Row, from: usize) -> DecisionSums {
         wait_ms: sum(4),
         bytes: sum(5),
         errors: sum(6),
+        withheld: sum(7),
+        refused_by_site: sum(8),
     }
 }

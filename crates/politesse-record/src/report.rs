@@ -32,9 +32,11 @@ use politesse_decision::record::{StoredCrawler, StoredRuling};
 /// a report looks at.
 const REPORTED: NumberedTable = NumberedTable {
     select: "
-SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error,
-       d.crawler, d.policy, d.salt, d.leaf, e.sent, e.leaf
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
+SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
+       e.seq, e.bytes, e.status, e.sent, e.error, t.text,
+       d.crawler, d.policy, d.salt, d.leaf, e.leaf
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
+LEFT JOIN term AS t ON t.id = e.error",
     ..DECISIONS
 };
 
@@ -294,24 +296,24 @@ impl ReportedDecisions {
     fn add(&mut self, row: &Row<'_>, reader: &AuditReader) -> rusqlite::Result<CountedDecision> {
         let counted = CountedDecision::read(row)?;
         let at = counted.time_us;
-        *self.crawlers.entry(row.get(8)?).or_default() += 1;
-        let mode = self.mode(row.get(9)?, reader)?;
+        *self.crawlers.entry(row.get(11)?).or_default() += 1;
+        let mode = self.mode(row.get(12)?, reader)?;
         self.add_to_run(mode, at);
         // A redacted row has a commitment in place of its salt.
         if row
-            .get_ref(10)?
+            .get_ref(13)?
             .as_blob()
             .is_ok_and(|salt| read_digest(salt).is_some())
         {
             self.redacted.push(counted.seq);
         }
         self.unended += u64::from(counted.ending.is_none());
-        for column in [11, 13] {
+        for column in [14, 15] {
             // What somebody changed may be no bytes: then the digest is another, too.
             let leaf = row.get_ref(column)?.as_blob_or_null();
             self.leaves.update(leaf.ok().flatten().unwrap_or_default());
         }
-        let sent = column::<Option<u64>>(row, 12)?.unwrap_or_default();
+        let sent = column::<Option<u64>>(row, 8)?.unwrap_or_default();
         if 0 < sent {
             self.origins
                 .entry(counted.origin)

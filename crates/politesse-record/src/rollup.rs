@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::columns::{column, signed};
@@ -25,6 +26,7 @@ use super::rollup_row::{
     EntrySums, OriginEntry, RollupEntries, RollupKey, TimeSpan, encode, is_wanted, late_parts,
     read_span,
 };
+use politesse_decision::outcome::EndingClass;
 
 /// Microseconds of an hour.
 pub(super) const HOUR_US: i64 = 3_600_000_000;
@@ -32,16 +34,19 @@ pub(super) const HOUR_US: i64 = 3_600_000_000;
 /// Decisions and their endings, as far as they are counted.
 pub(super) const COUNTED: NumberedTable = NumberedTable {
     select: "
-SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error
-FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
+SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
+       e.seq, e.bytes, e.status, e.sent, e.error, t.text
+FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
+LEFT JOIN term AS t ON t.id = e.error",
     ..DECISIONS
 };
 
 /// Endings of the open part whose decisions are in earlier ones.
 const LATE_ENDINGS: &str = "
-SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms, e.seq, e.bytes, e.error
+SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
+       e.seq, e.bytes, e.status, e.sent, e.error, t.text
 FROM late_ending AS l JOIN ending AS e ON e.decision = l.decision
-JOIN decision AS d ON d.seq = l.decision";
+JOIN decision AS d ON d.seq = l.decision LEFT JOIN term AS t ON t.id = e.error";
 
 /// Last number of an entry, as far as parts go: an ending is in the part of a
 /// decision, or is a late one.
@@ -65,16 +70,25 @@ pub(super) struct CountedDecision {
 pub(super) struct CountedEnding {
     pub(super) seq: i64,
     pub(super) bytes: u64,
-    pub(super) has_error: bool,
+    pub(super) class: EndingClass,
 }
 
 impl CountedEnding {
+    /// Reads the columns of [`COUNTED`] after the number of the ending.
+    fn read(seq: i64, row: &Row<'_>) -> rusqlite::Result<Self> {
+        let has_error = row.get_ref(9)? != ValueRef::Null;
+        // A term that was removed or changed by hand still stands for an error.
+        let term = row.get_ref(10)?.as_str().unwrap_or_default();
+        let status = column::<Option<u16>>(row, 7).unwrap_or_default();
+        Ok(Self {
+            seq,
+            bytes: column(row, 6)?,
+            class: EndingClass::of(status, has_error.then_some(term), column(row, 8)?),
+        })
+    }
+
     fn sums(&self) -> EntrySums {
-        EntrySums {
-            bytes: self.bytes,
-            errors: self.has_error.into(),
-            ..EntrySums::default()
-        }
+        EntrySums::of_ending(self.class, self.bytes)
     }
 }
 
@@ -82,13 +96,7 @@ impl CountedDecision {
     /// Reads a row of [`COUNTED`].
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         // The number is null without an ending, and so are its values.
-        let ending = |seq| {
-            Ok::<_, rusqlite::Error>(CountedEnding {
-                seq,
-                bytes: column(row, 6)?,
-                has_error: row.get::<_, Option<i64>>(7)?.is_some(),
-            })
-        };
+        let ending = |seq| CountedEnding::read(seq, row);
         Ok(Self {
             seq: row.get(0)?,
             time_us: row.get(1)?,
@@ -460,7 +468,7 @@ impl<'a> RollupCheck<'a> {
             ending: row.ending.map(|ending| CountedEnding {
                 seq: ending.first,
                 bytes: record.bytes.unwrap_or_default(),
-                has_error: record.error.is_some(),
+                class: EndingClass::of_record(record),
             }),
         };
         let part = part_of(counted.seq);

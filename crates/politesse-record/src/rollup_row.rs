@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use politesse_decision::outcome::EndingClass;
+
 const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
 
 /// Tag of an entry: what follows it, and in the upper half the distance of its
@@ -13,8 +15,7 @@ const SUMS: &str = "SELECT sums FROM rollup WHERE part = ?";
 const HAS_REQUESTS: u8 = 1;
 const HAS_WAIT: u8 = 2;
 const HAS_BYTES: u8 = 4;
-const HAS_ERRORS: u8 = 8;
-const HAS_ALL: u8 = HAS_REQUESTS | HAS_WAIT | HAS_BYTES | HAS_ERRORS;
+const HAS_ENDINGS: u8 = 8;
 const NEAR_MAX: u64 = 15;
 
 /// Hour, ruling and origin of decisions in one part.
@@ -37,11 +38,27 @@ pub struct EntrySums {
     pub wait_ms: u64,
     /// Bytes of bodies passed on.
     pub bytes: u64,
-    /// Endings with an error.
+    /// Endings with an error, those below aside.
     pub errors: u64,
+    /// Endings of responses that were withheld from the client.
+    pub withheld: u64,
+    /// Endings of requests that the site refused.
+    pub refused_by_site: u64,
 }
 
 impl EntrySums {
+    /// Returns the sums of one ending.
+    pub(super) fn of_ending(class: EndingClass, bytes: u64) -> Self {
+        let count_of = |counted| u64::from(class == counted);
+        Self {
+            bytes,
+            errors: count_of(EndingClass::Failed),
+            withheld: count_of(EndingClass::Withheld),
+            refused_by_site: count_of(EndingClass::RefusedBySite),
+            ..Self::default()
+        }
+    }
+
     /// Adds the sums of other entries.
     pub(super) fn add(&mut self, other: &Self) {
         // A changed row may hold any number.
@@ -49,6 +66,16 @@ impl EntrySums {
         self.wait_ms = self.wait_ms.saturating_add(other.wait_ms);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.errors = self.errors.saturating_add(other.errors);
+        self.withheld = self.withheld.saturating_add(other.withheld);
+        self.refused_by_site = self.refused_by_site.saturating_add(other.refused_by_site);
+    }
+
+    /// Returns what the tag's flag for endings announces: errors in the upper bits, and
+    /// whether the other counts of endings follow in the lowest. There is no bit in the
+    /// tag for those, and few entries have them.
+    fn ending_counts(&self) -> u64 {
+        let has_others = 0 < self.withheld || 0 < self.refused_by_site;
+        self.errors << 1 | u64::from(has_others)
     }
 }
 
@@ -136,7 +163,7 @@ fn push_entry(bytes: &mut Vec<u8>, distance: u64, sums: &EntrySums) {
         (HAS_REQUESTS, sums.requests, 1),
         (HAS_WAIT, sums.wait_ms, 0),
         (HAS_BYTES, sums.bytes, 0),
-        (HAS_ERRORS, sums.errors, 0),
+        (HAS_ENDINGS, sums.ending_counts(), 0),
     ];
     let unusual = values.iter().filter(|(_, value, usual)| value != usual);
     let near = distance.min(NEAR_MAX);
@@ -150,6 +177,10 @@ fn push_entry(bytes: &mut Vec<u8>, distance: u64, sums: &EntrySums) {
     }
     for (_, value, _) in unusual {
         push_number(bytes, *value);
+    }
+    if sums.ending_counts() & 1 == 1 {
+        push_number(bytes, sums.withheld);
+        push_number(bytes, sums.refused_by_site);
     }
 }
 
@@ -204,17 +235,10 @@ impl RollupReader<'_> {
                     near => near,
                 };
                 origin = origin.wrapping_add(distance.cast_signed());
-                if !is_wanted(self.origins, origin) {
-                    self.pass_over(*tag)?;
-                    continue;
+                let sums = self.sums(*tag)?;
+                if is_wanted(self.origins, origin) {
+                    read.entries.push(OriginEntry { origin, sums });
                 }
-                let sums = EntrySums {
-                    requests: self.value(*tag, HAS_REQUESTS, 1)?,
-                    wait_ms: self.value(*tag, HAS_WAIT, 0)?,
-                    bytes: self.value(*tag, HAS_BYTES, 0)?,
-                    errors: self.value(*tag, HAS_ERRORS, 0)?,
-                };
-                read.entries.push(OriginEntry { origin, sums });
             }
             if let Some((_, end)) = read.sections.last_mut() {
                 *end = read.entries.len();
@@ -223,13 +247,21 @@ impl RollupReader<'_> {
         Some(())
     }
 
-    /// Passes over the values that follow `tag`.
-    fn pass_over(&mut self, tag: u8) -> Option<()> {
-        for _ in 0..(tag & HAS_ALL).count_ones() {
-            let end = self.bytes.iter().position(|byte| byte & 0x80 == 0)?;
-            self.bytes = self.bytes.get(end + 1..)?;
+    /// Reads the values that follow `tag`.
+    fn sums(&mut self, tag: u8) -> Option<EntrySums> {
+        let mut sums = EntrySums {
+            requests: self.value(tag, HAS_REQUESTS, 1)?,
+            wait_ms: self.value(tag, HAS_WAIT, 0)?,
+            bytes: self.value(tag, HAS_BYTES, 0)?,
+            ..EntrySums::default()
+        };
+        let endings = self.value(tag, HAS_ENDINGS, 0)?;
+        sums.errors = endings >> 1;
+        if endings & 1 == 1 {
+            sums.withheld = self.number()?;
+            sums.refused_by_site = self.number()?;
         }
-        Some(())
+        Some(sums)
     }
 
     fn value(&mut self, tag: u8, flag: u8, usual: u64) -> Option<u64> {

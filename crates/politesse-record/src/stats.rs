@@ -23,6 +23,7 @@ use super::order::Direction;
 use super::reader::AuditReader;
 use super::rollup::HOUR_US;
 pub use super::rollup_row::EntrySums;
+use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{StoredDenial, StoredRecord, StoredRuling};
 use politesse_robots::origin::Target;
 
@@ -119,8 +120,12 @@ pub struct DecisionSums {
     pub wait_ms: u64,
     /// Bytes of bodies passed on.
     pub bytes: u64,
-    /// Exchanges that ended with an error.
+    /// Exchanges that ended with an error, those below aside.
     pub errors: u64,
+    /// Responses that were fetched and withheld from the client.
+    pub withheld: u64,
+    /// Requests that the site refused: 401, 402, 403, 451 or a bot challenge.
+    pub refused_by_site: u64,
 }
 
 impl DecisionSums {
@@ -141,6 +146,8 @@ impl DecisionSums {
             (&mut self.wait_ms, other.wait_ms),
             (&mut self.bytes, other.bytes),
             (&mut self.errors, other.errors),
+            (&mut self.withheld, other.withheld),
+            (&mut self.refused_by_site, other.refused_by_site),
         ] {
             // A changed row may hold any number.
             *sum = sum.saturating_add(more);
@@ -155,6 +162,8 @@ impl DecisionSums {
             wait_ms,
             bytes,
             errors,
+            withheld,
+            refused_by_site,
         } = *entries;
         let count_if = |is_so: bool| if is_so { requests } else { 0 };
         let (verdict, effect) = (ruling.verdict.as_str(), ruling.effect.as_str());
@@ -166,6 +175,8 @@ impl DecisionSums {
             wait_ms,
             bytes,
             errors,
+            withheld,
+            refused_by_site,
         }
     }
 }
@@ -312,8 +323,10 @@ fn groups_by_row(
         let entries = EntrySums {
             requests: 1,
             wait_ms: record.wait_ms,
-            bytes: record.bytes.unwrap_or_default(),
-            errors: u64::from(record.error.is_some()),
+            ..EntrySums::of_ending(
+                EndingClass::of_record(&record),
+                record.bytes.unwrap_or_default(),
+            )
         };
         for values in apart {
             // A URL may be as long as thousands of other sums.

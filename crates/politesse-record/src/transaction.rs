@@ -33,6 +33,7 @@ use politesse_decision::back_off::{BackOffChange, BackOffEvent};
 use politesse_decision::decide::{Evidence, Policy};
 use politesse_decision::digest::{CanonicalBytes, Digest};
 use politesse_decision::label::CrawlLabel;
+use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{
     ExchangeEnd, Record, Seen, StoredCrawler, StoredDenial, bound_token,
 };
@@ -291,7 +292,7 @@ impl<'a> AuditTransaction<'a> {
         let ending = CountedEnding {
             seq,
             bytes: count(bytes),
-            has_error: refs.error.is_some(),
+            class: EndingClass::of(outcome.status, outcome.error, outcome.sent.into()),
         };
         let rollup = &mut self.memory.rollup;
         rollup.note_ending(&self.transaction, decision, &ending)

@@ -20,8 +20,16 @@ use politesse_record::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQ
 const VALUE_MAX: usize = 40;
 
 /// Columns of sums, as JSON and CSV name them.
-const SUM_NAMES: [&str; 7] = [
-    "requests", "refusals", "reported", "later", "wait_ms", "bytes", "errors",
+const SUM_NAMES: [&str; 9] = [
+    "requests",
+    "refusals",
+    "reported",
+    "later",
+    "wait_ms",
+    "bytes",
+    "errors",
+    "withheld",
+    "refused_by_site",
 ];
 
 /// Arguments of `audit stats`.
@@ -176,7 +184,15 @@ impl StatTable<'_> {
     fn titles(&self) -> Vec<String> {
         let keys = self.keys.iter().map(|key| key.as_str().to_uppercase());
         let sums = [
-            "REQUESTS", "REFUSALS", "REPORTED", "LATER", "WAITS", "BYTES", "ERRORS",
+            "REQUESTS",
+            "REFUSALS",
+            "REPORTED",
+            "LATER",
+            "WAITS",
+            "BYTES",
+            "ERRORS",
+            "WITHHELD",
+            "REFUSED_BY_SITE",
         ];
         keys.chain(sums.map(str::to_owned)).collect()
     }
@@ -195,6 +211,8 @@ impl StatTable<'_> {
             wait(sums.wait_ms),
             sums.bytes.to_string(),
             sums.errors.to_string(),
+            sums.withheld.to_string(),
+            sums.refused_by_site.to_string(),
         ];
         texts.chain(counts).collect()
     }
@@ -224,6 +242,8 @@ impl StatTable<'_> {
             json!(sums.wait_ms),
             json!(sums.bytes),
             json!(sums.errors),
+            json!(sums.withheld),
+            json!(sums.refused_by_site),
         ]);
         Value::Object(named.chain(counts).collect::<Map<_, _>>())
     }

@@ -6,11 +6,24 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
-use politesse_decision::decide::{EnforcementMode, Reason};
+use politesse_decision::decide::{EnforcementMode, Reason, Verdict};
 use politesse_decision::delay::{Delay, DelayEnd};
+use politesse_decision::record::Effect;
 
 /// Decisions of the record, which with their endings take up more than two parts.
 const DECISIONS: u64 = 9000;
+
+/// Status and error term of endings.
+const ENDINGS: [(u16, Option<&str>); 8] = [
+    (200, None),
+    (200, None),
+    (200, Some("incomplete")),
+    (402, None),
+    (403, Some("client_gone")),
+    (403, Some("withheld")),
+    (202, Some("bot_challenge")),
+    (404, None),
+];
 
 /// Exchanges that are open at a time, so that endings come in later parts than
 /// their decisions.
@@ -66,15 +79,20 @@ async fn write(kit: &Kit, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let seconds = number * 3 + draws.below(8);
         let at = now() + SignedDuration::from_secs(i64::try_from(seconds).unwrap());
-        let (_, ending) = kit.log.record(drawn(&mut draws, at)).await.unwrap();
-        open.push(ending);
+        let record = drawn(&mut draws, at);
+        let is_sent =
+            record.evidence.ruling.verdict == Verdict::Allow || record.effect == Effect::Reported;
+        let (_, ending) = kit.log.record(record).await.unwrap();
+        open.push((ending, u32::from(is_sent)));
         if OPEN_MAX < open.len() {
-            let ending = open.swap_remove(draws.below(OPEN_MAX as u64) as usize);
-            let error = (draws.below(5) == 0).then_some("incomplete");
+            let (ending, sent) = open.swap_remove(draws.below(OPEN_MAX as u64) as usize);
+            kit.metrics.upstream_sent.inc_by(sent.into());
+            let (status, error) = ENDINGS[draws.below(ENDINGS.len() as u64) as usize];
             ending.complete(ExchangeEnd {
                 bytes: draws.below(1 << 20),
+                sent,
                 error,
-                ..done(200)
+                ..done(status)
             });
         }
     }
@@ -128,7 +146,15 @@ fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>
         sum.reported += u64::from(verdict != "allow" && effect == "reported");
         sum.wait_ms += row.wait_ms;
         sum.bytes += row.bytes.unwrap_or_default();
-        sum.errors += u64::from(row.error.is_some());
+        let is_sent = row.sent == Some(1);
+        let count = match (row.status, row.error.as_deref()) {
+            (_, Some("withheld")) => &mut sum.withheld,
+            (_, Some("bot_challenge")) => &mut sum.refused_by_site,
+            (Some(402 | 403), _) if is_sent => &mut sum.refused_by_site,
+            (_, Some(_)) => &mut sum.errors,
+            (_, None) => continue,
+        };
+        *count += 1;
     }
     sums
 }
@@ -291,15 +317,26 @@ async fn parts_that_are_over_are_counted_by_their_roll_ups() {
     let (_, found) = verify(&kit);
     assert_eq!(found, Vec::<String>::new());
     let before = all(&kit);
+    let wait_ms = count_of(&kit, "SELECT wait_ms FROM decision WHERE seq = 1");
     kit.sql("UPDATE decision SET wait_ms = 10000000 WHERE seq = 1");
     assert_eq!(all(&kit), before);
-    kit.sql("UPDATE rollup SET first_us = 0 WHERE part = 0");
-    let (_, found) = verify(&kit);
-    let wrong = "1 to 8192: the table rollup does not have the sums of these entries";
-    assert!(
-        found.iter().any(|finding| finding.starts_with(wrong)),
-        "{found:?}"
-    );
+    kit.sql(&format!(
+        "UPDATE decision SET wait_ms = {wait_ms} WHERE seq = 1"
+    ));
+    // An ending that is now of another class, and a roll-up with other times.
+    for change in [
+        "UPDATE ending SET status = 404 WHERE status = 402 AND seq < 8192",
+        "UPDATE rollup SET first_us = 0 WHERE part = 0",
+    ] {
+        kit.sql(&format!(
+            "CREATE TABLE saved AS SELECT * FROM ending; {change}"
+        ));
+        let (_, found) = verify(&kit);
+        let wrong = "1 to 8192: the table rollup does not have the sums of these entries";
+        let is_found = found.iter().any(|finding| finding.starts_with(wrong));
+        assert!(is_found, "{change}: {found:?}");
+        kit.sql("DELETE FROM ending; INSERT INTO ending SELECT * FROM saved; DROP TABLE saved");
+    }
 }
 
 // Ours: endings that the open part is to count are neither left out nor made up.

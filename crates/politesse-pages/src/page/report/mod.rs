@@ -127,6 +127,7 @@ fn denial_json(group: &StatGroup) -> Json {
         "purpose": purpose.as_deref(),
         "requests": group.sums.requests,
         "refused": group.sums.refusals,
+        "withheld": group.sums.withheld,
     })
 }
 

@@ -126,8 +126,8 @@ pub(super) fn denials(data: &ReportData) -> Markup {
             p {
                 "Websites state what their pages may be used for. These statements deny what \
                  crawlers fetched pages for, as the operator declares it. A request with several \
-                 denied purposes is counted once for each. Pages that were refused were not \
-                 sent for."
+                 denied purposes is counted once for each. Refused pages were never fetched; \
+                 withheld ones were fetched, and not given to the crawler."
             }
             (ReportTable::of(data.facts.denials.iter(), "statement")
                 .text("Website", |group| value(group, 0))
@@ -135,6 +135,7 @@ pub(super) fn denials(data: &ReportData) -> Markup {
                 .text("Denies", |group| value(group, 2))
                 .count("Requests", |group| group.sums.requests)
                 .count("Refused", |group| group.sums.refusals)
+                .count("Withheld", |group| group.sums.withheld)
                 .html())
         }
     }

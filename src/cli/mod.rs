@@ -14,6 +14,7 @@ mod check;
 mod clients;
 mod configuration;
 mod crawler;
+mod dashboard;
 mod demo;
 mod directives;
 mod doctor;
@@ -187,6 +188,15 @@ in admin.token_file.")]
     /// The pages for people and monitoring at admin.listen.
     #[command(subcommand, after_help = "Example: politesse admin token")]
     Admin(AdminCommand),
+    /// Prints a link that signs a browser in to the dashboard of the proxy that runs.
+    #[command(after_help = "\
+Examples:
+  politesse dashboard
+  politesse dashboard --open
+
+The link can be used once, within ten minutes. It is that of the proxy which holds the
+record of this configuration.")]
+    Dashboard(dashboard::DashboardArguments),
     /// Looks for what keeps the proxy, or a client, from working, and says what to do.
     #[command(after_help = "\
 Examples:
@@ -300,6 +310,7 @@ fn run_command(arguments: &Arguments) -> anyhow::Result<Exit> {
         Command::Fleet(command) => fleet::fleet(command, &request.settings()?),
         Command::Clients(arguments) => clients::clients(arguments, &request.settings()?),
         Command::Admin(AdminCommand::Token) => admin_token(&request.settings()?),
+        Command::Dashboard(arguments) => dashboard::dashboard(arguments, &request.settings()?),
         Command::Doctor(arguments) => doctor::doctor(arguments, request),
         Command::Health => health(&request.settings()?),
         Command::Completions(arguments) => reference::completions(arguments, Arguments::command()),

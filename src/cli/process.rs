@@ -13,9 +13,11 @@ use anyhow::Context as _;
 use rustix::process::{Resource, getrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::config::Settings;
 use crate::serve::RunningProxy;
 use crate::serve::control::instance::Instance;
 use crate::serve::control::joining::Holder;
+use politesse_robots::origin::Scheme;
 
 /// Threads for calls that block. Of these, `upstream.dns_lookups` may use 512, and
 /// a thread is only started when it is needed.
@@ -147,6 +149,16 @@ pub(super) fn reachable(address: &SocketAddr) -> SocketAddr {
         IpAddr::V4(_) | IpAddr::V6(_) => address.ip(),
     };
     SocketAddr::new(ip, address.port())
+}
+
+/// Returns the URL of a page of the admin listener on `address`, as a browser on this
+/// machine reaches it.
+pub(super) fn admin_url(settings: &Settings, address: &SocketAddr, path: &str) -> String {
+    let scheme = match settings.admin.tls.cert {
+        Some(_) => Scheme::Https,
+        None => Scheme::Http,
+    };
+    format!("{}://{}{path}", scheme.as_str(), reachable(address))
 }
 
 /// Request that a signal makes.

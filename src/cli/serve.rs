@@ -12,7 +12,7 @@ use sd_notify::NotifyState;
 use super::configuration::{ConfigurationRequest, check_conflicts, check_owner};
 use super::log;
 use super::output::{Exit, unless_closed};
-use super::process::{SignalRequest, Signals, open_control, reachable, runtime};
+use super::process::{SignalRequest, Signals, admin_url, open_control, reachable, runtime};
 use super::start_failure::with_advice;
 use crate::config::{LogFormat, Settings};
 use crate::serve::capacity::warn_of_shortages;
@@ -162,12 +162,13 @@ fn announce(settings: &Settings, running: &RunningProxy) -> std::io::Result<()> 
             env!("CARGO_PKG_VERSION")
         )?;
     }
-    writeln!(
-        out,
-        "dashboard, health and metrics on http://{}",
-        running.admin
-    )?;
-    writeln!(out, "to sign in: {}", command("admin token"))?;
+    let pages = admin_url(settings, &running.admin, "");
+    writeln!(out, "dashboard, health and metrics on {pages}")?;
+    if let Some(path) = running.sign_in_path() {
+        let link = admin_url(settings, &running.admin, &path);
+        writeln!(out, "to sign in, once and within ten minutes: {link}")?;
+    }
+    writeln!(out, "for another link: {}", command("dashboard"))?;
     out.write_all(in_force(settings).as_bytes())?;
     // Without TLS the line is shorter, and needs no name in the certificate.
     let mut listeners = running.listen.iter();

@@ -480,6 +480,13 @@ impl RunningProxy {
         Ok(())
     }
 
+    /// Makes the path of a link that signs a browser in to the dashboard, once and within
+    /// ten minutes; `None` if the system gives no random numbers.
+    #[must_use]
+    pub fn sign_in_path(&self) -> Option<String> {
+        self.access.sign_in_path(&self.settings.admin.base_path)
+    }
+
     /// Serves the listener of one command of `politesse run`. Its requests are counted
     /// apart from all others, and recorded as those of `crawl`.
     ///

@@ -104,6 +104,53 @@ fn a_link_from_another_site_leads_to_the_view() {
     });
 }
 
+// Ours: docs/decisions/018-one-admin-token.md.
+#[test]
+fn a_link_signs_in_once_and_only_by_its_button() {
+    run(async {
+        let proxy = Config::default().start().await;
+        let (admin, banner) = (proxy.admin(), proxy.banner().join("\n"));
+        let mark = "to sign in, once and within ten minutes: ";
+        let (_, link) = banner.split_once(mark).unwrap();
+        let link = link.lines().next().unwrap();
+        let path = link.strip_prefix(&format!("http://{admin}")).unwrap();
+        let (_, code) = path.split_once("once=").unwrap();
+        let host = format!("Host: {admin}");
+        // To look at the link, as chat programs do, does not spend it.
+        for _ in 0..2 {
+            let line = format!("GET {path} HTTP/1.1");
+            let page = Crawler::to(admin).await.ask(&[&line, &host]).await;
+            assert_eq!(page.status(), 200);
+            assert!(page.head.values("set-cookie").is_empty());
+            assert!(
+                page.text()
+                    .contains(&format!("name=\"once\" value=\"{code}\""))
+            );
+        }
+        let (form, own) = (format!("once={code}"), format!("Origin: http://{admin}"));
+        let foreign = ["Origin: http://evil.test"];
+        assert_eq!(post(admin, "/login", &foreign, &form).await.status(), 403);
+        let signed_in = post(admin, "/login", &[&own], &form).await;
+        assert_eq!(signed_in.status(), 303);
+        let cookie = signed_in.head.value("set-cookie");
+        let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
+        let line = "GET /decisions HTTP/1.1";
+        let page = Crawler::to(admin).await.ask(&[line, &host, &cookie]).await;
+        assert_eq!(page.status(), 200);
+        let again = post(admin, "/login", &[&own], &form).await;
+        assert_eq!(again.status(), 403);
+        assert!(again.text().contains("was used before"), "{}", again.text());
+        let outcome = proxy.place().run(&["dashboard"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let another = outcome
+            .stdout
+            .trim()
+            .strip_prefix(&format!("http://{admin}/login?"));
+        let form = another.unwrap();
+        assert_eq!(post(admin, "/login", &[&own], form).await.status(), 303);
+    });
+}
+
 #[test]
 fn a_form_that_is_refused_is_told_why() {
     run(async {

@@ -289,6 +289,8 @@ impl Api {
         self.get("/api/v1/hosts?host=busy.test").await;
         let redaction = "%7B%22url%22:%22http://o.test/lamp%22,%22numbers%22:%5B%5D,%22why%22:\
                          %22test%22,%22after%22:0,%22is_trial%22:false%7D";
+        let link = "/api/v1/sign-in-link";
+        self.ask("POST", link, link).await;
         let prune = "%7B%22before%22:%222000-01-01T00:00:00Z%22,%22why%22:%22test%22%7D";
         for (path, query) in [
             ("/api/v1/audit/prune", &*format!("request={prune}")),

@@ -53,9 +53,12 @@ async fn page(proxy: &Proxy, path: &str, token: &str) -> Reply {
 
 async fn every_command_works(proxy: &Proxy) {
     let banner = proxy.banner().join("\n") + "\n";
-    let token = pasted(between(&banner, "to sign in: ", "\n")).await;
+    let link = pasted(between(&banner, "for another link: ", "\n")).await;
+    assert!(link.starts_with(&format!("http://{}/login?once=", proxy.admin())));
     let sign_in = page(proxy, "/login", "").await.text();
-    assert_eq!(pasted(&in_html(&sign_in)).await, token);
+    assert!(pasted(&in_html(&sign_in)).await.contains("/login?once="));
+    let (_, second) = sign_in.split_once("</code>").unwrap();
+    let token = pasted(&in_html(second)).await;
     let wanted = page(proxy, "/api/v1/pace", "").await.text();
     assert_eq!(pasted(between(&wanted, "`", "`")).await, token);
     for (path, count) in [("/configuration", 3), ("/reports", 1)] {

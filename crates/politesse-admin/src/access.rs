@@ -95,6 +95,24 @@ impl Access {
         }
     }
 
+    /// Makes the path of a link that signs a browser in without the token, once and within
+    /// ten minutes; `None` if the system gives no random numbers.
+    #[must_use]
+    pub fn sign_in_path(&self, base_path: &str) -> Option<String> {
+        let code = self.sessions.make_link()?;
+        Some(format!("{base_path}/login?once={code}"))
+    }
+
+    /// Reports whether `code` is that of a link that can be used, spends it, and counts it
+    /// if it is not.
+    pub(super) fn spend_link(&self, code: &str) -> bool {
+        let is_good = self.sessions.spend_link(code);
+        if !is_good {
+            self.count_refusal("unauthorized");
+        }
+        is_good
+    }
+
     /// Reports whether `sent` is the token, and counts it if it is not.
     pub(super) fn is_token(&self, sent: &str) -> bool {
         // Digests are compared, so that the time taken tells neither where the

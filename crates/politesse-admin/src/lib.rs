@@ -73,6 +73,7 @@ pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces, ArrivingBody};
 pub use self::sessions::SessionOptions;
+use self::sign_in::SignInState;
 pub use self::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 pub use self::token::{AdminToken, TokenError};
 use politesse_base::clients::directory::ClientDirectory;
@@ -214,6 +215,11 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         .with_state(Arc::clone(&admin.audit))
         .route("/api/v1/check", post(check::check))
         .with_state(checks)
+        .route("/api/v1/sign-in-link", post(sign_in::make_link))
+        .with_state(SignInState {
+            access: Arc::clone(&admin.access),
+            base_path: Arc::clone(&admin.base_path),
+        })
         .route("/api/v1/openapi.json", get(api::document))
         // `route_layer`, not `layer`: an unknown path answers 404, not 401.
         .route_layer(guard);

@@ -1,4 +1,4 @@
-//! Sessions of browsers: who has signed in with the token, until when.
+//! Sessions of browsers: who has signed in with the token, or by a link, until when.
 //!
 //! RFC 6265 defines how a browser keeps and sends the id. A session is in memory
 //! alone, so a restart ends all. Does not know which pages want one.
@@ -48,28 +48,31 @@ impl Session {
     }
 }
 
-/// All sessions.
+/// Links that are outstanding at a time; one more ends the oldest.
+const LINKS_MAX: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+
+/// Time for which a link can be used: as long as it takes to paste it into a browser.
+const LINK_LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// Random ids that are in force, each until its end.
 #[derive(Debug)]
-pub(super) struct Sessions {
+struct ExpiringIds {
     options: SessionOptions,
-    /// Ends of the sessions, by the digests of their ids. The time of a look-up says
-    /// nothing of an id: its digest cannot be chosen.
+    /// Ends by the digests of the ids. The time of a look-up says nothing of an id: its
+    /// digest cannot be chosen.
     ends: Mutex<HashMap<Digest, Instant>>,
-    metrics: Arc<Metrics>,
 }
 
-impl Sessions {
-    pub(super) fn new(options: SessionOptions, metrics: Arc<Metrics>) -> Self {
+impl ExpiringIds {
+    fn new(options: SessionOptions) -> Self {
         Self {
             options,
             ends: Mutex::default(),
-            metrics,
         }
     }
 
-    /// Begins a session; returns its id, or `None` if the system gives no random
-    /// numbers.
-    pub(super) fn begin(&self) -> Option<String> {
+    /// Makes an id; `None` if the system gives no random numbers.
+    fn make(&self) -> Option<String> {
         let mut random = [0; 32];
         aws_lc_rs::rand::fill(&mut random).ok()?;
         let id = Digest::from(random).to_string();
@@ -83,47 +86,96 @@ impl Sessions {
             };
             ends.remove(&key);
         }
-        ends.insert(Session::of(&id).key, now + self.options.lifetime);
-        self.count(&ends);
+        ends.insert(Digest::of(id.as_bytes()), now + self.options.lifetime);
         Some(id)
+    }
+
+    fn is_in_force(&self, key: Digest) -> bool {
+        let end = self.lock().get(&key).copied();
+        end.is_some_and(|end| clock::instant() < end)
+    }
+
+    /// Ends an id; returns whether it was in force.
+    fn end(&self, key: Digest) -> bool {
+        let end = self.lock().remove(&key);
+        end.is_some_and(|end| clock::instant() < end)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Instant>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All sessions, and the links by which one can be begun without the token.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    ids: ExpiringIds,
+    links: ExpiringIds,
+    metrics: Arc<Metrics>,
+}
+
+impl Sessions {
+    pub(super) fn new(options: SessionOptions, metrics: Arc<Metrics>) -> Self {
+        let links = SessionOptions {
+            most: LINKS_MAX,
+            lifetime: LINK_LIFETIME,
+        };
+        Self {
+            ids: ExpiringIds::new(options),
+            links: ExpiringIds::new(links),
+            metrics,
+        }
+    }
+
+    /// Begins a session; returns its id, or `None` if the system gives no random
+    /// numbers.
+    pub(super) fn begin(&self) -> Option<String> {
+        let id = self.ids.make();
+        self.count();
+        id
+    }
+
+    /// Makes the code of a link that signs a browser in, once and within ten minutes;
+    /// `None` if the system gives no random numbers.
+    pub(super) fn make_link(&self) -> Option<String> {
+        self.links.make()
+    }
+
+    /// Spends the code of a link; returns whether it could be used.
+    pub(super) fn spend_link(&self, code: &str) -> bool {
+        self.links.end(Digest::of(code.as_bytes()))
     }
 
     /// Finds the session that the cookies of a request name.
     pub(super) fn find(&self, fields: &HeaderMap) -> Option<Session> {
         let session = Session::of(cookie(fields, SESSION_COOKIE)?);
-        let end = self.lock().get(&session.key).copied()?;
-        (clock::instant() < end).then_some(session)
+        self.ids.is_in_force(session.key).then_some(session)
     }
 
     /// Ends a session.
     pub(super) fn end(&self, session: &Session) {
-        let mut ends = self.lock();
-        ends.remove(&session.key);
-        self.count(&ends);
+        self.ids.end(session.key);
+        self.count();
     }
 
-    /// Ends all sessions: the token that they began with counts no more.
+    /// Ends all sessions and links: the token that they began with counts no more.
     pub(super) fn end_all(&self) {
-        let mut ends = self.lock();
-        ends.clear();
-        self.count(&ends);
+        self.ids.lock().clear();
+        self.links.lock().clear();
+        self.count();
     }
 
     /// Writes the cookie that names the session `id`, for the path `path`; of an
     /// absent `id` the one that takes it away.
     pub(super) fn cookie(&self, id: Option<&str>, path: &str) -> String {
-        let age = id.map_or(0, |_| self.options.lifetime.as_secs());
+        let age = id.map_or(0, |_| self.ids.options.lifetime.as_secs());
         let id = id.unwrap_or_default();
         format!("{SESSION_COOKIE}={id}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict")
     }
 
-    fn count(&self, ends: &HashMap<Digest, Instant>) {
-        let open = i64::try_from(ends.len()).unwrap_or(i64::MAX);
+    fn count(&self) {
+        let open = i64::try_from(self.ids.lock().len()).unwrap_or(i64::MAX);
         self.metrics.admin_sessions.set(open);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Instant>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,7 +224,7 @@ mod tests {
         assert!(sessions.find(&with("politesse_session=")).is_none());
         tokio::time::advance(Duration::from_secs(1)).await;
         let three = sessions.begin().unwrap();
-        assert_eq!(sessions.lock().len(), 2);
+        assert_eq!(sessions.ids.lock().len(), 2);
         let session = sessions.find(&named(&three)).unwrap();
         sessions.end(&session);
         assert!(sessions.find(&named(&three)).is_none());
@@ -183,6 +235,31 @@ mod tests {
         sessions.end_all();
         assert!(sessions.find(&named(&five)).is_none());
         assert_eq!(sessions.metrics.admin_sessions.get(), 0);
+    }
+
+    // Ours: a link is for one browser, soon.
+    #[tokio::test(start_paused = true)]
+    async fn a_link_is_good_once_and_for_ten_minutes() {
+        let sessions = sessions(1);
+        let (used, late) = (sessions.make_link().unwrap(), sessions.make_link().unwrap());
+        assert!(!sessions.spend_link("") && !sessions.spend_link(&used.to_uppercase()));
+        assert!(sessions.spend_link(&used));
+        assert!(!sessions.spend_link(&used));
+        tokio::time::advance(LINK_LIFETIME).await;
+        assert!(!sessions.spend_link(&late));
+        let ended = sessions.make_link().unwrap();
+        sessions.end_all();
+        assert!(!sessions.spend_link(&ended));
+        let first = sessions.make_link().unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let others: Vec<_> = (0..LINKS_MAX.get()).map(|_| sessions.make_link()).collect();
+        assert!(!sessions.spend_link(&first));
+        assert!(
+            others
+                .iter()
+                .flatten()
+                .all(|code| sessions.spend_link(code))
+        );
     }
 
     // Ours: neither the id nor its digest stands on a page.

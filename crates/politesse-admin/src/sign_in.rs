@@ -14,8 +14,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 use politesse_robots::origin::Scheme;
+use serde_json::json;
 
 use super::access::{Access, AccessRefusal, Pass};
+use super::api;
 use super::arrival::AdminArrival;
 use super::layout::{DashboardPage, layout};
 use super::visit::{THEME_COOKIE, Theme, Visit};
@@ -95,13 +97,28 @@ fn go_on(to: &str) -> Response {
     ([(header::CONTENT_TYPE, kind)], page.into_string()).into_response()
 }
 
-/// Shows the page to sign in.
+/// Shows the page to sign in. A link is not spent by it, so that a program which looks at
+/// links before a person follows them does not use it up.
 pub(super) async fn show(Extension(visit): Extension<Visit>, uri: Uri) -> Response {
-    let to = query_value(uri.query().unwrap_or_default(), "to");
-    page(&visit, &own_path(to.as_deref()), None)
+    let query = uri.query().unwrap_or_default();
+    let to = own_path(query_value(query, "to").as_deref());
+    match query_value(query, "once") {
+        Some(code) => linked_page(&visit, &code),
+        None => page(&visit, &to, None),
+    }
 }
 
-/// Begins a session with the token of a form.
+/// Makes a link that signs a browser in, for `politesse dashboard`.
+pub(super) async fn make_link(
+    State(SignInState { access, base_path }): State<SignInState>,
+) -> Response {
+    match access.sign_in_path(&base_path) {
+        Some(path) => api::json(&json!({ "path": path })),
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+/// Begins a session with the token of a form, or the code of a link.
 pub(super) async fn sign_in(
     State(SignInState { access, .. }): State<SignInState>,
     Extension(visit): Extension<Visit>,
@@ -110,13 +127,24 @@ pub(super) async fn sign_in(
     let is_secure = is_secure(&request);
     let form = form(request.into_body()).await;
     let to = own_path(query_value(&form, "to").as_deref());
-    let token = query_value(&form, "token").unwrap_or_default();
-    // A token that is copied from a terminal often has a blank behind it.
-    if !access.is_token(token.trim()) {
-        let text = format!(
-            "This is not the token. `{}` prints it.",
-            command("admin token")
-        );
+    let refusal = match query_value(&form, "once") {
+        Some(code) if access.spend_link(&code) => None,
+        Some(_) => Some(format!(
+            "This link was used before, or is older than ten minutes. `{}` prints another.",
+            command("dashboard")
+        )),
+        None => {
+            let token = query_value(&form, "token").unwrap_or_default();
+            // A token that is copied from a terminal often has a blank behind it.
+            (!access.is_token(token.trim())).then(|| {
+                format!(
+                    "This is not the token. `{}` prints it.",
+                    command("admin token")
+                )
+            })
+        }
+    };
+    if let Some(text) = refusal {
         return (StatusCode::FORBIDDEN, page(&visit, &to, Some(&text))).into_response();
     }
     // A new id each time: one that somebody else has put into the browser stays
@@ -158,10 +186,26 @@ pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Re
 }
 
 fn page(visit: &Visit, to: &str, error: Option<&str>) -> Response {
+    sign_in_page(visit, sign_in_form(visit, to, error))
+}
+
+/// Shows a button that spends the code of a link.
+fn linked_page(visit: &Visit, code: &str) -> Response {
+    let body = html! {
+        form method="post" action=(visit.link("/login")) class="sign-in" {
+            input type="hidden" name="once" value=(code);
+            p { "This link signs you in, once." }
+            button class="primary" { "Sign in" }
+        }
+    };
+    sign_in_page(visit, body)
+}
+
+fn sign_in_page(visit: &Visit, body: Markup) -> Response {
     let content = DashboardPage {
         title: "Sign in".to_owned(),
         section: None,
-        body: sign_in_form(visit, to, error),
+        body,
     };
     layout(visit, &content)
 }
@@ -179,7 +223,8 @@ fn sign_in_form(visit: &Visit, to: &str, error: Option<&str>) -> Markup {
             input id="token" type="password" name="token" required
                 autocomplete="current-password" aria-describedby="where";
             p id="where" class="small" {
-                code { (command("admin token")) } " prints it on the machine of the proxy."
+                code { (command("dashboard")) } " prints a link that needs no token, and "
+                code { (command("admin token")) } " the token, on the machine of the proxy."
             }
             button class="primary" { "Sign in" }
         }

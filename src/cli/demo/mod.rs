@@ -174,6 +174,7 @@ format = "pretty"
 fn print_lines(folder: &Path, running: &RunningProxy) -> anyhow::Result<()> {
     let listen = running.listen.first().context("proxy.listen is empty")?;
     let (proxy, admin) = (listen.address, running.admin);
+    let path = running.sign_in_path().unwrap_or_default();
     let quoted = |path: &Path| shell_quoted(&path.display().to_string());
     let rules: String = ROBOTS_TXT
         .lines()
@@ -204,17 +205,19 @@ Try these in another terminal:
   {show}
   {verify}
 
-  # the token that the dashboard asks for
-  {token}
+  # another link to the dashboard
+  {dashboard}
 
 What the proxy decides, and what the shop is asked for, follows here.
-The dashboard shows it, too: http://{admin}/
+The dashboard shows it, too. This link signs in once, within ten minutes:
+
+  http://{admin}{path}
 
 ",
         list = command("audit list"),
         show = command("audit show 3"),
         verify = command("audit verify"),
-        token = command("admin token"),
+        dashboard = command("dashboard"),
     )?;
     Ok(out.flush()?)
 }

@@ -1,0 +1,72 @@
+//! `dashboard`: prints, or opens, a link by which a browser is signed in to the dashboard
+//! of the running proxy.
+//!
+//! The proxy is the one that holds the record of this configuration, whatever port its
+//! admin listener has. Does not know how a link is spent.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use clap::Args;
+use http::Method;
+use serde::Deserialize;
+
+use super::admin_api::{ApiError, ApiRequest, ask};
+use super::output::{Exit, print};
+use super::process::{admin_url, holder_instance, runtime};
+use crate::config::Settings;
+
+/// Program that opens a link in the browser of the user.
+const OPENER: &str = if cfg!(target_os = "macos") {
+    "open"
+} else {
+    "xdg-open"
+};
+
+/// Arguments of `dashboard`.
+#[derive(Debug, Args)]
+pub(super) struct DashboardArguments {
+    /// Opens the link in a browser, too.
+    #[arg(long)]
+    open: bool,
+}
+
+/// Answer of the proxy.
+#[derive(Deserialize)]
+struct SignInLink {
+    /// Path and query of the link.
+    path: String,
+}
+
+/// Runs `dashboard`.
+pub(super) fn dashboard(
+    arguments: &DashboardArguments,
+    settings: &Settings,
+) -> anyhow::Result<Exit> {
+    let mut found = settings.clone();
+    let folder = settings.audit.path.parent();
+    // A proxy of `politesse run` listens on a free port.
+    if let Some(folder) = folder
+        && let Ok(holder) = runtime()?.block_on(holder_instance(folder))
+    {
+        found.admin.listen = holder.admin;
+    }
+    let answer = ask(
+        &found,
+        &ApiRequest {
+            method: Method::POST,
+            target: "/api/v1/sign-in-link".to_owned(),
+        },
+    )?;
+    let foreign = |error| ApiError::Foreign(found.admin.listen, error);
+    let link: SignInLink = serde_json::from_slice(&answer).map_err(foreign)?;
+    let url = admin_url(&found, &found.admin.listen, &link.path);
+    let printed = print(&format!("{url}\n"))?;
+    if arguments.open {
+        let mut opener = Command::new(OPENER);
+        opener.arg(&url).stdout(Stdio::null()).stderr(Stdio::null());
+        let opened = opener.status();
+        opened.with_context(|| format!("cannot start {OPENER}: open the link by hand"))?;
+    }
+    Ok(printed)
+}

@@ -5,6 +5,7 @@
 //! is not known. Does not know how it is written (`annotation_field`).
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use sfv::{Key, TokenRef, token_ref};
 
 use super::denials::{self, PurposeDenial};
@@ -38,7 +39,7 @@ pub struct SavedDirectives {
 }
 
 /// State of an annotation: how much of the response was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AnnotationState {
     /// All of it that counts: a directive not listed is absent.
     Complete,
@@ -49,7 +50,7 @@ pub enum AnnotationState {
 }
 
 /// Reason why a response was not read whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PartialReason {
     /// The head of the page is longer than what is scanned of it.
     HeadLimit,

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
+use serde::{Deserialize, Serialize};
 
 use super::reference;
 use super::segment::{self, Scope};
@@ -14,7 +15,7 @@ use super::tag::Tag;
 use super::vocabulary::may_restrict;
 
 /// A `<meta>` element that restricts something, its references decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Attribute `name`, as written: the crawler that is meant.
     pub name: String,
@@ -24,7 +25,7 @@ pub struct Meta {
 
 /// A statement of a head that is no directive: a reservation of rights or the
 /// terms of a licence.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// Content of `<meta name="tdm-reservation">` (TDMRep, section 6.3).
     TdmReservation(String),

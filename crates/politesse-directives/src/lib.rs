@@ -43,6 +43,8 @@
 //!
 //! - [`PageReader`] reads one response: its fields, then its body as it comes.
 //!   It takes content codings off and stops at the end of the head.
+//! - [`ResponseStatements`] keeps what a stored response says, to be asked about
+//!   each crawler later.
 //! - [`DirectiveCollector`] takes field lines and metas one by one, for callers
 //!   that have no response.
 //! - [`MetaScanner`] finds the metas of a page, and nothing else.
@@ -92,6 +94,7 @@ mod purpose;
 mod quotations;
 mod reference;
 mod repair;
+mod response_statements;
 mod segment;
 mod tag;
 mod tokenizer;
@@ -110,6 +113,7 @@ pub use meta_scanner::{MetaScanner, MetaScope, ScanOptions};
 pub use page_reader::{PageReader, ResponseHead};
 pub use purpose::{CrawlPurpose, PurposeSet, UnknownPurpose};
 pub use quotations::Quotations;
+pub use response_statements::ResponseStatements;
 
 // The example of the README is run as a test.
 #[cfg(doctest)]

@@ -19,6 +19,7 @@ use super::context::{AnnotationContext, DirectiveLimits};
 use super::head_reader::ScanStatus;
 use super::meta_scanner::MetaScanner;
 use super::preferences::TdmRule;
+use super::response_statements::ResponseStatements;
 
 /// A response without its body.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +158,27 @@ impl<'a> PageReader<'a> {
             body.report(&mut self.collector);
         }
         self.collector.annotation()
+    }
+
+    /// Returns the statements of the response, for questions about any crawler. `fields` are
+    /// those of the response.
+    pub fn statements(self, fields: &HeaderMap) -> ResponseStatements {
+        let Self {
+            mut collector,
+            body,
+        } = self;
+        if let Some(body) = &body {
+            body.report(&mut collector);
+        }
+        let state = collector.annotation().state();
+        let mut statements = ResponseStatements::of_fields(fields, state);
+        if let Some(body) = body {
+            let metas = body.scanner.metas().iter();
+            metas.for_each(|meta| statements.add_meta(meta));
+            let notices = body.scanner.notices().iter();
+            notices.for_each(|notice| statements.add_notice(notice));
+        }
+        statements
     }
 
     fn unfinished_body(&mut self) -> Option<&mut ScannedBody> {

@@ -42,6 +42,12 @@ pub(super) fn is_read(name: &HeaderName) -> bool {
     FIELDS.contains(&name.as_str())
 }
 
+/// Reports whether a field line may state something about the use of its response.
+pub(super) fn is_statement(name: &HeaderName, value: &HeaderValue) -> bool {
+    // Most links are not about licences.
+    is_read(name) && (name != "link" || holds_license(value.as_bytes()))
+}
+
 impl Quotations {
     /// Bytes kept of one response. A field of 32 KiB is an attack, or a mistake
     /// that its beginning shows as well.
@@ -49,11 +55,8 @@ impl Quotations {
 
     /// Adds a field line, if it is one of [`FIELDS`].
     pub(super) fn field(&mut self, name: &HeaderName, value: &HeaderValue) {
-        let says = is_read(name);
-        let name = name.as_str();
-        // Most links are not about licences.
-        if says && (name != "link" || holds_license(value.as_bytes())) {
-            self.add(name, value.as_bytes());
+        if is_statement(name, value) {
+            self.add(name.as_str(), value.as_bytes());
         }
     }
 

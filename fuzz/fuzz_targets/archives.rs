@@ -68,7 +68,7 @@ struct Item {
 }
 
 fn contents(source: impl RecordSource, base: usize) -> Vec<Item> {
-    let mut reader = ArchiveReader::new(source, BODY_BYTES_MAX);
+    let mut reader = ArchiveReader::new(source, BODY_BYTES_MAX).reading_pages(Some(BODY_BYTES_MAX));
     let mut items = Vec::new();
     loop {
         let place = match reader.next_place() {

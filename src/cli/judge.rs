@@ -12,25 +12,28 @@ mod outcome;
 mod page;
 mod past_request;
 mod progress;
+mod purposes;
 mod report;
 mod robots_index;
 mod rows;
 mod scan;
 mod spool;
+mod statements;
 mod verdicts;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use politesse_crawls::CrawlLogFormat;
+use politesse_directives::{CrawlPurpose, DirectiveLimits, PurposeSet};
 use politesse_robots::crawler::{Crawler, InvalidToken, ProductToken};
 use politesse_robots::origin::{Origin, Target};
 
 use self::archive_file::ArchiveFile;
 use self::counts::JudgeCounts;
-use self::gathering::gather;
+use self::gathering::{GatherLimits, gather};
 use self::logs::{LogFile, LogItem};
-use self::outcome::PastVerdict;
+use self::outcome::{JudgedRequest, PastVerdict};
 use self::page::write_page;
 use self::past_request::PastRequest;
 use self::report::print_counts;
@@ -77,6 +80,10 @@ pub(super) struct JudgeArguments {
     /// Judges a request before which there is no robots.txt by the first one after it.
     #[arg(long, conflicts_with = "log")]
     nearest_after: bool,
+    /// Purposes that the pages were fetched for, with commas: train-ai, search, ai-input, archive,
+    /// images. Counts the pages of which robots.txt or the response denies every one.
+    #[arg(long, value_name = "PURPOSES", value_delimiter = ',')]
+    purpose: Vec<CrawlPurpose>,
     #[command(flatten)]
     terms: TermArguments,
     /// Lists the requests themselves in place of their counts.
@@ -85,6 +92,9 @@ pub(super) struct JudgeArguments {
     /// Lists the requests with this verdict alone: disallow, unknown or allow.
     #[arg(long, value_name = "VERDICT", requires = "requests", value_parser = verdict)]
     verdict: Option<PastVerdict>,
+    /// Lists the pages alone that are denied for the purposes.
+    #[arg(long, requires = "requests", requires = "purpose")]
+    denied: bool,
     /// A page for people as well: HTML without scripts, that prints on A4. The file must not be
     /// there yet.
     #[arg(long, value_name = "FILE")]
@@ -94,6 +104,19 @@ pub(super) struct JudgeArguments {
     limit: usize,
     #[command(flatten)]
     form: FormArguments,
+}
+
+impl JudgeArguments {
+    fn purposes(&self) -> PurposeSet {
+        PurposeSet::of(&self.purpose)
+    }
+
+    /// Reports whether a request is one of those to list.
+    fn lists(&self, judged: &JudgedRequest) -> bool {
+        self.verdict
+            .is_none_or(|verdict| verdict == judged.verdict())
+            && (!self.denied || judged.is_denied(self.purposes()))
+    }
 }
 
 fn origin(text: &str) -> Result<Origin, String> {
@@ -148,6 +171,7 @@ pub(super) fn judge(
             robots: RobotsPlace::Folder(folder),
             agent: arguments.agent.as_deref(),
             agents: &agents,
+            purposes: arguments.purposes(),
         };
         let mut judging = Judging::new(arguments, &arguments.log, JudgeCounts::default());
         judge_logs(arguments, &judge, &mut judging)?;
@@ -157,7 +181,12 @@ pub(super) fn judge(
     let files = opened.collect::<Result<Vec<_>, _>>()?;
     let names: Vec<_> = files.iter().map(ArchiveFile::name).collect();
     let mut counts = JudgeCounts::default();
-    let gathered = gather(&files, context.bytes_max, &mut counts)?;
+    let limits = GatherLimits {
+        robots_bytes: context.bytes_max,
+        page_bytes: (!arguments.purpose.is_empty())
+            .then_some(DirectiveLimits::default().scan_limit),
+    };
+    let gathered = gather(&files, limits, &mut counts)?;
     let left_out = gathered.answers.left_out();
     if 0 < left_out {
         print_notice(&format!(
@@ -177,6 +206,7 @@ pub(super) fn judge(
         },
         agent: arguments.agent.as_deref(),
         agents: &agents,
+        purposes: arguments.purposes(),
     };
     let mut judging = Judging::new(arguments, &names, counts);
     for batch in gathered.requests.batches() {
@@ -225,7 +255,10 @@ impl<'a> Judging<'a> {
         counts.files = files.len();
         counts.agents = arguments.agents.iter().map(ToString::to_string).collect();
         let form = arguments.form.form();
-        let rows = arguments.requests.then(|| RequestRows::new(form, files));
+        counts.purposes.purposes = arguments.purposes();
+        let rows = arguments
+            .requests
+            .then(|| RequestRows::new(form, files, arguments.purposes()));
         Self {
             arguments,
             files,
@@ -237,8 +270,7 @@ impl<'a> Judging<'a> {
     fn judge(&mut self, judge: &PastJudge<'_>, requests: Vec<PastRequest>) -> anyhow::Result<()> {
         for judged in judge.judge_all(requests) {
             self.counts.add(&judged);
-            let verdict = self.arguments.verdict;
-            let is_wanted = verdict.is_none_or(|verdict| verdict == judged.verdict());
+            let is_wanted = self.arguments.lists(&judged);
             if let Some(rows) = self.rows.as_mut().filter(|_| is_wanted) {
                 unless_closed(rows.write(&judged))?;
             }
@@ -279,7 +311,7 @@ impl<'a> Judging<'a> {
         // nearly every archive has requests without a verdict.
         Ok(
             match (
-                counts.totals.disallowed,
+                counts.totals.disallowed + counts.purposes.denied,
                 counts.totals.unknown + counts.unread,
             ) {
                 // An empty file proves nothing about a crawl.

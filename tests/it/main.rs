@@ -89,6 +89,7 @@ mod image;
 mod intercept;
 mod judge;
 mod judge_logs;
+mod judge_purposes;
 mod layering;
 mod limits;
 mod listener_tls;

@@ -50,7 +50,9 @@ pub enum MessageSide {
         /// Status; `None` if only the body is stored.
         status: Option<u16>,
         /// Whole answer, if the URL is one of those that are wanted.
-        robots: Option<Box<ArchivedRobots>>,
+        robots: Option<Box<ArchivedAnswer>>,
+        /// Beginning of any other answer, if pages are read.
+        page: Option<Box<ArchivedAnswer>>,
     },
     /// `warcinfo` record: the crawler of the records after it, if it is named. The
     /// URL is empty.
@@ -60,9 +62,9 @@ pub enum MessageSide {
     },
 }
 
-/// Answer to a fetch of a robots.txt.
+/// Answer with its body: to a fetch of a robots.txt, or of a page.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ArchivedRobots {
+pub struct ArchivedAnswer {
     /// Fields of the response; none if only the body is stored.
     pub fields: HeaderMap,
     /// Body, without its transfer coding and with its content coding.
@@ -92,6 +94,7 @@ pub struct ArchiveReader<'a, S> {
     records: WarcReader<S>,
     is_wanted: MessageWanted<'a>,
     body_bytes_max: usize,
+    page_bytes_max: Option<usize>,
 }
 
 fn is_robots_txt(url: &str) -> bool {
@@ -106,6 +109,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
             records: WarcReader::new(source),
             is_wanted: &is_robots_txt,
             body_bytes_max,
+            page_bytes_max: None,
         }
     }
 
@@ -114,6 +118,16 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
     #[must_use]
     pub fn wanting(self, is_wanted: MessageWanted<'a>) -> Self {
         Self { is_wanted, ..self }
+    }
+
+    /// Sets how many bytes of each other response are read, more or less: its framing
+    /// comes on top. Without it only the status of these is read.
+    #[must_use]
+    pub fn reading_pages(self, page_bytes_max: Option<usize>) -> Self {
+        Self {
+            page_bytes_max,
+            ..self
+        }
     }
 
     /// Returns the place of the next record; `None` at the end.
@@ -181,15 +195,32 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
                 Some(MessageSide::Request { user_agent })
             }
             WarcKind::Resource | WarcKind::Response | WarcKind::Revisit if is_wanted => {
-                Some(self.robots(header)?)
+                let (status, robots) = self.answer(header, self.body_bytes_max)?;
+                Some(MessageSide::Response {
+                    status,
+                    robots: Some(robots),
+                    page: None,
+                })
+            }
+            WarcKind::Resource | WarcKind::Response | WarcKind::Revisit
+                if let Some(limit) = self.page_bytes_max =>
+            {
+                let (status, page) = self.answer(header, limit)?;
+                Some(MessageSide::Response {
+                    status,
+                    robots: None,
+                    page: Some(page),
+                })
             }
             WarcKind::Response | WarcKind::Revisit => Some(MessageSide::Response {
                 status: self.status()?,
                 robots: None,
+                page: None,
             }),
             WarcKind::Resource => Some(MessageSide::Response {
                 status: None,
                 robots: None,
+                page: None,
             }),
             WarcKind::Warcinfo | WarcKind::Other => None,
         })
@@ -221,8 +252,12 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         Ok(status(&line))
     }
 
-    /// Reads the answer to a fetch of a robots.txt.
-    fn robots(&mut self, header: &RecordHeader) -> Result<MessageSide, ArchiveError> {
+    /// Reads an answer, with about `body_bytes_max` of its body, and its status.
+    fn answer(
+        &mut self,
+        header: &RecordHeader,
+        body_bytes_max: usize,
+    ) -> Result<(Option<u16>, Box<ArchivedAnswer>), ArchiveError> {
         let has_head = header.kind != WarcKind::Resource;
         let head = if has_head {
             self.head()?
@@ -231,7 +266,7 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         };
         // Room for the chunks that the body may come in; half as much again is more
         // than any server adds.
-        let limit = (self.body_bytes_max + self.body_bytes_max / 2) as u64;
+        let limit = (body_bytes_max + body_bytes_max / 2) as u64;
         let framed = self.read_body(limit.saturating_add(1))?;
         let is_long = limit < framed.len() as u64;
         let UnframedBody { bytes, is_whole } = head.unframe(framed);
@@ -247,14 +282,12 @@ impl<'a, S: RecordSource> ArchiveReader<'a, S> {
         };
         // Crawlers store a body without a head (`resource`) after a success only.
         let status = if has_head { head.status() } else { Some(200) };
-        Ok(MessageSide::Response {
-            status,
-            robots: Some(Box::new(ArchivedRobots {
-                fields: head.fields,
-                body: bytes,
-                end,
-            })),
-        })
+        let answer = ArchivedAnswer {
+            fields: head.fields,
+            body: bytes,
+            end,
+        };
+        Ok((status, Box::new(answer)))
     }
 
     fn read_body(&mut self, limit: u64) -> Result<Vec<u8>, ArchiveError> {

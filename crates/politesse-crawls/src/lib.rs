@@ -7,7 +7,7 @@
 //! - [`WarcReader`] finds the records of a WARC file (ISO 28500, 1.0 and 1.1),
 //!   and goes on after a damaged one.
 //! - [`ArchiveReader`] reads the messages of a crawl from these records: requests,
-//!   responses, robots.txt files, the crawler's name.
+//!   responses, robots.txt files, the crawler's name, and pages if they are asked for.
 //! - [`CrawlLogReader`] reads the lines of a log: Common and Combined Log Format,
 //!   Scrapy's log and Heritrix's `crawl.log`.
 //!
@@ -30,7 +30,7 @@ mod log;
 mod warc;
 
 pub use archive::{
-    ArchiveReader, ArchivedMessage, ArchivedRobots, BodyEnd, MessageSide, MessageWanted,
+    ArchiveReader, ArchivedAnswer, ArchivedMessage, BodyEnd, MessageSide, MessageWanted,
 };
 pub use gzip::{GzipMembers, MEMBER_BYTES_SEEN, find_record_member};
 pub use input::{PlainFile, RecordPlace, RecordSource};

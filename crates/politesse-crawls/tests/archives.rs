@@ -273,6 +273,7 @@ fn a_long_body_is_read_up_to_the_bound() {
         let MessageSide::Response {
             robots: Some(robots),
             status: Some(200),
+            page: None,
         } = &contents.messages[0].side
         else {
             panic!("{contents:?}");

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::outcome::{JudgedRequest, PastVerdict, UnknownReason};
+use super::purposes::PurposeCounts;
 use politesse_decision::decide::{RuleCited, Ruling};
 use politesse_pages::page::words::counted;
 
@@ -175,6 +176,8 @@ pub(crate) struct JudgeCounts {
     pub(crate) ungrouped: VerdictCounts,
     /// First disallowed requests.
     pub(crate) samples: Vec<DisallowedSample>,
+    /// Pages that are denied for purposes.
+    pub(crate) purposes: PurposeCounts,
     /// Number of damaged records and malformed lines.
     pub(crate) unread: u64,
     /// First of them.
@@ -186,6 +189,7 @@ impl JudgeCounts {
     pub(super) fn add(&mut self, judged: &JudgedRequest) {
         let verdict = judged.verdict();
         self.totals.add(verdict, 1);
+        self.purposes.add(judged);
         let ruling = judged.decisive.ruling();
         self.overridden += u64::from(ruling.is_some_and(Ruling::is_overridden));
         let at = judged.request.at;
@@ -271,6 +275,7 @@ impl JudgeCounts {
                 counted(self.ungrouped.all(), "request")
             ));
         }
+        limits.extend(self.purposes.limits());
         if 0 < self.unread {
             let parts = counted(self.unread, "part");
             limits.push(format!("{parts} of the files could not be read:"));
@@ -391,11 +396,13 @@ mod tests {
                 agent: PastAgent::Named("Foo".to_owned()),
                 status: None,
                 is_tunnel: false,
+                statements: None,
             },
             target: Some(target),
             decisive: CrawlerOutcome {
                 crawler: Some(crawler),
                 result: outcome.ok_or(UnknownReason::NoRobots),
+                denials: Vec::new(),
             },
             others: Vec::new(),
         }

@@ -16,7 +16,7 @@ use super::counts::{JudgeCounts, UnreadPart};
 use super::past_request::{Exchanges, PastRequest};
 use super::progress::Progress;
 use super::robots_index::{RobotsAnswers, redirect};
-use super::scan::{ArchiveScan, ScanItem};
+use super::scan::{ArchiveScan, ScanItem, ScannedMessage};
 use super::spool::{Spool, SpoolPlace};
 use crate::cli::check::context::target;
 
@@ -73,6 +73,15 @@ impl SpooledRequests {
     }
 }
 
+/// Limits on the parts of bodies that are read, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GatherLimits {
+    /// Longest part of a robots.txt.
+    pub(super) robots_bytes: usize,
+    /// Longest part of a page, for its statements; `None` if pages are not read.
+    pub(super) page_bytes: Option<usize>,
+}
+
 /// Reads all of `files`. Parts that cannot be read are added to `counts`.
 ///
 /// # Errors
@@ -80,7 +89,7 @@ impl SpooledRequests {
 /// Any error of the [`Spool`].
 pub(super) fn gather(
     files: &[ArchiveFile],
-    body_bytes_max: usize,
+    limits: GatherLimits,
     counts: &mut JudgeCounts,
 ) -> anyhow::Result<Gathered> {
     let pages = RedirectPages::default();
@@ -93,11 +102,11 @@ pub(super) fn gather(
         counts,
     };
     let is_wanted = |url: &str| is_robots_txt(url) || pages.contains(url);
-    gathering.scan(body_bytes_max, &is_wanted, Gathering::take)?;
+    gathering.scan(limits, &is_wanted, Gathering::take)?;
     gathering.end_file()?;
     gathering.gathered.requests.end_batch()?;
     if files.iter().all(|file| file.bytes.is_some()) {
-        gathering.find_pages(body_bytes_max)?;
+        gathering.find_pages(limits.robots_bytes)?;
     }
     Ok(gathering.gathered)
 }
@@ -117,6 +126,7 @@ impl RedirectPages {
         let MessageSide::Response {
             status,
             robots: Some(robots),
+            ..
         } = &message.side
         else {
             return;
@@ -161,7 +171,7 @@ struct Gathering<'a> {
 impl Gathering<'_> {
     fn scan(
         &mut self,
-        body_bytes_max: usize,
+        limits: GatherLimits,
         is_wanted: &(dyn Fn(&str) -> bool + Sync),
         take: fn(&mut Self, u32, ScanItem) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
@@ -169,7 +179,8 @@ impl Gathering<'_> {
         let pages = self.pages;
         let scan = ArchiveScan {
             files: self.files,
-            body_bytes_max,
+            body_bytes_max: limits.robots_bytes,
+            page_bytes_max: limits.page_bytes,
             is_wanted,
             look: &|message| pages.note(message),
             progress: &progress,
@@ -185,9 +196,13 @@ impl Gathering<'_> {
             self.exchanges = Exchanges::new(file);
         }
         let (place, cause) = match item {
-            ScanItem::Message(message) => {
-                self.take_robots(file, &message)?;
-                if let Some(request) = self.exchanges.add(*message) {
+            ScanItem::Message(scanned) => {
+                self.take_robots(file, &scanned.message)?;
+                let ScannedMessage {
+                    message,
+                    statements,
+                } = *scanned;
+                if let Some(request) = self.exchanges.add(message, statements) {
                     self.gathered.requests.add(request)?;
                 }
                 return Ok(());
@@ -209,6 +224,7 @@ impl Gathering<'_> {
         let MessageSide::Response {
             status,
             robots: Some(robots),
+            ..
         } = &message.side
         else {
             return Ok(());
@@ -237,7 +253,11 @@ impl Gathering<'_> {
 
     /// Reads the archives again for targets of redirects that come before the redirect,
     /// or were read at the same time.
-    fn find_pages(&mut self, body_bytes_max: usize) -> anyhow::Result<()> {
+    fn find_pages(&mut self, robots_bytes: usize) -> anyhow::Result<()> {
+        let limits = GatherLimits {
+            robots_bytes,
+            page_bytes: None,
+        };
         let mut tried = HashSet::new();
         for _ in 0..ROUNDS_MAX {
             let missing = self.pages.missing(&self.gathered.answers, &tried);
@@ -246,10 +266,10 @@ impl Gathering<'_> {
             }
             let is_wanted =
                 |url: &str| target(url).is_ok_and(|target| missing.contains(&target.to_string()));
-            self.scan(body_bytes_max, &is_wanted, |gathering, file, item| {
+            self.scan(limits, &is_wanted, |gathering, file, item| {
                 // Damage was counted at the first reading.
                 match item {
-                    ScanItem::Message(message) => gathering.take_robots(file, &message),
+                    ScanItem::Message(scanned) => gathering.take_robots(file, &scanned.message),
                     ScanItem::Damage(_) | ScanItem::Unread(..) => Ok(()),
                 }
             })?;

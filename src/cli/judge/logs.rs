@@ -127,6 +127,7 @@ impl LogFile<'_> {
             agent,
             status: request.status,
             is_tunnel,
+            statements: None,
         })
     }
 }

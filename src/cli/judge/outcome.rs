@@ -12,8 +12,10 @@ use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::Target;
 
 use super::past_request::PastRequest;
-use politesse_decision::decide::{Ruling, Verdict};
+use politesse_decision::decide::{Reason, Ruling, Verdict};
 use politesse_decision::snapshot::Snapshot;
+use politesse_directives::PurposeSet;
+use politesse_directives::denials::{DenialRule, PurposeDenial};
 
 /// Verdict on a past request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,6 +127,8 @@ pub(super) struct CrawlerOutcome {
     /// Crawler, if it is known.
     pub(super) crawler: Option<Crawler>,
     pub(super) result: Result<JudgedRuling, UnknownReason>,
+    /// Denials of the purposes that were asked about.
+    pub(super) denials: Vec<PurposeDenial>,
 }
 
 /// Ruling, and the robots.txt that it rests on.
@@ -155,6 +159,30 @@ impl JudgedRequest {
     /// Returns the verdict.
     pub(super) fn verdict(&self) -> PastVerdict {
         self.decisive.verdict()
+    }
+
+    /// Reports whether it is for a page, and the crawl got it.
+    pub(super) fn is_page(&self) -> bool {
+        let is_robots_txt = self.decisive.reason() == Reason::RobotsTxt.as_str();
+        self.target.is_some() && !is_robots_txt && self.request.got_page()
+    }
+
+    /// Reports whether every one of `purposes` is denied, for any of the crawlers.
+    pub(super) fn is_denied(&self, purposes: PurposeSet) -> bool {
+        let is_denied =
+            |outcome: &CrawlerOutcome| DenialRule::Every.is_met(purposes, &outcome.denials);
+        self.is_page() && self.outcomes().any(is_denied)
+    }
+
+    /// Returns the denials for all crawlers, each once; none if it is not for a page.
+    pub(super) fn denials(&self) -> Vec<&PurposeDenial> {
+        let mut denials = Vec::new();
+        for denial in self.outcomes().flat_map(|outcome| &outcome.denials) {
+            if self.is_page() && !denials.contains(&denial) {
+                denials.push(denial);
+            }
+        }
+        denials
     }
 
     /// Returns the names of the crawlers that the verdict is for; none if the crawler is

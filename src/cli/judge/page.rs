@@ -12,6 +12,7 @@ use maud::{Markup, html};
 
 use super::counts::{CountedKey, JudgeCounts, RuleLine, VerdictCounts, unknown_sentence};
 use super::outcome::PastVerdict;
+use super::purposes::PurposeCounts;
 use crate::cli::audit::export::write_new_file;
 use crate::cli::output::print_notice;
 use crate::config::argument_without_secrets;
@@ -153,6 +154,7 @@ fn document(data: &JudgePage<'_>) -> Markup {
         h2 { "Which websites were asked" }
         (verdict_table("Website", &counts.by(|group| group.host.clone())))
         (disallowed(counts))
+        (denied_pages(&counts.purposes))
         (unknown(counts))
         (how_to_check(data))
         (glossary(&WORDS))
@@ -282,6 +284,37 @@ fn samples(counts: &JudgeCounts) -> Markup {
 /// Shows the rule that disallows, or the reason if no rule does.
 fn cause(rule: Option<&RuleLine>, reason: &str) -> Markup {
     deciding_line(rule.map(|rule| (rule.line, &*rule.text)), reason)
+}
+
+fn denied_pages(counts: &PurposeCounts) -> Markup {
+    let rows = counts.by_pages();
+    let table = ReportTable::of(rows.iter(), "statement")
+        .text("Website", |(denial, _)| foreign(&denial.host))
+        .text("Purpose", |(denial, _)| code(denial.purpose.as_str()))
+        .text("Denied by", |(denial, _)| {
+            html! { (code(&denial.statement)) " (" (denial.places) ")" }
+        })
+        .count("Pages", |(_, pages)| *pages);
+    let samples = ReportTable::of(counts.samples.iter(), "page")
+        .time("When", |sample| {
+            html! { (sample.at.map_or("–".to_owned(), minute)) }
+        })
+        .text("Address, and what denies it", |sample| {
+            html! { (foreign(&sample.url)) br; (sample.denials) }
+        });
+    html! {
+        @if !counts.purposes.is_empty() {
+            h2 { "What pages were denied for" }
+            p {
+                "Websites state what their pages may be used for, in robots.txt and with each \
+                 page. " (counts.denied) " of " (counted(counts.pages, "page")) " "
+                @if counts.denied == 1 { "was" } @else { "were" }
+                " denied for " (counts.names()) "."
+            }
+            (table.html())
+            @if !counts.samples.is_empty() { p { "The first of them:" } (samples.html()) }
+        }
+    }
 }
 
 fn unknown(counts: &JudgeCounts) -> Markup {

@@ -11,6 +11,7 @@ use std::mem;
 
 use jiff::Timestamp;
 use politesse_crawls::{ArchivedMessage, MessageSide};
+use politesse_directives::ResponseStatements;
 use serde::{Deserialize, Serialize};
 
 /// Number of exchanges among which the other side of a message is looked for. Writers
@@ -34,6 +35,9 @@ pub(super) struct PastRequest {
     pub(super) status: Option<u16>,
     /// Whether the request is a CONNECT to a proxy; the URL is that of the host then.
     pub(super) is_tunnel: bool,
+    /// Statements of the response, if it was read for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) statements: Option<Box<ResponseStatements>>,
 }
 
 impl PastRequest {
@@ -43,7 +47,14 @@ impl PastRequest {
             PastAgent::Named(name) => name.len(),
             PastAgent::Untold | PastAgent::Silent => 0,
         };
-        size_of::<Self>() + self.url.len() + agent
+        let statements = self.statements.as_ref().map_or(0, |it| it.bytes());
+        size_of::<Self>() + self.url.len() + agent + statements
+    }
+
+    /// Reports whether the crawl got a page, or still has it: the site did not answer with
+    /// an error or a redirect.
+    pub(super) fn got_page(&self) -> bool {
+        !self.is_tunnel && matches!(self.status, None | Some(200..=299 | 304))
     }
 }
 
@@ -100,7 +111,11 @@ impl Exchanges {
 
     /// Adds a message. Returns the request of the oldest exchange, if the window is
     /// full: its other side is not looked for any more.
-    pub(super) fn add(&mut self, message: ArchivedMessage) -> Option<PastRequest> {
+    pub(super) fn add(
+        &mut self,
+        message: ArchivedMessage,
+        statements: Option<Box<ResponseStatements>>,
+    ) -> Option<PastRequest> {
         let keys = self.keys(&message);
         let (agent, status, is_request) = match message.side {
             MessageSide::Crawler { user_agent } => {
@@ -126,6 +141,7 @@ impl Exchanges {
                 agent,
                 status,
                 is_tunnel: false,
+                statements,
             },
             has_request: is_request,
             has_response: !is_request,
@@ -183,18 +199,21 @@ impl Exchanges {
             .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    fn join(&mut self, number: u64, side: PastExchange) {
+    fn join(&mut self, number: u64, mut side: PastExchange) {
         let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
         let Some(found) = self.window.get_mut(index) else {
             return;
         };
         let status = found.request.status.or(side.request.status);
+        let read = found.request.statements.take();
+        let statements = read.or(side.request.statements.take());
         if side.has_request {
             // Of both records the request has the `User-Agent`, and its place is the
             // one that reports name.
             found.request = side.request;
         }
         found.request.status = status;
+        found.request.statements = statements;
         found.has_request = true;
         found.has_response = true;
     }
@@ -253,7 +272,11 @@ mod tests {
             id,
             concurrent_to,
             second,
-            MessageSide::Response { status, robots },
+            MessageSide::Response {
+                status,
+                robots,
+                page: None,
+            },
         )
     }
 
@@ -261,7 +284,7 @@ mod tests {
         let mut exchanges = Exchanges::new(0);
         let mut requests: Vec<_> = messages
             .into_iter()
-            .filter_map(|message| exchanges.add(message))
+            .filter_map(|message| exchanges.add(message, None))
             .collect();
         requests.extend(exchanges.finish());
         requests
@@ -323,7 +346,7 @@ mod tests {
         let left = numbers.filter_map(|number| {
             let mut other = request(&number.to_string(), "", 1);
             other.url = format!("http://h.test/{number}");
-            exchanges.add(other)
+            exchanges.add(other, None)
         });
         assert_eq!(left.count(), WINDOW);
         assert_eq!(exchanges.by_key.len(), 2 * WINDOW);

@@ -11,6 +11,7 @@ use super::counts::{
     VerdictCounts, unknown_sentence,
 };
 use super::outcome::PastVerdict;
+use super::purposes::PurposeCounts;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter, write_json};
 use crate::cli::output::columns;
 use politesse_base::inert::inert;
@@ -82,6 +83,7 @@ fn json(counts: &JudgeCounts) -> Value {
         "crawlers": crawlers.iter().map(|row| counted_json("crawler", row)).collect::<Vec<_>>(),
         "groups": groups.map(|(group, requests)| group_json(group, *requests)).collect::<Vec<_>>(),
         "ungrouped": counts.ungrouped.all(),
+        "purposes": purposes_json(&counts.purposes),
         "samples": counts.samples.iter().map(sample_json).collect::<Vec<_>>(),
     })
 }
@@ -107,6 +109,39 @@ fn sample_json(sample: &DisallowedSample) -> Value {
         "reason": sample.group.reason,
         "line": sample.group.rule.as_ref().map(|rule| rule.line),
         "rule": sample.group.rule.as_ref().map(|rule| &rule.text),
+    })
+}
+
+/// Makes the object about purposes; `null` if none were asked about.
+fn purposes_json(counts: &PurposeCounts) -> Value {
+    if counts.purposes.is_empty() {
+        return Value::Null;
+    }
+    let stated = counts.by_pages().into_iter().map(|(denial, pages)| {
+        json!({
+            "host": denial.host,
+            "purpose": denial.purpose,
+            "statement": denial.statement,
+            "places": denial.places,
+            "pages": pages,
+        })
+    });
+    let samples = counts.samples.iter().map(|sample| {
+        json!({
+            "time": sample.at.map(|at| at.to_string()),
+            "url": sample.url,
+            "denials": sample.denials,
+        })
+    });
+    json!({
+        "purposes": counts.purposes,
+        "pages": counts.pages,
+        "denied": counts.denied,
+        "unseen": counts.unseen,
+        "partial": counts.partial,
+        "stated": stated.collect::<Vec<_>>(),
+        "uncounted": counts.uncounted,
+        "samples": samples.collect::<Vec<_>>(),
     })
 }
 
@@ -145,6 +180,7 @@ fn text(counts: &JudgeCounts, limit: usize) -> String {
     text.push_str(&rule_table(counts, limit));
     text.push_str(&unknown_lines(counts));
     text.push_str(&samples(counts, limit));
+    text.push_str(&denied_pages(&counts.purposes, limit));
     text.push_str(&notes(counts));
     text
 }
@@ -228,6 +264,49 @@ fn samples(counts: &JudgeCounts, limit: usize) -> String {
         return list;
     }
     format!("\nThe first disallowed requests:\n{list}")
+}
+
+/// Lists the pages that are denied for purposes, by statement and host.
+fn denied_pages(counts: &PurposeCounts, limit: usize) -> String {
+    if counts.purposes.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\n{} of {} pages denied for {}\n",
+        counts.denied,
+        counts.pages,
+        counts.names()
+    );
+    let rows = counts.by_pages();
+    let cells: Vec<_> = shown(&rows, limit)
+        .iter()
+        .map(|(denial, pages)| {
+            let by = format!("{} ({})", denial.statement, denial.places);
+            [
+                inert(&denial.host),
+                pages.to_string(),
+                denial.purpose.to_string(),
+                by,
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        let table = columns(["HOST", "PAGES", "PURPOSE", "DENIED BY"], &cells);
+        text.push_str(&format!("\n{table}{}", left_out(rows.len(), limit)));
+    }
+    let samples = shown(&counts.samples, limit);
+    if !samples.is_empty() {
+        text.push_str("\nThe first denied pages:\n");
+    }
+    for sample in samples {
+        let at = sample.at.map_or_else(String::new, |at| format!("{at:.0} "));
+        text.push_str(&format!(
+            "  {at}{} {}\n",
+            inert(&sample.url),
+            sample.denials
+        ));
+    }
+    text
 }
 
 /// Lists the limits of the counts: old robots.txt files, parts that were not read.

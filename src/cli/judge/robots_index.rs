@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use moka::sync::Cache;
-use politesse_crawls::{ArchivedRobots, BodyEnd};
+use politesse_crawls::{ArchivedAnswer, BodyEnd};
 use politesse_directives::BodyDecoder;
 use serde::{Deserialize, Serialize};
 
@@ -99,7 +99,7 @@ impl RobotsAnswers {
         &mut self,
         target: &Target,
         at: Timestamp,
-        answer: &ArchivedRobots,
+        answer: &ArchivedAnswer,
         status: Option<u16>,
     ) -> anyhow::Result<()> {
         if self.places.len() == ANSWERS_MAX {
@@ -388,7 +388,7 @@ impl StoredAnswer {
 }
 
 /// First bytes of a gzip member.
-const GZIP_BEGINS: [u8; 2] = [0x1f, 0x8b];
+pub(super) const GZIP_BEGINS: [u8; 2] = [0x1f, 0x8b];
 
 /// Takes the content coding off a body. Returns at most `bytes_max` bytes and one more,
 /// by which a body that is too long is known.

@@ -10,10 +10,11 @@ use super::outcome::JudgedRequest;
 use super::past_request::PastAgent;
 use crate::cli::audit::rows::{RowForm, RowLayout, RowWriter};
 use politesse_base::inert::inert;
+use politesse_directives::PurposeSet;
 use politesse_pages::explain::json::RulingJson;
 
 /// Columns of CSV, as the members of the JSON.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 16] = [
     "time",
     "url",
     "verdict",
@@ -24,6 +25,8 @@ const COLUMNS: [&str; 14] = [
     "crawler",
     "user_agent",
     "status",
+    "denied",
+    "denials",
     "robots.url",
     "robots.fetched_at",
     "file",
@@ -35,11 +38,13 @@ pub(super) struct RequestRows<'a> {
     rows: RowWriter,
     /// Names of the files, by their numbers.
     files: &'a [String],
+    /// Purposes that were asked about.
+    purposes: PurposeSet,
 }
 
 impl<'a> RequestRows<'a> {
     /// Begins with nothing written.
-    pub(super) fn new(form: RowForm, files: &'a [String]) -> Self {
+    pub(super) fn new(form: RowForm, files: &'a [String], purposes: PurposeSet) -> Self {
         let layout = RowLayout {
             header: fields(["TIME", "VERDICT", "REASON", "CRAWLER"]) + "URL (LINE: RULE)",
             columns: COLUMNS.to_vec(),
@@ -47,14 +52,17 @@ impl<'a> RequestRows<'a> {
         Self {
             rows: RowWriter::new(form, layout),
             files,
+            purposes,
         }
     }
 
     /// Writes a request.
     pub(super) fn write(&mut self, judged: &JudgedRequest) -> io::Result<()> {
-        let files = self.files;
+        let Self {
+            files, purposes, ..
+        } = *self;
         self.rows
-            .row(|| row_json(judged, files), || row_text(judged))
+            .row(|| row_json(judged, files, purposes), || row_text(judged))
     }
 
     /// Ends the rows.
@@ -65,7 +73,7 @@ impl<'a> RequestRows<'a> {
 
 /// Makes the object of a request: the members that `check --batch` gives for it,
 /// less the id, and where it comes from.
-fn row_json(judged: &JudgedRequest, files: &[String]) -> Value {
+fn row_json(judged: &JudgedRequest, files: &[String], purposes: PurposeSet) -> Value {
     let request = &judged.request;
     let mut row = Map::new();
     row.insert(
@@ -93,11 +101,24 @@ fn row_json(judged: &JudgedRequest, files: &[String]) -> Value {
     };
     row.insert("user_agent".to_owned(), json!(user_agent));
     row.insert("status".to_owned(), json!(request.status));
+    if !purposes.is_empty() {
+        row.insert("denied".to_owned(), json!(judged.is_denied(purposes)));
+        row.insert("denials".to_owned(), json!(denials(judged)));
+    }
     row.insert("robots".to_owned(), robots(judged));
     let file = files.get(usize::try_from(request.file).unwrap_or(usize::MAX));
     row.insert("file".to_owned(), json!(file));
     row.insert("place".to_owned(), json!(request.place));
     Value::Object(row)
+}
+
+/// Returns the denials of the purposes, with commas.
+fn denials(judged: &JudgedRequest) -> String {
+    let denials = judged.denials().into_iter();
+    denials
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn robots(judged: &JudgedRequest) -> Value {
@@ -128,8 +149,12 @@ fn row_text(judged: &JudgedRequest) -> String {
         .ruling()
         .and_then(|ruling| ruling.rule.as_ref());
     let rule = cited.map(|rule| format!("  (line {}: {})", rule.line, inert(&rule.text)));
+    let denials = match denials(judged) {
+        none if none.is_empty() => none,
+        some => format!("  denied: {some}"),
+    };
     format!(
-        "{start}{}{}",
+        "{start}{}{}{denials}",
         inert(&judged.request.url),
         rule.unwrap_or_default()
     )

@@ -17,9 +17,11 @@ use politesse_crawls::{
     ArchiveDamage, ArchiveError, ArchiveReader, ArchivedMessage, GzipMembers, MEMBER_BYTES_SEEN,
     MessageSide, PlainFile, RecordSource, find_record_member,
 };
+use politesse_directives::ResponseStatements;
 
 use super::archive_file::{ArchiveFile, Compression};
 use super::progress::{CountingReader, Progress};
+use super::statements::take_statements;
 
 /// Length of a range, in bytes: some hundred records, so that the records at its ends,
 /// which two cores read, cost little.
@@ -39,11 +41,18 @@ const RANGES_AHEAD: usize = 2;
 #[derive(Debug)]
 pub(super) enum ScanItem {
     /// Message of the crawl.
-    Message(Box<ArchivedMessage>),
+    Message(Box<ScannedMessage>),
     /// Damaged record.
     Damage(ArchiveDamage),
     /// Rest of the file from a byte on, which cannot be read.
     Unread(u64, io::Error),
+}
+
+/// Message, and the statements of its page if it has one that was read.
+#[derive(Debug)]
+pub(super) struct ScannedMessage {
+    pub(super) message: ArchivedMessage,
+    pub(super) statements: Option<Box<ResponseStatements>>,
 }
 
 /// Function that receives the items in order, each with the number of its file.
@@ -54,6 +63,8 @@ pub(super) struct ArchiveScan<'a> {
     pub(super) files: &'a [ArchiveFile],
     /// Longest part of a robots.txt that is read, in bytes.
     pub(super) body_bytes_max: usize,
+    /// Bytes of a page that are read for its statements; `None` if none are.
+    pub(super) page_bytes_max: Option<usize>,
     /// Reports whether the whole response of a URL is wanted.
     pub(super) is_wanted: &'a (dyn Fn(&str) -> bool + Sync),
     /// Function that sees each message first, on the thread that reads it.
@@ -297,7 +308,9 @@ impl ArchiveScan<'_> {
         range: FileRange,
         take: &mut dyn FnMut(ScanItem) -> Result<(), Stopped>,
     ) -> Result<RangeEnd, Stopped> {
-        let mut archive = ArchiveReader::new(source, self.body_bytes_max).wanting(self.is_wanted);
+        let mut archive = ArchiveReader::new(source, self.body_bytes_max)
+            .wanting(self.is_wanted)
+            .reading_pages(self.page_bytes_max);
         let mut place = range.start;
         loop {
             let item = match archive.next_place() {
@@ -315,9 +328,14 @@ impl ArchiveScan<'_> {
             };
             match item {
                 None => {}
-                Some(Ok(message)) => {
+                Some(Ok(mut message)) => {
                     (self.look)(&message);
-                    take(ScanItem::Message(Box::new(message)))?;
+                    // Taken now, so that no more than one page is held by each thread.
+                    let statements = take_statements(&mut message);
+                    take(ScanItem::Message(Box::new(ScannedMessage {
+                        message,
+                        statements,
+                    })))?;
                 }
                 Some(Err(ArchiveError::Damage(damage))) => take(ScanItem::Damage(damage))?,
                 Some(Err(ArchiveError::File(error))) => {
@@ -368,9 +386,11 @@ impl ItemBatch {
 }
 
 fn item_bytes(item: &ScanItem) -> usize {
-    let ScanItem::Message(message) = item else {
+    let ScanItem::Message(scanned) = item else {
         return size_of::<ScanItem>();
     };
+    let message = &scanned.message;
+    let statements = scanned.statements.as_ref().map_or(0, |it| it.bytes());
     let body = match &message.side {
         MessageSide::Response {
             robots: Some(robots),
@@ -380,7 +400,7 @@ fn item_bytes(item: &ScanItem) -> usize {
         | MessageSide::Request { .. }
         | MessageSide::Crawler { .. } => 0,
     };
-    size_of::<ArchivedMessage>() + message.url.len() + body
+    size_of::<ScannedMessage>() + message.url.len() + body + statements
 }
 
 /// Waits for the next range; `None` when there is none any more.

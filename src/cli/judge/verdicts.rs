@@ -12,11 +12,13 @@ use rayon::iter::{IndexedParallelIterator as _, IntoParallelIterator as _, Paral
 use super::outcome::{CrawlerOutcome, JudgedRequest, JudgedRuling, UnknownReason};
 use super::past_request::{PastAgent, PastRequest};
 use super::robots_index::{FoundRobots, RobotsIndex};
+use super::statements::PurposeQuestion;
 use crate::cli::check::context::{CheckContext, target};
 use crate::cli::check::saved::{SavedFileError, SavedFolder};
 use politesse_decision::access::Cause;
 use politesse_decision::decide::{Inquiry, Reason, ruling};
 use politesse_decision::snapshot::{CacheKey, Snapshot};
+use politesse_directives::PurposeSet;
 use politesse_robots::crawler::Crawler;
 use politesse_robots::origin::{Origin, Target};
 
@@ -52,6 +54,8 @@ pub(super) struct PastJudge<'a> {
     pub(super) agent: Option<&'a str>,
     /// Crawlers that each request is judged for, in place of the one that made it.
     pub(super) agents: &'a [Crawler],
+    /// Purposes that statements are looked for about; without any, none are.
+    pub(super) purposes: PurposeSet,
 }
 
 impl PastJudge<'_> {
@@ -78,12 +82,24 @@ impl PastJudge<'_> {
             Some(_) if request.is_tunnel => Err(UnknownReason::Tunnel),
             Some(target) => Ok((target, self.robots.find(&target.origin, request.at))),
         };
-        let outcome = |crawler: Option<Crawler>| CrawlerOutcome {
-            result: match &found {
-                Err(reason) => Err(*reason),
-                Ok((target, found)) => self.rule(&request, target, crawler.as_ref(), found),
+        let outcome = |crawler: Option<Crawler>| match &found {
+            Err(reason) => CrawlerOutcome {
+                result: Err(*reason),
+                crawler,
+                denials: Vec::new(),
             },
-            crawler,
+            Ok((target, robots)) => {
+                let result = self.rule(&request, target, crawler.as_ref(), robots);
+                self.with_denials(
+                    &request,
+                    target,
+                    CrawlerOutcome {
+                        result,
+                        crawler,
+                        denials: Vec::new(),
+                    },
+                )
+            }
         };
         let (first, rest) = match self.agents.split_first() {
             Some((first, rest)) => (Some(first.clone()), rest),
@@ -99,6 +115,24 @@ impl PastJudge<'_> {
         };
         others.into_iter().for_each(|other| judged.add(other));
         judged
+    }
+
+    fn with_denials(
+        &self,
+        request: &PastRequest,
+        target: &Target,
+        outcome: CrawlerOutcome,
+    ) -> CrawlerOutcome {
+        if self.purposes.is_empty() {
+            return outcome;
+        }
+        let question = PurposeQuestion {
+            request,
+            target,
+            purposes: self.purposes,
+        };
+        let denials = question.denials(&outcome);
+        CrawlerOutcome { denials, ..outcome }
     }
 
     /// Returns the crawler that made a request, if it is known.

@@ -1,0 +1,281 @@
+//! `judge --purpose`: the pages of past crawls that were denied for a purpose.
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::kit::program::{Outcome, run_in};
+use crate::kit::run;
+use crate::kit::warc::{Warc, ok};
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /no\nContent-Usage: /data train-ai=n\n";
+const AT: &str = "2026-01-02T00:01:00Z";
+
+/// `judge --warc a.warc` with these arguments.
+async fn judged(warc: &Warc, arguments: &[&str]) -> Outcome {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
+    let arguments = [&["judge", "--warc", "a.warc"], arguments].concat();
+    run_in(folder.path(), &arguments).await
+}
+
+fn html(fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{fields}\r\n");
+    [head.as_bytes(), body.as_ref()].concat()
+}
+
+fn meta(name: &str, content: &str) -> String {
+    format!("<html><head><meta name={name} content=\"{content}\"></head><body>text</body></html>")
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut body = GzEncoder::new(Vec::new(), Compression::fast());
+    body.write_all(text.as_bytes()).unwrap();
+    body.finish().unwrap()
+}
+
+fn chunked(text: &str) -> String {
+    let (one, two) = text.split_at(20);
+    format!("14\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", two.len())
+}
+
+/// One test a row: the denials of a page for training, and for searching, by its path
+/// and its response.
+macro_rules! pages {
+    ($($name:ident: $path:literal, $response:expr => $denials:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            run(async {
+                let mut warc = Warc::gzip(6);
+                let url = concat!("https://h.test", $path);
+                warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(AT, url, $response);
+                let arguments = ["--purpose", "train-ai,search", "--requests", "--json"];
+                let rows = judged(&warc, &arguments).await.json_lines();
+                assert_eq!(rows[1]["denials"], $denials, "{}", rows[1]);
+                assert_eq!(rows[0]["denials"], "", "{}", rows[0]);
+            });
+        }
+    )*};
+}
+
+// The sources of the statements are those of `denials`; of the framing, RFC 9112,
+// sections 6 and 7; ISO 28500 for what an archive has.
+pages! {
+    robots_txt_denies_a_path: "/data/1", ok("page") => "train-ai (train-ai=n, line 3)";
+    robots_txt_denies_no_other_path: "/a", ok("page") => "";
+    a_disallowed_path_has_no_preferences: "/no", ok("page") => "";
+    a_field_denies: "/a", html("Content-Usage: search=n\r\n", "") => "search (search=n)";
+    a_directive_for_the_crawler_denies: "/a", html("X-Robots-Tag: foobot: noai\r\n", "") => "train-ai (noai)";
+    a_directive_for_another_crawler_denies_nothing: "/a", html("X-Robots-Tag: barbot: noai\r\n", "") => "";
+    a_meta_denies: "/a", html("", meta("robots", "noindex")) => "search (noindex)";
+    a_meta_for_the_crawler_denies: "/a", html("", meta("FooBot", "noai")) => "train-ai (noai)";
+    a_reservation_in_the_page_denies: "/a", html("", meta("tdm-reservation", "1")) => "train-ai (tdm-reservation=1)";
+    a_reservation_in_the_page_supersedes_the_field: "/a", html("TDM-Reservation: 1\r\n", meta("tdm-reservation", "0")) => "";
+    all_that_is_stated_adds_up: "/data", html("Content-Usage: search=n\r\n", meta("robots", "noai")) => "search (search=n), train-ai (train-ai=n, line 3), train-ai (noai)";
+    a_content_coding_is_taken_off: "/a", html("Content-Encoding: gzip\r\n", gzip(&meta("robots", "noai"))) => "train-ai (noai)";
+    a_content_coding_that_was_taken_off_before_is_not: "/a", html("Content-Encoding: gzip\r\n", meta("robots", "noai")) => "train-ai (noai)";
+    chunks_of_a_page_are_joined: "/a", html("Transfer-Encoding: chunked\r\n", chunked(&meta("robots", "noai"))) => "train-ai (noai)";
+    a_meta_in_the_body_denies_nothing: "/a", html("", "<body><p>a</p><meta name=robots content=noai>") => "";
+    a_page_of_another_type_has_no_metas: "/a", "HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n\r\n<meta name=robots content=noai>" => "";
+    an_error_is_no_page: "/data", "HTTP/1.1 404 Not Found\r\nContent-Usage: search=n\r\n\r\n" => "";
+    a_redirect_is_no_page: "/data", "HTTP/1.1 301 Moved\r\nLocation: /b\r\n\r\n" => "";
+}
+
+/// Archive with a page denied by robots.txt for training, by a field for searching, and
+/// for neither.
+fn three() -> Warc {
+    let mut warc = Warc::plain();
+    warc.robots("2026-01-02T00:00:00Z", ROBOTS)
+        .exchange(AT, "https://h.test/data", ok("page"))
+        .exchange(
+            AT,
+            "https://h.test/a",
+            html("X-Robots-Tag: noindex\r\n", ""),
+        )
+        .exchange(AT, "https://h.test/b", html("", ""));
+    warc
+}
+
+// Ours: which pages did this crawl take under train-ai=n?
+#[test]
+fn denied_pages_are_counted_by_host_statement_and_purpose() {
+    run(async {
+        let warc = three();
+        let report = judged(&warc, &["--purpose", "train-ai", "--json"]).await;
+        assert_eq!(report.code, Some(1), "{report:?}");
+        let report = report.json_lines().remove(0);
+        assert_eq!(
+            (&report["disallowed"], &report["allowed"]),
+            (&json!(0), &json!(4))
+        );
+        let purposes = &report["purposes"];
+        let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
+        assert_eq!(counts, [3, 1, 0, 0], "{purposes}");
+        let stated = json!([{
+            "host": "h.test", "purpose": "train-ai", "statement": "train-ai=n",
+            "places": "robots.txt line 3", "pages": 1,
+        }]);
+        assert_eq!(purposes["stated"], stated);
+        assert_eq!(purposes["samples"][0]["url"], "https://h.test/data");
+
+        let text = judged(&warc, &["--purpose", "train-ai"]).await.stdout;
+        for line in [
+            "\n1 of 3 pages denied for train-ai\n",
+            "\nh.test  1      train-ai  train-ai=n (robots.txt line 3)\n",
+            "\n  2026-01-02T00:01:00Z https://h.test/data train-ai (train-ai=n, line 3)\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let arguments = ["--purpose", "train-ai", "--requests", "--denied", "--csv"];
+        let rows = judged(&warc, &arguments).await.stdout;
+        assert_eq!(rows.lines().count(), 2, "{rows}");
+        assert!(rows.contains("https://h.test/data,allow,no_rule"), "{rows}");
+    });
+}
+
+// Ours: a crawl with several purposes keeps what it may use for one of them.
+#[test]
+fn a_page_is_denied_if_every_purpose_is() {
+    run(async {
+        let mut warc = three();
+        let both = html("X-Robots-Tag: noindex, noai\r\n", "");
+        warc.exchange(AT, "https://h.test/c", both);
+        for (purposes, denied) in [("train-ai", 2), ("search", 2), ("search,train-ai", 1)] {
+            let report = judged(&warc, &["--purpose", purposes, "--json"]).await;
+            let report = report.json_lines().remove(0);
+            assert_eq!(report["purposes"]["denied"], denied, "{report}");
+        }
+        let without = judged(&warc, &["--json"]).await;
+        assert_eq!(without.code, Some(0), "{without:?}");
+        assert_eq!(without.json_lines()[0]["purposes"], Value::Null);
+        for wrong in [&["--purpose", "training"][..], &["--requests", "--denied"]] {
+            assert_eq!(judged(&warc, wrong).await.code, Some(2), "{wrong:?}");
+        }
+    });
+}
+
+// Ours: what was not read is not taken for a page that states nothing.
+#[test]
+fn pages_that_were_not_read_whole_are_told() {
+    let fields = |kind: &'static str, more: (&'static str, &'static str)| {
+        [
+            ("WARC-Type", kind),
+            ("WARC-Date", AT),
+            ("WARC-Target-URI", "https://h.test/data"),
+            more,
+        ]
+    };
+    let none = ("X", "x");
+    let text = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<head><title>a";
+    run(async {
+        for (kind, more, unseen, partial) in [
+            ("request", none, 1, 0),
+            ("response", none, 0, 0),
+            ("response", ("WARC-Truncated", "length"), 0, 1),
+            ("response", ("WARC-Truncated", "disconnect"), 0, 1),
+            ("revisit", none, 0, 1),
+            ("resource", none, 0, 0),
+        ] {
+            let mut warc = Warc::plain();
+            warc.robots("2026-01-02T00:00:00Z", ROBOTS)
+                .record(&fields(kind, more), text);
+            let arguments = ["--purpose", "train-ai", "--agent", "FooBot", "--json"];
+            let report = judged(&warc, &arguments).await.json_lines().remove(0);
+            let purposes = &report["purposes"];
+            let counts = ["pages", "denied", "unseen", "partial"].map(|name| &purposes[name]);
+            assert_eq!(
+                counts,
+                [1, 1, unseen, partial],
+                "{kind} {more:?} {purposes}"
+            );
+        }
+    });
+}
+
+// Ours: a directive may be for one of several crawlers.
+#[test]
+fn a_page_is_denied_if_it_is_for_any_of_several_crawlers() {
+    run(async {
+        let mut warc = Warc::plain();
+        let page = html("X-Robots-Tag: barbot: noai\r\n", "");
+        warc.robots("2026-01-02T00:00:00Z", ROBOTS)
+            .exchange(AT, "https://h.test/a", page);
+        for (agents, denied) in [("FooBot,BarBot", 1), ("FooBot,BazBot", 0)] {
+            let arguments = ["--agents", agents, "--purpose", "train-ai", "--json"];
+            let report = judged(&warc, &arguments).await.json_lines().remove(0);
+            assert_eq!(report["purposes"]["denied"], denied, "{agents}");
+        }
+    });
+}
+
+// Ours: a log has no responses.
+#[test]
+fn a_log_is_judged_for_purposes_by_robots_txt_alone() {
+    run(async {
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("h.test"), ROBOTS).unwrap();
+        let line = |path: &str| {
+            format!(
+                "1.2.3.4 - - [02/Jan/2026:00:01:00 +0000] \"GET {path} HTTP/1.1\" 200 1 \"-\" \"Foo/1\"\n"
+            )
+        };
+        let log = line("/data/1") + &line("/b");
+        std::fs::write(folder.path().join("a.log"), log).unwrap();
+        let arguments = [
+            "judge",
+            "--log",
+            "a.log",
+            "--robots",
+            ".",
+            "--origin",
+            "https://h.test",
+            "--purpose",
+            "train-ai",
+        ];
+        let outcome = run_in(folder.path(), &arguments).await;
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        for line in [
+            "1 of 2 pages denied for train-ai",
+            "2 pages judged for purposes by robots.txt alone, since the files have no response.",
+        ] {
+            assert!(outcome.stdout.contains(line), "{line}: {outcome:?}");
+        }
+    });
+}
+
+// Ours: what a page states is text and nothing else.
+#[test]
+fn hostile_statements_print_nothing_that_acts() {
+    run(async {
+        let mut warc = Warc::plain();
+        let hostile = meta("robots", "noai,<script>\u{1b}[2J\u{202e}");
+        warc.robots("2026-01-02T00:00:00Z", ROBOTS).exchange(
+            AT,
+            "https://h.test/<script>\u{1b}[2J\u{202e}",
+            html("", hostile),
+        );
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("a.warc"), &warc.bytes).unwrap();
+        let arguments = [
+            "judge",
+            "--warc",
+            "a.warc",
+            "--purpose",
+            "train-ai",
+            "--html",
+            "page.html",
+        ];
+        let outcome = run_in(folder.path(), &arguments).await;
+        let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+        for text in [&outcome.stdout, &page] {
+            assert!(text.contains("noai"), "{text}");
+            assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
+        }
+        assert!(!page.contains("<script"), "{page}");
+        let told = "1 of 1 page was denied for train-ai.";
+        assert!(page.contains(told), "{page}");
+    });
+}

@@ -142,6 +142,7 @@ mod record_events;
 mod record_faults;
 mod record_kill;
 mod refuse;
+mod refused_by_site;
 mod release;
 mod reload;
 mod report_mode;

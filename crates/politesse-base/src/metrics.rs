@@ -106,6 +106,8 @@ metrics! {
 
     /// Requests sent to origins, by class of status or by error.
     upstream_requests: FrequentCounters<ResultLabel>;
+    /// Requests that a site refused: 401, 402, 403, 451 or a bot challenge.
+    refused_by_site: Counter;
     /// Requests repeated on a fresh connection.
     upstream_retries: Counter;
     /// Requests of crawlers that were handed to a connection to an origin, repeats

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use thiserror::Error;
 
 /// Cause for which a robots.txt is unreachable. Each variant disallows every URL of the
@@ -272,12 +272,22 @@ pub fn status_meaning(status: u16) -> StatusMeaning {
 }
 
 /// Reports whether a response is a bot challenge, as Cloudflare and AWS WAF mark theirs,
-/// in place of what was asked for. With a status of success its body is no file. With
-/// 403 it says what its status says: RFC 9309, section 2.3.1.3, makes no exception.
+/// in place of what was asked for.
+///
+/// Of a robots.txt with a status of success, the body is then no file. With 403 it says
+/// what its status says: RFC 9309, section 2.3.1.3, makes no exception.
 pub fn is_challenge(fields: &HeaderMap) -> bool {
-    ["cf-mitigated", "x-amzn-waf-action"]
-        .iter()
-        .any(|name| fields.contains_key(*name))
+    let marks: [(&str, &[&str]); 2] = [
+        ("cf-mitigated", &["challenge"]),
+        ("x-amzn-waf-action", &["challenge", "captcha"]),
+    ];
+    marks.iter().any(|(name, actions)| {
+        let mut values = fields.get_all(*name).iter().map(HeaderValue::as_bytes);
+        values.any(|value| {
+            let mut actions = actions.iter();
+            actions.any(|action| value.eq_ignore_ascii_case(action.as_bytes()))
+        })
+    })
 }
 
 #[cfg(test)]

@@ -22,14 +22,15 @@ struct Quotation {
     said: String,
 }
 
-/// Fields that say something about the use of a response.
-const FIELDS: [&str; 7] = [
+/// Fields that say something about the use of a response, or what it costs.
+const FIELDS: [&str; 8] = [
     "robots-tag",
     "x-robots-tag",
     "content-usage",
     "content-signal",
     "tdm-reservation",
     "tdm-policy",
+    "crawler-price",
     "link",
 ];
 
@@ -127,12 +128,13 @@ mod tests {
         let quotations = kept(&[
             ("x-robots-tag", "NoIndex, frobnicate"),
             ("server", "noindex"),
+            ("crawler-price", "USD 0.01"),
             ("link", "</style.css>; rel=preload"),
             ("link", "</l.xml>; rel=\"License\""),
         ]);
         assert_eq!(
             quotations.json(),
-            r#"[{"by":"x-robots-tag","said":"NoIndex, frobnicate"},{"by":"link","said":"</l.xml>; rel=\"License\""}]"#
+            r#"[{"by":"x-robots-tag","said":"NoIndex, frobnicate"},{"by":"crawler-price","said":"USD 0.01"},{"by":"link","said":"</l.xml>; rel=\"License\""}]"#
         );
     }
 

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::socket::ConnectionActivity;
 use politesse_base::clock;
 use politesse_decision::decide::Evidence;
+use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{ExchangeEnd, Seen, StoredDenial};
 use politesse_decision::withholding::Withholding;
 use politesse_directives::Quotations;
@@ -43,6 +44,8 @@ pub struct RecordCompletion {
     pub(super) status: Option<u16>,
     /// Number of times that the request was handed to a connection.
     pub(super) sent: u32,
+    /// Whether the site answered with a bot challenge.
+    pub(super) is_challenge: bool,
     /// Statements of the response about its own use.
     pub(super) summary: Option<AnnotationSummary>,
     /// Bytes of the body that were passed on.
@@ -60,6 +63,7 @@ impl RecordCompletion {
             row: None,
             status: None,
             sent: 0,
+            is_challenge: false,
             summary: None,
             bytes: 0,
             expected_bytes: None,
@@ -76,6 +80,21 @@ impl RecordCompletion {
     /// no more than its length, so it never sees the end.
     pub(super) fn is_complete(&self) -> bool {
         self.expected_bytes == Some(self.bytes)
+    }
+
+    /// Returns the class of the ending, if the exchange ends with `error`.
+    pub(super) fn class(&self, error: Option<&'static str>) -> EndingClass {
+        EndingClass::of(self.status, self.error_term(error), self.sent.into())
+    }
+
+    /// Returns the error term of the ending, if the exchange ends with `error`. That the
+    /// site challenged the crawler matters more than whether the page came whole, and that
+    /// it was withheld more than that.
+    fn error_term(&self, error: Option<&'static str>) -> Option<&'static str> {
+        match (self.is_challenge, error) {
+            (true, error) if error != Some(Withholding::ERROR) => Some(EndingClass::BOT_CHALLENGE),
+            (_, error) => error,
+        }
     }
 
     /// Quotes the trailers named `name`, which no origin may use.
@@ -119,6 +138,7 @@ impl RecordCompletion {
     /// the drop after an explicit end writes nothing.
     fn take_end(&mut self, error: Option<&'static str>) -> Option<(RecordEnding, ExchangeEnd)> {
         let (row, evidence) = self.row.take()?;
+        let term = self.error_term(error);
         let (inquiry, ruling) = (&evidence.inquiry, &evidence.ruling);
         tracing::info!(
             target: EXCHANGES,
@@ -133,7 +153,7 @@ impl RecordCompletion {
             status = self.status,
             bytes = self.bytes,
             ms = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
-            error,
+            error = term,
             "exchange"
         );
         let end = ExchangeEnd {
@@ -141,7 +161,7 @@ impl RecordCompletion {
             sent: self.sent,
             seen: self.summary.take().map(seen),
             bytes: self.bytes,
-            error,
+            error: term,
         };
         Some((row, end))
     }

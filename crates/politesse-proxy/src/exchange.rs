@@ -34,8 +34,10 @@ use politesse_base::clients::shares::{Share, ShareRefusal};
 use politesse_base::clock;
 use politesse_base::metrics::{DecisionLabels, Metrics, ReasonLabel, ResultLabel};
 use politesse_base::throttle::REPEATING;
+use politesse_decision::access::is_challenge;
 use politesse_decision::decide::{Decision, Evidence, Receipt};
 use politesse_decision::label::CrawlLabel;
+use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{Effect, Record};
 use politesse_net::body::ResponseBody;
 use politesse_net::client::Upstream;
@@ -101,13 +103,13 @@ impl Proxy {
         match result {
             Ok(response) => {
                 completion.status = Some(response.status().as_u16());
-                tally_answer(connection, &completion);
+                self.count_answer(connection, &completion, None);
                 response.map(|body| body.completing(completion))
             }
             Err(problem) => {
                 let details = self.details(&problem, connection.client);
                 completion.status = Some(details.status.as_u16());
-                tally_answer(connection, &completion);
+                self.count_answer(connection, &completion, problem.failure());
                 completion.end(problem.failure());
                 form.answer(&details, &self.identity(), clock::now())
             }
@@ -286,6 +288,7 @@ impl Proxy {
         completion: &mut RecordCompletion,
     ) -> Result<Response<Box<OriginBody>>, Problem> {
         let (mut parts, rest) = response.into_parts();
+        completion.is_challenge = is_challenge(&parts.headers);
         let annotated = self.annotator.annotate(request, &parts, rest).await;
         let reserved = self.annotator.field();
         let length_known = annotated.length();
@@ -361,6 +364,26 @@ impl Proxy {
         }
     }
 
+    /// Counts the answer to a request that a decision was made about; `error` as in
+    /// [`RecordCompletion::end`].
+    fn count_answer(
+        &self,
+        connection: &ConnectionInfo,
+        completion: &RecordCompletion,
+        error: Option<&'static str>,
+    ) {
+        let Some((_, evidence)) = &completion.row else {
+            return;
+        };
+        let class = completion.class(error);
+        if class == EndingClass::RefusedBySite {
+            self.metrics.refused_by_site.inc();
+        }
+        if let Some(tally) = &connection.tally {
+            tally.add_answer(&evidence.inquiry.target, completion.status, class);
+        }
+    }
+
     /// Counts a problem of `client`, and returns the facts of its answer.
     fn details(&self, problem: &Problem, client: IpAddr) -> ProblemDetails {
         if let Problem::Credential(error) = problem {
@@ -394,14 +417,6 @@ impl Proxy {
             contact: self.options.contact.as_deref(),
         }
     }
-}
-
-/// Counts the answer to a request that a decision was made about.
-fn tally_answer(connection: &ConnectionInfo, completion: &RecordCompletion) {
-    let (Some(tally), Some((_, evidence))) = (&connection.tally, &completion.row) else {
-        return;
-    };
-    tally.add_answer(&evidence.inquiry.target, completion.status);
 }
 
 /// Reports whether a response to `method` with `status` has no body, whatever

@@ -13,6 +13,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use politesse_decision::decide::{Evidence, Reason, Verdict};
+use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::Effect;
 use politesse_robots::origin::Target;
 
@@ -55,6 +56,10 @@ pub struct Totals {
     pub refused: u64,
     /// Requests that were forwarded in report mode, and refused without it.
     pub reported: u64,
+    /// Requests that were allowed, and whose response was withheld from the command.
+    pub withheld: u64,
+    /// Requests that were sent, and that the site refused.
+    pub refused_by_site: u64,
     /// Requests that were put off by pace, and not sent.
     pub put_off: u64,
     /// URLs whose last answer was 429, by the proxy or by the origin, at most 100,000.
@@ -135,10 +140,16 @@ impl Tally {
         counts.add_reason(action, reason(evidence));
     }
 
-    /// Notes the status of the answer to a request for `target`.
-    pub fn add_answer(&self, target: &Target, status: Option<u16>) {
+    /// Notes the status of the answer to a request for `target`, and the class of its
+    /// ending.
+    pub fn add_answer(&self, target: &Target, status: Option<u16>, class: EndingClass) {
         let text = target.to_string();
         let mut counts = self.lock();
+        match class {
+            EndingClass::Withheld => counts.totals.withheld += 1,
+            EndingClass::RefusedBySite => counts.totals.refused_by_site += 1,
+            EndingClass::Failed | EndingClass::Complete => {}
+        }
         let url = counts.put_off.hasher().hash_one(text);
         if status != Some(StatusCode::TOO_MANY_REQUESTS.as_u16()) {
             counts.put_off.remove(&url);
@@ -248,7 +259,7 @@ mod tests {
             ("/d", 200),
             ("/d", 429),
         ] {
-            tally.add_answer(&url(path), Some(status));
+            tally.add_answer(&url(path), Some(status), EndingClass::Complete);
         }
         assert_eq!(tally.totals().urls_put_off, 2);
     }

@@ -49,12 +49,14 @@ fn counts(totals: &Totals) -> Vec<String> {
         count => format!(", {count} {what}"),
     };
     let mut lines = vec![format!(
-        "{} asked, {} allowed, {} refused{}{}; waited {:.1} s in all, {:.1} s at most",
+        "{} asked, {} allowed, {} refused{}{}{}{}; waited {:.1} s in all, {:.1} s at most",
         totals.asked(),
         totals.allowed,
         totals.refused,
         some(totals.put_off, "put off"),
         some(totals.reported, "reported (enforcement.mode)"),
+        some(totals.withheld, "withheld"),
+        some(totals.refused_by_site, "refused by the site"),
         seconds(totals.wait_ms),
         seconds(totals.longest_wait_ms)
     )];
@@ -116,6 +118,23 @@ fn warning_of_silence(totals: &Totals) -> Option<String> {
 mod tests {
     use super::*;
     use politesse_proxy::tally::ReasonCount;
+
+    // ours: what the site refuses was allowed and sent.
+    #[test]
+    fn requests_that_were_sent_for_nothing_are_named() {
+        let totals = Totals {
+            allowed: 5,
+            withheld: 1,
+            refused_by_site: 2,
+            ..Totals::default()
+        };
+        assert_eq!(
+            lines(Some(&totals), Bypass::Unknown),
+            [
+                "5 asked, 5 allowed, 0 refused, 1 withheld, 2 refused by the site; waited 0.0 s in all, 0.0 s at most"
+            ]
+        );
+    }
 
     // ours: what was put off is neither allowed nor refused, and not for the
     // rule that allowed it.

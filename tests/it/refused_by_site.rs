@@ -1,0 +1,142 @@
+//! Requests that a site refuses although its robots.txt allows them: by status, or by a
+//! bot challenge. Every count has them apart.
+
+use serde_json::{Value, json};
+
+use crate::kit::client::{get, metrics};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::run;
+
+const ROBOTS: &str = "User-agent: *\nDisallow: /private\n";
+
+/// Starts a site whose pages are answered as their names say.
+async fn site() -> Origin {
+    let html = || Page::html("<p>No.</p>");
+    Script::robots(ROBOTS)
+        .page("/login", Page::status(401))
+        .page(
+            "/price",
+            Page::status(402).field("crawler-price", "USD 0.02"),
+        )
+        .page("/forbidden", Page::status(403))
+        .page("/legal", Page::status(451))
+        .page(
+            "/cloudflare",
+            html().with_status(403).field("cf-mitigated", "challenge"),
+        )
+        .page(
+            "/waf",
+            html()
+                .with_status(202)
+                .field("x-amzn-waf-action", "captcha"),
+        )
+        .page("/other", html().field("x-amzn-waf-action", "allow"))
+        .page("/gone", Page::status(404))
+        .start()
+        .await
+}
+
+fn to(origin: &Origin) -> Config {
+    resolve("o.test", origin.address()).resolve("p.test", origin.address())
+}
+
+/// Asks for each page of the site, for a page that its rules disallow, and for one of
+/// another host.
+async fn crawled() -> (Origin, Proxy) {
+    let origin = site().await;
+    let proxy = to(&origin).start().await;
+    for path in [
+        "login",
+        "price",
+        "forbidden",
+        "legal",
+        "cloudflare",
+        "waf",
+        "other",
+        "gone",
+        "private",
+    ] {
+        get(&proxy, &format!("http://o.test/{path}")).await;
+    }
+    get(&proxy, "http://p.test/a").await;
+    proxy.place().completed(10).await;
+    (origin, proxy)
+}
+
+async fn json_of(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let outcome = place.run(arguments).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    outcome.json_lines()
+}
+
+#[test]
+fn what_a_site_refuses_is_counted_apart_by_each_command() {
+    run(async {
+        let (_origin, proxy) = crawled().await;
+        let counted = "politesse_refused_by_site_total 6\n";
+        assert!(metrics(&proxy).await.contains(counted));
+        let place = proxy.stop().await;
+        let stats = ["audit", "stats", "--by", "host", "--json"];
+        let sums = json_of(&place, &stats).await;
+        let counts = |row: &Value| {
+            json!([
+                row["host"],
+                row["requests"],
+                row["refusals"],
+                row["errors"],
+                row["withheld"],
+                row["refused_by_site"]
+            ])
+        };
+        let seen: Vec<_> = sums.iter().map(counts).collect();
+        assert_eq!(
+            json!(seen),
+            json!([["o.test", 9, 1, 0, 0, 6], ["p.test", 1, 0, 0, 0, 0]])
+        );
+        let missed = json_of(&place, &["audit", "missed", "--json"]).await;
+        let refused = missed.iter().filter(|row| row["why"] == "refused_by_site");
+        assert_eq!(refused.count(), 6, "{missed:?}");
+        assert_eq!(missed.len(), 7, "{missed:?}");
+    });
+}
+
+#[test]
+fn a_challenge_and_a_price_are_on_record() {
+    run(async {
+        let (_origin, proxy) = crawled().await;
+        let rows = proxy.place().completed(10).await;
+        let errors: Vec<_> = rows.iter().map(|row| row["error"].as_str()).collect();
+        let challenge = Some("bot_challenge");
+        let wanted = [
+            None, None, None, None, challenge, challenge, None, None, None, None,
+        ];
+        assert_eq!(errors, wanted);
+        let price = rows[1]["seq"].to_string();
+        let shown = proxy.place().run(&["audit", "show", &price]).await;
+        assert!(
+            shown.stdout.contains("crawler-price: USD 0.02"),
+            "{shown:?}"
+        );
+        let outcome = proxy.place().run(&["audit", "verify"]).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    });
+}
+
+#[test]
+fn run_tells_what_the_site_refused() {
+    run(async {
+        let origin = site().await;
+        let place = Place::with(&to(&origin));
+        let urls = [
+            "http://o.test/price",
+            "http://o.test/waf",
+            "http://o.test/gone",
+        ];
+        let command = [["run", "--", "curl", "-sS"].as_slice(), &urls].concat();
+        let outcome = place.run(&command).await;
+        let told = "3 asked, 3 allowed, 0 refused, 2 refused by the site;";
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+    });
+}

@@ -15,7 +15,7 @@ use crate::kit::program::politesse;
 use crate::kit::{run, soon};
 
 /// Filters, each with arguments that are the same for a record and for the archive.
-const FILTERS: [&[&str]; 18] = [
+const FILTERS: [&[&str]; 20] = [
     &[],
     &["--host", "o.test"],
     &["--host", "O.Test."],
@@ -33,6 +33,8 @@ const FILTERS: [&[&str]; 18] = [
     &["--url", "http://o.test/*"],
     &["--url", "http://p.te*"],
     &["--from", "1h", "--host", "o.test"],
+    &["--preference", "noindex"],
+    &["--preference", "train-ai=n", "--host", "o.test"],
     &["--from", "2020-01-01", "--until", "2020-01-02"],
 ];
 
@@ -112,6 +114,8 @@ fn sums_of_the_archive_are_those_of_its_nodes() {
             "reason,hour",
             "url",
             "url,host,crawler",
+            "preference,purpose",
+            "host,purpose",
             "",
         ] {
             for filter in [FILTERS[0], FILTERS[4], FILTERS[10], FILTERS[13]] {

@@ -10,10 +10,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CharEscape, Formatter};
 
+use politesse_decision::preferences::PreferenceTerms;
 use politesse_decision::record::{
     RecordedSnapshot, Seen, StoredClient, StoredCrawler, StoredDenial, StoredPolicy, StoredRecord,
     StoredRuling,
 };
+use politesse_directives::PurposeSet;
 use politesse_robots::origin::Target;
 
 /// Row of `decision`: a member for each column, with its name.
@@ -58,6 +60,8 @@ pub(super) struct FlatDecision {
     error: Option<String>,
     directives: Option<String>,
     said: Option<String>,
+    /// Purposes that the operator declares for the crawler.
+    purposes: Option<PurposeSet>,
     /// Denials of purposes, by robots.txt and by the response.
     denials: Vec<StoredDenial>,
 }
@@ -91,6 +95,7 @@ impl FlatDecision {
             error: record.error.as_deref().map(str::to_owned),
             directives: seen.map(|seen| seen.directives.clone()),
             said: seen.and_then(|seen| seen.said.clone()),
+            purposes: record.policy.preferences.map(|terms| terms.purposes),
             denials: record.denials(),
             ..Self::default()
         };
@@ -184,7 +189,7 @@ impl FlatDecision {
             }),
             reading: self.reading,
             snapshot,
-            policy: policy(&self.policy),
+            policy: policy(&self.policy, self.purposes),
             wait_ms: self.wait_ms,
             status: self.status,
             sent: self.sent,
@@ -212,11 +217,16 @@ impl FlatDecision {
     }
 }
 
-/// Makes the policy with this digest, whose text is in another table.
-fn policy(sha256: &str) -> Arc<StoredPolicy> {
+/// Makes the policy with this digest, whose text is in another table. Of its terms about
+/// preferences only the purposes are known.
+fn policy(sha256: &str, purposes: Option<PurposeSet>) -> Arc<StoredPolicy> {
     let unknown = StoredPolicy::new("");
     Arc::new(StoredPolicy {
         sha256: sha256.parse().unwrap_or(unknown.sha256),
+        preferences: purposes.map(|purposes| PreferenceTerms {
+            purposes,
+            ..PreferenceTerms::default()
+        }),
         ..unknown
     })
 }

@@ -77,6 +77,7 @@ CREATE TABLE decision (
   error text,
   directives text,
   said text,
+  purposes text[],
   denials jsonb NOT NULL,
   PRIMARY KEY (node, seq, time)
 ) PARTITION BY RANGE (time);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// They are part of the policy, so each crawler with purposes of its own is decided
 /// by a policy of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PreferenceTerms {
     /// Purposes that the operator declares.
     pub purposes: PurposeSet,

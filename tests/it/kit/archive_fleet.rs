@@ -13,7 +13,11 @@ use super::proxy::{Config, Place, resolve};
 pub(crate) const NODES: [&str; 3] = ["north", "south", "west"];
 
 const ROBOTS: &[u8] =
-    b"User-agent: *\nDisallow: /no\nUser-agent: OneBot\nDisallow: /one\nDISALLOW:/two*x\n";
+    b"User-agent: *\nDisallow: /no\nContent-Usage: train-ai=n\nUser-agent: OneBot\nDisallow: /one\nDISALLOW:/two*x\n";
+
+/// TwoBot is denied one of its purposes everywhere, and both by a page.
+const CRAWLERS: &str = "crawler = [{ token = \"TwoBot\", user_agent = \"twobot\", \
+                        purpose = [\"search\", \"train-ai\"], preferences = \"refuse\" }]";
 
 async fn origin() -> Origin {
     Script::robots_page(Page::typed("text/plain", ROBOTS))
@@ -42,6 +46,7 @@ impl Fleet {
                 .set(&format!("fleet.node = \"{name}\""))
                 .set(&format!("enforcement.mode = \"{mode}\""))
                 .set(&format!("audit.archive = \"{}\"", postgres.url()))
+                .set(CRAWLERS)
                 .set("audit.seal_entries = 4");
             let proxy = config.start().await;
             for at in 0..12 {

@@ -72,7 +72,16 @@ fn decisions_are_counted_by_keys_in_their_order() {
             .map(|line| line.split_whitespace().collect())
             .collect();
         let titles = [
-            "HOST", "REQUESTS", "REFUSALS", "REPORTED", "LATER", "WAITS", "BYTES", "ERRORS",
+            "HOST",
+            "REQUESTS",
+            "REFUSALS",
+            "REPORTED",
+            "LATER",
+            "WAITS",
+            "BYTES",
+            "ERRORS",
+            "WITHHELD",
+            "REFUSED_BY_SITE",
         ];
         assert_eq!(lines[0], titles);
         assert_eq!(lines[1][..3], ["o.test", "4", "2"]);
@@ -81,8 +90,9 @@ fn decisions_are_counted_by_keys_in_their_order() {
             .run(&["audit", "stats", "--host", "o.test", "--csv"])
             .await;
         assert!(
-            all.stdout
-                .starts_with("requests,refusals,reported,later,wait_ms,bytes,errors\r\n4,2,0,0,"),
+            all.stdout.starts_with(
+                "requests,refusals,reported,later,wait_ms,bytes,errors,withheld,refused_by_site\r\n4,2,0,0,"
+            ),
             "{all:?}"
         );
     });

@@ -5,6 +5,7 @@
 //! Does not know how a report is laid out, nor what happened beside decisions
 //! (`report_history`).
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::slice::from_mut;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{Context, SHA256};
 use jiff::Timestamp;
 use rusqlite::Row;
+use serde::Serialize;
+use serde_json::Value as Json;
 
 use super::columns::{column, read_digest};
 use super::counting::{SumsApart, SumsByReference, count_decisions};
@@ -26,6 +29,7 @@ use super::speed::{PauseCounts, SPEEDS_MAX};
 use super::stats::{DecisionSums, KeyTexts, StatGroup, StatKey, StatOrder, stats};
 use politesse_decision::decide::{EnforcementMode, Policy};
 use politesse_decision::digest::Digest;
+use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::{StoredCrawler, StoredRuling};
 
 /// Decisions with their endings: the columns of [`CountedDecision`], then the others that
@@ -34,7 +38,7 @@ const REPORTED: NumberedTable = NumberedTable {
     select: "
 SELECT d.seq, d.time_us, d.origin, d.ruling, d.wait_ms,
        e.seq, e.bytes, e.status, e.sent, e.error, t.text,
-       d.crawler, d.policy, d.salt, d.leaf, e.leaf
+       d.crawler, d.policy, d.salt, d.leaf, e.leaf, e.directives
 FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq
 LEFT JOIN term AS t ON t.id = e.error",
     ..DECISIONS
@@ -58,6 +62,8 @@ pub struct ReportFacts {
     /// Speed by host, those with most requests sent first. Hosts that nothing was
     /// sent to are not among them.
     pub speeds: Vec<HostSpeed>,
+    /// Hosts that refused requests, those with most first.
+    pub site_refusals: Vec<SiteRefusals>,
     /// Crawlers, those with most requests first.
     pub crawlers: Vec<CrawlerCount>,
     /// Denials of purposes, by host, statement and purpose, those with most requests first.
@@ -124,6 +130,39 @@ pub struct RulingSums {
     pub sums: DecisionSums,
 }
 
+/// Requests that a host refused, although they were sent to it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SiteRefusals {
+    /// The host.
+    pub host: String,
+    /// All of them.
+    pub requests: u64,
+    /// Requests by answer: the status, or `challenge` for a bot challenge.
+    pub answers: BTreeMap<String, u64>,
+    /// Price that its latest 402 named (`crawler-price`).
+    pub price: Option<String>,
+}
+
+impl SiteRefusals {
+    fn new(host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            requests: 0,
+            answers: BTreeMap::new(),
+            price: None,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        for (answer, requests) in &other.answers {
+            let sum = self.answers.entry(answer.clone()).or_default();
+            *sum = sum.saturating_add(*requests);
+        }
+        self.price = other.price.clone().or_else(|| self.price.take());
+    }
+}
+
 /// Decisions about requests of one crawler, as it calls itself.
 #[derive(Debug, Clone)]
 pub struct CrawlerCount {
@@ -170,6 +209,7 @@ pub fn report_facts(
         hours: decisions.hours(&mut texts)?,
         rulings: decisions.rulings(&mut texts)?,
         speeds: decisions.speeds(&mut texts)?,
+        site_refusals: decisions.site_refusals(&mut texts)?,
         crawlers: decisions.crawlers(reader)?,
         denials: denials(reader, &filter)?,
         span: decisions.span(),
@@ -254,6 +294,8 @@ struct ReportedDecisions {
     by_hour: SumsByReference,
     by_origin: SumsByReference,
     origins: HashMap<i64, PauseCounts>,
+    /// Refusals by origin.
+    refusals: BTreeMap<i64, SiteRefusals>,
     crawlers: HashMap<i64, u64>,
     /// Modes of the policies, by row.
     modes: HashMap<i64, Option<EnforcementMode>>,
@@ -270,6 +312,7 @@ impl ReportedDecisions {
             by_hour: SumsByReference::new(SumsApart::HOURS),
             by_origin: SumsByReference::new(SumsApart::ORIGINS),
             origins: HashMap::new(),
+            refusals: BTreeMap::new(),
             crawlers: HashMap::new(),
             modes: HashMap::new(),
             runs: Vec::new(),
@@ -308,6 +351,10 @@ impl ReportedDecisions {
             self.redacted.push(counted.seq);
         }
         self.unended += u64::from(counted.ending.is_none());
+        let mut ending = counted.ending.iter();
+        if ending.any(|ending| ending.class == EndingClass::RefusedBySite) {
+            self.add_refusal(counted.origin, row, reader)?;
+        }
         for column in [14, 15] {
             // What somebody changed may be no bytes: then the digest is another, too.
             let leaf = row.get_ref(column)?.as_blob_or_null();
@@ -321,6 +368,36 @@ impl ReportedDecisions {
                 .add(at, sent);
         }
         Ok(counted)
+    }
+
+    /// Adds a request that its site refused.
+    fn add_refusal(
+        &mut self,
+        origin: i64,
+        row: &Row<'_>,
+        reader: &AuditReader,
+    ) -> rusqlite::Result<()> {
+        let status: Option<u16> = row.get(7)?;
+        let term = row.get_ref(10)?.as_str().ok();
+        let answer = match status {
+            Some(status) if term != Some(EndingClass::BOT_CHALLENGE) => status.to_string(),
+            _ => "challenge".to_owned(),
+        };
+        // The host is looked up with the others, once for each origin.
+        let refusal = SiteRefusals {
+            requests: 1,
+            answers: BTreeMap::from([(answer, 1)]),
+            price: match (status, row.get(16)?) {
+                (Some(402), Some(directives)) => price(directives, reader)?,
+                _ => None,
+            },
+            ..SiteRefusals::new("")
+        };
+        let refusals = self.refusals.entry(origin);
+        refusals
+            .or_insert_with(|| SiteRefusals::new(""))
+            .add(&refusal);
+        Ok(())
     }
 
     /// Returns the mode of a policy.
@@ -392,6 +469,22 @@ impl ReportedDecisions {
         }
     }
 
+    fn site_refusals(&self, texts: &mut KeyTexts<'_>) -> rusqlite::Result<Vec<SiteRefusals>> {
+        let mut hosts: BTreeMap<Arc<str>, SiteRefusals> = BTreeMap::new();
+        for (origin, refusals) in &self.refusals {
+            let host = self.host(*origin, texts)?;
+            let of_host = || SiteRefusals::new(&host);
+            hosts
+                .entry(Arc::clone(&host))
+                .or_insert_with(of_host)
+                .add(refusals);
+        }
+        let mut refusals: Vec<_> = hosts.into_values().collect();
+        // Stable: those with as many stay in the order of hosts.
+        refusals.sort_by_key(|refusals| Reverse(refusals.requests));
+        Ok(refusals)
+    }
+
     fn span(&self) -> Option<ReportSpan> {
         let first = self.runs.iter().map(|run| run.first_us).min();
         let last = self.runs.iter().map(|run| run.last_us).max();
@@ -457,4 +550,16 @@ impl ReportedDecisions {
         bytes.copy_from_slice(self.leaves.finish().as_ref());
         bytes.into()
     }
+}
+
+/// Finds the price among the statements of a response.
+fn price(directives: i64, reader: &AuditReader) -> rusqlite::Result<Option<String>> {
+    let mut values = DictionaryValues::default();
+    let seen = values.directives.get(&reader.connection, directives)?;
+    let said = seen.and_then(|seen| seen.value.said.clone());
+    // Of a value that somebody changed, nothing.
+    let statements: Vec<Json> = serde_json::from_str(&said.unwrap_or_default()).unwrap_or_default();
+    let mut prices = statements.iter().filter(|one| one["by"] == "crawler-price");
+    let price = prices.next().and_then(|price| price["said"].as_str());
+    Ok(price.map(str::to_owned))
 }

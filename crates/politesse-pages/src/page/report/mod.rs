@@ -19,10 +19,12 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use self::gathered::{ReportData, ReportScope};
+use crate::page::tables::ROWS_MAX;
 use politesse_record::AuditError;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::AuditReader;
 use politesse_record::removals::RemovalNote;
+use politesse_record::report::SiteRefusals;
 use politesse_record::stats::StatGroup;
 
 /// Whom a report is for.
@@ -64,6 +66,12 @@ pub struct ReportSummary {
     /// Requests among `let_through` that an override allowed.
     overridden: u64,
     later: u64,
+    /// Requests among `let_through` whose response was withheld from the crawler.
+    withheld: u64,
+    /// Requests among `let_through` that the site refused.
+    refused_by_site: u64,
+    /// The hosts that refused most of these.
+    site_refusals: Vec<SiteRefusals>,
     wait_ms: u64,
     bytes: u64,
     hosts: u64,
@@ -89,6 +97,7 @@ impl ReportSummary {
         let (sums, check) = (&data.totals.sums, &data.check);
         let (filter, history) = (&data.scope.filter, &data.history);
         let removed = history.removals.iter().map(|removal| &removal.note);
+        let refusals = data.facts.site_refusals.iter();
         let redacted = history.redactions.iter().map(|redaction| &redaction.note);
         Self {
             record: data.record.clone(),
@@ -102,6 +111,9 @@ impl ReportSummary {
             reported: sums.reported,
             overridden: data.totals.overridden,
             later: sums.later,
+            withheld: sums.withheld,
+            refused_by_site: sums.refused_by_site,
+            site_refusals: refusals.take(ROWS_MAX).cloned().collect(),
             wait_ms: sums.wait_ms,
             bytes: sums.bytes,
             hosts: data.totals.hosts,

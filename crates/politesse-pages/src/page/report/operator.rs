@@ -7,7 +7,8 @@ use super::completeness::completeness;
 use super::enforcement::{enforcement, exceptions};
 use super::gathered::ReportData;
 use super::tables::{
-    RuleColumns, back_offs, crawlers, denials, other_reasons, rules, speed_chart, speeds, unknown,
+    RuleColumns, back_offs, crawlers, denials, other_reasons, rules, site_refusals, speed_chart,
+    speeds, unknown,
 };
 use crate::page::tables::glossary;
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, percent, shown};
@@ -37,6 +38,7 @@ fn sections(data: &ReportData) -> Markup {
         (who_asked(data))
         (refusals(data))
         (denials(data))
+        (refused_by_site(data))
         (report_mode(data))
         (overrides(data))
         (pace(data))
@@ -101,6 +103,8 @@ fn brief(data: &ReportData) -> Markup {
             Figure { class: "sent", count: totals.let_through(), text: "let through" },
             Figure { class: "refused", count: totals.sums.refusals, text: "refused, and not sent" },
             Figure { class: "later", count: totals.sums.later, text: "put off, to ask again later" },
+            Figure { class: "refused", count: totals.sums.withheld, text: "fetched, and withheld" },
+            Figure { class: "refused", count: totals.sums.refused_by_site, text: "refused by the website" },
         ]))
     }
 }
@@ -134,6 +138,21 @@ fn refusals(data: &ReportData) -> Markup {
             (rules(&ranked, RuleColumns { count: "Refused", has_host: data.scope.host().is_none() }))
         }
         (other_reasons(data))
+    }
+}
+
+fn refused_by_site(data: &ReportData) -> Markup {
+    html! {
+        @if 0 < data.totals.sums.refused_by_site {
+            h2 { "What websites refused themselves" }
+            p {
+                (counted(data.totals.sums.refused_by_site, "request"))
+                " that the robots.txt of the website allows, or that were let through all the \
+                 same, were answered with 401, 402, 403, 451 or a bot challenge. An owner who \
+                 does this has said something, too."
+            }
+            (site_refusals(data))
+        }
     }
 }
 
@@ -229,6 +248,14 @@ fn words() -> Markup {
             (
                 "put off",
                 "not refused, but too early: the crawler was told when to ask again",
+            ),
+            (
+                "withheld",
+                "let through, and not passed on to the crawler because of what the response states",
+            ),
+            (
+                "refused by the website",
+                "let through, and answered with 401, 402, 403, 451 or a bot challenge",
             ),
         ]))
         p class="small" {

@@ -8,7 +8,8 @@ use super::completeness::completeness;
 use super::enforcement::{enforcement, exceptions};
 use super::gathered::ReportData;
 use super::tables::{
-    RuleColumns, back_offs, crawlers, denials, other_reasons, rules, unknown, user_agents, versions,
+    RuleColumns, back_offs, crawlers, denials, other_reasons, rules, site_refusals, unknown,
+    user_agents, versions,
 };
 use crate::page::words::{bytes, code, counted, duration, foreign, number, shown};
 use crate::page::{Figure, figures};
@@ -58,6 +59,8 @@ fn brief(data: &ReportData, host: &str) -> Markup {
             Figure { class: "sent", count: totals.let_through(), text: "let through to you" },
             Figure { class: "refused", count: totals.sums.refusals, text: "refused: you never saw them" },
             Figure { class: "later", count: totals.sums.later, text: "put off, so as not to hurry you" },
+            Figure { class: "refused", count: totals.sums.withheld, text: "withheld from our crawlers" },
+            Figure { class: "refused", count: totals.sums.refused_by_site, text: "refused by you" },
         ]))
         p { "Our crawlers received " (bytes(received)) ", without the heads of the answers." }
     }
@@ -94,6 +97,10 @@ fn refusals(data: &ReportData) -> Markup {
             (rules(&ranked, RuleColumns { count: "Refused", has_host: false }))
         }
         (other_reasons(data))
+        @if 0 < data.totals.sums.refused_by_site {
+            p { "These requests you refused yourself, by 401, 402, 403, 451 or a bot challenge:" }
+            (site_refusals(data))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::gathered::{RankedRule, ReportData, RuleKey};
 use crate::page::charts::{NamedBar, named_chart};
 use crate::page::tables::{ReportTable, deciding_line, reason_words};
 use crate::page::words::{bytes, code, counted, duration, foreign, minute, number, shown};
-use politesse_record::report::HostSpeed;
+use politesse_record::report::{HostSpeed, SiteRefusals};
 use politesse_record::robots_versions::RobotsVersion;
 use politesse_record::stats::{DecisionSums, StatGroup};
 
@@ -146,6 +146,23 @@ pub(super) fn denials(data: &ReportData) -> Markup {
 struct ReasonRefusals<'a> {
     refusals: u64,
     hosts: BTreeSet<&'a str>,
+}
+
+/// Lists the hosts that refused requests, and how.
+pub(super) fn site_refusals(data: &ReportData) -> Markup {
+    let answers = |refusals: &SiteRefusals| {
+        let answers = refusals.answers.iter();
+        let texts = answers.map(|(answer, requests)| format!("{} × {answer}", number(*requests)));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    ReportTable::of(data.facts.site_refusals.iter(), "website")
+        .text("Website", |refusals| foreign(&refusals.host))
+        .count("Refused", |refusals| refusals.requests)
+        .text("Answers", |refusals| html! { (answers(refusals)) })
+        .text("Price", |refusals| {
+            html! { @match &refusals.price { Some(price) => (foreign(price)), None => "–" } }
+        })
+        .html()
 }
 
 /// Draws how many requests each host got in its busiest minute.

@@ -449,6 +449,35 @@ async fn redacted_requests_belong_to_one_host_whatever_the_port() {
     }
 }
 
+// Ours: what was withheld was fetched, and is no refusal of politesse or of the site.
+#[tokio::test]
+async fn withheld_responses_are_counted_apart() {
+    let made = MadeRecord::new();
+    made.ask(1, "http://o.test/a").await;
+    let (_, ending) = made.begin(2, "http://o.test/b", robots()).await;
+    ending.complete(ExchangeEnd {
+        status: Some(403),
+        sent: 1,
+        seen: None,
+        bytes: 100,
+        error: Some("withheld"),
+    });
+    made.log.probe().await.unwrap();
+    let report = made.report(ReportKind::Operator, &DecisionFilter::default());
+    let numbers = &report.summary;
+    assert_eq!(
+        (numbers.withheld, numbers.refused_by_site, numbers.refused),
+        (1, 0, 0)
+    );
+    assert_says(
+        &text(&report.page),
+        &[
+            "2 let through 0 refused, and not sent",
+            "1 fetched, and withheld 0 refused by the website",
+        ],
+    );
+}
+
 // Ours: gaps are found where all is looked at, and nothing is said of them elsewhere.
 #[tokio::test]
 async fn a_report_about_everything_finds_a_gap() {

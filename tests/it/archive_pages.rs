@@ -165,10 +165,17 @@ fn the_overview_of_all_nodes_has_the_sums_of_each() {
         let browser = browser(&mut fleet).await;
         let overview = browser.json("/api/v1/overview?of=archive").await;
         for name in [
-            "requests", "refusals", "reported", "later", "bytes", "errors",
+            "requests",
+            "refusals",
+            "reported",
+            "later",
+            "bytes",
+            "errors",
+            "refused_by_site",
         ] {
             assert_eq!(overview["sums"][name], stats[name], "{name}");
         }
+        assert_ne!(stats["refused_by_site"], 0);
         for host in overview["hosts"].as_array().unwrap() {
             let own = hosts
                 .iter()
@@ -181,6 +188,7 @@ fn the_overview_of_all_nodes_has_the_sums_of_each() {
         let names = |page: &Value, list: &str| page[list].as_array().unwrap().len();
         assert!(names(&own, "rules") <= names(&overview, "rules"));
         assert!(0 < names(&overview, "crawlers"));
+        assert!(0 < names(&overview, "refusing_hosts"), "{overview}");
         let page = browser.get("/?of=archive&hours=1").await.text();
         assert!(page.contains("/?of=archive&amp;hours=24"), "{page}");
         assert!(page.contains("/decisions?of=archive&amp;from="), "{page}");

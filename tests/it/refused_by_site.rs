@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::dashboard::Browser;
 use crate::kit::client::{get, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
@@ -42,11 +43,16 @@ fn to(origin: &Origin) -> Config {
     resolve("o.test", origin.address()).resolve("p.test", origin.address())
 }
 
-/// Asks for each page of the site, for a page that its rules disallow, and for one of
-/// another host.
 async fn crawled() -> (Origin, Proxy) {
     let origin = site().await;
     let proxy = to(&origin).start().await;
+    crawl(&proxy).await;
+    (origin, proxy)
+}
+
+/// Asks for each page of the site, for a page that its rules disallow, and for one of
+/// another host.
+async fn crawl(proxy: &Proxy) {
     for path in [
         "login",
         "price",
@@ -58,11 +64,10 @@ async fn crawled() -> (Origin, Proxy) {
         "gone",
         "private",
     ] {
-        get(&proxy, &format!("http://o.test/{path}")).await;
+        get(proxy, &format!("http://o.test/{path}")).await;
     }
-    get(&proxy, "http://p.test/a").await;
+    get(proxy, "http://p.test/a").await;
     proxy.place().completed(10).await;
-    (origin, proxy)
 }
 
 async fn json_of(place: &Place, arguments: &[&str]) -> Vec<Value> {
@@ -99,6 +104,60 @@ fn what_a_site_refuses_is_counted_apart_by_each_command() {
         let refused = missed.iter().filter(|row| row["why"] == "refused_by_site");
         assert_eq!(refused.count(), 6, "{missed:?}");
         assert_eq!(missed.len(), 7, "{missed:?}");
+    });
+}
+
+#[test]
+fn what_a_site_refuses_is_counted_apart_in_a_report() {
+    run(async {
+        let (_origin, proxy) = crawled().await;
+        let place = proxy.stop().await;
+        let page = place.run(&["audit", "report"]).await.stdout;
+        for wanted in [
+            "<b>6</b><span>refused by the website</span>",
+            "<b>0</b><span>fetched, and withheld</span>",
+            "What websites refused themselves",
+            "1 × 401, 1 × 402, 1 × 403, 1 × 451, 2 × challenge",
+            "USD 0.02",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+        let site = ["audit", "report", "--for-site", "p.test"];
+        let page = place.run(&site).await.stdout;
+        assert!(
+            !page.contains("These requests you refused yourself"),
+            "{page}"
+        );
+    });
+}
+
+#[test]
+fn the_dashboard_and_the_api_count_what_a_site_refuses() {
+    run(async {
+        let origin = site().await;
+        let browser = Browser::idle(Place::with(&to(&origin))).await;
+        crawl(&browser.proxy).await;
+        let overview = browser.json("/api/v1/overview").await;
+        assert_eq!(overview["sums"]["refused_by_site"], 6, "{overview}");
+        assert_eq!(overview["sums"]["withheld"], 0);
+        let hosts = overview["refusing_hosts"].as_array().unwrap();
+        assert_eq!(hosts.len(), 1, "{overview}");
+        assert_eq!(hosts[0]["name"], "o.test");
+        let host = browser.json("/api/v1/hosts?host=o.test").await;
+        assert_eq!(host["refused_by_site"], 6, "{host}");
+        let report = browser.json("/api/v1/report").await;
+        let wanted = json!([{
+            "host": "o.test", "requests": 6, "price": "USD 0.02",
+            "answers": { "401": 1, "402": 1, "403": 1, "451": 1, "challenge": 2 },
+        }]);
+        assert_eq!(report["site_refusals"], wanted);
+        for (path, text) in [
+            ("/", "Hosts that refuse"),
+            ("/hosts?host=o.test", "6 refused by the site"),
+        ] {
+            let page = browser.get(path).await.text();
+            assert!(page.contains(text), "{path}: {page}");
+        }
     });
 }
 

@@ -25,6 +25,8 @@ pub struct OverviewFacts {
     pub hours: Vec<HourSums>,
     /// Hosts with most refusals, those that report mode let through among them.
     pub hosts: Vec<NamedSums>,
+    /// Hosts that refused most requests that were sent to them.
+    pub refusing_hosts: Vec<NamedSums>,
     /// Rules with most refusals.
     pub rules: Vec<NamedSums>,
     /// Crawlers with most requests; without a name, those that have no token.
@@ -156,10 +158,14 @@ impl OverviewSums {
         let has_name = |entry: &NamedSums| entry.name.is_some();
         let rules = self.rules.into_iter().filter(has_name);
         let waits = self.waits.into_iter().filter(has_name);
+        let hosts = SumsByName::of(self.hosts, str::to_owned);
+        let mut refusing_hosts = hosts.clone().top(rows, |sums| [sums.refused_by_site, 0]);
+        refusing_hosts.retain(|host| 0 < host.sums.refused_by_site);
         OverviewFacts {
             sums,
             hours: hours.map(|(hour, sums)| HourSums { hour, sums }).collect(),
-            hosts: SumsByName::of(self.hosts, str::to_owned).refused(rows),
+            refusing_hosts,
+            hosts: hosts.refused(rows),
             rules: SumsByName::of(rules, rule_key).refused(rows),
             // Product tokens are compared without regard to case (RFC 9309, section 2.2.1).
             crawlers: SumsByName::of(self.crawlers, str::to_ascii_lowercase)
@@ -171,7 +177,7 @@ impl OverviewSums {
 }
 
 /// Sums by what a name means, and by how it is written.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SumsByName(HashMap<String, HashMap<Option<Arc<str>>, DecisionSums>>);
 
 impl SumsByName {

@@ -23,6 +23,9 @@ async fn origin() -> Origin {
     Script::robots_page(Page::typed("text/plain", ROBOTS))
         .page("/long", Page::stream(1000, Length::Announced))
         .page("/noindex", Page::html("x").field("X-Robots-Tag", "noindex"))
+        .page("/no/1", Page::status(403))
+        .page("/yes/1", Page::status(402))
+        .page("/yes/7", Page::html("x").field("cf-mitigated", "challenge"))
         .start()
         .await
 }

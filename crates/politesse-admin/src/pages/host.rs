@@ -52,6 +52,8 @@ struct HostPage {
     refusals: u64,
     reported: u64,
     later: u64,
+    withheld: u64,
+    refused_by_site: u64,
     versions: Vec<VersionJson>,
     rules: Vec<RuleJson>,
     back_offs: Vec<BackOffJson>,
@@ -269,6 +271,8 @@ impl HostPage {
             refusals: sums.refusals,
             reported: sums.reported,
             later: sums.later,
+            withheld: sums.withheld,
+            refused_by_site: sums.refused_by_site,
             versions: versions.into_iter().map(VersionJson::from).collect(),
             rules,
             pace: None,
@@ -289,7 +293,8 @@ impl HostPage {
                 ", " (rows_link(visit, &refused, &number(self.refusals + self.reported)))
                 " disallowed, "
                 (rows_link(visit, &self.rows().with("verdict", "later"), &number(self.later)))
-                " put off."
+                " put off, " (number(self.refused_by_site)) " refused by the site, "
+                (number(self.withheld)) " withheld."
             }
             (self.pace())
             (self.file(visit))

@@ -68,6 +68,7 @@ struct OverviewPage {
     sums: SumsJson,
     over_time: Vec<HourJson>,
     hosts: Vec<NamedJson>,
+    refusing_hosts: Vec<NamedJson>,
     rules: Vec<NamedJson>,
     crawlers: Vec<NamedJson>,
     waits: Vec<NamedJson>,
@@ -86,6 +87,8 @@ pub(super) struct SumsJson {
     pub(super) wait_ms: u64,
     bytes: u64,
     errors: u64,
+    pub(super) withheld: u64,
+    pub(super) refused_by_site: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,6 +117,8 @@ impl From<&DecisionSums> for SumsJson {
             wait_ms: sums.wait_ms,
             bytes: sums.bytes,
             errors: sums.errors,
+            withheld: sums.withheld,
+            refused_by_site: sums.refused_by_site,
         }
     }
 }
@@ -247,6 +252,7 @@ impl OverviewPage {
             sums: SumsJson::from(&facts.sums),
             over_time: hours.collect(),
             hosts: named(facts.hosts),
+            refusing_hosts: named(facts.refusing_hosts),
             rules: named(facts.rules),
             crawlers: named(facts.crawlers),
             waits: named(facts.waits),
@@ -277,6 +283,7 @@ impl OverviewPage {
             div class="columns" {
                 section { (self.refused("Top refused hosts", "host", &self.hosts, visit)) }
                 section { (self.refused("Top rules", "rule", &self.rules, visit)) }
+                section { (self.refusing(visit)) }
                 section { (self.crawlers(visit)) }
                 section { (self.waits(visit)) }
                 section { (self.delayed(visit)) }
@@ -325,6 +332,15 @@ impl OverviewPage {
                         b { (rows_link(visit, &query, &number(count))) }
                         span { (text) }
                     }
+                }
+                // No filter chooses these: they are endings, not verdicts.
+                li class="refused" {
+                    b { (number(self.sums.refused_by_site)) }
+                    span { "refused by the site" }
+                }
+                li class="refused" {
+                    b { (number(self.sums.withheld)) }
+                    span { "fetched, and withheld" }
                 }
             }
             p class="small" {
@@ -402,6 +418,39 @@ impl OverviewPage {
                                         @let query = rows.clone().with("verdict", "disallow");
                                         (rows_link(visit, &query, &number(refused)))
                                     }
+                                    td class="n" {
+                                        (rows_link(visit, &rows, &number(entry.sums.requests)))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn refusing(&self, visit: &Visit) -> Markup {
+        html! {
+            h2 { "Hosts that refuse" }
+            @if self.refusing_hosts.is_empty() { p class="small" { "None." } } @else {
+                div class="scroll" {
+                    table {
+                        caption { "By 401, 402, 403, 451 or a bot challenge" }
+                        thead {
+                            tr {
+                                th scope="col" { "host" }
+                                th scope="col" class="n" { "refused by the site" }
+                                th scope="col" class="n" { "requests" }
+                            }
+                        }
+                        tbody {
+                            @for entry in &self.refusing_hosts {
+                                @let name = entry.name.as_deref().unwrap_or_default();
+                                @let rows = self.rows().with("host", name);
+                                tr {
+                                    th scope="row" { (host_link(visit, name)) }
+                                    td class="n" { (number(entry.sums.refused_by_site)) }
                                     td class="n" {
                                         (rows_link(visit, &rows, &number(entry.sums.requests)))
                                     }

@@ -107,10 +107,15 @@ impl Proxy {
                 response.map(|body| body.completing(completion))
             }
             Err(problem) => {
-                let details = self.details(&problem, connection.client);
+                let mut details = self.details(&problem, connection.client);
                 completion.status = Some(details.status.as_u16());
                 self.count_answer(connection, &completion, problem.failure());
-                completion.end(problem.failure());
+                // That a response is withheld is on disk before its client is answered.
+                if !matches!(problem, Problem::Withheld(_)) {
+                    completion.end(problem.failure());
+                } else if let Err(error) = completion.end_withheld().await {
+                    details = self.details(&error.into(), connection.client);
+                }
                 form.answer(&details, &self.identity(), clock::now())
             }
         }
@@ -302,7 +307,10 @@ impl Proxy {
                     status: parts.status,
                     withholding,
                 };
-                return Err(self.withhold(withheld, completion).await);
+                let reason = withheld.withholding.reason();
+                let counted = &self.metrics.withheld;
+                counted.get_or_create(&ReasonLabel { reason }).inc();
+                return Err(Problem::Withheld(Box::new(withheld)));
             }
             None => None,
         };
@@ -331,23 +339,6 @@ impl Proxy {
         }
         let body = OriginBody::new(annotated.held, annotated.rest, reserved, options);
         Ok(Response::from_parts(parts, body))
-    }
-
-    /// Records that a response is withheld. Its client is answered only once that is on
-    /// disk, and gets nothing of the page if it cannot be.
-    async fn withhold(
-        &self,
-        withheld: WithheldResponse,
-        completion: &mut RecordCompletion,
-    ) -> Problem {
-        completion.status = Some(StatusCode::FORBIDDEN.as_u16());
-        let reason = withheld.withholding.reason();
-        if let Err(error) = completion.end_withheld().await {
-            return error.into();
-        }
-        let counted = &self.metrics.withheld;
-        counted.get_or_create(&ReasonLabel { reason }).inc();
-        Problem::Withheld(Box::new(withheld))
     }
 
     fn count(&self, evidence: &Evidence) {

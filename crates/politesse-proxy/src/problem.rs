@@ -16,6 +16,7 @@ use super::withheld::WithheldResponse;
 use politesse_base::clients::shares::ShareRefusal;
 use politesse_decision::decide::NoPermit;
 use politesse_decision::label::InvalidLabel;
+use politesse_decision::withholding::Withholding;
 use politesse_net::client::UpstreamError;
 use politesse_record::AuditError;
 use politesse_robots::origin::{Host, InvalidTarget};
@@ -171,6 +172,9 @@ impl Problem {
     /// Returns the error type for the record, unless the request was refused or
     /// delayed by a rule: that is no failure.
     pub fn failure(&self) -> Option<&'static str> {
+        if matches!(self, Self::Withheld(_)) {
+            return Some(Withholding::ERROR);
+        }
         let is_by_decision = matches!(
             self,
             Self::NoPermit(NoPermit::Refused(_) | NoPermit::Later(_))

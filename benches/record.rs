@@ -205,6 +205,7 @@ fn snapshot(host: usize) -> Arc<Snapshot> {
         expires_at: now + jiff::SignedDuration::from_hours(24),
         result: AccessResult::Successful(Arc::new(file)),
         stale: None,
+        tdm: None,
     })
 }
 

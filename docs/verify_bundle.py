@@ -24,7 +24,7 @@ TYPES |= {key.upper(): [*types, type(None)] for key, types in TYPES.items()}  # 
 KINDS = {
     "client": (b"c", "tT"), "crawler": (b"a", "tTT"), "origin": (b"o", "tt"), "term": (b"t", "t"),
     "ruling": (b"r", "tttITtTT"), "directives": (b"d", "tTT"), "policy": (None, "t"),
-    "snapshot": (b"s", "tTtIiitTBTT")}
+    "snapshot": (b"s", "tTtIiitTBTTT")}
 
 def check(holds, otherwise):
     if not holds:

@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             expires_at: Timestamp::UNIX_EPOCH,
             result: AccessResult::Successful(Arc::new(RobotsFile::new(body.clone().into()))),
             stale: None,
+            tdm: None,
         });
         let inquiry = Arc::new(Inquiry {
             crawler: Crawler::parse(&agent),
@@ -38,10 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
         let decision = decide(&inquiry, &snapshot, &policy, Timestamp::UNIX_EPOCH);
         let ruling = decision.ruling();
-        let rule = ruling.rule.as_ref().map_or(String::new(), |rule| {
-            format!(" (line {}: {})", rule.line, rule.text)
-        });
-        println!("{url}: {} {}{rule}", ruling.verdict, ruling.reason);
+        let rule = ruling.rule.as_ref();
+        let cited = rule.and_then(|rule| Some(format!(" (line {}: {})", rule.line?, rule.text)));
+        let rule_text = cited.unwrap_or_default();
+        println!("{url}: {} {}{rule_text}", ruling.verdict, ruling.reason);
     }
     Ok(())
 }

@@ -186,5 +186,6 @@ fn snapshot(host: &str, robots: String) -> Arc<Snapshot> {
         expires_at: now + SignedDuration::from_hours(24),
         result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots)))),
         stale: None,
+        tdm: None,
     })
 }

@@ -37,6 +37,7 @@ pub(crate) fn snapshot(case: &Case) -> Arc<Snapshot> {
         expires_at: Timestamp::UNIX_EPOCH,
         result: AccessResult::Successful(Arc::new(RobotsFile::new(case.body.clone().into()))),
         stale: None,
+        tdm: None,
     })
 }
 

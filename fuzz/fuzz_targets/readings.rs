@@ -117,6 +117,7 @@ fn said(robots: &[u8], target: &Target, readings: Readings) -> Ruling {
         expires_at: Timestamp::UNIX_EPOCH,
         result: AccessResult::Successful(Arc::new(copy)),
         stale: None,
+        tdm: None,
     };
     let inquiry = Inquiry {
         crawler: Crawler::parse("FooBot/1.0"),

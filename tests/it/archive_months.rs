@@ -63,6 +63,7 @@ pub(crate) fn snapshot(url: &str) -> Arc<Snapshot> {
         expires_at: clock::now() + SignedDuration::from_hours(24),
         result: AccessResult::Successful(Arc::new(file)),
         stale: None,
+        tdm: None,
     })
 }
 

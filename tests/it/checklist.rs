@@ -53,7 +53,7 @@ impl Said {
 
     /// Returns the same as a decision has it; `None` if no file was asked.
     fn by_ruling(ruling: &Ruling) -> Option<Self> {
-        let line = ruling.rule.as_ref().map(|rule| rule.line);
+        let line = ruling.rule.as_ref().and_then(|rule| rule.line);
         Some(match (ruling.reason, ruling.verdict, line) {
             (Reason::Rule, Verdict::Allow, Some(line)) => Allow(line),
             (Reason::Rule, Verdict::Disallow, Some(line)) => Disallow(line),
@@ -102,6 +102,7 @@ pub(crate) fn ruling(
         expires_at: Timestamp::UNIX_EPOCH,
         result,
         stale: None,
+        tdm: None,
     };
     let policy = Policy::new(Unauthorized::Allow).with(|terms| terms.dialect = dialect);
     let years_later = Timestamp::from_second(1_800_000_000).unwrap();

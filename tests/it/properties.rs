@@ -30,6 +30,7 @@ fn verdict(robots: &str, path: &str) -> Verdict {
         expires_at: Timestamp::UNIX_EPOCH,
         result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots.to_owned())))),
         stale: None,
+        tdm: None,
     });
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse("FooBot/1.0"),
@@ -62,6 +63,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         cause: None,
         sha256: Some(copy.digest),
         charset: None,
+        tdm: None,
     };
     let snapshot = Snapshot {
         url: stored.url.clone(),
@@ -72,6 +74,7 @@ fn decided_again(robots: &str, path: &str, policy: &Policy) -> Again {
         expires_at: at,
         result: AccessResult::Successful(Arc::new(copy)),
         stale: None,
+        tdm: None,
     };
     let inquiry = Arc::new(Inquiry {
         crawler: Crawler::parse("FooBot-News/1.0 (FooBot; +http://h.test)"),

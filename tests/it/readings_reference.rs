@@ -33,6 +33,7 @@ fn said(robots: &str, path: &str, readings: Readings) -> Ruling {
         expires_at: Timestamp::UNIX_EPOCH,
         result: AccessResult::Successful(Arc::new(RobotsFile::new(Bytes::from(robots.to_owned())))),
         stale: None,
+        tdm: None,
     };
     let inquiry = Inquiry {
         crawler: Crawler::parse("FooBot/1.0"),

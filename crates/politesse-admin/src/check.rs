@@ -249,7 +249,7 @@ impl<'a> PlanJson<'a> {
             verdict: plan.map_or("unknown", verdict),
             reason: ruling.map(|ruling| ruling.reason.as_str()),
             effect: plan.and_then(Plan::effect).map(Effect::as_str),
-            line: rule.map(|rule| rule.line),
+            line: rule.and_then(|rule| rule.line),
             rule: rule.map(|rule| rule.text.as_str()),
             group: group.filter(|group| !group.is_empty()),
             token: token.or_else(|| crawler?.token()).map(ProductToken::as_str),

@@ -99,9 +99,10 @@ pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
             td { (foreign(ruling.crawler.as_deref().unwrap_or("*"))) }
             td class="u" { (foreign(&record.method)) " " bdi { (shown(&record.url, URL_MAX)) } }
             td {
-                @if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
-                    a href=(format!("{story}#L{line}")) { "line " (line) } " " (code(rule))
+                @if let Some(line) = ruling.line {
+                    a href=(format!("{story}#L{line}")) { "line " (line) } " "
                 }
+                @if let Some(rule) = &ruling.rule { (code(rule)) }
             }
             td class="n" {
                 @match record.status {

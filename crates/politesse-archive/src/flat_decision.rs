@@ -54,6 +54,7 @@ pub(super) struct FlatDecision {
     robots_cause: Option<String>,
     robots_sha256: Option<String>,
     robots_charset: Option<String>,
+    tdm: Option<String>,
     sent: Option<u64>,
     status: Option<u16>,
     bytes: Option<u64>,
@@ -142,6 +143,7 @@ impl FlatDecision {
             robots_cause: snapshot.cause.clone(),
             robots_sha256: snapshot.sha256.map(|digest| digest.to_string()),
             robots_charset: snapshot.charset.clone(),
+            tdm: snapshot.tdm.clone(),
             ..self
         }
     }
@@ -213,6 +215,7 @@ impl FlatDecision {
             cause: self.robots_cause.clone(),
             sha256: digest.and_then(|digest| digest.parse().ok()),
             charset: self.robots_charset.clone(),
+            tdm: self.tdm.clone(),
         })
     }
 }

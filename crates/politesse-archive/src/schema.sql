@@ -71,6 +71,7 @@ CREATE TABLE decision (
   robots_cause text,
   robots_sha256 text,
   robots_charset text,
+  tdm text,
   sent bigint,
   status int,
   bytes bigint,

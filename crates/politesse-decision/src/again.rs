@@ -18,6 +18,7 @@ use super::record::{
     RecordedSnapshot, StoredCrawler, StoredDenial, StoredPolicy, StoredRecord, StoredRuling,
 };
 use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
+use super::tdm::TdmSnapshot;
 use super::withholding::{Withholding, stated_denials};
 use crate::decide::{Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide};
 use politesse_robots::crawler::{Crawler, ProductToken};
@@ -217,6 +218,7 @@ pub fn restore_snapshot(
             "successful" => restore_cause(stored)?,
             _ => None,
         },
+        tdm: stored.tdm.as_deref().map(restore_tdm).transpose()?,
     }))
 }
 
@@ -349,6 +351,11 @@ fn restore_source(stored: &RecordedSnapshot, origin: &Origin) -> Result<FileSour
         origin: Some(origin.clone()),
         charset: stored.charset.as_ref().map(read).transpose()?,
     })
+}
+
+fn restore_tdm(text: &str) -> Result<Arc<TdmSnapshot>, Undecidable> {
+    let read = serde_json::from_str(text).map_err(|_| unknown("tdm", text))?;
+    Ok(Arc::new(read))
 }
 
 fn restore_cause(stored: &RecordedSnapshot) -> Result<Option<Cause>, Undecidable> {

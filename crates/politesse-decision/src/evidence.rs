@@ -59,6 +59,22 @@ impl Evidence {
         left.unwrap_or_default()
     }
 
+    /// Reports whether the TDM file of the origin is to be asked for first: robots.txt
+    /// allows the page, and the file could deny it.
+    pub fn lacks_tdm_file(&self) -> bool {
+        let Some(snapshot) = &self.snapshot else {
+            return false;
+        };
+        let ruling = &self.ruling;
+        let is_open = ruling.verdict == Verdict::Allow
+            && ruling.reason != Reason::RobotsTxt
+            && ruling.overriding.is_none();
+        let terms = self.policy.terms().preferences;
+        is_open
+            && snapshot.tdm.is_none()
+            && terms.is_some_and(|terms| terms.want_tdm_file(&self.inquiry.target))
+    }
+
     /// Reports whether it rests on an expired robots.txt that could not be
     /// fetched yet: what that allowed may be disallowed by now. An origin that
     /// does not answer is another matter (RFC 9309, section 2.4).
@@ -111,14 +127,17 @@ impl Evidence {
         bytes.text(ruling.reason.as_str());
         // The line stands for its text: the digest of the file is part of this,
         // too.
-        bytes.optional(ruling.rule.as_ref(), |bytes, rule| {
-            bytes.number(rule.line.into());
-        });
+        let line = ruling.rule.as_ref().and_then(|rule| rule.line);
+        bytes.optional(line, |bytes, line| bytes.number(line.into()));
         bytes.optional(snapshot.map(|from| from.fetched_at), CanonicalBytes::time);
         let file = snapshot.and_then(Snapshot::file);
         bytes.optional(file.map(|file| file.digest), CanonicalBytes::digest);
         bytes.digest(self.policy.digest());
         bytes.time(self.at);
+        // At the end, so that the digest of a decision without it is what it was.
+        if let Some(tdm) = snapshot.and_then(|snapshot| snapshot.tdm.as_ref()) {
+            bytes.text(tdm.json());
+        }
         bytes
     }
 }

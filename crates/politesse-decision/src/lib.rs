@@ -36,6 +36,8 @@ pub mod label;
 
 pub mod snapshot;
 
+pub mod tdm;
+
 pub mod access;
 
 pub mod delay;

@@ -1,5 +1,5 @@
 //! Purposes that the operator declares for a crawler, and what follows if the
-//! preferences of a robots.txt deny them.
+//! preferences of a robots.txt or of a TDM file deny them.
 //!
 //! A path that robots.txt disallows has no preferences
 //! (draft-ietf-aipref-attach-05, section 3.1): they only narrow what its rules
@@ -9,9 +9,12 @@
 use politesse_directives::PurposeSet;
 use politesse_directives::denials::{self, DenialRule, PurposeDenial};
 use politesse_directives::preferences::Preferences;
-use politesse_robots::RobotsTxt;
 use politesse_robots::crawler::Crawler;
+use politesse_robots::origin::Target;
 use serde::{Deserialize, Serialize};
+
+use super::snapshot::Snapshot;
+use super::tdm::{TDM_FILE, TdmResult};
 
 /// Purposes of a crawler, and the treatment of requests if they are denied.
 ///
@@ -75,17 +78,37 @@ fn passes(unknown: &UnknownPreferences) -> bool {
 }
 
 impl PreferenceTerms {
-    /// Returns the denials of the purposes by what `robots` prefers for a path that
+    /// Returns the denials of the purposes by what `snapshot` says of a path that
     /// `crawler` may fetch.
     pub(super) fn denials(
         &self,
-        robots: &RobotsTxt,
+        snapshot: &Snapshot,
         crawler: &Crawler,
         path: &str,
     ) -> Vec<PurposeDenial> {
         let mut preferences = Preferences::default();
-        preferences.add_robots(robots, crawler, path);
-        denials::by_preferences(&preferences.settle(), self.purposes)
+        if let Some(file) = snapshot.file() {
+            preferences.add_robots(&file.robots, crawler, path);
+        }
+        let tdm = snapshot.tdm.as_ref().map(|tdm| &tdm.result);
+        let rule = tdm.and_then(|tdm| tdm.binding(path));
+        if let Some(rule) = rule {
+            preferences.add_tdm_rule(rule);
+        }
+        let mut denials = denials::by_preferences(&preferences.settle(), self.purposes);
+        let is_unknown = rule.is_none() && tdm.is_some_and(TdmResult::is_partial);
+        if is_unknown && self.unknown == UnknownPreferences::Refuse {
+            denials.extend(denials::by_unknown_reservation(self.purposes));
+        }
+        denials
+    }
+
+    /// Reports whether the TDM file of the origin of `target` could deny a purpose. The
+    /// file itself is judged by robots.txt alone.
+    pub fn want_tdm_file(&self, target: &Target) -> bool {
+        self.enforce != PreferenceMode::Off
+            && !denials::reservable(self.purposes).is_empty()
+            && target.path_and_query() != TDM_FILE
     }
 
     /// Reports whether a request is disallowed for these denials.

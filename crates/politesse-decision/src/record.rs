@@ -358,7 +358,7 @@ impl StoredRuling {
             verdict: ruling.verdict.as_str().to_owned(),
             reason: ruling.reason.as_str().to_owned(),
             effect: Effect::of(evidence).as_str().to_owned(),
-            line: ruling.rule.as_ref().map(|rule| rule.line),
+            line: ruling.rule.as_ref().and_then(|rule| rule.line),
             rule: ruling.rule.as_ref().map(|rule| rule.text.clone()),
             group: ruling.group.clone(),
             crawler: bound_token(evidence).map(ToString::to_string),
@@ -388,7 +388,7 @@ impl StoredRuling {
         let exception = Some(Effect::of(evidence)).filter(|effect| *effect != Effect::Enforced);
         self.verdict == verdict.as_str()
             && self.reason == reason.as_str()
-            && line == rule.as_ref().map(|rule| rule.line)
+            && line == rule.as_ref().and_then(|rule| rule.line)
             && text == rule.as_ref().map(|rule| rule.text.as_str())
             && self.group == *group
             && self.crawler.as_deref() == bound_token(evidence).map(ProductToken::as_str)
@@ -433,6 +433,8 @@ pub struct RecordedSnapshot {
     pub sha256: Option<Digest>,
     /// Charset that the response declares, if it is not UTF-8.
     pub charset: Option<String>,
+    /// Answer about the TDM file, as JSON, if that was asked for.
+    pub tdm: Option<String>,
 }
 
 impl RecordedSnapshot {
@@ -452,6 +454,7 @@ impl RecordedSnapshot {
             cause: snapshot.cause().map(|cause| cause.as_str().to_owned()),
             sha256: file.map(|file| file.digest),
             charset: charset.map(|charset| charset.to_string()),
+            tdm: snapshot.tdm.as_ref().map(|tdm| tdm.json()),
         }
     }
 }

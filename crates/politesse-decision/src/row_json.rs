@@ -89,6 +89,9 @@ fn robots_json(snapshot: &RecordedSnapshot) -> Json {
     if let Some(charset) = &snapshot.charset {
         members["charset"] = json!(charset);
     }
+    if let Some(tdm) = &snapshot.tdm {
+        members["tdm"] = said_json(tdm);
+    }
     members
 }
 

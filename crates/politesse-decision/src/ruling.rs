@@ -17,7 +17,7 @@ use super::preferences::PreferenceTerms;
 use super::snapshot::{AccessResult, Snapshot};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::ROBOTS_TXT;
-use politesse_robots::{Binding, CanonicalPath, Dialect, PaceRecords, RobotsTxt, Rule, reading};
+use politesse_robots::{Binding, CanonicalPath, Dialect, PaceRecords, Rule, reading};
 
 pub use super::reason::{Reason, Verdict};
 
@@ -52,9 +52,9 @@ pub struct Ruling {
 /// Rule as evidence: where it stands and how it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleCited {
-    /// Line in robots.txt, from 1.
-    pub line: u32,
-    /// The line as written.
+    /// Line in robots.txt, from 1; `None` if a TDM file states it.
+    pub line: Option<u32>,
+    /// The line as written; of a TDM file the reservation and its location.
     pub text: String,
 }
 
@@ -63,7 +63,7 @@ impl RuleCited {
     /// with its rule, and the whole file stands beside it.
     pub const BYTES_MAX: usize = 20 * 1024;
 
-    fn new(line: u32, text: &str) -> Self {
+    fn new(line: Option<u32>, text: &str) -> Self {
         // A slice that ends inside a character would panic.
         let end = text.floor_char_boundary(Self::BYTES_MAX);
         let cut = if end < text.len() { "…" } else { "" };
@@ -76,7 +76,7 @@ impl RuleCited {
 
 impl From<&Rule<'_>> for RuleCited {
     fn from(rule: &Rule<'_>) -> Self {
-        Self::new(rule.line(), &rule.text())
+        Self::new(Some(rule.line()), &rule.text())
     }
 }
 
@@ -141,22 +141,22 @@ impl Ruling {
         self.verdict == Verdict::Disallow
     }
 
-    /// Adds denials by the preferences of `robots` to a ruling that allows, and
-    /// disallows if they suffice. Their first line is cited as the rule.
+    /// Adds denials of the purposes by the preferences of `snapshot` for `path` to a
+    /// ruling that allows, and disallows if they suffice.
     fn with_denials(
         self,
         denials: Vec<PurposeDenial>,
         terms: &PreferenceTerms,
-        robots: &RobotsTxt,
+        snapshot: &Snapshot,
+        path: &str,
     ) -> Self {
         if !terms.disallows(&denials) {
             return Self { denials, ..self };
         }
-        let first = denials.iter().find_map(|denial| denial.line);
         Self {
             verdict: Verdict::Disallow,
             reason: Reason::Preference,
-            rule: first.and_then(|line| Some(RuleCited::new(line, &robots.line(line)?))),
+            rule: cited(&denials, snapshot, path),
             // Both were those of the rule that allows.
             agent_line: None,
             reading: None,
@@ -196,10 +196,10 @@ fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms)
     let rule_on = |path: &str| {
         let judged = judged_path(path, terms.dialect);
         let by_rules = rule_on_path(judged, &inquiry.crawler, snapshot, terms);
-        match (&terms.preferences, snapshot.file()) {
-            (Some(preferences), Some(file)) if by_rules.verdict == Verdict::Allow => {
-                let denials = preferences.denials(&file.robots, &inquiry.crawler, judged);
-                by_rules.with_denials(denials, preferences, &file.robots)
+        match &terms.preferences {
+            Some(preferences) if by_rules.verdict == Verdict::Allow => {
+                let denials = preferences.denials(snapshot, &inquiry.crawler, judged);
+                by_rules.with_denials(denials, preferences, snapshot, judged)
             }
             _ => by_rules,
         }
@@ -219,6 +219,20 @@ fn rule_on_readings(inquiry: &Inquiry, snapshot: &Snapshot, terms: &PolicyTerms)
         });
     }
     rulings
+}
+
+/// Returns the statement to cite for denials of a path: the first line of robots.txt,
+/// else the rule of the TDM file.
+fn cited(denials: &[PurposeDenial], snapshot: &Snapshot, path: &str) -> Option<RuleCited> {
+    if let Some(line) = denials.iter().find_map(|denial| denial.line) {
+        let text = snapshot.file()?.robots.line(line)?;
+        return Some(RuleCited::new(Some(line), &text));
+    }
+    let stated = denials.iter().find(|denial| denial.is_by_tdm_file())?;
+    let location = snapshot.tdm.as_ref()?.result.binding(path);
+    let place = location.map_or_else(String::new, |rule| format!(" for {}", rule.location));
+    let text = format!("{}{place} (tdmrep.json)", stated.statement);
+    Some(RuleCited::new(None, &text))
 }
 
 /// Returns the path by which the rules judge a reading. The engine exempts the

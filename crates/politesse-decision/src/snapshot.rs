@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::access::{Cause, NoConnection};
 use super::digest::Digest;
+use super::tdm::TdmSnapshot;
 use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Origin;
 use politesse_robots::{Dialect, FileSource, RecordKind, RobotsTxt, RuleKind, whole_lines};
@@ -105,6 +106,8 @@ pub struct Snapshot {
     /// earlier answer (RFC 9309, section 2.4). `fetched_at` is the time of that
     /// one.
     pub stale: Option<Cause>,
+    /// Answer about the TDM file of the origin, if that was asked for.
+    pub tdm: Option<Arc<TdmSnapshot>>,
 }
 
 /// Result of asking for a robots.txt (RFC 9309, section 2.3.1).
@@ -146,7 +149,17 @@ impl Snapshot {
             expires_at: now,
             result: AccessResult::Unreachable(cause),
             stale: None,
+            tdm: None,
         }
+    }
+
+    /// Returns `snapshot` with an answer about the TDM file of its origin.
+    #[must_use]
+    pub fn with_tdm(snapshot: &Self, tdm: Arc<TdmSnapshot>) -> Arc<Self> {
+        Arc::new(Self {
+            tdm: Some(tdm),
+            ..snapshot.clone()
+        })
     }
 
     /// Reads the file of `snapshot` by `dialect`, unless it was read so before.

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use super::directive_set::Directive;
-use super::preferences::{Preference, PreferenceValue};
+use super::preferences::{Carrier, Preference, PreferenceValue};
 use super::purpose::{CrawlPurpose, PurposeSet};
 
 /// Statement that denies purposes: a row of [`DENYING_STATEMENTS`].
@@ -141,6 +141,34 @@ pub fn statement_texts() -> Vec<&'static str> {
     // Rows of one name stand together.
     texts.dedup();
     texts
+}
+
+/// Statement for a TDM file that may reserve a page, but is not known
+/// (`preferences.unknown`).
+static UNKNOWN_RESERVATION: DenyingStatement = DenyingStatement {
+    kind: StatementKind::Preference,
+    name: TDM_RESERVATION,
+    text: "tdm-reservation=unknown",
+    value: "unknown",
+    agents: &[],
+    denies: PurposeSet::ALL,
+    source: "docs/preferences.md",
+};
+
+const TDM_RESERVATION: &str = "tdm-reservation";
+
+/// Returns those of `purposes` that a TDM file could deny.
+pub fn reservable(purposes: PurposeSet) -> PurposeSet {
+    let rows = || rows(StatementKind::Preference, TDM_RESERVATION);
+    let is_denied = |purpose: &CrawlPurpose| rows().any(|row| row.denies.contains(*purpose));
+    purposes.iter().filter(is_denied).collect()
+}
+
+/// Returns the denials of `purposes` by a TDM file that is not known.
+pub fn by_unknown_reservation(purposes: PurposeSet) -> Vec<PurposeDenial> {
+    let sources = Carrier::TdmFile.letter().as_str();
+    let denials = UNKNOWN_RESERVATION.denials(reservable(purposes), sources, None);
+    denials.collect()
 }
 
 /// Returns the denials of `purposes` by preferences.
@@ -262,6 +290,13 @@ impl DenyingStatement {
     }
 }
 
+impl PurposeDenial {
+    /// Reports whether the TDM file of the origin states it.
+    pub fn is_by_tdm_file(&self) -> bool {
+        self.sources.contains(&Carrier::TdmFile.letter().as_str())
+    }
+}
+
 impl DenialRule {
     /// Reports whether a crawler of these purposes is denied. A crawler without a
     /// purpose never is.
@@ -280,6 +315,9 @@ impl fmt::Display for PurposeDenial {
         write!(f, "{} ({}", self.purpose, self.statement)?;
         if let Some(line) = self.line {
             write!(f, ", line {line}")?;
+        }
+        if self.is_by_tdm_file() {
+            f.write_str(", tdmrep.json")?;
         }
         f.write_str(")")
     }

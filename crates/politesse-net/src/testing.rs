@@ -322,6 +322,7 @@ fn permit_by(policy: &Policy, url: &str) -> Permit {
         expires_at: politesse_base::clock::now(),
         result: AccessResult::Unavailable,
         stale: None,
+        tdm: None,
     };
     let inquiry = Inquiry {
         crawler: Crawler::parse("ExampleBot"),

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::problem_details::{ProblemDetails, sentence};
 use politesse_decision::access::{Cause, NoConnection};
-use politesse_decision::decide::{Evidence, Reason, Refusal, Ruling};
+use politesse_decision::decide::{Evidence, Reason, Refusal, RuleCited, Ruling};
 use politesse_decision::record::Effect;
 use politesse_decision::snapshot::{AccessResult, Snapshot};
 use politesse_directives::denials::PurposeDenial;
@@ -136,14 +136,19 @@ fn refused_detail(evidence: &Evidence) -> String {
     };
     match (ruling.reason, &ruling.rule, no_connection(evidence)) {
         (Reason::Preference, ..) => format!(
-            "{robots} allows {}, but denies what this crawler fetches it for: {}.",
+            "{robots} allows {}, but its site denies what this crawler fetches it for: {}.",
             url(),
             denials_text(ruling),
         ),
-        (_, Some(rule), _) => format!(
-            "Line {} of {robots}, \"{}\" in the group of {}, disallows {}.",
-            rule.line,
-            rule.text,
+        (
+            _,
+            Some(RuleCited {
+                line: Some(line),
+                text,
+            }),
+            _,
+        ) => format!(
+            "Line {line} of {robots}, \"{text}\" in the group of {}, disallows {}.",
             ruling.group.join(", "),
             url(),
         ),
@@ -314,6 +319,7 @@ mod tests {
             expires_at: Timestamp::UNIX_EPOCH,
             result: AccessResult::Successful(Arc::new(copy)),
             stale: None,
+            tdm: None,
         });
         decide(
             &inquiry,
@@ -437,7 +443,7 @@ mod tests {
         );
         assert_eq!(
             answer.detail,
-            "http://h.test/robots.txt allows this URL, but denies what this crawler fetches it \
+            "http://h.test/robots.txt allows this URL, but its site denies what this crawler fetches it \
              for: search (search=n, line 3); train-ai (train-ai=n, line 3)."
         );
     }

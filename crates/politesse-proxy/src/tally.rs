@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use politesse_decision::decide::{Evidence, Reason, Verdict};
+use politesse_decision::decide::{Evidence, Reason, RuleCited, Verdict};
 use politesse_decision::outcome::EndingClass;
 use politesse_decision::record::Effect;
 use politesse_robots::origin::Target;
@@ -209,9 +209,10 @@ fn reason(evidence: &Evidence) -> String {
     }
     let robots = evidence.snapshot.as_ref().map(|snapshot| &snapshot.url);
     match (&ruling.rule, robots) {
-        (Some(rule), Some(robots)) => {
-            format!("{} (line {} of {robots})", shortened(&rule.text), rule.line)
-        }
+        (Some(RuleCited { line, text }), Some(robots)) => match line {
+            Some(line) => format!("{} (line {line} of {robots})", shortened(text)),
+            None => shortened(text),
+        },
         (_, Some(robots)) if ruling.reason != Reason::Override => format!("{word} ({robots})"),
         _ => word.to_owned(),
     }

@@ -143,7 +143,8 @@ pub(super) const TERMS: DictionaryTable = dictionary!("term", Some(b't'), "text"
 /// Policies. A policy is known by the SHA-256 of its JSON outside the record, too.
 pub(super) const POLICIES: DictionaryTable = dictionary!("policy", None, "json": Text);
 
-/// Snapshots. The hops are a JSON list, and absent where there are none.
+/// Snapshots. The hops are a JSON list, and absent where there are none; the answer about
+/// the TDM file is a JSON object.
 pub(super) const SNAPSHOTS: DictionaryTable = dictionary!(
     "snapshot",
     Some(b's'),
@@ -157,7 +158,8 @@ pub(super) const SNAPSHOTS: DictionaryTable = dictionary!(
     "cause": OptionalText,
     "body": OptionalBlob,
     "hops": OptionalText,
-    "charset": OptionalText
+    "charset": OptionalText,
+    "tdm": OptionalText
 );
 
 /// Every dictionary.

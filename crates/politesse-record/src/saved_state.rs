@@ -176,6 +176,7 @@ impl KeptRow {
             expires_at: self.expires_at,
             result,
             stale,
+            tdm: None,
         };
         Some(StoredSnapshot {
             snapshot: Arc::new(snapshot),

@@ -10,10 +10,11 @@ use politesse_decision::record::{RecordedSnapshot, result_word};
 use politesse_decision::snapshot::Snapshot;
 
 /// Number of the columns.
-const SNAPSHOT_COLUMNS: usize = 11;
+const SNAPSHOT_COLUMNS: usize = 12;
 
 /// Makes the values of the columns: origin, token, URL, status, times of fetch and
-/// expiry, result, cause, SHA-256 of the body, hops, declared charset.
+/// expiry, result, cause, SHA-256 of the body, hops, declared charset, answer about the
+/// TDM file.
 pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] {
     let file = snapshot.file();
     let charset = file.and_then(|file| file.robots.source().charset);
@@ -32,6 +33,7 @@ pub(super) fn snapshot_values(snapshot: &Snapshot) -> [Value; SNAPSHOT_COLUMNS] 
         file.map_or(Value::Null, |file| blob(file.digest)),
         hops_text(snapshot).into(),
         charset.map(|charset| charset.to_string()).into(),
+        snapshot.tdm.as_ref().map(|tdm| tdm.json()).into(),
     ]
 }
 
@@ -54,5 +56,6 @@ pub(super) fn read_snapshot(columns: &mut ColumnReader<'_>) -> rusqlite::Result<
         sha256: columns.field()?,
         hops: columns.list()?,
         charset: columns.field()?,
+        tdm: columns.field()?,
     })
 }

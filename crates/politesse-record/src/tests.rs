@@ -180,6 +180,7 @@ fn snapshot(result: AccessResult, status: Option<u16>) -> Arc<Snapshot> {
         expires_at: at + jiff::SignedDuration::from_hours(1),
         result,
         stale: None,
+        tdm: None,
     })
 }
 

@@ -496,7 +496,7 @@ impl<'a> AuditTransaction<'a> {
     fn intern_ruling(&mut self, record: &Record) -> rusqlite::Result<DictionaryRef> {
         let ruling = &record.evidence.ruling;
         let rule = ruling.rule.as_ref();
-        let line = rule.map(|rule| i64::from(rule.line));
+        let line = rule.and_then(|rule| rule.line).map(i64::from);
         let groups = json_list(&ruling.group);
         let token = bound_token(&record.evidence);
         let denials = denials_json(ruling.denials.iter().map(StoredDenial::from));

@@ -679,8 +679,10 @@ impl CheckedBody {
 pub(super) fn ruling_line(ruling: &StoredRuling) -> String {
     let crawler = ruling.crawler.as_deref().unwrap_or("*");
     let mut line = format!("{} {} for {crawler}", ruling.verdict, ruling.reason);
-    if let (Some(number), Some(rule)) = (ruling.line, &ruling.rule) {
-        line.push_str(&format!(" (line {number}, {rule:?})"));
+    match (ruling.line, &ruling.rule) {
+        (Some(number), Some(rule)) => line.push_str(&format!(" (line {number}, {rule:?})")),
+        (None, Some(rule)) => line.push_str(&format!(" ({rule:?})")),
+        (_, None) => {}
     }
     if let Some(effect) = ruling.exception() {
         line.push_str(&format!(", {}", effect.as_str()));

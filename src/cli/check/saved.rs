@@ -73,6 +73,7 @@ impl SavedAnswer {
             expires_at: now,
             result,
             stale: None,
+            tdm: None,
         }
     }
 

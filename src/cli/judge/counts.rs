@@ -101,7 +101,7 @@ impl JudgedGroup {
             rule: decisive
                 .ruling()
                 .and_then(|ruling| ruling.rule.as_ref())
-                .map(RuleLine::from),
+                .and_then(RuleLine::of),
         }
     }
 
@@ -122,15 +122,16 @@ impl JudgedGroup {
     }
 }
 
-impl From<&RuleCited> for RuleLine {
-    fn from(rule: &RuleCited) -> Self {
+impl RuleLine {
+    /// Returns the line that is cited; `None` if the statement stands in another file.
+    fn of(rule: &RuleCited) -> Option<Self> {
         // A rule may be as long as its file, and each host has its own.
         let end = rule.text.floor_char_boundary(RULE_BYTES_MAX);
         let cut = if end < rule.text.len() { "…" } else { "" };
-        Self {
-            line: rule.line,
+        Some(Self {
+            line: rule.line?,
             text: format!("{}{cut}", &rule.text[..end]),
-        }
+        })
     }
 }
 

@@ -283,7 +283,11 @@ fn samples(counts: &JudgeCounts) -> Markup {
 
 /// Shows the rule that disallows, or the reason if no rule does.
 fn cause(rule: Option<&RuleLine>, reason: &str) -> Markup {
-    deciding_line(rule.map(|rule| (rule.line, &*rule.text)), reason)
+    deciding_line(
+        rule.map(|rule| rule.line),
+        rule.map(|rule| &*rule.text),
+        reason,
+    )
 }
 
 fn denied_pages(counts: &PurposeCounts) -> Markup {

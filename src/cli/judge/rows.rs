@@ -148,7 +148,8 @@ fn row_text(judged: &JudgedRequest) -> String {
         .decisive
         .ruling()
         .and_then(|ruling| ruling.rule.as_ref());
-    let rule = cited.map(|rule| format!("  (line {}: {})", rule.line, inert(&rule.text)));
+    let line = cited.and_then(|rule| Some((rule.line?, inert(&rule.text))));
+    let rule = line.map(|(line, text)| format!("  (line {line}: {text})"));
     let denials = match denials(judged) {
         none if none.is_empty() => none,
         some => format!("  denied: {some}"),

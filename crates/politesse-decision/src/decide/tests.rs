@@ -33,6 +33,7 @@ fn snapshot(status: u16, result: AccessResult) -> Arc<Snapshot> {
         expires_at: Timestamp::UNIX_EPOCH,
         result,
         stale: None,
+        tdm: None,
     })
 }
 
@@ -63,7 +64,7 @@ fn the_rule_and_its_line_are_named() {
     let ruling = decision.ruling();
     assert_eq!(said(&decision), (Verdict::Disallow, Reason::Rule));
     let rule = ruling.rule.as_ref().unwrap();
-    assert_eq!((rule.line, rule.text.as_str()), (3, "Disallow: /a/b"));
+    assert_eq!((rule.line, rule.text.as_str()), (Some(3), "Disallow: /a/b"));
     assert_eq!(ruling.group, ["foobot"]);
     assert_eq!(ruling.token.as_ref().unwrap().as_str(), "FooBot");
 }
@@ -434,7 +435,10 @@ fn a_form_of_a_rule_that_servers_read_is_evidence_by_its_line() {
         (Reason::Rule, Some("/Special%3ARandom"))
     );
     let rule = ruling.rule.as_ref().unwrap();
-    assert_eq!((rule.line, &*rule.text), (2, "Disallow: /Special%3ARandom"));
+    assert_eq!(
+        (rule.line, &*rule.text),
+        (Some(2), "Disallow: /Special%3ARandom")
+    );
 }
 
 // Ours: as they were, since other parsers read them so.
@@ -519,7 +523,7 @@ macro_rules! all_candidates {
             let asked = inquiry("FooBot-News/1 (FooBot; +http://f.test)", "http://h.test/x");
             let decision = decide(&asked, &file($robots), &policy, now());
             let ruling = decision.ruling();
-            let line = ruling.rule.as_ref().map(|rule| rule.line);
+            let line = ruling.rule.as_ref().and_then(|rule| rule.line);
             let token = ruling.token.as_ref().map(ProductToken::as_str);
             assert_eq!((ruling.verdict, line, token), $expected);
         }

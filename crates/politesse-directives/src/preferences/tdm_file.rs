@@ -117,6 +117,12 @@ impl TdmFile {
         self.notes.iter().all(|note| note.rule.is_some())
     }
 
+    /// Reports whether it was read at all: it is a list of rules, and not too long.
+    pub fn is_readable(&self) -> bool {
+        let unread = [TdmProblem::TooLong, TdmProblem::NotRules];
+        !self.notes.iter().any(|note| unread.contains(&note.problem))
+    }
+
     /// Returns the notes, in the order in which they were made.
     pub fn notes(&self) -> &[TdmNote] {
         &self.notes

@@ -159,8 +159,10 @@ impl Facts {
         self.add("verdict", &ruling.verdict);
         let reason = &ruling.reason;
         self.add("reason", format_args!("{reason}: {}", meaning(reason)));
-        if let (Some(line), Some(rule)) = (ruling.line, &ruling.rule) {
-            self.add("rule", format_args!("line {line}: {rule}"));
+        match (ruling.line, &ruling.rule) {
+            (Some(line), Some(rule)) => self.add("rule", format_args!("line {line}: {rule}")),
+            (None, Some(rule)) => self.add("rule", rule),
+            (_, None) => {}
         }
         if !ruling.group.is_empty() {
             let group = ruling.group.join(", ");
@@ -213,11 +215,10 @@ impl Facts {
             let text = format_args!("would refuse it: servers take the path for {}", cut(path));
             self.add("proxy", text);
         }
-        if let Some(rule) = rules.refused_by_rule() {
+        if let Some((line, rule)) = rules.refused_by_rule() {
             let text = format!(
-                "would refuse it by line {}, {}: servers take the path there for this one",
-                rule.line,
-                quoted(&rule.text)
+                "would refuse it by line {line}, {}: servers take the path there for this one",
+                quoted(rule)
             );
             self.add("proxy", text);
         }
@@ -395,6 +396,7 @@ pub fn sentence(record: &StoredRecord) -> String {
     };
     let because = match (ruling.line, &ruling.rule) {
         (Some(line), Some(rule)) => format!("line {line}, {rule}"),
+        (None, Some(rule)) => rule.clone(),
         _ => meaning(&ruling.reason).to_owned(),
     };
     let crawler = ruling

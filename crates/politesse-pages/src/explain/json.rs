@@ -39,7 +39,7 @@ impl<'a> RulingJson<'a> {
         Self {
             verdict: ruling.verdict,
             reason: ruling.reason,
-            line: ruling.rule.as_ref().map(|rule| rule.line),
+            line: ruling.rule.as_ref().and_then(|rule| rule.line),
             rule: ruling.rule.as_ref().map(|rule| rule.text.as_str()),
             group: (!ruling.group.is_empty()).then_some(&ruling.group),
             token: token.map(ProductToken::as_str),
@@ -131,7 +131,7 @@ impl DecidingRules {
             "competing": array(self.competing(), competing),
             "reading": ruling.reading,
             "refused_reading": self.refused_reading(),
-            "refused_by_line": self.refused_by_rule().map(|rule| rule.line),
+            "refused_by_line": self.refused_by_rule().map(|(line, _)| line),
             "override": ruling.overriding,
             "egress": self.egress_denial(),
             "dialect": self.dialect().as_str(),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use politesse_decision::decide::{Evidence, Policy, Reason, RuleCited, Ruling, Verdict, ruling};
+use politesse_decision::decide::{Evidence, Policy, Reason, Ruling, Verdict, ruling};
 use politesse_decision::ruling::{judged_path, with_served_forms};
 use politesse_decision::snapshot::{RobotsFile, Snapshot};
 use politesse_robots::crawler::Crawler;
@@ -109,7 +109,7 @@ impl DecidingRules {
         let cited = self.ruling().rule.as_ref()?;
         let judgement = self.binding.as_ref()?.judge(self.path());
         let rule = judgement.rule().copied();
-        rule.filter(|rule| rule.line() == cited.line)
+        rule.filter(|rule| Some(rule.line()) == cited.line)
     }
 
     /// Returns the number and the text of the agent line by which it binds.
@@ -146,8 +146,8 @@ impl DecidingRules {
     /// although that may not have been meant.
     pub fn joined(&self) -> Vec<JoinedAgents> {
         let rule = self.ruling().rule.as_ref();
-        match (self.robots(), rule) {
-            (Some(robots), Some(rule)) => robots.joined(rule.line),
+        match (self.robots(), rule.and_then(|rule| rule.line)) {
+            (Some(robots), Some(line)) => robots.joined(line),
             _ => Vec::new(),
         }
     }
@@ -164,13 +164,14 @@ impl DecidingRules {
         self.proxy_refusal.as_ref()?.reading.as_deref()
     }
 
-    /// Returns the rule by which the proxy would refuse a URL that is allowed as
+    /// Returns line and text of the rule by which the proxy would refuse a URL that is allowed as
     /// sent, because servers take the path of the rule for the path that was sent.
-    pub fn refused_by_rule(&self) -> Option<&RuleCited> {
-        let rule = self.proxy_refusal.as_ref()?.rule.as_ref();
+    pub fn refused_by_rule(&self) -> Option<(u32, &str)> {
+        let rule = self.proxy_refusal.as_ref()?.rule.as_ref()?;
         let served = self.binding.clone()?.as_served();
         let sent = self.evidence.inquiry.target.path_and_query();
-        rule.filter(|_| !served.judge(sent).allows())
+        let line = rule.line.filter(|_| !served.judge(sent).allows())?;
+        Some((line, &rule.text))
     }
 
     /// Returns the path as it was judged.

@@ -92,10 +92,10 @@ impl<'a, T> ReportTable<'a, T> {
 }
 
 /// Shows the line of a robots.txt that decided, or the reason if none did.
-pub fn deciding_line(rule: Option<(u32, &str)>, reason: &str) -> Markup {
+pub fn deciding_line(line: Option<u32>, rule: Option<&str>, reason: &str) -> Markup {
     html! {
         @match rule {
-            Some((line, text)) => { (line) ": " (code(text)) }
+            Some(text) => { @if let Some(line) = line { (line) ": " } (code(text)) }
             None => (reason_words(reason)),
         }
     }

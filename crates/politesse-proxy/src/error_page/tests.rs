@@ -46,6 +46,7 @@ fn decision(user_agent: &str, robots: &str) -> Decision {
         expires_at: at,
         result: AccessResult::Successful(Arc::new(file)),
         stale: None,
+        tdm: None,
     });
     let policy = Arc::new(Policy::new(Unauthorized::Allow));
     decide(&inquiry, &snapshot, &policy, at)

@@ -39,6 +39,7 @@ fn kept(key: &CacheKey, result: AccessResult) -> StoredSnapshot {
         expires_at: Timestamp::from_second(4_000_000_000).unwrap(),
         result,
         stale: None,
+        tdm: None,
     };
     StoredSnapshot {
         snapshot: Arc::new(snapshot),
@@ -66,6 +67,7 @@ fn but(kept: &StoredSnapshot, change: impl FnOnce(&mut Snapshot, &mut u32)) -> S
         url: old.url.clone(),
         hops: old.hops.clone(),
         result,
+        tdm: None,
         ..*old
     };
     let mut failures = kept.failures;

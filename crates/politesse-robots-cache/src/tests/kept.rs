@@ -113,6 +113,7 @@ fn snapshot(result: AccessResult, lifetime: Range<Timestamp>) -> Snapshot {
         expires_at: lifetime.end,
         result,
         stale: None,
+        tdm: None,
     }
 }
 

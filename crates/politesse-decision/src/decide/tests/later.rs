@@ -83,7 +83,7 @@ fn what_is_refused_stays_refused() {
 fn what_is_only_reported_can_be_put_off() {
     let later = reporting(&file(ROBOTS), "/x").later(delay(Reason::QueueFull));
     assert_eq!(said(&later), (Verdict::Later, Reason::QueueFull));
-    assert_eq!(later.ruling().rule.as_ref().unwrap().line, 3);
+    assert_eq!(later.ruling().rule.as_ref().unwrap().line, Some(3));
     assert_eq!(reported(later), (false, Effect::Enforced));
 }
 

@@ -37,7 +37,8 @@ fn decided_by(policy: Policy, snapshot: &Arc<Snapshot>, path: &str) -> Decision 
 /// Returns verdict, reason and line, and the denials.
 fn told(decision: &Decision) -> (String, Vec<String>) {
     let ruling = decision.ruling();
-    let line = ruling.rule.as_ref().map(|rule| format!(" {}", rule.line));
+    let cited = ruling.rule.as_ref().and_then(|rule| rule.line);
+    let line = cited.map(|line| format!(" {line}"));
     let (verdict, reason) = said(decision);
     let denials = ruling.denials.iter();
     let shown = denials.map(|denial| format!("{}: {}", denial.purpose, denial.statement));

@@ -73,7 +73,7 @@ pub(super) fn rules(ranked: &[RankedRule], shown: RuleColumns) -> Markup {
     }
     table
         .text("Line of its robots.txt", |RankedRule { rule, .. }| {
-            deciding_line(rule.line.zip(rule.rule.as_deref()), &rule.reason)
+            deciding_line(rule.line, rule.rule.as_deref(), &rule.reason)
         })
         .text("Written for", |ranked| group(&ranked.rule.group))
         .count(shown.count, |ranked| ranked.requests)

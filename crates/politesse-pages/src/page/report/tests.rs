@@ -113,6 +113,7 @@ impl MadeRecord {
             expires_at: at(10_000),
             result,
             stale: None,
+            tdm: None,
         });
         let inquiry = Arc::new(Inquiry {
             crawler: Crawler::parse("FooBot/1"),

@@ -1,0 +1,128 @@
+//! TDM snapshot: what a fetch of `/.well-known/tdmrep.json` led to, and for how long it
+//! is used.
+//!
+//! TDMRep (W3C Community Group Final Report of 10 May 2024), section "TDM File on the
+//! Origin Server". The file is a page of the origin, and its text is evidence of every
+//! decision that rests on it. Does not know how it is fetched.
+
+use jiff::Timestamp;
+use politesse_directives::preferences::{TdmFile, TdmRule};
+use serde::{Deserialize, Serialize};
+
+/// Path of the file at its origin.
+pub const TDM_FILE: &str = "/.well-known/tdmrep.json";
+
+/// Answer to a request for the TDM file of an origin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TdmSnapshot {
+    /// Status of the answer, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Time of the answer.
+    pub fetched_at: Timestamp,
+    /// Time from which on the answer is not used.
+    pub expires_at: Timestamp,
+    /// Meaning of the answer.
+    pub result: TdmResult,
+}
+
+/// Result of asking for a TDM file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TdmResult {
+    /// There is a file with rules.
+    File(TdmText),
+    /// There is no file (404, 410): the origin states nothing.
+    Absent,
+    /// The file was not fetched, or could not be read: it may reserve anything.
+    Unknown,
+}
+
+/// Text of a TDM file, and its rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct TdmText {
+    /// The text, as it was fetched.
+    pub text: String,
+    file: TdmFile,
+}
+
+impl From<String> for TdmText {
+    fn from(text: String) -> Self {
+        Self {
+            file: TdmFile::parse(text.as_bytes()),
+            text,
+        }
+    }
+}
+
+impl From<TdmText> for String {
+    fn from(file: TdmText) -> Self {
+        file.text
+    }
+}
+
+impl TdmSnapshot {
+    /// Returns the answer as the record has it.
+    pub fn json(&self) -> String {
+        // The values are texts and numbers, which JSON always has.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl TdmResult {
+    /// Reads the body of a successful answer. A body that is no TDM file, such as the
+    /// error page of a site that has no other status for one, leaves the file unknown.
+    pub fn read(body: &[u8]) -> Self {
+        let text = str::from_utf8(body).map(|text| TdmText::from(text.to_owned()));
+        match text {
+            Ok(text) if text.file.is_readable() => Self::File(text),
+            Ok(_) | Err(_) => Self::Unknown,
+        }
+    }
+
+    /// Returns the rule that binds a path (with its query, as sent).
+    pub fn binding(&self, path: &str) -> Option<&TdmRule> {
+        match self {
+            Self::File(text) => text.file.binding(path),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+
+    /// Reports whether the file may reserve a path that no known rule binds.
+    pub fn is_partial(&self) -> bool {
+        match self {
+            Self::File(text) => !text.file.is_whole(),
+            Self::Absent => false,
+            Self::Unknown => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours: the record has the answer as JSON, and decisions are made again by that.
+    #[test]
+    fn an_answer_is_the_same_after_the_record() {
+        let file = br#"[{"location": "/a", "tdm-reservation": 1}]"#;
+        for (body, status) in [(&file[..], 200), (b"<html>", 200), (b"\xff", 200)] {
+            let snapshot = TdmSnapshot {
+                status: Some(status),
+                fetched_at: Timestamp::UNIX_EPOCH,
+                expires_at: Timestamp::UNIX_EPOCH,
+                result: TdmResult::read(body),
+            };
+            let json = snapshot.json();
+            assert_eq!(
+                serde_json::from_str::<TdmSnapshot>(&json).unwrap(),
+                snapshot
+            );
+            let is_file = body == file;
+            assert_eq!(snapshot.result.is_partial(), !is_file);
+            assert_eq!(snapshot.result.binding("/a/b").is_some(), is_file);
+        }
+        assert!(!TdmResult::Absent.is_partial());
+    }
+}

@@ -128,6 +128,11 @@ def inputs(target):
             return map(page, directives())
         case "fields":
             return map(fields, directives())
+        case "tdm_file":
+            return (
+                b'/a\n[{"location": "/a*$", "tdm-reservation": 1, "tdm-policy": "https://h.test/p"}]',
+                b'/b\n{"location": "/", "tdm-reservation": "0"}',
+            )
         case "readings":
             return spellings()
         case "archives":

@@ -376,7 +376,8 @@ keys! {
         /// How many copies are kept in memory; the least used goes first. There is one
         /// for each origin and crawler.
         max_snapshots: NonZeroUsize = "50000", count(1..=10_000_000);
-        /// How much they may take together, about; the least used goes first.
+        /// How much they may take together, about; the least used goes first. The files
+        /// `/.well-known/tdmrep.json` may take a quarter as much besides.
         // The lower bound leaves room for one file of the largest `max_bytes`:
         // otherwise each request would fetch it again.
         max_snapshot_bytes: usize = r#""256MiB""#, Size(16 * MIB..=16_384 * MIB);
@@ -419,16 +420,18 @@ keys! {
     /// entries of `crawler`, or `politesse run --purpose`, declare.
     ["preferences"] preferences: Preferences {
         /// Treatment of a page that robots.txt allows, where the site denies the purposes of
-        /// the crawler: "refuse" refuses it like a rule if robots.txt says so, and withholds
-        /// the response if only that says so (fields, <meta>). "report" forwards both and
-        /// records what would have been refused or withheld. "off" only records what is
-        /// denied. A crawler without a purpose is never refused for one.
+        /// the crawler: "refuse" refuses it like a rule if robots.txt or
+        /// `/.well-known/tdmrep.json` says so, and withholds the response if only that says
+        /// so (fields, <meta>). "report" forwards both and records what would have been
+        /// refused or withheld. "off" only records what is denied. A crawler without a
+        /// purpose is never refused for one.
         enforce: PreferenceMode = r#""off""#, PREFERENCE_MODE;
         /// Whether one denied purpose is enough. Otherwise a page is refused if each
         /// purpose of the crawler is denied.
         any: bool = "false", Flag;
-        /// Treatment of a page whose statements about its use cannot be read whole: "pass"
-        /// takes what is not known for not denied, "refuse" for denied.
+        /// Treatment of a page if what its site states is not known, because the page cannot
+        /// be read whole, or `/.well-known/tdmrep.json` is disallowed or fails. "pass" lets
+        /// what is not known deny nothing, "refuse" has it deny every purpose that it could.
         unknown: UnknownPreferences = r#""pass""#, Choice(&[("pass", UnknownPreferences::Pass), ("refuse", UnknownPreferences::Refuse)]);
     }
 

@@ -164,6 +164,7 @@ mod shutdown;
 mod soak;
 mod start_failures;
 mod strict;
+mod tdm_file;
 mod tls_exceptions;
 mod unreachable;
 mod url_cases;

@@ -146,6 +146,10 @@ metrics! {
     /// Requests decided by the strictest answer that other User-Agents of their client got
     /// for a robots.txt, since eight of them had got something else than a file.
     robots_max_senders: Counter;
+    /// Answers about TDM files (`/.well-known/tdmrep.json`): `file`, `absent` or `unknown`.
+    tdm_fetches: Family<ResultLabel, Counter>;
+    /// TDM files in memory, and those that are asked for (`robots.max_snapshot_bytes`).
+    tdm_files: Gauge;
 
     /// 1 while a stop leaves load balancers time (`proxy.drain_time`), and until it ends.
     draining: Gauge;

@@ -75,7 +75,7 @@ impl Decider {
             .snapshot(inquiry, asker, wait.longest, wait.client_gone)
             .await;
         OriginDecision {
-            decision: decide(inquiry, &robots.snapshot, &policy(), clock::now()),
+            decision: self.decide_by(inquiry, &robots.snapshot, &policy(), asker),
             address,
             robots: Some(robots),
         }
@@ -94,11 +94,28 @@ impl Decider {
         let known = || Arc::clone(policy);
         Some(match self.dialled(inquiry, known, asker).await {
             Ok(address) => {
-                let decision = decide(inquiry, &snapshot, policy, clock::now());
+                let decision = self.decide_by(inquiry, &snapshot, policy, asker);
                 OriginDecision::unasked(decision, address)
             }
             Err(decided) => *decided,
         })
+    }
+
+    /// Decides `inquiry` by its robots.txt, and by the TDM file of its origin if the
+    /// policy asks for that and it is in memory.
+    fn decide_by(
+        &self,
+        inquiry: &Arc<Inquiry>,
+        robots: &Arc<Snapshot>,
+        policy: &Arc<Policy>,
+        asker: &Asker,
+    ) -> Decision {
+        let terms = policy.terms().preferences;
+        if !terms.is_some_and(|terms| terms.want_tdm_file(&inquiry.target)) {
+            return decide(inquiry, robots, policy, clock::now());
+        }
+        let both = self.robots.tdm_files.join(inquiry, asker, robots);
+        decide(inquiry, &both, policy, clock::now())
     }
 
     /// Returns the address at which the origin would be dialled, if that is known,

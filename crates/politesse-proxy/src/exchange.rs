@@ -158,7 +158,8 @@ impl Proxy {
             return Ok(answer);
         }
         let can_retry = request.can_be_sent_again();
-        let (mut decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
+        let (first, waited) = self.turns.decide_in_turn(&request, connection).await;
+        let (mut decision, mut turns) = self.with_tdm_file(first, waited, &request).await?;
         let (response, evidence, receipt) = loop {
             // The decision is in the audit record before anything is sent: no
             // request to the origin may come before this line.
@@ -190,7 +191,8 @@ impl Proxy {
             completion.end_before_retry(response.status());
             // Not kept while the request waits: it holds a connection.
             drop(response);
-            (decision, turns) = self.turns.decide_retry(&request, turns).await;
+            let (again, waited) = self.turns.decide_retry(&request, turns).await;
+            (decision, turns) = self.with_tdm_file(again, waited, &request).await?;
         };
         let annotation = AnnotationRequest {
             evidence: &evidence,
@@ -241,7 +243,7 @@ impl Proxy {
     }
 
     /// Writes the decision into the record, and counts it.
-    async fn record(
+    pub(super) async fn record(
         &self,
         decision: &Decision,
         turns: &RequestTurns<'_>,

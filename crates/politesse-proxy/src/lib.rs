@@ -33,6 +33,8 @@ pub mod ca_rotation;
 
 pub mod plan;
 
+mod tdm_fetch;
+
 pub mod exchange;
 
 pub mod turns;

@@ -222,7 +222,7 @@ impl<'a> RequestTurns<'a> {
 
     /// Returns what is left of the request's patience. The time in which it was under way
     /// counts, too: the client waited.
-    fn left(&self) -> Duration {
+    pub(super) fn left(&self) -> Duration {
         let under_way = clock::instant().saturating_duration_since(self.decided_at);
         self.wait.left.saturating_sub(under_way)
     }
@@ -369,6 +369,18 @@ impl TurnDecider {
         self.decide_within(request, wait).await
     }
 
+    /// Decides a request anew that has waited for the TDM file of its origin, and waits
+    /// for its turn within what is left of its patience.
+    pub async fn decide_by_tdm_file<'a>(
+        &'a self,
+        request: &ProxyRequest,
+        before: RequestTurns<'a>,
+    ) -> (Decision, RequestTurns<'a>) {
+        let mut wait = before.wait;
+        wait.add_wait(clock::instant().saturating_duration_since(before.decided_at));
+        self.decide_within(request, wait).await
+    }
+
     async fn decide_within<'a>(
         &'a self,
         request: &ProxyRequest,
@@ -384,6 +396,10 @@ impl TurnDecider {
             let decision = decided.decision;
             if let Some(exceeded) = &wait.over_quota {
                 break (decision.later(quota_delay(exceeded)), None);
+            }
+            // No turn is taken that would have to wait for the file.
+            if decision.evidence().lacks_tdm_file() {
+                break (decision, None);
             }
             // A delay does not say how long it was waited for.
             let begun = clock::instant();
@@ -642,6 +658,12 @@ pub(super) fn turn_request<'r>(
 fn out_of_places() -> Delay {
     let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
     delay.explained("too many requests are under way, most of them of this client")
+}
+
+/// Makes the delay of a page whose TDM file could not be asked for in time.
+pub(super) fn tdm_delay() -> Delay {
+    let delay = Delay::of_host(Reason::Overload, DelayEnd::After(BUSY_RETRY));
+    delay.explained("its tdmrep.json could not be asked for yet")
 }
 
 /// Makes the delay of a request that is not in the quota of its client.

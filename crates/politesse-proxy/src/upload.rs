@@ -130,7 +130,14 @@ impl ClientUpload {
     /// Takes the upload, and leaves one that is empty.
     #[must_use]
     pub fn take(&mut self) -> Self {
-        let empty = Self {
+        let empty = self.without_body();
+        std::mem::replace(self, empty)
+    }
+
+    /// Returns an upload of no body within the same limits.
+    #[must_use]
+    pub fn without_body(&self) -> Self {
+        Self {
             body: None,
             version: self.version,
             held_back: None,
@@ -141,8 +148,7 @@ impl ClientUpload {
             metrics: None,
             turn: None,
             under_way: None,
-        };
-        std::mem::replace(self, empty)
+        }
     }
 
     /// Counts in `metrics` if the client turns out too slow.

@@ -11,6 +11,8 @@
 
 mod worker;
 
+pub mod tdm_files;
+
 pub mod fetch;
 
 pub mod body_text;
@@ -43,6 +45,7 @@ use self::fetch::{Asker, HttpFetcher, RobotsFetcher};
 use self::options::Options;
 use self::outcome::FetchOutcome;
 use self::store::{EntryTable, FetchState, KnownEntries, Lookup, SENDERS_MAX};
+use self::tdm_files::TdmFiles;
 use self::worker::{FetchWorker, Requester};
 use politesse_base::clients::client::Client;
 use politesse_base::clock;
@@ -61,6 +64,8 @@ const FETCHES_MAX: usize = 16 * SENDERS_MAX;
 /// Cache of robots.txt files. Bounded; the least recently used go first.
 pub struct RobotsCache<F = HttpFetcher> {
     worker: Arc<FetchWorker<F>>,
+    /// TDM files, which decide beside the robots.txt of their origin.
+    pub tdm_files: TdmFiles,
 }
 
 /// Snapshot by which an inquiry is decided, and how it was come by.
@@ -96,6 +101,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         metrics: Arc<Metrics>,
         tracker: TaskTracker,
     ) -> Self {
+        let tdm_files = TdmFiles::new(options.clone(), Arc::clone(&metrics));
         let worker = FetchWorker {
             fixed_requester: Requester::fixed(&options.user_agent),
             slots: FetchSlots::new(
@@ -111,6 +117,7 @@ impl<F: RobotsFetcher> RobotsCache<F> {
         };
         Self {
             worker: Arc::new(worker),
+            tdm_files,
         }
     }
 
@@ -176,8 +183,26 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     }
 
     /// Returns the snapshot that is in force now for an inquiry that was decided
-    /// by `before`; `None` if the origin has to be asked.
+    /// by `before`; `None` if the origin has to be asked for a file of it.
     pub fn current(&self, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
+        let robots = self.current_robots(before)?;
+        let Some(tdm) = &before.tdm else {
+            return Some(robots);
+        };
+        if tdm.expires_at <= clock::now() {
+            return None;
+        }
+        let is_same = robots.fetched_at == before.fetched_at
+            && robots.expires_at == before.expires_at
+            && robots.stale == before.stale;
+        Some(if is_same {
+            Arc::clone(before)
+        } else {
+            Snapshot::with_tdm(&robots, Arc::clone(tdm))
+        })
+    }
+
+    fn current_robots(&self, before: &Arc<Snapshot>) -> Option<Arc<Snapshot>> {
         let table = &self.worker.table;
         let known = KnownEntries {
             shared: table.latest(&before.key.shared()),

@@ -1,0 +1,243 @@
+//! TDM files (`/.well-known/tdmrep.json`): asked for if a purpose of the crawler could be
+//! denied, kept, decided by and verified. TDMRep (W3C Community Group Final Report of
+//! 10 May 2024); docs/preferences.md.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kit::client::{Reply, get_as, metrics};
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::at_once;
+use crate::kit::page::{Gate, Page};
+use crate::kit::proxy::{Config, Place, Proxy, resolve};
+use crate::kit::run;
+
+const PATH: &str = "/.well-known/tdmrep.json";
+
+/// Reserves `/a`, but not `/a/free`.
+const FILE: &str = r#"[{"location": "/a/free", "tdm-reservation": 0},
+                       {"location": "/a", "tdm-reservation": 1}]"#;
+
+/// TrainBot trains, BothBot also searches, AnyBot fetches for nothing that is declared.
+const CRAWLERS: &str = "crawler = [\
+    { token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }, \
+    { token = \"FindBot\", user_agent = \"findbot\", purpose = \"search\" }, \
+    { token = \"BothBot\", user_agent = \"bothbot\", purpose = [\"train-ai\", \"search\"] }]";
+
+fn config(origin: &Origin, enforce: &str) -> Config {
+    resolve("o.test", origin.address())
+        .set(CRAWLERS)
+        .set(&format!("preferences.enforce = \"{enforce}\""))
+}
+
+async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
+    get_as(proxy, agent, &format!("http://o.test{path}")).await
+}
+
+/// Returns an origin that answers `page` for its TDM file.
+async fn origin_with(page: Page) -> Origin {
+    Script::robots("").page(PATH, page).start().await
+}
+
+/// Returns how often the origin was asked for the file.
+fn fetches(origin: &Origin) -> usize {
+    let targets = origin.targets();
+    targets.iter().filter(|target| *target == PATH).count()
+}
+
+async fn assert_verified(place: &Place) {
+    let verified = place.run(&["audit", "verify"]).await;
+    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
+}
+
+#[test]
+fn a_reserved_page_is_refused_before_it_is_asked_for() {
+    run(async {
+        let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
+        let proxy = config(&origin, "refuse").start().await;
+        for (agent, path, status) in [
+            ("TrainBot/1", "/a/1", 403),
+            ("TrainBot/1", "/a/free", 200),
+            ("TrainBot/1", "/b", 200),
+            // One of its two purposes is not denied.
+            ("BothBot/1", "/a/2", 200),
+            ("AnyBot/1", "/a/3", 200),
+            // The file itself is judged by robots.txt alone.
+            ("TrainBot/1", PATH, 200),
+        ] {
+            let got = ask(&proxy, agent, path).await.status();
+            assert_eq!(got, status, "{agent} {path}");
+        }
+        let body = ask(&proxy, "TrainBot/1", "/a/1").await.json();
+        assert_eq!(body["reason"], "preference");
+        assert_eq!(body["rule"]["line"], Value::Null);
+        let rule = "tdm-reservation=1 for /a (tdmrep.json)";
+        assert_eq!(body["rule"]["text"], rule);
+        let why = proxy
+            .place()
+            .run(&["audit", "why", "http://o.test/a/1"])
+            .await;
+        for told in [
+            rule,
+            "denied       train-ai (tdm-reservation=1, tdmrep.json)",
+        ] {
+            assert!(why.stdout.contains(told), "{}", why.stdout);
+        }
+        assert!(!origin.targets().contains(&"/a/1".to_owned()));
+        // Once for each of two crawlers, and the one that was asked for by itself.
+        assert_eq!(fetches(&origin), 3);
+        assert_verified(proxy.place()).await;
+    });
+}
+
+// ARCHITECTURE.md, invariants 1 and 3: the file is a page.
+#[test]
+fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
+    run(async {
+        let origin = origin_with(Page::typed("application/json", FILE.as_bytes())).await;
+        let proxy = config(&origin, "refuse").start().await;
+        assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
+        let rows = proxy.place().completed(2).await;
+        let (file, page) = (&rows[0], &rows[1]);
+        assert_eq!(file["url"], format!("http://o.test{PATH}"));
+        assert_eq!(file["crawler"], "TrainBot");
+        assert_eq!(file["verdict"], "allow");
+        assert_eq!(file["status"], 200);
+        assert_eq!(file["bytes"], FILE.len());
+        assert_eq!(page["reason"], "preference");
+        assert_eq!(page["robots"]["tdm"]["result"]["file"], FILE);
+        let seen = origin.arrival(PATH).await;
+        assert_eq!(seen.values("user-agent"), ["TrainBot/1"]);
+        let changes = [
+            "UPDATE snapshot SET tdm = replace(tdm, '/a', '/c')",
+            "UPDATE ruling SET rule = 'x' WHERE reason = 'preference'",
+        ];
+        let place = proxy.stop().await;
+        assert_verified(&place).await;
+        for sql in changes {
+            let changed = place.copied();
+            let database = changed.database();
+            assert!(0 < database.execute(sql, []).unwrap(), "{sql}");
+            drop(database);
+            let verified = changed.run(&["audit", "verify"]).await;
+            assert_eq!(verified.code, Some(1), "{sql}: {}", verified.stdout);
+        }
+    });
+}
+
+/// One test a row: `answer, says "robots.txt", for the file; pass, refuse [status], asked
+/// [requests];`
+macro_rules! answers {
+    ($($name:ident: $page:expr, robots $robots:literal passes $pass:literal refuses $refuse:literal asked $asked:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            run(async {
+                for (unknown, status) in [("pass", $pass), ("refuse", $refuse)] {
+                    let origin = Script::robots($robots).page(PATH, $page).start().await;
+                    let proxy = config(&origin, "refuse")
+                        .set(&format!("preferences.unknown = \"{unknown}\""))
+                        .start()
+                        .await;
+                    for path in ["/a/1", "/a/2"] {
+                        let got = ask(&proxy, "TrainBot/1", path).await;
+                        assert_eq!(got.status(), status, "{unknown}: {}", got.text());
+                    }
+                    assert_eq!(fetches(&origin), $asked);
+                    assert_verified(proxy.place()).await;
+                }
+            });
+        }
+    )*};
+}
+
+// docs/preferences.md: what is not known denies nothing, unless the operator says so.
+answers! {
+    no_file_states_nothing: Page::status(404), robots "" passes 200 refuses 200 asked 1;
+    a_file_that_is_gone_states_nothing: Page::status(410), robots "" passes 200 refuses 200 asked 1;
+    a_file_of_a_failing_origin_is_unknown: Page::status(500), robots "" passes 200 refuses 403 asked 1;
+    a_file_behind_a_redirect_is_unknown: Page::redirect("/x"), robots "" passes 200 refuses 403 asked 1;
+    a_page_in_its_place_is_unknown: Page::html("<p>not found"), robots "" passes 200 refuses 403 asked 1;
+    a_huge_file_is_unknown: Page::text(&"[".repeat(70_000)), robots "" passes 200 refuses 403 asked 1;
+    a_disallowed_file_is_unknown_and_not_asked_for: Page::text(FILE), robots "User-agent: *\nDisallow: /.well-known\n" passes 200 refuses 403 asked 0;
+    a_file_is_read_by_whatever_type: Page::text(FILE), robots "" passes 403 refuses 403 asked 1;
+}
+
+#[test]
+fn a_file_counts_where_there_is_no_robots_txt() {
+    run(async {
+        let script = Script::robots_page(Page::status(404)).page(PATH, Page::text(FILE));
+        let origin = script.start().await;
+        let proxy = config(&origin, "refuse").start().await;
+        assert_eq!(ask(&proxy, "TrainBot/1", "/a/1").await.status(), 403);
+        assert_eq!(ask(&proxy, "TrainBot/1", "/b").await.status(), 200);
+        assert_verified(proxy.place()).await;
+    });
+}
+
+#[test]
+fn pages_that_come_at_once_share_one_request() {
+    run(async {
+        let gate = Gate::shut();
+        let origin = origin_with(Page::text(FILE).after(&gate)).await;
+        let proxy = Arc::new(config(&origin, "refuse").start().await);
+        let urls: Vec<_> = (0..20).map(|at| format!("http://o.test/a/{at}")).collect();
+        let requests: Vec<_> = urls.iter().map(|url| ("TrainBot", &**url)).collect();
+        let (replies, ()) = tokio::join!(at_once(&proxy, &requests), async {
+            origin.arrival(PATH).await;
+            gate.open(1);
+        });
+        assert!(replies.iter().all(|reply| reply.status() == 403));
+        assert_eq!(origin.targets(), [PATH]);
+        let text = metrics(&proxy).await;
+        assert!(
+            text.contains("politesse_tdm_fetches_total{result=\"file\"} 1"),
+            "{text}"
+        );
+        assert!(text.contains("politesse_tdm_files 1\n"), "{text}");
+        assert_verified(proxy.place()).await;
+    });
+}
+
+#[test]
+fn the_file_is_asked_for_only_where_it_could_deny_a_purpose() {
+    run(async {
+        let origin = origin_with(Page::text(FILE)).await;
+        let off = config(&origin, "off").start().await;
+        assert_eq!(ask(&off, "TrainBot/1", "/a/1").await.status(), 200);
+        let on = config(&origin, "refuse").start().await;
+        for agent in ["FindBot/1", "AnyBot/1"] {
+            assert_eq!(ask(&on, agent, "/a/1").await.status(), 200);
+        }
+        assert_eq!(ask(&on, "TrainBot/1", "/robots.txt").await.status(), 200);
+        assert_eq!(fetches(&origin), 0);
+    });
+}
+
+#[test]
+fn a_report_forwards_what_the_file_reserves() {
+    run(async {
+        let origin = origin_with(Page::text(FILE)).await;
+        let proxy = config(&origin, "report").start().await;
+        let forwarded = ask(&proxy, "TrainBot/1", "/a/1").await;
+        assert_eq!(forwarded.status(), 200);
+        let told = forwarded.head.value("proxy-status");
+        assert!(told.contains("tdmrep.json"), "{told}");
+        let rows = proxy.place().completed(2).await;
+        assert_eq!(rows[1]["effect"], "reported");
+        assert_verified(proxy.place()).await;
+    });
+}
+
+// docs/pace.md: the page keeps its distance from the file.
+#[test]
+fn the_file_takes_a_turn_at_its_host() {
+    run(async {
+        let origin = origin_with(Page::status(404)).await;
+        let paced = config(&origin, "refuse").set("pace.origin = { rate = \"1/s\" }");
+        let proxy = paced.start().await;
+        assert_eq!(ask(&proxy, "TrainBot/1", "/a").await.status(), 200);
+        let (file, page) = (origin.arrival(PATH).await, origin.arrival("/a").await);
+        assert!(page.at.duration_since(file.at).as_millis() >= 900);
+    });
+}

@@ -30,7 +30,7 @@ const PAGE: usize = 1024;
 
 const SNAPSHOTS: &str = "
 SELECT origin, token, url, status, fetched_us, expires_us, result, cause, body, hops,
-       charset, id
+       charset, tdm, id
 FROM snapshot WHERE origin = ?1 AND (fetched_us, id) > (?2, ?3) AND fetched_us <= ?4
 ORDER BY fetched_us, id LIMIT 1024";
 

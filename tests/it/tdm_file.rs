@@ -225,6 +225,8 @@ fn a_report_forwards_what_the_file_reserves() {
         assert!(told.contains("tdmrep.json"), "{told}");
         let rows = proxy.place().completed(2).await;
         assert_eq!(rows[1]["effect"], "reported");
+        let stated = rows[1]["directives"]["value"].as_str().unwrap();
+        assert!(stated.contains("tdm-reservation;value=1;src=f"), "{stated}");
         assert_verified(proxy.place()).await;
     });
 }

@@ -22,6 +22,7 @@ use politesse_base::metrics::{AnnotationLabels, Metrics};
 use politesse_decision::decide::{Evidence, Reason};
 use politesse_decision::record::{Effect, StoredDenial};
 use politesse_decision::withholding::{Withholding, stated_denials};
+use politesse_directives::preferences::TdmRule;
 use politesse_directives::{
     Annotation, AnnotationContext, DirectiveLimits, FieldFormat, GeneralKey, PageReader,
     PartialReason, PreferenceListing, ResponseHead, RobotsContext, TokenKeys,
@@ -110,11 +111,7 @@ impl<'a> AnnotationRequest<'a> {
 
     /// Returns the robots.txt, for what it says about uses.
     fn robots(&self) -> Option<RobotsContext<'a>> {
-        // It says nothing about a path that its rules disallow, which is fetched all
-        // the same if the operator allows it or only has it reported
-        // (draft-ietf-aipref-attach-05, section 3.1).
-        let is_set_aside = Effect::of(self.evidence) != Effect::Enforced;
-        if is_set_aside && self.evidence.ruling.reason != Reason::Preference {
+        if !self.has_preferences() {
             return None;
         }
         let inquiry = &self.evidence.inquiry;
@@ -124,6 +121,21 @@ impl<'a> AnnotationRequest<'a> {
             crawler: &inquiry.crawler,
             path: inquiry.target.path_and_query(),
         })
+    }
+
+    /// Returns the rule of the TDM file for the path, if the decision rests on one.
+    fn tdm_rule(&self) -> Option<&'a TdmRule> {
+        let tdm = self.evidence.snapshot.as_ref()?.tdm.as_ref()?;
+        let path = self.evidence.inquiry.target.path_and_query();
+        tdm.result.binding(path).filter(|_| self.has_preferences())
+    }
+
+    /// Reports whether the site has preferences about the path. It has none about one that
+    /// its rules disallow, which is fetched all the same if the operator allows it or only
+    /// has it reported (draft-ietf-aipref-attach-05, section 3.1).
+    fn has_preferences(&self) -> bool {
+        let is_set_aside = Effect::of(self.evidence) != Effect::Enforced;
+        !is_set_aside || self.evidence.ruling.reason == Reason::Preference
     }
 }
 
@@ -187,6 +199,9 @@ impl Annotator {
         let mut page = PageReader::new(reading, response);
         for value in parts.headers.get_all(self.field()) {
             page.add_forged(self.field(), value);
+        }
+        if let Some(rule) = request.tdm_rule() {
+            page.add_tdm_rule(rule);
         }
         let (held, rest) = if page.wants_more() {
             // Boxed: most responses have no head to hold back.

@@ -75,6 +75,7 @@ fn place(letter: &str) -> &str {
         "x" => "X-Robots-Tag",
         "m" => "<meta>",
         "u" => "robots.txt",
+        "f" => "tdmrep.json",
         "h" => "a field",
         // A letter of a later version is printed as it is.
         other => other,

@@ -157,8 +157,9 @@ pub(super) fn judge(
         require_new(path)?;
     }
     let context = CheckContext::offline(&arguments.terms, configuration)?;
-    let agents = arguments.agents.iter();
-    let agents: Vec<Crawler> = agents
+    let agents: Vec<Crawler> = arguments
+        .agents
+        .iter()
         .map(|token| context.crawler(Some(token.as_str())))
         .collect();
     let folder = match &arguments.robots {

@@ -185,11 +185,11 @@ fn denials_join(grouped: &str) -> String {
     let wanted = [STATEMENT, PURPOSE]
         .into_iter()
         .filter(|column| grouped.contains(column));
-    let columns = wanted.map(|column| {
+    let named = wanted.map(|column| {
         let name = column.trim_start_matches("n.");
         format!("j ->> '{name}' AS {name}")
     });
-    let columns = columns.collect::<Vec<_>>().join(", ");
+    let columns = named.collect::<Vec<_>>().join(", ");
     if columns.is_empty() {
         return String::new();
     }

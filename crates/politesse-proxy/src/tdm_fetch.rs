@@ -196,10 +196,10 @@ fn head(page: &ProxyRequest) -> OutgoingHead {
         (ACCEPT, Some(HeaderValue::from_static("application/json"))),
         (ACCEPT_ENCODING, Some(HeaderValue::from_static("identity"))),
     ];
-    let fields = fields.into_iter();
     OutgoingHead {
         method: Method::GET,
         headers: fields
+            .into_iter()
             .filter_map(|(name, value)| Some((name, value?)))
             .collect::<HeaderMap>(),
         form: TargetForm::Url,

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::process::Command;
 
 use crate::kit::client::{Reply, get_as, metrics};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::at_once;
 use crate::kit::page::{Gate, Page};
+use crate::kit::program::finish;
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
 use crate::kit::run;
 
@@ -115,6 +117,20 @@ fn the_file_has_a_row_of_its_own_in_the_name_of_the_crawler() {
         ];
         let place = proxy.stop().await;
         assert_verified(&place).await;
+        let bundle = ["audit", "bundle", "-o", "b.jsonl.gz"];
+        assert_eq!(place.run(&bundle).await.code, Some(0));
+        // 3: without a key the signer is unknown.
+        let verified = place.run(&["audit", "verify", "b.jsonl.gz"]).await;
+        assert_eq!(verified.code, Some(3), "{verified:?}");
+        assert!(verified.stdout.contains("0 mismatches"), "{verified:?}");
+        let mut python = Command::new("python3");
+        python.arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/docs/verify_bundle.py"
+        ));
+        python.arg(place.path("b.jsonl.gz"));
+        let by_script = finish(python, b"").await;
+        assert_eq!(by_script.code, Some(3), "{by_script:?}");
         for sql in changes {
             let changed = place.copied();
             let database = changed.database();

@@ -11,7 +11,7 @@ use crate::kit::archived::{ArchivedNode, shipping};
 use crate::kit::client::{Crawler, get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::{asking_for_less, assert_later, metric};
-use crate::kit::page::{Length, Page};
+use crate::kit::page::{Gate, Length, Page};
 use crate::kit::postgres::Postgres;
 use crate::kit::program::{Outcome, ended, politesse};
 use crate::kit::proxy::{Config, Place, Proxy, resolve};
@@ -136,9 +136,14 @@ fn all_that_is_recorded_is_in_the_archive_once_it_was_shipped() {
 #[test]
 fn a_proxy_ships_by_itself() {
     run(async {
-        let origin = origin().await;
+        let gate = Gate::shut();
+        let late = Page::html("x").field("X-Robots-Tag", "noai").after(&gate);
+        let origin = Script::robots_page(Page::typed("text/plain", ROBOTS));
+        let origin = origin.page("/late", late).start().await;
         let postgres = Postgres::start().await;
-        let config = shipping(config(&origin), &postgres.url());
+        let crawler = "{ token = \"TrainBot\", user_agent = \"trainbot\", purpose = \"train-ai\" }";
+        let config = config(&origin).set(&format!("crawler = [{crawler}]"));
+        let config = shipping(config, &postgres.url());
         let proxy = config.start().await;
         for path in ["/no", "/a", "/b"] {
             get(&proxy, &format!("http://o.test{path}")).await;
@@ -158,11 +163,29 @@ fn a_proxy_ships_by_itself() {
         let count = format!("SELECT count(*) FROM {month}");
         assert_eq!(postgres.number(&count).await, 3);
         get(&proxy, "http://o.test/c").await;
+        // The decision is there before its response, which denies a purpose.
+        let address = proxy.address();
+        let late = tokio::spawn(async move {
+            let mut client = Crawler::to(address).await;
+            let lines = ["GET http://o.test/late HTTP/1.1", "Host: o.test"];
+            client
+                .ask(&[&lines[..], &["User-Agent: TrainBot"]].concat())
+                .await
+        });
+        let shipped = "SELECT count(*) FROM decision WHERE url = 'http://o.test/late'";
+        until("the decision", async || {
+            (postgres.number(shipped).await == 1).then_some(())
+        })
+        .await;
+        gate.open(1);
+        assert_eq!(late.await.unwrap().status(), 200);
         let ended = "SELECT count(*) FROM decision WHERE sent IS NULL";
         until("endings", async || {
             (postgres.number(ended).await == 0).then_some(())
         })
         .await;
+        let denied = format!("{shipped} AND denials @> '[{{\"statement\": \"noai\"}}]'");
+        assert_eq!(postgres.number(&denied).await, 1);
         // A stop ships what came last, its own event as well.
         let place = proxy.stop().await;
         let node = ArchivedNode::of(&postgres, &place).await;

@@ -127,7 +127,7 @@ fn a_limit_says_what_it_leaves_out() {
         for (arguments, told) in [
             (
                 ["stats", "--by", "day"],
-                "host, url, crawler, label, rule, reason, hour",
+                "host, url, crawler, label, preference, purpose, rule, reason, hour",
             ),
             (["stats", "--by", "host,host"], "host twice"),
             (["tail", "--until", "1h"], "audit list"),

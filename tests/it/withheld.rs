@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use http::Request;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -34,6 +35,7 @@ fn page(meta: &str) -> Page {
 fn script() -> Script {
     let robots = "User-agent: *\nAllow: /\nContent-Usage: /both search=n\n";
     Script::robots(robots)
+        .page("/.well-known/tdmrep.json", Page::status(404))
         .page("/open", page(""))
         .page("/meta", page("<meta name=robots content=noai>"))
         .page("/field", page("").field("Content-Usage", "train-ai=n"))
@@ -68,6 +70,18 @@ async fn started(settings: &[&str]) -> (Origin, Proxy) {
 
 async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
     get_as(proxy, agent, &format!("http://o.test{path}")).await
+}
+
+/// Waits until `count` pages are completed, and returns their rows: the TDM file of the
+/// site has a row of its own.
+async fn page_rows(proxy: &Proxy, count: usize) -> Vec<Value> {
+    let is_page = |row: &&Value| !row["url"].as_str().unwrap().contains("tdmrep");
+    let is_ended = |row: &&Value| !row["status"].is_null() || !row["error"].is_null();
+    let rows = proxy.place().rows_when(|rows| {
+        let pages = rows.iter().filter(is_page);
+        pages.filter(is_ended).count() == count
+    });
+    rows.await.into_iter().filter(|row| is_page(&row)).collect()
 }
 
 async fn assert_verified(proxy: &Proxy) {
@@ -128,7 +142,7 @@ fn the_answer_and_the_record_name_the_statement() {
             ask(&proxy, "TrainBot/1", "/field").await.json()["reason"],
             "preference"
         );
-        let rows = proxy.place().completed(2).await;
+        let rows = page_rows(&proxy, 2).await;
         let row = &rows[0];
         assert_eq!(
             (&row["verdict"], &row["reason"]),
@@ -156,10 +170,14 @@ fn the_answer_and_the_record_name_the_statement() {
                 .clone()
         };
         assert_eq!((group("noai"), group("train-ai=n")), (1.into(), 1.into()));
-        let shown = place
-            .run(&["audit", "show", &place.number(1).to_string()])
-            .await;
+        let shown = place.run(&["audit", "show", &row["seq"].to_string()]).await;
         assert!(shown.stdout.contains("noai"), "{}", shown.stdout);
+        let why = place.run(&["audit", "why", "http://o.test/meta"]).await;
+        assert!(
+            why.stdout.contains("and withheld from the client"),
+            "{}",
+            why.stdout
+        );
     });
 }
 
@@ -175,9 +193,14 @@ fn a_report_gives_the_page_and_says_what_would_be_withheld() {
             told.contains("would be withheld") && told.contains("noai"),
             "{told}"
         );
-        let rows = proxy.place().completed(1).await;
+        let rows = page_rows(&proxy, 1).await;
         assert_eq!(rows[0]["denials"][0]["statement"], "noai");
-        assert_eq!(rows[0]["error"], serde_json::Value::Null);
+        assert_eq!(rows[0]["error"], Value::Null);
+        let why = proxy
+            .place()
+            .run(&["audit", "why", "http://o.test/meta"])
+            .await;
+        assert!(why.stdout.contains("would be withheld"), "{}", why.stdout);
         assert_verified(&proxy).await;
     });
 }
@@ -189,7 +212,7 @@ fn denials_are_counted_where_nothing_follows_from_them() {
         let given = ask(&proxy, "TrainBot/1", "/meta").await;
         assert_eq!(given.status(), 200);
         assert!(given.head.values("proxy-status").is_empty());
-        let rows = proxy.place().completed(1).await;
+        let rows = page_rows(&proxy, 1).await;
         assert_eq!(rows[0]["denials"][0]["statement"], "noai");
         assert_verified(&proxy).await;
     });
@@ -239,6 +262,69 @@ fn nothing_of_a_page_reaches_a_client_over_http2() {
             let body = String::from_utf8_lossy(reply.body());
             assert_eq!(body.contains(CONTENT), status == 200, "{method} {path}");
         }
+        assert_verified(&proxy).await;
+    });
+}
+
+// Ours: an override must cover every path that a server may take the URL for.
+#[test]
+fn an_override_frees_its_own_pages_and_no_others() {
+    run(async {
+        let others = [
+            "/field",
+            "/meta/%2e%2e/field",
+            "/meta/../field",
+            "/meta/..;/field",
+        ];
+        let denied = || page("").field("X-Robots-Tag", "noai");
+        let mut origin = script();
+        for path in others {
+            origin = origin.page(path, denied());
+        }
+        let origin = origin.start().await;
+        let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta\", \
+                    action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
+        let config = resolve("o.test", origin.address()).set(CRAWLERS).set(open);
+        let proxy = config.set("preferences.enforce = \"refuse\"").start().await;
+        assert_eq!(ask(&proxy, "TrainBot/1", "/meta").await.status(), 200);
+        for path in others {
+            let reply = ask(&proxy, "TrainBot/1", path).await;
+            assert_eq!(reply.status(), 403, "{path}");
+        }
+        assert_verified(&proxy).await;
+    });
+}
+
+// Ours: without the query string nobody can tell which URLs the override allowed.
+#[test]
+fn a_query_that_is_not_on_record_accuses_no_row() {
+    run(async {
+        let open = "robots.override = [{ origin = \"http://o.test\", path = \"/meta?free\", \
+                    action = \"allow\", reason = \"contract\", until = 2100-01-01T00:00:00Z }]";
+        let omitted = "audit.query_strings = \"omitted\"";
+        let settings = ["preferences.enforce = \"refuse\"", open, omitted];
+        let origin = script().page("/meta?free", page("<meta name=robots content=noai>"));
+        let origin = origin.start().await;
+        let config = resolve("o.test", origin.address()).set(CRAWLERS);
+        let config = settings
+            .iter()
+            .fold(config, |config, line| config.set(line));
+        let proxy = config.start().await;
+        assert_eq!(ask(&proxy, "TrainBot/1", "/meta?free").await.status(), 200);
+        assert_verified(&proxy).await;
+    });
+}
+
+// RFC 9309, section 2.2.2: a crawler that may not read the rules cannot obey them.
+#[test]
+fn robots_txt_is_never_withheld() {
+    run(async {
+        let robots = Page::text("User-agent: *\nAllow: /\n").field("X-Robots-Tag", "noai");
+        let origin = Script::robots_page(robots).start().await;
+        let config = resolve("o.test", origin.address()).set(CRAWLERS);
+        let config = config.set("preferences.enforce = \"refuse\"");
+        let proxy = config.set("robots.serve_cached = false").start().await;
+        assert_eq!(ask(&proxy, "TrainBot/1", "/robots.txt").await.status(), 200);
         assert_verified(&proxy).await;
     });
 }

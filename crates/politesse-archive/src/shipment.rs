@@ -56,7 +56,7 @@ INSERT INTO event SELECT * FROM json_populate_recordset(NULL::event, $1::text::j
 /// Adds endings to decisions that have none yet.
 const ADD_ENDINGS: &str = "
 UPDATE decision AS d SET sent = e.sent, status = e.status, bytes = e.bytes, error = e.error,
-  directives = e.directives, said = e.said
+  directives = e.directives, said = e.said, denials = e.denials
 FROM json_populate_recordset(NULL::decision, $1::text::json) AS e
 WHERE d.node = $2 AND d.seq = e.seq AND d.time = e.time AND d.sent IS NULL";
 

@@ -247,7 +247,8 @@ pub fn judged_path(reading: &str, dialect: Dialect) -> &str {
     }
 }
 
-fn other_readings(path: &str, readings: Readings) -> Vec<String> {
+/// Returns the readings of a path that are judged beside the one sent.
+pub(super) fn other_readings(path: &str, readings: Readings) -> Vec<String> {
     match readings {
         Readings::Sent => Vec::new(),
         Readings::Dots => reading::without_dot_segments(path).into_iter().collect(),

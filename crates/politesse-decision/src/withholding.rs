@@ -6,13 +6,17 @@
 //! decides is the annotation as it is recorded, so that `verify` comes to the same answer.
 //! Does not know how a response is read.
 
+use std::iter;
+
 use politesse_directives::denials::{self, AnnotationDenials, PurposeDenial, StatementKind};
 
 use super::evidence::Evidence;
 use super::overrides::{self, Action, JudgedPath, OverrideQuery};
 use super::policy::EnforcementMode;
-use super::preferences::{PreferenceMode, PreferenceTerms, UnknownPreferences};
+use super::preferences::{PreferenceMode, UnknownPreferences};
+use super::reason::Reason;
 use super::record::StoredCrawler;
+use super::ruling::other_readings;
 use politesse_robots::CanonicalPath;
 
 /// Reads what a response states about the purposes of its crawler from the value of the
@@ -53,13 +57,21 @@ impl Withholding {
     pub fn of(evidence: &Evidence, status: u16, stated: AnnotationDenials) -> Option<Self> {
         let terms = evidence.policy.terms();
         let preferences = terms.preferences.as_ref()?;
+        // A crawler that may not read the rules cannot obey them (RFC 9309, section 2.2.2).
+        if evidence.ruling.reason == Reason::RobotsTxt {
+            return None;
+        }
         let is_redirect = matches!(status, 301 | 302 | 303 | 307 | 308);
         if preferences.enforce == PreferenceMode::Off || is_redirect {
             return None;
         }
         let AnnotationDenials { denials, unread } = stated;
         let is_denied = preferences.disallows(&denials);
-        let unread = unread.filter(|why| !is_denied && preferences.refuses_unread(why));
+        // HEAD has no content that could be read.
+        let may_hide = preferences.unknown == UnknownPreferences::Refuse
+            && !is_denied
+            && evidence.inquiry.method != "HEAD";
+        let unread = unread.filter(|_| may_hide);
         if !is_denied && unread.is_none() || is_allowed_by_override(evidence) {
             return None;
         }
@@ -85,27 +97,24 @@ impl Withholding {
     }
 }
 
-impl PreferenceTerms {
-    /// Reports whether a response that was not read whole, for this reason, is withheld.
-    /// HEAD has no content.
-    fn refuses_unread(&self, why: &str) -> bool {
-        self.unknown == UnknownPreferences::Refuse && why != "method"
-    }
-}
-
-/// Reports whether an override of the operator allows the URL of a decision, whatever is
-/// stated about it.
+/// Reports whether an override of the operator allows every reading of the URL of a
+/// decision, whatever is stated about it.
 fn is_allowed_by_override(evidence: &Evidence) -> bool {
+    let terms = evidence.policy.terms();
     let target = &evidence.inquiry.target;
+    let sent = target.path_and_query();
+    let others = other_readings(sent, terms.readings);
+    let judged = |path: &str| JudgedPath {
+        path: CanonicalPath::new(path),
+        disallowed: true,
+    };
+    let readings = iter::once(sent).chain(others.iter().map(String::as_str));
     let query = OverrideQuery {
         origin: &target.origin,
         crawler: &evidence.inquiry.crawler,
-        readings: vec![JudgedPath {
-            path: CanonicalPath::new(target.path_and_query()),
-            disallowed: true,
-        }],
+        readings: readings.map(judged).collect(),
         at: evidence.at,
     };
-    let found = overrides::first(&evidence.policy.terms().overrides, &query);
+    let found = overrides::first(&terms.overrides, &query);
     found.is_some_and(|(entry, _)| matches!(entry.action, Action::Allow { .. }))
 }

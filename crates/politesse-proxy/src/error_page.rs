@@ -119,7 +119,8 @@ impl ErrorPage<'_> {
             ],
             ("withheld", _) => &[
                 "The statement is the site's: its owner can change the page, or its fields.",
-                "The operator of this proxy declares the purposes of a crawler.",
+                "The operator of this proxy declares the purposes of a crawler, and says what \
+                 becomes of pages that cannot be read whole (preferences.unknown).",
             ],
             ("refused", Some("override")) => {
                 &["The operator of this proxy laid this down (robots.override)."]

@@ -14,7 +14,7 @@ use politesse_base::inert::{inert, shell_word};
 use politesse_decision::decide::{Candidates, EnforcementMode, Policy, Reason};
 use politesse_decision::overrides::{Action, Override};
 use politesse_decision::record::{Effect, RecordedSnapshot, StoredRecord};
-use politesse_decision::withholding::Withholding;
+use politesse_decision::withholding::{Withholding, stated_denials};
 use politesse_robots::{Dialect, JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
 /// Most facts of one name about a file; the others are counted.
@@ -54,6 +54,9 @@ impl Facts {
         facts.add_some("TLS", exception.map(|it| format!("of this host: {it}")));
         if explanation.row.is_some() {
             facts.answer(record);
+            if let Some(rules) = &explanation.rules {
+                facts.report(record, rules);
+            }
         }
         if let (Some(snapshot), Some(age)) = (&record.snapshot, explanation.age()) {
             facts.robots(snapshot, age);
@@ -257,9 +260,26 @@ impl Facts {
             format!("{} ({})", denial.purpose, denial.statement)
         });
         if record.error.as_deref() == Some(Withholding::ERROR) {
-            let text = "the client got 403, and nothing of the response: it denies what it was \
-                        fetched for";
+            let because = match denials {
+                [] => "what it states could not be read whole (preferences.unknown)",
+                _ => "it denies what it was fetched for",
+            };
+            let text = format!("the client got 403, and nothing of the response: {because}");
             self.add("  withheld", text);
+        }
+    }
+
+    /// Adds that report mode gave a response which would be withheld.
+    fn report(&mut self, record: &StoredRecord, rules: &DecidingRules) {
+        let evidence = rules.evidence();
+        let stated = record.status.zip(record.directives.as_deref());
+        let withholding = stated.and_then(|(status, seen)| {
+            let stated = stated_denials(evidence, &seen.directives);
+            Withholding::of(evidence, status, stated)
+        });
+        if withholding.is_some_and(|withholding| withholding.is_reported) {
+            let text = "the response was given, and would be withheld if preferences were enforced";
+            self.add("  reported", text);
         }
     }
 
@@ -394,6 +414,10 @@ pub fn sentence(record: &StoredRecord) -> String {
         ("allow", _) => "allowed",
         (other, _) => other,
     };
+    let outcome = match record.error.as_deref() {
+        Some(Withholding::ERROR) => "; fetched, and withheld from the client",
+        Some(_) | None => "",
+    };
     let because = match (ruling.line, &ruling.rule) {
         (Some(line), Some(rule)) => format!("line {line}, {rule}"),
         (None, Some(rule)) => rule.clone(),
@@ -403,7 +427,10 @@ pub fn sentence(record: &StoredRecord) -> String {
         .crawler
         .as_deref()
         .unwrap_or("a crawler without a name");
-    format!("{}: {verdict} for {crawler}: {because}", record.url)
+    format!(
+        "{}: {verdict} for {crawler}: {because}{outcome}",
+        record.url
+    )
 }
 
 /// Describes an override, with its reason and its end.

@@ -96,10 +96,26 @@ responses! {
     a_partial_page_is_given: "train-ai", Every, 200, "();state=partial;why=head-limit" => None;
     a_partial_page_is_withheld_on_demand: "train-ai unknown", Every, 200, "();state=partial;why=head-limit" => Some("preference head-limit");
     a_partial_page_that_denies_is_withheld: "train-ai", Every, 200, "(noai;src=m);state=partial;why=head-limit" => Some("directive train-ai (noai)");
-    a_head_request_has_nothing_to_withhold: "train-ai unknown", Every, 200, "();state=partial;why=method" => None;
     a_whole_page_is_given_on_demand: "train-ai unknown", Every, 200, "();state=complete" => None;
     what_does_not_count_does_not_withhold: "train-ai", Every, 200, "();state=complete, outside=(noai;src=m)" => None;
     a_failure_of_ours_is_not_known: "train-ai unknown", Every, 200, "();state=unknown;why=internal" => Some("preference internal");
+}
+
+// Ours: HEAD has no content that could hide a statement.
+#[test]
+fn a_head_request_is_not_withheld_for_what_is_not_known() {
+    let policy = Policy::new(Unauthorized::Allow).for_purposes(terms("train-ai unknown", Every));
+    let asked = Inquiry {
+        method: "HEAD".to_owned(),
+        ..Inquiry::clone(&inquiry("Amazonbot/2.1", "http://h.test/a"))
+    };
+    let decision = decide(&Arc::new(asked), &file(ROBOTS), &Arc::new(policy), now());
+    for why in ["method", "range", "field-limit"] {
+        let stated = format!("amazonbot=();state=partial;why={why}");
+        assert_eq!(withheld(&decision, 200, &stated), None);
+    }
+    let stated = "amazonbot=(noai;src=x);state=partial;why=method";
+    assert!(withheld(&decision, 200, stated).is_some());
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn a_report_tells_what_was_asked_refused_and_by_whose_rule() {
             "politesse decided these requests by the robots.txt of their websites and by the settings of its operator, and enforced each decision.",
             "6requests by crawlers 2let through 4refused, and not sent 0put off",
             "Requests each hour",
-            "4 requests (66 % of all) were not sent because the owner of the website disallows it.",
+            "4 requests (66.7 % of all) were not sent because the owner of the website disallows it.",
             "o.test5: Disallow: /privateall crawlers2",
             "other.test5: Disallow: /privateall crawlers1",
             "o.test4: Disallow: /&lt;script&gt;alert(1)&lt;/script&gt;",
@@ -203,7 +203,7 @@ fn report_mode_tells_what_enforcing_would_cost() {
         for wanted in [
             "What enforcing would have cost",
             "Nothing was enforced: politesse was in report mode for all of these requests.",
-            "Enforcing would have refused 4 requests (66 % of all that was let through)",
+            "Enforcing would have refused 4 requests (66.7 % of all that was let through)",
         ] {
             assert!(text.contains(wanted), "{wanted}: {text}");
         }

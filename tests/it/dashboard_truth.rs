@@ -92,6 +92,62 @@ fn every_number_leads_to_as_many_rows() {
     });
 }
 
+/// Makes 72 requests of FooBot in one mode, of which 29 are refused: 20 and 6 by rules,
+/// 3 because the name of their host does not exist.
+async fn made(mode: &str) -> (Browser, [Origin; 2]) {
+    let origins = [
+        Script::robots(SPELLINGS[0]).start().await,
+        Script::robots(SPELLINGS[1]).start().await,
+    ];
+    let config = Config::default()
+        .set(&format!("enforcement.mode = \"{mode}\""))
+        .resolve("a.test", origins[0].address())
+        .resolve("b.test", origins[1].address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    // The least first, so that no list is in order by chance.
+    for (count, url) in [
+        (3, "http://never.test/"),
+        (6, "http://b.test/p"),
+        (17, "http://b.test/open"),
+        (20, "http://a.test/p"),
+        (26, "http://a.test/open"),
+    ] {
+        for _ in 0..count {
+            get_as(&browser.proxy, "FooBot/1", url).await;
+        }
+    }
+    browser.proxy.place().completed(72).await;
+    (browser, origins)
+}
+
+#[test]
+fn shares_and_order_are_those_of_the_numbers_shown() {
+    run(async {
+        for mode in ["enforce", "report"] {
+            let (browser, _origins) = made(mode).await;
+            for path in ["/?hours=1", "/?hours=24", "/crawlers?hours=24"] {
+                let page = browser.get(path).await.text();
+                assert!(page.contains(">29</a> <span"), "{mode} {path}: {page}");
+                assert!(page.contains("(40.3 %)"), "{mode} {path}: {page}");
+            }
+            let json = browser.json("/api/v1/overview").await;
+            let hosts = json["hosts"].as_array().unwrap().iter();
+            let refused = hosts.map(|host| {
+                let count = |key: &str| host[key].as_u64().unwrap();
+                (
+                    host["name"].as_str().unwrap(),
+                    count("refusals") + count("reported"),
+                )
+            });
+            assert_eq!(
+                refused.collect::<Vec<_>>(),
+                [("a.test", 20), ("b.test", 6), ("never.test", 3)],
+                "{mode}: {json}"
+            );
+        }
+    });
+}
+
 #[test]
 fn whoever_gives_no_name_is_listed_beside_a_hundred() {
     run(async {

@@ -159,7 +159,7 @@ impl OverviewSums {
         let rules = self.rules.into_iter().filter(has_name);
         let waits = self.waits.into_iter().filter(has_name);
         let hosts = SumsByName::of(self.hosts, str::to_owned);
-        let mut refusing_hosts = hosts.clone().top(rows, |sums| [sums.refused_by_site, 0]);
+        let mut refusing_hosts = hosts.clone().top(rows, |sums| sums.refused_by_site);
         refusing_hosts.retain(|host| 0 < host.sums.refused_by_site);
         OverviewFacts {
             sums,
@@ -169,8 +169,8 @@ impl OverviewSums {
             rules: SumsByName::of(rules, rule_key).refused(rows),
             // Product tokens are compared without regard to case (RFC 9309, section 2.2.1).
             crawlers: SumsByName::of(self.crawlers, str::to_ascii_lowercase)
-                .top(rows, |sums| [sums.requests, 0]),
-            waits: SumsByName::of(waits, str::to_owned).top(rows, |sums| [sums.requests, 0]),
+                .top(rows, |sums| sums.requests),
+            waits: SumsByName::of(waits, str::to_owned).top(rows, |sums| sums.requests),
             numbers: None,
         }
     }
@@ -192,16 +192,16 @@ impl SumsByName {
         by_key
     }
 
-    /// Returns the sums with most refusals; those without any are left out.
+    /// Returns the sums with most refusals, enforced or reported: pages show both as one
+    /// number. Sums without any are left out.
     fn refused(self, rows: usize) -> Vec<NamedSums> {
-        let mut top = self.top(rows, |sums| [sums.refusals, sums.reported]);
-        // A host that was never refused is none of the most refused, however few there
-        // are.
-        top.retain(|entry| 0 < entry.sums.refusals + entry.sums.reported);
+        let mut top = self.top(rows, DecisionSums::refused);
+        // A short list would otherwise be filled with hosts that nothing was refused at.
+        top.retain(|entry| 0 < entry.sums.refused());
         top
     }
 
-    fn top(self, rows: usize, rank: impl Fn(&DecisionSums) -> [u64; 2]) -> Vec<NamedSums> {
+    fn top(self, rows: usize, rank: impl Fn(&DecisionSums) -> u64) -> Vec<NamedSums> {
         let mut all: Vec<_> = self.0.into_values().filter_map(NamedSums::of).collect();
         // By name where the counts are equal: the same question has the same answer.
         all.sort_by(|one, other| {

@@ -136,6 +136,12 @@ impl DecisionSums {
             .saturating_sub(self.later)
     }
 
+    /// Returns the number of decisions that refuse, those that report mode let through
+    /// among them.
+    pub fn refused(&self) -> u64 {
+        self.refusals.saturating_add(self.reported)
+    }
+
     /// Adds the sums of other decisions.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in [

@@ -418,7 +418,7 @@ mod tests {
         assert!(!page.contains("<script"), "{page}");
         assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");
         for told in [
-            "66 % of all",
+            "66.7 % of all",
             "there is no robots.txt of the origin",
             "3 requests without a time",
             "2: <code>",

@@ -124,6 +124,12 @@ impl From<&DecisionSums> for SumsJson {
 }
 
 impl SumsJson {
+    /// Returns the refusals that pages show, those that report mode let through among
+    /// them.
+    pub(super) fn refused(&self) -> u64 {
+        self.refusals.saturating_add(self.reported)
+    }
+
     /// Returns the decisions after which something was sent, or answered from a copy.
     fn sent(&self) -> u64 {
         let others = self.refusals + self.later + self.reported;
@@ -409,7 +415,7 @@ impl OverviewPage {
                             @for entry in entries {
                                 @let name = entry.name.as_deref().unwrap_or_default();
                                 @let rows = self.rows().with(key, name);
-                                @let refused = entry.sums.refusals + entry.sums.reported;
+                                @let refused = entry.sums.refused();
                                 tr {
                                     th scope="row" {
                                         @if key == "rule" { (code(name)) } @else { (host_link(visit, name)) }
@@ -523,8 +529,8 @@ impl OverviewPage {
                 td class="n" { (rows_link(visit, &rows, &number(sums.requests))) }
                 td class="n" {
                     @let query = rows.clone().with("verdict", "disallow");
-                    (rows_link(visit, &query, &number(sums.refusals + sums.reported)))
-                    " " span class="small" { "(" (percent(sums.refusals, sums.requests)) ")" }
+                    (rows_link(visit, &query, &number(sums.refused())))
+                    " " span class="small" { "(" (percent(sums.refused(), sums.requests)) ")" }
                 }
                 td class="n" {
                     (rows_link(visit, &rows.with("verdict", "later"), &number(sums.later)))

@@ -61,16 +61,19 @@ fn plural(noun: &str) -> String {
     }
 }
 
-/// Writes `part` in percent of `whole`; 0 % if both are 0.
+/// Writes `part` in percent of `whole`, rounded to a tenth; 0 % if both are 0. Only none
+/// is 0 %, and only all are 100 %.
 pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();
     }
-    let tenths = u128::from(part) * 1000 / u128::from(whole);
-    match tenths {
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    // Half of the whole is added so that the quotient is rounded, not cut.
+    match (part * 1000 + whole / 2) / whole {
         0 => "less than 0.1 %".to_owned(),
-        1..100 => format!("{}.{} %", tenths / 10, tenths % 10),
-        _ => format!("{} %", tenths / 10),
+        _ if part == whole => "100 %".to_owned(),
+        1000 if part < whole => "more than 99.9 %".to_owned(),
+        tenths => format!("{}.{} %", tenths / 10, tenths % 10),
     }
 }
 
@@ -129,7 +132,11 @@ mod tests {
             (0, 0, "0 %"),
             (1, 1_000_000, "less than 0.1 %"),
             (1, 30, "3.3 %"),
-            (2, 3, "66 %"),
+            (29, 72, "40.3 %"),
+            (2, 3, "66.7 %"),
+            (9_995, 10_000, "more than 99.9 %"),
+            (7, 7, "100 %"),
+            (u64::MAX - 1, u64::MAX, "more than 99.9 %"),
         ] {
             assert_eq!(percent(part, whole), text);
         }

@@ -270,8 +270,8 @@ async fn a_report_says_what_its_rows_say() {
             "2026-03-01 02:10 2026-03-01 02:12 report mode: noted, not enforced 3",
             "2026-03-01 05:10 2026-03-01 05:10 enforced 1",
             "5 let through 4 refused, and not sent 0 put off",
-            "3 requests (33 % of all) were not sent because the owner of the website disallows it",
-            "Enforcing would have refused 3 requests (60 % of all that was let through), to which \
+            "3 requests (33.3 % of all) were not sent because the owner of the website disallows it",
+            "Enforcing would have refused 3 requests (60.0 % of all that was let through), to which \
              crawlers received 3.0 kB.",
             "(robots.override) let 1 request through against a robots.txt",
             "http://o.test /open allow until 2028-01-01 00:00 contract 114 2026-03-01 00:01 to \

@@ -15,7 +15,7 @@ use crate::kit::program::politesse;
 use crate::kit::{run, soon};
 
 /// Filters, each with arguments that are the same for a record and for the archive.
-const FILTERS: [&[&str]; 20] = [
+const FILTERS: [&[&str]; 24] = [
     &[],
     &["--host", "o.test"],
     &["--host", "O.Test."],
@@ -32,6 +32,10 @@ const FILTERS: [&[&str]; 20] = [
     &["--url", "http://o.test/no/1"],
     &["--url", "http://o.test/*"],
     &["--url", "http://p.te*"],
+    &["--status", "403"],
+    &["--status", "2xx", "--method", "GET"],
+    &["--method", "HEAD"],
+    &["--client", "127.0.0.1", "--verdict", "allow"],
     &["--from", "1h", "--host", "o.test"],
     &["--preference", "noindex"],
     &["--preference", "train-ai=n", "--host", "o.test"],

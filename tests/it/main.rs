@@ -60,6 +60,7 @@ mod dashboard;
 mod dashboard_browser;
 mod dashboard_configuration;
 mod dashboard_crawlers;
+mod dashboard_decisions;
 mod dashboard_doors;
 mod dashboard_hosts;
 mod dashboard_live;

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use axum::http::Method;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -17,7 +18,9 @@ use politesse_base::clock;
 use politesse_decision::decide::Reason;
 use politesse_decision::label::CrawlLabel;
 use politesse_directives::denials::statement_texts;
-use politesse_record::filter::{DecisionFilter, InvalidRulePattern, InvalidUrlPattern};
+use politesse_record::filter::{
+    DecisionFilter, InvalidRulePattern, InvalidStatus, InvalidUrlPattern,
+};
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
@@ -27,12 +30,15 @@ pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 15] = [
     "from",
     "until",
     "host",
     "crawler",
     "label",
+    "client",
+    "method",
+    "status",
     "preference",
     "verdict",
     "reason",
@@ -304,6 +310,16 @@ impl DecisionQuery {
                 let label = text.parse::<CrawlLabel>();
                 label.map(String::from).map_err(|error| error.to_string())
             })?,
+            client: self.value("client").map(str::to_owned),
+            method: self.read("method", |text| {
+                let method = text.parse::<Method>();
+                let wanted = |_| "a method is wanted, as in GET".to_owned();
+                method.map(|method| method.to_string()).map_err(wanted)
+            })?,
+            status: self.read("status", |text| {
+                let status = text.parse();
+                status.map_err(|error: InvalidStatus| error.to_string())
+            })?,
             preference: word("preference", &statement_texts())?,
             verdict: word("verdict", &VERDICTS)?,
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,
@@ -381,6 +397,9 @@ mod tests {
             "reason=x",
             "effect=x",
             "hosts=a.test",
+            "status=4x",
+            "status=ok",
+            "method=G%20T",
             "before=last",
             "before=-1",
             "after=x",
@@ -398,6 +417,7 @@ mod tests {
             "from=&host=",
             "from=1h&until=2026-11-22",
             "crawler=*&url=http://a.test/*",
+            "status=4xx&method=GET&client=::1",
             "before=0&limit=1",
             "before=&limit=1000",
             "of=archive&before=1.2.3&node=eu-1",

@@ -147,12 +147,20 @@ impl ArchiveQuestion {
                 crawler.to_ascii_lowercase(),
             ),
         }
+        if let Some(client) = filter.stored_client() {
+            conditions.add("? IN (d.client, d.credential)", client);
+        }
+        if let Some(status) = filter.status {
+            conditions.add("d.status >= ?", i32::from(status.first));
+            conditions.add("d.status <= ?", i32::from(status.last));
+        }
         if let Some(statement) = &filter.preference {
             let stated = serde_json::json!([{ "statement": statement }]);
             conditions.add("d.denials @> CAST(? AS text)::jsonb", stated.to_string());
         }
         for (column, word) in [
             ("label", &filter.label),
+            ("method", &filter.method),
             ("verdict", &filter.verdict),
             ("reason", &filter.reason),
             ("effect", &filter.effect),

@@ -116,11 +116,7 @@ pub(super) fn count_decisions(
     filter: &DecisionFilter,
     tables: &mut [SumsByReference],
 ) -> Result<(), AuditError> {
-    // A roll-up knows no paths, no crawls, and no responses.
-    let is_by_row = [&filter.label, &filter.preference]
-        .iter()
-        .any(|it| it.is_some());
-    let rest = match is_by_row || filter.url.is_some() {
+    let rest = match filter.is_by_row() {
         true => None,
         false => add_rolled_up(reader, filter, tables)?,
     };

@@ -3,6 +3,7 @@
 //! Does not know how they are typed on a command line, nor how rows are read.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use jiff::Timestamp;
@@ -40,6 +41,12 @@ pub struct DecisionFilter {
     pub crawler: Option<String>,
     /// Label of the crawl.
     pub label: Option<String>,
+    /// Client: its address, or the name that it has proved by a credential.
+    pub client: Option<String>,
+    /// Method of the request, such as `GET`.
+    pub method: Option<String>,
+    /// Status of the answer. A decision has none until its exchange has ended.
+    pub status: Option<StatusRange>,
     /// Statement that denies a purpose of the crawler (`train-ai=n`).
     pub preference: Option<String>,
     /// Word of the verdict.
@@ -92,6 +99,23 @@ impl DecisionFilter {
             self.label.clone(),
         );
         conditions.add(
+            "d.client IN (SELECT id FROM client WHERE ? IN (address, credential))",
+            self.stored_client(),
+        );
+        conditions.add(
+            "d.method IN (SELECT id FROM term WHERE text = ?)",
+            self.method.clone(),
+        );
+        let (first, last) = self.status.map(|it| (it.first, it.last)).unzip();
+        conditions.add(
+            "(SELECT status FROM ending WHERE decision = d.seq) >= ?",
+            first,
+        );
+        conditions.add(
+            "(SELECT status FROM ending WHERE decision = d.seq) <= ?",
+            last,
+        );
+        conditions.add(
             "(SELECT instr(coalesce(r.denials, '') || coalesce(s.denials, ''), ?) \
              FROM ruling AS r LEFT JOIN ending AS x ON x.decision = d.seq \
              LEFT JOIN directives AS s ON s.id = x.directives WHERE r.id = d.ruling) > 0",
@@ -127,6 +151,20 @@ impl DecisionFilter {
     pub fn stored_crawler(&self) -> Option<&str> {
         let crawler = self.crawler.as_deref();
         crawler.map(|token| if token == "*" { "" } else { token })
+    }
+
+    /// Returns the client as the record has it: an address in its shortest form.
+    pub fn stored_client(&self) -> Option<String> {
+        let client = self.client.as_deref()?;
+        let address = client.parse().map(|address: IpAddr| address.to_string());
+        Some(address.unwrap_or_else(|_| client.to_owned()))
+    }
+
+    /// Reports whether roll-ups have no sums for a condition, so that decisions are
+    /// counted row by row.
+    pub(super) fn is_by_row(&self) -> bool {
+        let texts = [&self.label, &self.preference, &self.client, &self.method];
+        texts.iter().any(|text| text.is_some()) || self.url.is_some() || self.status.is_some()
     }
 
     /// Finds the stretches of the record in which rows of the host, the verdict and the
@@ -347,6 +385,40 @@ impl FromStr for UrlPattern {
     }
 }
 
+/// A status, `404`, or all statuses of a class, `4xx`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusRange {
+    /// Lowest status.
+    pub first: u16,
+    /// Highest status.
+    pub last: u16,
+}
+
+/// Error of a text that is neither a status nor a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a status is wanted, as in 404, or a class, as in 4xx")]
+pub struct InvalidStatus;
+
+impl FromStr for StatusRange {
+    type Err = InvalidStatus;
+
+    fn from_str(text: &str) -> Result<Self, InvalidStatus> {
+        let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
+        let (first, count) = match class {
+            Some(class) => (class.parse::<u8>().map(|class| u16::from(class) * 100), 100),
+            None => (text.parse(), 1),
+        };
+        match first {
+            // RFC 9110, section 15: a status has three digits.
+            Ok(first @ 100..=999) => Ok(Self {
+                first,
+                last: first + count - 1,
+            }),
+            _ => Err(InvalidStatus),
+        }
+    }
+}
+
 /// A rule of a robots.txt as it is written there, `Disallow: /private`, or its
 /// path alone, `/private`, which chooses every rule with that path.
 ///
@@ -477,6 +549,17 @@ mod tests {
                 text.parse::<UrlPattern>(),
                 Err(InvalidUrlPattern::Target(_))
             ));
+        }
+    }
+
+    // Ours: `--status`.
+    #[test]
+    fn a_status_is_a_number_or_a_class() {
+        let range = |text: &str| text.parse().map(|it: StatusRange| (it.first, it.last));
+        assert_eq!(range("404"), Ok((404, 404)));
+        assert_eq!(range("4xx"), Ok((400, 499)));
+        for text in ["", "4x", "40x", "xx", "0xx", "10xx", "99", "1000", "ok"] {
+            assert_eq!(range(text), Err(InvalidStatus), "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
+use http::Method;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -16,7 +17,7 @@ use politesse_decision::decide::Reason;
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::record::StoredRecord;
 use politesse_directives::denials::statement_texts;
-use politesse_record::filter::{DecisionFilter, EventFilter, RulePattern, UrlPattern};
+use politesse_record::filter::{DecisionFilter, EventFilter, RulePattern, StatusRange, UrlPattern};
 use politesse_record::robots_history::RobotsOwner;
 use politesse_robots::origin::{Host, Target};
 
@@ -49,6 +50,15 @@ pub(crate) struct DecisionArguments {
     /// The label of the crawl (`run --label`).
     #[arg(long, value_name = "LABEL")]
     label: Option<CrawlLabel>,
+    /// The client: its address, or the name of its credential.
+    #[arg(long, value_name = "ADDRESS|NAME")]
+    client: Option<String>,
+    /// The method, such as GET.
+    #[arg(long)]
+    method: Option<Method>,
+    /// The status of the answer, such as 404, or a class, such as 4xx.
+    #[arg(long)]
+    status: Option<StatusRange>,
     /// A statement that denies a purpose of the crawler, such as train-ai=n or noai.
     #[arg(long, value_name = "STATEMENT", value_parser = statement_texts())]
     preference: Option<String>,
@@ -140,6 +150,9 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             rule: which.rule.clone(),
             crawler: which.crawler.clone(),
             label: which.label.as_ref().map(ToString::to_string),
+            client: which.client.clone(),
+            method: which.method.as_ref().map(ToString::to_string),
+            status: which.status,
             preference: which.preference.clone(),
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),

@@ -192,6 +192,9 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
             (text("host", "host", "site.example"))
             (text("crawler", "crawler", "FooBot"))
             (text("label", "crawl", "shop-2026-11"))
+            (text("client", "client", "10.0.0.7, FooBot"))
+            (text("method", "method", "GET"))
+            (text("status", "status", "404, 4xx"))
             (choice("preference", &statement_texts()))
             (choice("verdict", &VERDICTS))
             (choice("reason", &Reason::ALL.map(Reason::as_str)))
@@ -213,7 +216,8 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
     let is_of_archive = query.scope == RecordScope::Archive;
     html! {
         // What comes now is on the first page alone, and comes to the record first.
-        @if query.before.is_none() && query.value("until").is_none() && !is_of_archive {
+        @if query.before.is_none() && !is_of_archive
+            && ["until", "status"].iter().all(|name| query.value(name).is_none()) {
             div class="actions" data-live=(visit.link(&stream)) data-last=(found.newest)
                 data-rows="#rows" hidden {
                 button type="button" aria-pressed="false" { "Watch live" }
@@ -332,6 +336,10 @@ async fn follow(
     };
     if asked.query.scope == RecordScope::Archive {
         let text = "decisions come to the record of a node first: leave of=archive out\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    if filter.status.is_some() {
+        let text = "decisions are sent before they have a status: leave status out\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let question = LiveQuestion { form, filter };

@@ -232,6 +232,15 @@ fn filters() -> Vec<DecisionFilter> {
             ..any()
         },
         DecisionFilter {
+            status: Some("4xx".parse().unwrap()),
+            client: word("127.0.0.1"),
+            ..any()
+        },
+        DecisionFilter {
+            method: word("HEAD"),
+            ..any()
+        },
+        DecisionFilter {
             url: Some("http://a.test:8080/=*".parse().unwrap()),
             ..any()
         },

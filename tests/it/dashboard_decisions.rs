@@ -1,0 +1,56 @@
+//! The page of decisions in the dashboard: what its filters choose, and what it shows of
+//! each decision. All of it is ours.
+
+use serde_json::Value;
+
+use crate::dashboard::Browser;
+use crate::kit::client::Crawler;
+use crate::kit::proxy::Config;
+use crate::kit::run;
+
+/// Returns the number of decisions that the API finds for a query.
+async fn count(browser: &Browser, query: &str) -> usize {
+    let found = browser.json(&format!("/api/v1/decisions?{query}")).await;
+    found["decisions"].as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn decisions_are_found_by_status_client_and_method() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let line = "HEAD http://o.test/open HTTP/1.1";
+        let mut client = Crawler::plain(&browser.proxy).await;
+        client
+            .send(format!("{line}\r\nHost: o.test\r\n\r\n").as_bytes())
+            .await;
+        client.reply_to("HEAD").await;
+        browser.proxy.place().completed(5).await;
+        for (query, wanted) in [
+            ("status=403", 3),
+            ("status=4xx", 3),
+            ("status=200", 2),
+            ("status=5xx", 0),
+            ("method=HEAD", 1),
+            ("method=GET&status=2xx", 1),
+            ("client=127.0.0.1", 5),
+            ("client=127.0.0.2", 0),
+        ] {
+            assert_eq!(count(&browser, query).await, wanted, "{query}");
+        }
+        for query in ["status=4x", "method=G%20T"] {
+            let reply = browser.get(&format!("/api/v1/decisions?{query}")).await;
+            assert_eq!(reply.status(), 400, "{query}");
+        }
+        // Decisions are streamed when they are made: they have no status yet.
+        let stream = browser.get("/api/v1/decisions/stream?status=403").await;
+        assert_eq!(stream.status(), 400);
+        let page = browser.get("/decisions?status=403").await.text();
+        assert!(!page.contains("data-live"), "{page}");
+        let args = ["audit", "list", "--status", "4xx", "--json"];
+        let listed = browser.proxy.place().run(&args).await.stdout;
+        let rows = listed
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        assert!(rows.clone().count() == 3 && rows.clone().all(|row| row["status"] == 403));
+    });
+}

@@ -293,7 +293,7 @@ impl DenyingStatement {
 impl PurposeDenial {
     /// Reports whether the TDM file of the origin states it.
     pub fn is_by_tdm_file(&self) -> bool {
-        self.sources.contains(&Carrier::TdmFile.letter().as_str())
+        self.sources.contains(Carrier::TdmFile.letter().as_str())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::kit::program::politesse;
 use crate::kit::{run, soon};
 
 /// Filters, each with arguments that are the same for a record and for the archive.
-const FILTERS: [&[&str]; 24] = [
+const FILTERS: [&[&str]; 26] = [
     &[],
     &["--host", "o.test"],
     &["--host", "O.Test."],
@@ -32,6 +32,8 @@ const FILTERS: [&[&str]; 24] = [
     &["--url", "http://o.test/no/1"],
     &["--url", "http://o.test/*"],
     &["--url", "http://p.te*"],
+    &["--search", "O.TEST/No"],
+    &["--search", "%"],
     &["--status", "403"],
     &["--status", "2xx", "--method", "GET"],
     &["--method", "HEAD"],

@@ -15,6 +15,26 @@ async fn count(browser: &Browser, query: &str) -> usize {
 }
 
 #[test]
+fn a_part_of_the_host_or_of_the_path_is_found_in_any_case() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        for (query, wanted) in [
+            ("search=O.TEST", 4),
+            ("search=o.t", 4),
+            ("search=RIVATE/", 1),
+            ("search=o.test/private&status=403", 2),
+            ("search=http%25", 0),
+            ("host=o.test", 4),
+            ("host=o.t", 0),
+        ] {
+            assert_eq!(count(&browser, query).await, wanted, "{query}");
+        }
+        let long = format!("/api/v1/decisions?search={}", "a".repeat(257));
+        assert_eq!(browser.get(&long).await.status(), 400);
+    });
+}
+
+#[test]
 fn decisions_are_found_by_status_client_and_method() {
     run(async {
         let browser = Browser::new(Config::default()).await;

@@ -30,7 +30,7 @@ pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "from",
     "until",
     "host",
@@ -44,6 +44,7 @@ const NAMES: [&str; 15] = [
     "reason",
     "effect",
     "url",
+    "search",
     "rule",
     "node",
 ];
@@ -53,6 +54,10 @@ pub(super) const ROWS_MAX: usize = 1000;
 
 /// Longest value, in bytes: room for the longest URL that the proxy accepts.
 const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of a text that is searched for: the time of a search grows with its product with
+/// the length of each URL.
+const SEARCH_BYTES_MAX: usize = 256;
 
 /// Reason why a filter cannot be used.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -300,6 +305,10 @@ impl DecisionQuery {
             url: self.read("url", |text| {
                 let url = text.parse();
                 url.map_err(|error: InvalidUrlPattern| error.to_string())
+            })?,
+            search: self.read("search", |text| match text.len() {
+                ..=SEARCH_BYTES_MAX => Ok(text.to_owned()),
+                _ => Err(format!("at most {SEARCH_BYTES_MAX} bytes are wanted")),
             })?,
             rule: self.read("rule", |text| {
                 let rule = text.parse();

@@ -147,6 +147,9 @@ impl ArchiveQuestion {
                 crawler.to_ascii_lowercase(),
             ),
         }
+        if let Some(text) = &filter.search {
+            conditions.add("strpos(lower(d.url), ?) > 0", text.to_ascii_lowercase());
+        }
         if let Some(client) = filter.stored_client() {
             conditions.add("? IN (d.client, d.credential)", client);
         }

@@ -35,6 +35,8 @@ pub struct DecisionFilter {
     pub host: Option<String>,
     /// URL, or its beginning.
     pub url: Option<UrlPattern>,
+    /// Part of the URL, with its host; the case of ASCII letters does not count.
+    pub search: Option<String>,
     /// Rule that decided.
     pub rule: Option<RulePattern>,
     /// Token that was bound, in any case; `*` stands for no token.
@@ -90,6 +92,11 @@ impl DecisionFilter {
         if let Some(url) = &self.url {
             conditions.add(url.condition(), Some(url.text().to_owned()));
         }
+        conditions.add(
+            "d.client != 0 \
+             AND instr(lower((SELECT origin FROM origin WHERE id = d.origin) || d.path), ?) > 0",
+            self.search.as_deref().map(str::to_ascii_lowercase),
+        );
         conditions.add(
             "(SELECT coalesce(crawler, '') FROM ruling WHERE id = d.ruling) = ? COLLATE NOCASE",
             self.stored_crawler().map(str::to_owned),
@@ -163,7 +170,13 @@ impl DecisionFilter {
     /// Reports whether roll-ups have no sums for a condition, so that decisions are
     /// counted row by row.
     pub(super) fn is_by_row(&self) -> bool {
-        let texts = [&self.label, &self.preference, &self.client, &self.method];
+        let texts = [
+            &self.label,
+            &self.preference,
+            &self.client,
+            &self.method,
+            &self.search,
+        ];
         texts.iter().any(|text| text.is_some()) || self.url.is_some() || self.status.is_some()
     }
 

@@ -41,6 +41,9 @@ pub(crate) struct DecisionArguments {
     /// The URL, or its beginning and a *.
     #[arg(long)]
     url: Option<UrlPattern>,
+    /// A part of the URL, with its host, in any case.
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
     /// The rule that decided, as written, or its path alone.
     #[arg(long)]
     rule: Option<RulePattern>,
@@ -147,6 +150,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             until: which.common.until,
             host: which.common.host.clone(),
             url: which.url.clone(),
+            search: which.search.clone(),
             rule: which.rule.clone(),
             crawler: which.crawler.clone(),
             label: which.label.as_ref().map(ToString::to_string),

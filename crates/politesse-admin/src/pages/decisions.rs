@@ -187,6 +187,7 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
                 input type="hidden" name="of" value="archive";
                 (text("node", "node", "eu-1"))
             }
+            (text("search", "part of host or URL", "shop"))
             (text("from", "from (UTC)", "1h, 2026-11-22"))
             (text("until", "until (UTC)", "2026-11-23T10:00"))
             (text("host", "host", "site.example"))

@@ -237,7 +237,7 @@ fn filters() -> Vec<DecisionFilter> {
             ..any()
         },
         DecisionFilter {
-            method: word("HEAD"),
+            search: word("B.Test"),
             ..any()
         },
         DecisionFilter {

@@ -176,6 +176,10 @@ fn the_overview_of_all_nodes_has_the_sums_of_each() {
             assert_eq!(overview["sums"][name], stats[name], "{name}");
         }
         assert_ne!(stats["refused_by_site"], 0);
+        let classes = &overview["sums"]["classes"];
+        let counts = classes.as_object().unwrap().values();
+        let all: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!(stats["requests"], all, "{classes}");
         for host in overview["hosts"].as_array().unwrap() {
             let own = hosts
                 .iter()

@@ -3,6 +3,7 @@
 use crate::dashboard::Browser;
 use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script};
+use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place};
 use crate::kit::run;
 
@@ -144,6 +145,80 @@ fn shares_and_order_are_those_of_the_numbers_shown() {
                 [("a.test", 20), ("b.test", 6), ("never.test", 3)],
                 "{mode}: {json}"
             );
+        }
+    });
+}
+
+/// Classes of the requests of [`of_all_classes`], with their counts.
+const CLASSES: [(&str, &str, u64); 9] = [
+    ("sent", "sent", 4),
+    ("rule", "refused by a rule", 3),
+    ("operator", "refused by the operator", 2),
+    ("preference", "refused by a preference", 0),
+    ("withheld", "withheld", 0),
+    ("unreachable", "robots.txt unreachable", 5),
+    ("put_off", "put off", 0),
+    ("refused_by_site", "refused by the site", 1),
+    ("error", "errors", 6),
+];
+
+/// Makes requests of most classes.
+async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
+    let origins = [
+        Script::robots(SPELLINGS[0])
+            .page("/closed", Page::status(403))
+            .start()
+            .await,
+        Script::robots_page(Page::status(500)).start().await,
+    ];
+    let denial = "robots.override = [{ origin = \"http://a.test\", path = \"/denied\", \
+                  action = \"deny\", reason = \"test\" }]";
+    let config = Config::default()
+        .set(&format!("enforcement.mode = \"{mode}\""))
+        .set(denial)
+        .resolve("a.test", origins[0].address())
+        .resolve("down.test", origins[1].address());
+    let browser = Browser::idle(Place::with(&config)).await;
+    for (count, url) in [
+        (4, "http://a.test/open"),
+        (3, "http://a.test/p"),
+        (2, "http://a.test/denied"),
+        (5, "http://down.test/"),
+        (1, "http://a.test/closed"),
+        (6, "http://never.test/"),
+    ] {
+        for _ in 0..count {
+            get_as(&browser.proxy, "FooBot/1", url).await;
+        }
+    }
+    browser.proxy.place().completed(21).await;
+    (browser, origins)
+}
+
+#[test]
+fn each_decision_is_counted_in_one_class() {
+    run(async {
+        for mode in ["enforce", "report"] {
+            let (browser, _origins) = of_all_classes(mode).await;
+            let json = browser.json("/api/v1/overview").await;
+            let page = browser.get("/").await.text();
+            for (word, name, count) in CLASSES {
+                for sums in [&json["sums"], &json["crawlers"][0]] {
+                    assert_eq!(sums["classes"][word], count, "{mode} {word}: {sums}");
+                }
+                let hours = json["over_time"].as_array().unwrap().iter();
+                let by_hour = hours.map(|hour| hour["classes"][word].as_u64().unwrap());
+                assert_eq!(by_hour.sum::<u64>(), count, "{mode} {word}: {json}");
+                assert!(page.contains(&format!("<span>{name}</span>")), "{name}");
+                // A legend, and the heads of two tables, have the classes that occur.
+                let head = format!("<th scope=\"col\" class=\"n\">{name}</th>");
+                let is_there = 0 < count;
+                let heads = page.matches(&head).count();
+                assert_eq!(2 <= heads, is_there, "{name}: {page}");
+                let is_in_legend = page.contains(&format!("{name}: {count}<"));
+                assert_eq!(is_in_legend, is_there, "{name}: {page}");
+            }
+            assert_eq!(json["sums"]["requests"], 21, "{json}");
         }
     });
 }

@@ -9,6 +9,9 @@ use tokio_postgres::Row;
 use super::failure::ArchiveFailure;
 use super::question::ArchiveQuestion;
 use super::reader::NodeRecordsReader;
+use politesse_decision::class::DecisionClass;
+use politesse_decision::reason::Reason;
+use politesse_record::class_counts::ClassCounts;
 use politesse_record::overview::{HourSums, NamedSums, OverviewFacts, OverviewSums};
 use politesse_record::stats::{DecisionSums, SUMS_MAX, StatGroup, StatKey, StatOrder, sort_groups};
 
@@ -36,6 +39,35 @@ const SUMS: &str = concat!(
     is_refused_by_site!(),
     ")"
 );
+
+/// Returns the columns of [`SUMS`], and behind them the number of decisions `d` in each
+/// class.
+fn sums_columns() -> String {
+    let refusals = Reason::ALL.map(|reason| {
+        let class = DecisionClass::of_refusal(reason);
+        format!("WHEN '{reason}' THEN '{class}'")
+    });
+    let class = format!(
+        "CASE WHEN d.verdict = 'later' THEN '{}' \
+         WHEN d.verdict = 'disallow' AND d.reason = '{}' AND d.error IS NOT NULL THEN '{}' \
+         WHEN d.verdict = 'disallow' THEN CASE d.reason {} ELSE '{}' END \
+         WHEN d.error = 'withheld' THEN '{}' WHEN {} THEN '{}' \
+         WHEN d.error IS NOT NULL THEN '{}' ELSE '{}' END",
+        DecisionClass::PutOff,
+        Reason::Unreachable,
+        DecisionClass::Error,
+        refusals.join(" "),
+        DecisionClass::Rule,
+        DecisionClass::Withheld,
+        is_refused_by_site!(),
+        DecisionClass::RefusedBySite,
+        DecisionClass::Error,
+        DecisionClass::Sent,
+    );
+    let counts =
+        DecisionClass::ALL.map(|each| format!(", count(*) FILTER (WHERE {class} = '{each}')"));
+    format!("{SUMS}{}", counts.concat())
+}
 
 /// Hours since 1970.
 const HOUR: &str = "floor(extract(epoch FROM d.time) / 3600)::bigint";
@@ -73,7 +105,7 @@ impl NodeRecordsReader {
         };
         let columns: String = keyed.iter().map(|column| format!("{column}, ")).collect();
         let rows = self
-            .sums(question, &format!("{columns}{SUMS}"), &grouped)
+            .sums(question, &format!("{columns}{}", sums_columns()), &grouped)
             .await?;
         // The label of a node may be the id of its record, which SQL does not choose.
         let value = |row: &Row, at: usize, key: StatKey| {
@@ -108,9 +140,10 @@ impl NodeRecordsReader {
     ) -> Result<OverviewFacts, ArchiveFailure> {
         // In one pass over the decisions.
         let columns = format!(
-            "grouping({}), {}, {SUMS}",
+            "grouping({}), {}, {}",
             OVERVIEW.join(", "),
-            OVERVIEW.join(", ")
+            OVERVIEW.join(", "),
+            sums_columns()
         );
         let sets = OVERVIEW.map(|column| format!("({column})")).join(", ");
         let grouped = format!("GROUP BY GROUPING SETS ({sets})");
@@ -203,7 +236,7 @@ fn text(row: &Row, at: usize) -> Option<Arc<str>> {
     row.get::<_, Option<&str>>(at).map(Arc::from)
 }
 
-/// Reads [`SUMS`], which begin at `from`.
+/// Reads the columns of [`sums_columns`], which begin at `from`.
 fn sums(row: &Row, from: usize) -> DecisionSums {
     let sum = |at| row.get::<_, i64>(from + at).max(0).cast_unsigned();
     DecisionSums {
@@ -216,5 +249,10 @@ fn sums(row: &Row, from: usize) -> DecisionSums {
         errors: sum(6),
         withheld: sum(7),
         refused_by_site: sum(8),
+        classes: ClassCounts::of(|class| {
+            let classes = DecisionClass::ALL.into_iter();
+            let place = classes.zip(9..).find(|(other, _)| *other == class);
+            place.map_or(0, |(_, at)| sum(at))
+        }),
     }
 }

@@ -11,6 +11,7 @@ pub mod again;
 
 pub mod row_json;
 
+pub mod class;
 pub mod outcome;
 
 pub mod record;

@@ -33,9 +33,12 @@ const ROLLUPS: &str = "
 SELECT part, first_us, last_us, sums FROM rollup
 WHERE ? < part AND part <= ? ORDER BY part LIMIT 64";
 
-/// Finds for each ruling the first one with the same verdict and effect.
+/// Finds for each ruling the first one with the same verdict and effect, and the same
+/// reason if it refuses: the class of a refusal depends on it.
 const OUTCOMES: &str = "
-SELECT id, min(id) OVER (PARTITION BY verdict, effect) FROM ruling";
+SELECT id, min(id) OVER (
+  PARTITION BY verdict, effect, CASE verdict WHEN 'disallow' THEN reason END
+) FROM ruling";
 
 /// Hour of a decision, and the dictionary rows that it refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,8 +149,9 @@ impl SumsByReference {
         }
     }
 
-    /// Begins without a decision. Rulings with the same verdict and effect are not told
-    /// apart: all have the number of the first of them.
+    /// Begins without a decision. Rulings with the same verdict and effect, and if they
+    /// refuse the same reason, are not told apart: all have the number of the first of
+    /// them.
     ///
     /// Sites have many rules, and there would be sums of each for nearly every host.
     pub(super) fn by_outcome(apart: SumsApart, connection: &Connection) -> rusqlite::Result<Self> {

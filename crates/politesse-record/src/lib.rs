@@ -35,6 +35,7 @@ mod writer;
 
 pub mod speed;
 
+pub mod class_counts;
 pub mod stats;
 
 pub mod crawler_sums;

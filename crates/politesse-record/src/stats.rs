@@ -14,6 +14,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rusqlite::Connection;
 
+use super::class_counts::ClassCounts;
 pub use super::counting::SUMS_MAX;
 use super::counting::{SumsApart, SumsByReference, count_decisions};
 use super::dictionary_cache::DictionaryValues;
@@ -126,6 +127,8 @@ pub struct DecisionSums {
     pub withheld: u64,
     /// Requests that the site refused: 401, 402, 403, 451 or a bot challenge.
     pub refused_by_site: u64,
+    /// Decisions by class.
+    pub classes: ClassCounts,
 }
 
 impl DecisionSums {
@@ -144,6 +147,7 @@ impl DecisionSums {
 
     /// Adds the sums of other decisions.
     pub fn add(&mut self, other: &Self) {
+        self.classes.add(&other.classes);
         for (sum, more) in [
             (&mut self.requests, other.requests),
             (&mut self.refusals, other.refusals),
@@ -183,6 +187,7 @@ impl DecisionSums {
             errors,
             withheld,
             refused_by_site,
+            classes: ClassCounts::of_entries(entries, ruling),
         }
     }
 }

@@ -20,11 +20,13 @@ use crate::filter_query::{DecisionQuery, RecordScope, SPANS};
 use crate::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
 use crate::visit::Visit;
 use politesse_base::clock;
+use politesse_decision::class::DecisionClass;
 use politesse_pace::host_pace::HostPace;
 use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::charts::ChartPart;
 use politesse_pages::page::over_time::{HourCounts, hour_begin, over_time};
-use politesse_pages::page::words::{bytes, code, counted, foreign, minute, number, percent};
+use politesse_pages::page::words::{bytes, code, foreign, minute, number, percent};
+use politesse_record::class_counts::ClassCounts;
 use politesse_record::overview::{NamedSums, OverviewFacts, overview_facts};
 use politesse_record::reader::AuditReader;
 use politesse_record::stats::DecisionSums;
@@ -34,26 +36,6 @@ const ROWS: usize = 10;
 
 /// Span without a choice.
 const USUAL_SPAN: u16 = 24;
-
-/// Parts of the chart, in the order of [`parts_of`].
-const PARTS: [ChartPart; 4] = [
-    ChartPart {
-        name: "sent",
-        class: "sent",
-    },
-    ChartPart {
-        name: "reported",
-        class: "reported",
-    },
-    ChartPart {
-        name: "put off",
-        class: "later",
-    },
-    ChartPart {
-        name: "refused",
-        class: "refused",
-    },
-];
 
 /// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
@@ -89,6 +71,7 @@ pub(super) struct SumsJson {
     errors: u64,
     pub(super) withheld: u64,
     pub(super) refused_by_site: u64,
+    pub(super) classes: ClassCounts,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,6 +102,7 @@ impl From<&DecisionSums> for SumsJson {
             errors: sums.errors,
             withheld: sums.withheld,
             refused_by_site: sums.refused_by_site,
+            classes: sums.classes,
         }
     }
 }
@@ -128,13 +112,6 @@ impl SumsJson {
     /// them.
     pub(super) fn refused(&self) -> u64 {
         self.refusals.saturating_add(self.reported)
-    }
-
-    /// Returns the decisions after which something was sent, or answered from a copy.
-    fn sent(&self) -> u64 {
-        let others = self.refusals + self.later + self.reported;
-        // Rows that somebody changed may count more of one kind than there are.
-        self.requests.saturating_sub(others)
     }
 }
 
@@ -286,11 +263,11 @@ impl OverviewPage {
                 }
             }
             (self.chart(visit))
+            section { (self.crawlers(visit)) }
             div class="columns" {
                 section { (self.refused("Top refused hosts", "host", &self.hosts, visit)) }
                 section { (self.refused("Top rules", "rule", &self.rules, visit)) }
                 section { (self.refusing(visit)) }
-                section { (self.crawlers(visit)) }
                 section { (self.waits(visit)) }
                 section { (self.delayed(visit)) }
                 section { h2 { "Health of the record" } (self.record.markup(visit)) }
@@ -300,58 +277,32 @@ impl OverviewPage {
 
     fn figures(&self, visit: &Visit) -> Markup {
         let rows = self.rows();
-        let figures = [
-            ("", self.sums.requests, "requests", rows.clone()),
-            (
-                "sent",
-                self.sums.sent(),
-                "allowed",
-                rows.clone().with("verdict", "allow"),
-            ),
-            (
-                "refused",
-                self.sums.refusals,
-                "refused by robots.txt or the operator",
-                rows.clone()
-                    .with("verdict", "disallow")
-                    .with("effect", "enforced"),
-            ),
-            (
-                "later",
-                self.sums.later,
-                "put off",
-                rows.clone()
-                    .with("verdict", "later")
-                    .with("effect", "enforced"),
-            ),
-            (
-                "reported",
-                self.sums.reported,
-                "let through by report mode",
-                rows.with("effect", "reported"),
-            ),
-        ];
+        let refused = rows.clone().with("verdict", "disallow");
         html! {
             ul class="figures" {
-                @for (class, count, text, query) in figures {
-                    li class=(class) {
-                        b { (rows_link(visit, &query, &number(count))) }
-                        span { (text) }
+                li {
+                    b { (rows_link(visit, &rows, &number(self.sums.requests))) }
+                    span { "requests" }
+                }
+                @for (class, count) in self.sums.classes.iter() {
+                    @let ChartPart { name, class: colour } = ChartPart::of_class(class);
+                    li class=(colour) {
+                        b { (class_count(visit, &rows, class, count)) }
+                        span { (name) }
                     }
-                }
-                // No filter chooses these: they are endings, not verdicts.
-                li class="refused" {
-                    b { (number(self.sums.refused_by_site)) }
-                    span { "refused by the site" }
-                }
-                li class="refused" {
-                    b { (number(self.sums.withheld)) }
-                    span { "fetched, and withheld" }
                 }
             }
             p class="small" {
-                (bytes(self.sums.bytes)) " passed on; "
-                (counted(self.sums.errors, "exchange")) " ended with an error."
+                (rows_link(visit, &refused, &number(self.sums.refused())))
+                " disallowed (" (percent(self.sums.refused(), self.sums.requests)) ")"
+                @if 0 < self.sums.reported {
+                    ", " (rows_link(
+                        visit,
+                        &rows.with("effect", "reported"),
+                        &number(self.sums.reported),
+                    )) " of them let through by report mode"
+                }
+                "; " (bytes(self.sums.bytes)) " passed on."
             }
         }
     }
@@ -362,12 +313,12 @@ impl OverviewPage {
             .iter()
             .map(|entry| HourCounts {
                 hour: entry.number,
-                counts: parts_of(&entry.sums).to_vec(),
+                counts: entry.sums.classes.iter().map(|(_, count)| count).collect(),
             })
             .collect();
         html! {
             section {
-                (over_time(&PARTS, &hours))
+                (over_time(&DecisionClass::ALL.map(ChartPart::of_class), &hours))
                 details {
                     summary { "The same as a table" }
                     div class="scroll" {
@@ -376,7 +327,7 @@ impl OverviewPage {
                             thead {
                                 tr {
                                     th scope="col" { "Hour" }
-                                    @for part in PARTS { th scope="col" class="n" { (part.name) } }
+                                    (self.class_heads())
                                 }
                             }
                             tbody {
@@ -475,19 +426,34 @@ impl OverviewPage {
             .in_scope(self.scope)
             .with("from", &entry.hour.max(self.from).to_string())
             .with("until", &hour_begin(entry.number + 1).to_string());
-        let enforced = hour.clone().with("effect", "enforced");
-        let queries = [
-            hour.clone().with("verdict", "allow"),
-            hour.with("effect", "reported"),
-            enforced.clone().with("verdict", "later"),
-            enforced.with("verdict", "disallow"),
-        ];
         html! {
             tr {
                 th scope="row" class="t" { (minute(entry.hour)) }
-                @for (count, query) in parts_of(&entry.sums).into_iter().zip(queries) {
-                    td class="n" { (rows_link(visit, &query, &number(count))) }
-                }
+                (self.class_cells(&entry.sums, &hour, visit))
+            }
+        }
+    }
+
+    /// Returns the classes that have a decision, which are the columns of tables.
+    fn classes(&self) -> impl Iterator<Item = DecisionClass> {
+        let counted = self.sums.classes.iter();
+        counted
+            .filter(|(_, count)| 0 < *count)
+            .map(|(class, _)| class)
+    }
+
+    fn class_heads(&self) -> Markup {
+        html! {
+            @for class in self.classes() {
+                th scope="col" class="n" { (ChartPart::of_class(class).name) }
+            }
+        }
+    }
+
+    fn class_cells(&self, sums: &SumsJson, rows: &DecisionQuery, visit: &Visit) -> Markup {
+        html! {
+            @for class in self.classes() {
+                td class="n" { (class_count(visit, rows, class, sums.classes.get(class))) }
             }
         }
     }
@@ -503,8 +469,8 @@ impl OverviewPage {
                             tr {
                                 th scope="col" { "crawler" }
                                 th scope="col" class="n" { "requests" }
-                                th scope="col" class="n" { "refused" }
-                                th scope="col" class="n" { "put off" }
+                                th scope="col" class="n" { "disallowed" }
+                                (self.class_heads())
                             }
                         }
                         tbody {
@@ -532,9 +498,7 @@ impl OverviewPage {
                     (rows_link(visit, &query, &number(sums.refused())))
                     " " span class="small" { "(" (percent(sums.refused(), sums.requests)) ")" }
                 }
-                td class="n" {
-                    (rows_link(visit, &rows.with("verdict", "later"), &number(sums.later)))
-                }
+                (self.class_cells(sums, &rows, visit))
             }
         }
     }
@@ -612,9 +576,25 @@ impl OverviewPage {
     }
 }
 
-/// Returns the counts of the parts of a bar.
-fn parts_of(sums: &SumsJson) -> [u64; 4] {
-    [sums.sent(), sums.reported, sums.later, sums.refusals]
+/// Shows the number of decisions in a class; as a link to them among `rows` if filters of
+/// the record choose the class.
+fn class_count(visit: &Visit, rows: &DecisionQuery, class: DecisionClass, count: u64) -> Markup {
+    let chosen = match class {
+        DecisionClass::PutOff => rows.clone().with("verdict", "later"),
+        DecisionClass::Preference => {
+            let refused = rows.clone().with("verdict", "disallow");
+            refused.with("reason", class.as_str())
+        }
+        // They depend on the ending, or have several reasons.
+        DecisionClass::Sent
+        | DecisionClass::Rule
+        | DecisionClass::Operator
+        | DecisionClass::Withheld
+        | DecisionClass::Unreachable
+        | DecisionClass::RefusedBySite
+        | DecisionClass::Error => return html! { (number(count)) },
+    };
+    rows_link(visit, &chosen, &number(count))
 }
 
 /// Makes the links to a page by the spans that can be chosen.

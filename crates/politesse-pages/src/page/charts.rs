@@ -5,6 +5,7 @@
 use maud::{Markup, html};
 
 use super::words::{number, shown};
+use politesse_decision::class::DecisionClass;
 
 /// Size of the chart over time, in units of its own; it is scaled to the page.
 const WIDTH: u64 = 720;
@@ -34,6 +35,25 @@ pub struct ChartPart {
     pub name: &'static str,
     /// Class of its colour.
     pub class: &'static str,
+}
+
+impl ChartPart {
+    /// Returns the name and the colour that a class of decisions has on every page.
+    pub fn of_class(class: DecisionClass) -> Self {
+        let (name, class) = match class {
+            DecisionClass::Sent => ("sent", "sent"),
+            DecisionClass::Rule => ("refused by a rule", "refused"),
+            DecisionClass::Operator => ("refused by the operator", "operator"),
+            DecisionClass::Preference => ("refused by a preference", "preference"),
+            DecisionClass::Withheld => ("withheld", "withheld"),
+            DecisionClass::Unreachable => ("robots.txt unreachable", "unreachable"),
+            DecisionClass::PutOff => ("put off", "later"),
+            DecisionClass::RefusedBySite => ("refused by the site", "site"),
+            // The class `error` is that of messages on pages.
+            DecisionClass::Error => ("errors", "failed"),
+        };
+        Self { name, class }
+    }
 }
 
 /// Bar of the chart over time.
@@ -222,6 +242,23 @@ mod tests {
             assert_eq!(round_up(count), top, "{count}");
         }
         assert!(u64::MAX / 2 < round_up(u64::MAX));
+    }
+
+    // Ours: no two classes look alike.
+    #[test]
+    fn each_class_has_a_name_and_a_colour_of_its_own() {
+        let parts = DecisionClass::ALL.map(ChartPart::of_class);
+        for (at, part) in parts.iter().enumerate() {
+            let others = parts.iter().skip(at + 1);
+            for other in others {
+                assert_ne!(part.name, other.name);
+                assert_ne!(part.class, other.class);
+            }
+            for style in [".figures .", "svg ."] {
+                let rule = format!("{style}{} {{", part.class);
+                assert!(crate::page::document::DATA_STYLE.contains(&rule), "{rule}");
+            }
+        }
     }
 
     // Ours: bars are within the chart, whatever is counted.

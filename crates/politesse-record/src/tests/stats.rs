@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::*;
+use crate::class_counts::ClassCounts;
 use crate::stats::{DecisionSums, StatGroup, StatKey, StatOrder, stats};
+use politesse_decision::class::DecisionClass;
 use politesse_decision::decide::{EnforcementMode, Reason, Verdict};
 use politesse_decision::delay::{Delay, DelayEnd};
 use politesse_decision::record::Effect;
@@ -134,6 +136,23 @@ fn values(record: &StoredRecord, keys: &[StatKey]) -> Vec<Option<String>> {
     keys.iter().map(value).collect()
 }
 
+/// Returns the class of a row.
+fn class(row: &StoredRecord) -> DecisionClass {
+    let error = row.error.as_deref();
+    match (&*row.ruling.verdict, &*row.ruling.reason) {
+        ("later", _) => DecisionClass::PutOff,
+        ("disallow", "override" | "egress" | "identity") => DecisionClass::Operator,
+        ("disallow", "unreachable") if error.is_some() => DecisionClass::Error,
+        ("disallow", "unreachable") => DecisionClass::Unreachable,
+        ("disallow", _) => DecisionClass::Rule,
+        _ if error == Some("withheld") => DecisionClass::Withheld,
+        _ if error == Some("bot_challenge") => DecisionClass::RefusedBySite,
+        _ if matches!(row.status, Some(402 | 403)) => DecisionClass::RefusedBySite,
+        _ if error.is_some() => DecisionClass::Error,
+        _ => DecisionClass::Sent,
+    }
+}
+
 /// Sums up the rows one by one.
 fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>>, DecisionSums> {
     let mut sums: BTreeMap<_, DecisionSums> = BTreeMap::new();
@@ -146,6 +165,9 @@ fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>
         sum.reported += u64::from(verdict != "allow" && effect == "reported");
         sum.wait_ms += row.wait_ms;
         sum.bytes += row.bytes.unwrap_or_default();
+        let own = class(row);
+        let counts = ClassCounts::of(|other| u64::from(other == own));
+        sum.classes.add(&counts);
         let is_sent = row.sent == Some(1);
         let count = match (row.status, row.error.as_deref()) {
             (_, Some("withheld")) => &mut sum.withheld,

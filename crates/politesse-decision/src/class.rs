@@ -1,0 +1,103 @@
+//! Class of a decision: the one thing that became of a request, as pages count it.
+//!
+//! Each decision is counted in one class. Report mode changes none: a request that it let
+//! through is in the class of its verdict. Does not know the names and colours that
+//! pages give to the classes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::reason::{Reason, Verdict, words};
+
+words! {
+    /// Class of a decision.
+    DecisionClass {
+        /// Sent and answered, or answered from the copy of robots.txt.
+        Sent = "sent",
+        /// Refused by what robots.txt says.
+        Rule = "rule",
+        /// Refused by the operator: an override, `egress` or `identity`.
+        Operator = "operator",
+        /// Refused because a preference of the site denies the purposes of the crawler.
+        Preference = "preference",
+        /// Fetched, and withheld from the crawler because of what the response states.
+        Withheld = "withheld",
+        /// Refused because robots.txt could not be fetched from a host that answers.
+        Unreachable = "unreachable",
+        /// Put off by the proxy (429, 503).
+        PutOff = "put_off",
+        /// Refused by the site: 401, 402, 403, 451 or a bot challenge.
+        RefusedBySite = "refused_by_site",
+        /// Lost to an error, such as a host whose name does not exist.
+        Error = "error",
+    }
+}
+
+impl DecisionClass {
+    /// Returns the class that follows from the words of verdict and reason; `None` if the
+    /// ending of the exchange decides.
+    ///
+    /// An exchange of the class `Unreachable` that ended with an error has the class
+    /// `Error`: there was no connection to the host.
+    pub fn of_words(verdict: &str, reason: &str) -> Option<Self> {
+        if verdict == Verdict::Later.as_str() {
+            return Some(Self::PutOff);
+        }
+        // A word of another version refuses for what is not known here.
+        let refusal = Reason::of_word(reason).map_or(Self::Rule, Self::of_refusal);
+        (verdict == Verdict::Disallow.as_str()).then_some(refusal)
+    }
+
+    /// Returns the class of refusals for `reason`.
+    pub fn of_refusal(reason: Reason) -> Self {
+        match reason {
+            Reason::Override | Reason::Egress | Reason::Identity => Self::Operator,
+            Reason::Preference => Self::Preference,
+            Reason::Unreachable => Self::Unreachable,
+            Reason::Rule
+            | Reason::NoRule
+            | Reason::NoGroup
+            | Reason::RobotsTxt
+            | Reason::Unavailable
+            | Reason::Restricted
+            | Reason::Undecided => Self::Rule,
+            // Reasons of pace put off, and refuse nothing.
+            Reason::CrawlDelay
+            | Reason::RequestRate
+            | Reason::VisitTime
+            | Reason::BackOff
+            | Reason::Ceiling
+            | Reason::QueueFull
+            | Reason::Overload
+            | Reason::Quota => Self::PutOff,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn a_class_follows_from_verdict_and_reason() {
+        use DecisionClass::{Operator, Preference, PutOff, Rule, Unreachable};
+        for (verdict, reason, class) in [
+            ("allow", "rule", None),
+            ("disallow", "rule", Some(Rule)),
+            ("disallow", "restricted", Some(Rule)),
+            ("disallow", "undecided", Some(Rule)),
+            ("disallow", "override", Some(Operator)),
+            ("disallow", "egress", Some(Operator)),
+            ("disallow", "identity", Some(Operator)),
+            ("disallow", "preference", Some(Preference)),
+            ("disallow", "unreachable", Some(Unreachable)),
+            ("disallow", "of another version", Some(Rule)),
+            ("later", "backoff", Some(PutOff)),
+        ] {
+            let found = DecisionClass::of_words(verdict, reason);
+            assert_eq!(found, class, "{verdict} {reason}");
+        }
+    }
+}

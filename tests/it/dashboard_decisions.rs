@@ -35,6 +35,28 @@ fn a_part_of_the_host_or_of_the_path_is_found_in_any_case() {
 }
 
 #[test]
+fn the_list_states_its_total_its_page_and_its_filters() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let page = browser.get("/decisions").await.text();
+        assert!(page.contains("<b>4 decisions</b> · page 1 of 1"), "{page}");
+        assert!(!page.contains("class=\"chips\"") && page.contains("<details class=\"more\">"));
+        let narrow = "/decisions?search=private&status=403";
+        let page = browser.get(narrow).await.text();
+        assert!(page.contains("<b>2 decisions</b> · page 1 of 1"), "{page}");
+        for rest in ["/decisions?status=403", "/decisions?search=private"] {
+            let chip = format!("<li><a href=\"{rest}\" title=\"Remove this filter\">");
+            assert!(page.contains(&chip), "{rest}: {page}");
+        }
+        // The place of a page is its `before`; its number is for the reader.
+        let page = browser.get("/decisions?before=1&page=7").await.text();
+        assert!(page.contains("page 7 of 7"), "{page}");
+        let one = browser.get("/decisions?page=7").await.text();
+        assert!(one.contains("page 1 of 1"), "{one}");
+    });
+}
+
+#[test]
 fn decisions_are_found_by_status_client_and_method() {
     run(async {
         let browser = Browser::new(Config::default()).await;

@@ -138,6 +138,8 @@ pub(super) struct DecisionQuery {
     pub(super) behind: Option<ArchivePlace>,
     /// Number above which decisions are streamed.
     pub(super) after: Option<u64>,
+    /// Number of the page, from 1, as the link to it says.
+    pub(super) page: Option<u64>,
     /// Rows of a page, from 1 to [`ROWS_MAX`].
     pub(super) limit: Option<usize>,
     /// Latest mistake in a name, or in `before`, `after` or `limit`. The values of
@@ -173,6 +175,8 @@ impl DecisionQuery {
                     "before" if parsed.scope == RecordScope::Archive => parsed.set_place(value),
                     "before" => parsed.before = parsed.number("before", value),
                     "after" => parsed.after = parsed.number("after", value),
+                    // It says where the reader is, and chooses nothing.
+                    "page" => parsed.page = value.parse().ok(),
                     "limit" => parsed.set_limit(value),
                     // The export reads this parameter itself.
                     "form" => {}
@@ -230,6 +234,18 @@ impl DecisionQuery {
     pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.set(name, value);
         self
+    }
+
+    /// Removes the condition `name`.
+    pub(super) fn without(mut self, name: &str) -> Self {
+        self.values.retain(|entry| entry.name != name);
+        self
+    }
+
+    /// Returns the conditions, each with its name.
+    pub(super) fn conditions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let entries = self.values.iter();
+        entries.map(|entry| (entry.name, entry.value.as_str()))
     }
 
     /// Has the query ask other records.

@@ -11,6 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 use rusqlite::{Connection, Row};
+use tokio::time::Instant;
 
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
@@ -119,25 +120,45 @@ pub(super) fn count_decisions(
     filter: &DecisionFilter,
     tables: &mut [SumsByReference],
 ) -> Result<(), AuditError> {
+    count_until(reader, filter, tables, None).map(drop)
+}
+
+/// Adds decisions to `tables` as [`count_decisions`] does, until `deadline`. Returns
+/// whether the time was over before all were added.
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub(super) fn count_until(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    tables: &mut [SumsByReference],
+    deadline: Option<Instant>,
+) -> Result<bool, AuditError> {
     let rest = match filter.is_by_row() {
         true => None,
         false => add_rolled_up(reader, filter, tables)?,
     };
-    let mut scan = match rest {
+    let scan = match rest {
         Some(rest) => {
             let conditions = filter.conditions();
             TableScan::new(&reader.connection, COUNTED, conditions, rest)
         }
         None => reader.narrow_scan(COUNTED, filter)?,
     };
+    let mut scan = scan.until(deadline);
     while let Some(page) = scan.next_page(CountedDecision::read)? {
         for counted in page {
             for table in &mut *tables {
                 table.add_decision(&counted)?;
             }
         }
+        // Roll-ups are read whole: a record has few enough that this takes milliseconds.
+        if scan.is_late() {
+            return Ok(scan.ahead().is_some());
+        }
     }
-    Ok(())
+    Ok(false)
 }
 
 impl SumsByReference {

@@ -92,6 +92,7 @@ impl DecisionFilter {
         if let Some(url) = &self.url {
             conditions.add(url.condition(), Some(url.text().to_owned()));
         }
+        // A redacted decision keeps its origin, which must not be found as a part of its URL.
         conditions.add(
             "d.client != 0 \
              AND instr(lower((SELECT origin FROM origin WHERE id = d.origin) || d.path), ?) > 0",
@@ -135,6 +136,12 @@ impl DecisionFilter {
             "(SELECT instr(rule, ?) FROM ruling WHERE id = d.ruling) > 0",
             rule,
         );
+        self.add_words(&mut conditions);
+        conditions
+    }
+
+    /// Adds the conditions about the words of the ruling.
+    fn add_words(&self, conditions: &mut SqlConditions) {
         for (column, word) in [
             (
                 "(SELECT verdict FROM ruling WHERE id = d.ruling) = ?",
@@ -151,7 +158,6 @@ impl DecisionFilter {
         ] {
             conditions.add(column, word.clone());
         }
-        conditions
     }
 
     /// Returns the crawler as the record has it: without a token, the column is null.
@@ -416,6 +422,7 @@ impl FromStr for StatusRange {
     type Err = InvalidStatus;
 
     fn from_str(text: &str) -> Result<Self, InvalidStatus> {
+        // People write 4XX as well, as RFC 9110 does for the classes of statuses.
         let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
         let (first, count) = match class {
             Some(class) => (class.parse::<u8>().map(|class| u16::from(class) * 100), 100),

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rusqlite::Connection;
+use tokio::time::Instant;
 
 use super::class_counts::ClassCounts;
 pub use super::counting::SUMS_MAX;
-use super::counting::{SumsApart, SumsByReference, count_decisions};
+use super::counting::{SumsApart, SumsByReference, count_decisions, count_until};
 use super::dictionary_cache::DictionaryValues;
 use super::error::AuditError;
 use super::filter::DecisionFilter;
@@ -248,6 +249,34 @@ pub fn stats(
     };
     sort_groups(&mut groups, order);
     Ok(groups)
+}
+
+/// Number of the decisions that meet a filter, as far as they were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecisionTotal {
+    /// Decisions that were counted.
+    pub count: u64,
+    /// Whether the time was over before all were counted.
+    pub is_cut: bool,
+}
+
+/// Counts the decisions that meet `filter`, until `deadline`.
+///
+/// # Errors
+///
+/// [`AuditError::Read`], [`AuditError::TooManySums`].
+pub fn total(
+    reader: &AuditReader,
+    filter: &DecisionFilter,
+    deadline: Instant,
+) -> Result<DecisionTotal, AuditError> {
+    let mut sums = SumsByReference::new(SumsApart::NONE);
+    let is_cut = count_until(reader, filter, from_mut(&mut sums), Some(deadline))?;
+    let groups = groups(reader, &sums, filter, &[])?;
+    Ok(DecisionTotal {
+        count: groups.iter().map(|group| group.sums.requests).sum(),
+        is_cut,
+    })
 }
 
 /// Puts groups in an order.

@@ -35,9 +35,10 @@ use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::{ROW_COLUMNS, row_json};
 use politesse_directives::denials::statement_texts;
 use politesse_pages::explain::json::decision_json;
-use politesse_pages::page::words::shown;
+use politesse_pages::page::words::{counted, foreign, number, shown};
 use politesse_record::filter::DecisionFilter;
 use politesse_record::reader::PageBounds;
+use politesse_record::stats::{DecisionTotal, total};
 use politesse_record::{AuditLog, Direction};
 
 /// Rows of a page.
@@ -66,6 +67,7 @@ pub(crate) async fn page(
         },
         Err(error) => Err(error.to_string()),
     };
+    let total = count(&dashboard, &query).await;
     // An error is shown above the filled-in form, so that the user can correct it.
     let status = if found.is_ok() {
         StatusCode::OK
@@ -79,7 +81,10 @@ pub(crate) async fn page(
             (scope_switch(&dashboard, &visit, &query, "/decisions"))
             (filter_form(&visit, &query))
             @match found {
-                Ok(found) => { (listing(&visit, &query, &found)) }
+                Ok(found) => {
+                    (total_line(&query, total))
+                    (listing(&visit, &query, &found))
+                }
                 Err(error) => { p class="error" role="alert" { bdi { (shown(&error, 500)) } } }
             }
         },
@@ -158,6 +163,20 @@ struct FoundDecisions {
     is_cut: bool,
 }
 
+/// Counts the decisions that meet the filter; `None` for those of the archive, and where
+/// the count fails: the list is shown without it.
+async fn count(dashboard: &Dashboard, query: &DecisionQuery) -> Option<DecisionTotal> {
+    if query.scope == RecordScope::Archive {
+        return None;
+    }
+    let filter = query.filter().ok()?;
+    // Apart from the search: a program that asks for the rows has no use for the count.
+    let counted = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+        total(reader, &filter, clock::instant() + SEARCH_TIME)
+    });
+    counted.await.ok()
+}
+
 fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
     let text = |name: &'static str, label: &str, hint: &str| {
         html! {
@@ -180,33 +199,99 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
             }
         }
     };
-    let all = DecisionQuery::default().in_scope(query.scope);
     html! {
-        form class="filters" method="get" action=(visit.link("/decisions")) role="search" {
+        form class="search" method="get" action=(visit.link("/decisions")) role="search" {
             @if query.scope == RecordScope::Archive {
                 input type="hidden" name="of" value="archive";
-                (text("node", "node", "eu-1"))
             }
-            (text("search", "part of host or URL", "shop"))
-            (text("from", "from (UTC)", "1h, 2026-11-22"))
-            (text("until", "until (UTC)", "2026-11-23T10:00"))
-            (text("host", "host", "site.example"))
-            (text("crawler", "crawler", "FooBot"))
-            (text("label", "crawl", "shop-2026-11"))
-            (text("client", "client", "10.0.0.7, FooBot"))
-            (text("method", "method", "GET"))
-            (text("status", "status", "404, 4xx"))
-            (choice("preference", &statement_texts()))
-            (choice("verdict", &VERDICTS))
-            (choice("reason", &Reason::ALL.map(Reason::as_str)))
-            (choice("effect", &EFFECTS))
-            (text("url", "URL, or its begin and *", "https://site.example/a*"))
-            (text("rule", "rule", "Disallow: /private"))
             div class="actions" {
+                label for="search" { "part of host or URL" }
+                input id="search" name="search" type="search" value=[query.value("search")];
                 button class="primary" { "Filter" }
-                @if query.is_narrow() {
-                    a href=(visit.link(&all.behind("/decisions"))) { "All" }
+            }
+            details class="more" {
+                summary { "More filters" }
+                div class="filters" {
+                    @if query.scope == RecordScope::Archive { (text("node", "node", "eu-1")) }
+                    (text("from", "from (UTC)", "1h, 2026-11-22"))
+                    (text("until", "until (UTC)", "2026-11-23T10:00"))
+                    (text("host", "whole host", "site.example"))
+                    (text("crawler", "crawler", "FooBot"))
+                    (text("label", "crawl", "shop-2026-11"))
+                    (text("client", "client", "10.0.0.7, FooBot"))
+                    (text("method", "method", "GET"))
+                    (text("status", "status", "404, 4xx"))
+                    (choice("preference", &statement_texts()))
+                    (choice("verdict", &VERDICTS))
+                    (choice("reason", &Reason::ALL.map(Reason::as_str)))
+                    (choice("effect", &EFFECTS))
+                    (text("url", "URL, or its begin and *", "https://site.example/a*"))
+                    (text("rule", "rule", "Disallow: /private"))
                 }
+            }
+        }
+        (chips(visit, query))
+    }
+}
+
+/// Shows the conditions in force, each with a link that removes it.
+fn chips(visit: &Visit, query: &DecisionQuery) -> Markup {
+    let all = DecisionQuery::default().in_scope(query.scope);
+    html! {
+        @if query.is_narrow() {
+            ul class="chips" aria-label="Filters in force" {
+                @for (name, value) in query.conditions() {
+                    @let rest = query.clone().without(name).behind("/decisions");
+                    li {
+                        a href=(visit.link(&rest)) title="Remove this filter" {
+                            (name) ": " (foreign(value)) " " span aria-hidden="true" { "✕" }
+                            span class="unseen" { ", remove" }
+                        }
+                    }
+                }
+                li { a href=(visit.link(&all.behind("/decisions"))) { "All decisions" } }
+            }
+        }
+    }
+}
+
+/// States how many decisions the filter has, and which page of them this is.
+fn total_line(query: &DecisionQuery, total: Option<DecisionTotal>) -> Markup {
+    let page = page_number(query);
+    html! {
+        p class="total" {
+            @if let Some(total) = total {
+                @if total.is_cut { "more than " }
+                b { (counted(total.count, "decision")) }
+                " · "
+            }
+            "page " (number(page))
+            @if let Some(DecisionTotal { count, is_cut: false }) = total {
+                @let pages = count.div_ceil(ROWS as u64).max(page);
+                " of " (number(pages))
+            }
+        }
+    }
+}
+
+/// Returns the number of the page, from 1.
+fn page_number(query: &DecisionQuery) -> u64 {
+    // A number without a place would name a page that is not shown.
+    let is_first = query.before.is_none() && query.behind.is_none();
+    query
+        .page
+        .filter(|page| 1 < *page && !is_first)
+        .unwrap_or(1)
+}
+
+/// Says where decisions that are not in the archive yet can be watched.
+fn archive_note(visit: &Visit, query: &DecisionQuery) -> Markup {
+    html! {
+        p class="small" {
+            "Decisions arrive in the archive about a second after they were made. Those of \
+             this node can be watched live: "
+            a href=(visit.link(&query.clone().in_scope(RecordScope::Node).behind("/decisions"))) {
+                "decisions of this node"
             }
         }
     }
@@ -225,15 +310,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
                 span role="status" class="small" {}
             }
         }
-        @if is_of_archive {
-            p class="small" {
-                "Decisions arrive in the archive about a second after they were made. Those of \
-                 this node can be watched live: "
-                a href=(visit.link(&query.clone().in_scope(RecordScope::Node).behind("/decisions"))) {
-                    "decisions of this node"
-                }
-            }
-        }
+        @if is_of_archive { (archive_note(visit, query)) }
         div class="scroll" {
             table class="rows" {
                 caption {
@@ -266,7 +343,9 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
         p class="actions" {
             @if let Some(next) = &found.next {
                 @let place = next.as_str().map_or_else(|| next.to_string(), str::to_owned);
-                @let older = query.behind_with("/decisions", "before", &place);
+                @let number = page_number(query).saturating_add(1);
+                @let rest = query.behind_with("/decisions", "before", &place);
+                @let older = format!("{rest}&page={number}");
                 a rel="next" href=(visit.link(&older)) {
                     @if found.is_cut { "Search on" } @else { "Older" }
                 }

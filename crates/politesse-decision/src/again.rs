@@ -111,13 +111,18 @@ pub fn decide_again(
     let now = || Box::new(StoredRuling::of(evidence));
     Ok(match evidence.policy.terms().revision {
         // Equal answers need no excuse, whatever revision decided the row.
-        _ if is_recorded(record, evidence) => match given_again(record, evidence) {
+        _ if is_recorded(record, evidence) => {
+            let given = given_again(record, evidence);
             // An override of a query may have allowed the URL.
-            Again::OtherEnding(_) if hides_query_of_override(record, evidence) => {
+            let is_excused = matches!(given, Again::OtherEnding(_))
+                && record.url.contains(WITHHELD)
+                && !evidence.policy.terms().overrides.is_empty();
+            if is_excused {
                 Again::QueryWithheld
+            } else {
+                given
             }
-            again => again,
-        },
+        }
         _ if record.url.contains(WITHHELD) && may_rest_on_query(evidence) => Again::QueryWithheld,
         Revision::CURRENT => Again::Differs(now()),
         decided_by => Again::OfRevision {
@@ -242,11 +247,6 @@ fn is_recorded(record: &StoredRecord, evidence: &Evidence) -> bool {
         None => recorded == now,
     };
     is_same_reading && record.ruling.is_of(evidence)
-}
-
-/// Reports whether the query string is not on record, and an override may ask for it.
-fn hides_query_of_override(record: &StoredRecord, evidence: &Evidence) -> bool {
-    record.url.contains(WITHHELD) && !evidence.policy.terms().overrides.is_empty()
 }
 
 /// Decides again whether the response was withheld, by what the record has of it.

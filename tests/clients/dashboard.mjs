@@ -136,6 +136,7 @@ async function signIn() {
 async function explain() {
   await open('/');
   await page.getByRole('link', { name: 'Decisions' }).click();
+  await page.getByText('More filters').click();
   await page.getByLabel('crawler').fill('HungryBot');
   await page.getByLabel('verdict').selectOption('disallow');
   await page.getByRole('button', { name: 'Filter' }).click();
@@ -259,6 +260,7 @@ async function withoutScripts() {
   });
   const page = await plain.newPage();
   await page.goto(new URL('/decisions', admin).href);
+  await page.getByText('More filters').click();
   await page.getByLabel('crawler').fill('HungryBot');
   await page.getByRole('button', { name: 'Filter' }).click();
   assert.equal(await page.locator('tbody tr').count(), 30);

@@ -83,7 +83,7 @@ fn without_a_configuration_all_that_is_written_lies_in_the_state_folder() {
         let banner = serve(&mut user.command(&[])).await;
         let state = user.path("home/.local/state/politesse");
         assert!(user.left_work_alone());
-        let lines = &banner[3..];
+        let lines = &banner[4..];
         let ca = shown(&state.join("certs/ca.pem"));
         assert_eq!(lines[0], "configuration: no file, built-in defaults");
         assert_eq!(
@@ -174,7 +174,7 @@ fn a_configuration_in_the_users_folder_has_its_data_in_the_state_folder() {
             .env("XDG_STATE_HOME", user.path("state"));
         let banner = serve(&mut command).await;
         let file = shown(&user.path("conf/politesse/politesse.toml"));
-        assert_eq!(banner[3], format!("configuration: {file}"));
+        assert_eq!(banner[4], format!("configuration: {file}"));
         assert!(user.path("state/politesse/certs/ca.pem").exists());
         assert!(user.path("state/politesse/data/audit.db").exists());
         assert!(user.path("state/politesse/data/admin-token").exists());

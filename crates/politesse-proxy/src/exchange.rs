@@ -113,7 +113,7 @@ impl Proxy {
                 // That a response is withheld is on disk before its client is answered.
                 if !matches!(problem, Problem::Withheld(_)) {
                     completion.end(problem.failure());
-                } else if let Err(error) = completion.end_withheld().await {
+                } else if let Err(error) = Box::pin(completion.end_withheld()).await {
                     details = self.details(&error.into(), connection.client);
                 }
                 form.answer(&details, &self.identity(), clock::now())
@@ -158,9 +158,12 @@ impl Proxy {
             return Ok(answer);
         }
         let can_retry = request.can_be_sent_again();
-        let (first, waited) = self.turns.decide_in_turn(&request, connection).await;
-        let (mut decision, mut turns) = self.with_tdm_file(first, waited, &request).await?;
+        let (mut decision, mut turns) = self.turns.decide_in_turn(&request, connection).await;
         let (response, evidence, receipt) = loop {
+            if decision.evidence().lacks_tdm_file() {
+                // Boxed: nearly all requests find the file in memory, or want none.
+                (decision, turns) = Box::pin(self.with_tdm_file(decision, turns, &request)).await?;
+            }
             // The decision is in the audit record before anything is sent: no
             // request to the origin may come before this line.
             let receipt = self
@@ -191,8 +194,7 @@ impl Proxy {
             completion.end_before_retry(response.status());
             // Not kept while the request waits: it holds a connection.
             drop(response);
-            let (again, waited) = self.turns.decide_retry(&request, turns).await;
-            (decision, turns) = self.with_tdm_file(again, waited, &request).await?;
+            (decision, turns) = self.turns.decide_retry(&request, turns).await;
         };
         let annotation = AnnotationRequest {
             evidence: &evidence,

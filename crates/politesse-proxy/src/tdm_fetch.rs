@@ -31,8 +31,8 @@ use politesse_robots::origin::Target;
 const FETCH_TIME_MAX: Duration = Duration::from_secs(30);
 
 impl Proxy {
-    /// Returns a decision by the TDM file of its origin, which is asked for if `decision`
-    /// lacks it. A page whose file cannot be asked for in time is delayed.
+    /// Asks for the TDM file that `decision` lacks, and decides by it. A page whose file
+    /// cannot be asked for in time is delayed.
     ///
     /// # Errors
     ///
@@ -43,11 +43,7 @@ impl Proxy {
         turns: RequestTurns<'a>,
         request: &ProxyRequest,
     ) -> Result<(Decision, RequestTurns<'a>), Problem> {
-        if !decision.evidence().lacks_tdm_file() {
-            return Ok((decision, turns));
-        }
-        // Boxed: nearly all requests find the file in memory, or want none.
-        if let Some(delay) = Box::pin(self.ask_once(request, &turns)).await? {
+        if let Some(delay) = self.ask_once(request, &turns).await? {
             return Ok((decision.later(delay), turns));
         }
         let (again, waited) = self.turns.decide_by_tdm_file(request, turns).await;

@@ -106,19 +106,26 @@ async fn made(mode: &str) -> (Browser, [Origin; 2]) {
         .resolve("b.test", origins[1].address());
     let browser = Browser::idle(Place::with(&config)).await;
     // The least first, so that no list is in order by chance.
-    for (count, url) in [
+    let asked = [
         (3, "http://never.test/"),
         (6, "http://b.test/p"),
         (17, "http://b.test/open"),
         (20, "http://a.test/p"),
         (26, "http://a.test/open"),
-    ] {
+    ];
+    ask_each(&browser, &asked).await;
+    (browser, origins)
+}
+
+/// Asks for each URL a number of times, and waits until all requests are recorded.
+async fn ask_each(browser: &Browser, asked: &[(usize, &str)]) {
+    for &(count, url) in asked {
         for _ in 0..count {
             get_as(&browser.proxy, "FooBot/1", url).await;
         }
     }
-    browser.proxy.place().completed(72).await;
-    (browser, origins)
+    let total = asked.iter().map(|(count, _)| count).sum();
+    browser.proxy.place().completed(total).await;
 }
 
 #[test]
@@ -179,19 +186,15 @@ async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
         .resolve("a.test", origins[0].address())
         .resolve("down.test", origins[1].address());
     let browser = Browser::idle(Place::with(&config)).await;
-    for (count, url) in [
+    let asked = [
         (4, "http://a.test/open"),
         (3, "http://a.test/p"),
         (2, "http://a.test/denied"),
         (5, "http://down.test/"),
         (1, "http://a.test/closed"),
         (6, "http://never.test/"),
-    ] {
-        for _ in 0..count {
-            get_as(&browser.proxy, "FooBot/1", url).await;
-        }
-    }
-    browser.proxy.place().completed(21).await;
+    ];
+    ask_each(&browser, &asked).await;
     (browser, origins)
 }
 

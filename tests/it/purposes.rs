@@ -38,11 +38,6 @@ async fn ask(proxy: &Proxy, agent: &str, path: &str) -> Reply {
     get_as(proxy, agent, &format!("http://o.test{path}")).await
 }
 
-async fn assert_verified(proxy: &Proxy) {
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
-}
-
 #[test]
 fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
     run(async {
@@ -93,7 +88,7 @@ fn a_page_that_is_denied_for_every_purpose_is_refused_with_the_line() {
         for path in ["/a/1", "/b/2", "/a/5", "/private"] {
             assert!(!seen.iter().any(|target| target == path), "{seen:?}");
         }
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -115,7 +110,7 @@ fn any_denied_purpose_is_enough_with_the_key() {
                 "{agent} {path}"
             );
         }
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -137,7 +132,7 @@ fn a_report_forwards_and_an_entry_may_differ_from_the_rest() {
         assert_eq!(rows[0]["reason"], "preference");
         assert_eq!(rows[0]["effect"], "reported");
         assert_eq!(ask(&proxy, "HardBot/1", "/a/2").await.status(), 403);
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -184,7 +179,7 @@ fn a_reload_and_a_command_change_what_is_refused() {
         let wrong = place.run(&fetch("profit")).await;
         assert_eq!(wrong.code, Some(2), "{wrong:?}");
         assert!(wrong.stderr.contains("train-ai, search"), "{wrong:?}");
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -232,6 +227,6 @@ fn a_content_signal_denies_as_well() {
         assert_eq!(refused.status(), 403);
         assert_eq!(refused.json()["rule"]["line"], 2);
         assert_eq!(ask(&proxy, "FindBot/1", "/a").await.status(), 200);
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }

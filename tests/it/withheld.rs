@@ -84,11 +84,6 @@ async fn page_rows(proxy: &Proxy, count: usize) -> Vec<Value> {
     rows.await.into_iter().filter(|row| is_page(&row)).collect()
 }
 
-async fn assert_verified(proxy: &Proxy) {
-    let verified = proxy.place().run(&["audit", "verify"]).await;
-    assert_eq!(verified.code, Some(0), "{}", verified.stdout);
-}
-
 #[test]
 fn a_response_that_denies_every_purpose_is_withheld() {
     run(async {
@@ -117,7 +112,7 @@ fn a_response_that_denies_every_purpose_is_withheld() {
                 .await
                 .contains("politesse_withheld_total{reason=\"directive\"} 2")
         );
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -201,7 +196,7 @@ fn a_report_gives_the_page_and_says_what_would_be_withheld() {
             .run(&["audit", "why", "http://o.test/meta"])
             .await;
         assert!(why.stdout.contains("would be withheld"), "{}", why.stdout);
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -214,7 +209,7 @@ fn denials_are_counted_where_nothing_follows_from_them() {
         assert!(given.head.values("proxy-status").is_empty());
         let rows = page_rows(&proxy, 1).await;
         assert_eq!(rows[0]["denials"][0]["statement"], "noai");
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -234,7 +229,7 @@ fn a_page_that_is_not_read_whole_is_treated_as_configured() {
                 let detail = reply.json()["detail"].to_string();
                 assert!(detail.contains("head-limit"), "{detail}");
             }
-            assert_verified(&proxy).await;
+            proxy.place().assert_verified().await;
         }
     });
 }
@@ -262,7 +257,7 @@ fn nothing_of_a_page_reaches_a_client_over_http2() {
             let body = String::from_utf8_lossy(reply.body());
             assert_eq!(body.contains(CONTENT), status == 200, "{method} {path}");
         }
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -291,7 +286,7 @@ fn an_override_frees_its_own_pages_and_no_others() {
             let reply = ask(&proxy, "TrainBot/1", path).await;
             assert_eq!(reply.status(), 403, "{path}");
         }
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -311,7 +306,7 @@ fn a_query_that_is_not_on_record_accuses_no_row() {
             .fold(config, |config, line| config.set(line));
         let proxy = config.start().await;
         assert_eq!(ask(&proxy, "TrainBot/1", "/meta?free").await.status(), 200);
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -325,7 +320,7 @@ fn robots_txt_is_never_withheld() {
         let config = config.set("preferences.enforce = \"refuse\"");
         let proxy = config.set("robots.serve_cached = false").start().await;
         assert_eq!(ask(&proxy, "TrainBot/1", "/robots.txt").await.status(), 200);
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }
 
@@ -435,7 +430,7 @@ fn no_denied_page_reaches_a_client_under_load_nor_from_a_proxy_that_is_killed() 
         let combinations = (0..300).map(|number| (number / 3, AGENTS[number % 3].1));
         let open = combinations.filter(|(site, purposes)| !is_denied(*site, purposes));
         assert_eq!(crawl(proxy.address()).await, open.count());
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
         let crawling = tokio::spawn(crawl(proxy.address()));
         let place = proxy.place();
         place.rows_when(|rows| 400 <= rows.len()).await;
@@ -443,6 +438,6 @@ fn no_denied_page_reaches_a_client_under_load_nor_from_a_proxy_that_is_killed() 
         crawling.await.unwrap();
         let proxy = place.start().await;
         crawl(proxy.address()).await;
-        assert_verified(&proxy).await;
+        proxy.place().assert_verified().await;
     });
 }

@@ -387,7 +387,7 @@ pub struct RecordEnding {
     seq: u64,
     reserved: Option<ReservedPlace>,
     outcome: ExchangeEnd,
-    /// Who waits for it.
+    /// Channel of the exchange that waits until the ending is on disk.
     ack: Option<oneshot::Sender<CommitResult>>,
 }
 

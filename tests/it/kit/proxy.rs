@@ -136,6 +136,12 @@ impl Place {
         rows
     }
 
+    /// Verifies the record, which must hold.
+    pub(crate) async fn assert_verified(&self) {
+        let verified = self.run(&["audit", "verify"]).await;
+        assert_eq!(verified.code, Some(0), "{}", verified.stdout);
+    }
+
     /// Waits until the audit's rows are as `wanted` says, and tells them.
     pub(crate) async fn rows_when(&self, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         until("audit as wanted", async || {

@@ -197,11 +197,10 @@ pub(super) fn by_directives<'a>(
     purposes: PurposeSet,
     is_agent: impl Fn(&str) -> bool,
 ) -> Vec<PurposeDenial> {
-    let is_meant = |agents: &[&str]| agents.is_empty() || agents.iter().any(|it| is_agent(it));
     let mut denials = Vec::new();
     for directive in directives {
         let rows = rows(StatementKind::Directive, directive.name());
-        for row in rows.filter(|row| is_meant(row.agents)) {
+        for row in rows.filter(|row| row.is_for(&is_agent)) {
             let letters = directive.sources().map(|it| it.letter());
             let sources = letters.collect::<Vec<_>>().join(" ");
             denials.extend(row.denials(purposes, &sources, None));
@@ -239,7 +238,6 @@ pub fn by_annotation(
     let Some(ListEntry::InnerList(own)) = members.values().next() else {
         return unreadable();
     };
-    let is_meant = |agents: &[&str]| agents.is_empty() || agents.iter().any(|it| is_agent(it));
     let mut denials = Vec::new();
     for item in &own.items {
         let name = item.bare_item.as_token().map_or("", |name| name.as_str());
@@ -251,7 +249,7 @@ pub fn by_annotation(
         let sources = item.params.get("src").and_then(text_of).unwrap_or_default();
         let rows = DENYING_STATEMENTS.iter();
         for row in rows.filter(|row| row.name == name && row.value == stated) {
-            if is_meant(row.agents) {
+            if row.is_for(&is_agent) {
                 denials.extend(row.denials(purposes, sources, None));
             }
         }
@@ -274,6 +272,11 @@ fn rows(kind: StatementKind, name: &str) -> impl Iterator<Item = &'static Denyin
 }
 
 impl DenyingStatement {
+    /// Reports whether the row is for a crawler, of which `is_agent` knows the names.
+    fn is_for(&self, is_agent: impl Fn(&str) -> bool) -> bool {
+        self.agents.is_empty() || self.agents.iter().any(|agent| is_agent(agent))
+    }
+
     fn denials(
         &'static self,
         purposes: PurposeSet,

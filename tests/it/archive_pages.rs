@@ -172,6 +172,7 @@ fn the_overview_of_all_nodes_has_the_sums_of_each() {
             "bytes",
             "errors",
             "refused_by_site",
+            "put_off_by_site",
         ] {
             assert_eq!(overview["sums"][name], stats[name], "{name}");
         }

@@ -82,6 +82,7 @@ fn decisions_are_counted_by_keys_in_their_order() {
             "ERRORS",
             "WITHHELD",
             "REFUSED_BY_SITE",
+            "PUT_OFF_BY_SITE",
         ];
         assert_eq!(lines[0], titles);
         assert_eq!(lines[1][..3], ["o.test", "4", "2"]);
@@ -91,7 +92,7 @@ fn decisions_are_counted_by_keys_in_their_order() {
             .await;
         assert!(
             all.stdout.starts_with(
-                "requests,refusals,reported,later,wait_ms,bytes,errors,withheld,refused_by_site\r\n4,2,0,0,"
+                "requests,refusals,reported,later,wait_ms,bytes,errors,withheld,refused_by_site,put_off_by_site\r\n4,2,0,0,"
             ),
             "{all:?}"
         );

@@ -164,7 +164,7 @@ const CLASSES: [(&str, &str, u64); 9] = [
     ("preference", "refused by a preference", 0),
     ("withheld", "withheld", 0),
     ("unreachable", "robots.txt unreachable", 5),
-    ("put_off", "put off", 0),
+    ("put_off", "put off", 2),
     ("refused_by_site", "refused by the site", 1),
     ("error", "errors", 6),
 ];
@@ -174,6 +174,7 @@ async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
     let origins = [
         Script::robots(SPELLINGS[0])
             .page("/closed", Page::status(403))
+            .page("/busy", Page::status(503))
             .start()
             .await,
         Script::robots_page(Page::status(500)).start().await,
@@ -193,6 +194,7 @@ async fn of_all_classes(mode: &str) -> (Browser, [Origin; 2]) {
         (5, "http://down.test/"),
         (1, "http://a.test/closed"),
         (6, "http://never.test/"),
+        (2, "http://a.test/busy"),
     ];
     ask_each(&browser, &asked).await;
     (browser, origins)
@@ -221,7 +223,7 @@ fn each_decision_is_counted_in_one_class() {
                 let is_in_legend = page.contains(&format!("{name}: {count}<"));
                 assert_eq!(is_in_legend, is_there, "{name}: {page}");
             }
-            assert_eq!(json["sums"]["requests"], 21, "{json}");
+            assert_eq!(json["sums"]["requests"], 23, "{json}");
         }
     });
 }

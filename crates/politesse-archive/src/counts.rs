@@ -24,6 +24,16 @@ macro_rules! is_refused_by_site {
     };
 }
 
+/// Condition of decisions `d` whose ending is of the class
+/// [`EndingClass::PutOffBySite`](politesse_decision::outcome::EndingClass).
+macro_rules! is_put_off_by_site {
+    () => {
+        "(d.error IS DISTINCT FROM 'withheld' AND d.error IS DISTINCT FROM 'bot_challenge' \
+            AND (d.status = 429 OR d.status = 503 \
+                AND d.error IS DISTINCT FROM 'proxy_internal_error') AND d.sent > 0)"
+    };
+}
+
 /// Sums of decisions `d`, in the order of [`DecisionSums`]. No sum is greater than a number
 /// of 64 bits, whatever the rows have.
 const SUMS: &str = concat!(
@@ -35,8 +45,12 @@ const SUMS: &str = concat!(
     least(coalesce(sum(d.bytes), 0), 9223372036854775807)::bigint, \
     count(d.error) FILTER (WHERE d.error <> 'withheld' AND ",
     is_refused_by_site!(),
+    " IS NOT TRUE AND ",
+    is_put_off_by_site!(),
     " IS NOT TRUE), count(*) FILTER (WHERE d.error = 'withheld'), count(*) FILTER (WHERE ",
     is_refused_by_site!(),
+    "), count(*) FILTER (WHERE ",
+    is_put_off_by_site!(),
     ")"
 );
 
@@ -51,7 +65,7 @@ fn sums_columns() -> String {
         "CASE WHEN d.verdict = 'later' THEN '{}' \
          WHEN d.verdict = 'disallow' AND d.reason = '{}' AND d.error IS NOT NULL THEN '{}' \
          WHEN d.verdict = 'disallow' THEN CASE d.reason {} ELSE '{}' END \
-         WHEN d.error = 'withheld' THEN '{}' WHEN {} THEN '{}' \
+         WHEN d.error = 'withheld' THEN '{}' WHEN {} THEN '{}' WHEN {} THEN '{}' \
          WHEN d.error IS NOT NULL THEN '{}' ELSE '{}' END",
         DecisionClass::PutOff,
         Reason::Unreachable,
@@ -61,6 +75,8 @@ fn sums_columns() -> String {
         DecisionClass::Withheld,
         is_refused_by_site!(),
         DecisionClass::RefusedBySite,
+        is_put_off_by_site!(),
+        DecisionClass::PutOff,
         DecisionClass::Error,
         DecisionClass::Sent,
     );
@@ -249,9 +265,10 @@ fn sums(row: &Row, from: usize) -> DecisionSums {
         errors: sum(6),
         withheld: sum(7),
         refused_by_site: sum(8),
+        put_off_by_site: sum(9),
         classes: ClassCounts::of(|class| {
             let classes = DecisionClass::ALL.into_iter();
-            let place = classes.zip(9..).find(|(other, _)| *other == class);
+            let place = classes.zip(10..).find(|(other, _)| *other == class);
             place.map_or(0, |(_, at)| sum(at))
         }),
     }

@@ -52,12 +52,12 @@ impl Outcome {
         match EndingClass::of_record(record) {
             EndingClass::Withheld => return Self::Withheld,
             EndingClass::RefusedBySite => return Self::RefusedBySite,
+            EndingClass::PutOffBySite => return Self::PutOff,
             EndingClass::Failed | EndingClass::Complete => {}
         }
         match (record.status, record.error.as_deref()) {
-            // The proxy's own 503 for a turn that it lost.
-            (Some(503), Some("proxy_internal_error")) => Self::Error,
-            // Whatever became of the body: a client seldom reads that of a refusal.
+            (Some(503), Some(EndingClass::LOST_TURN)) => Self::Error,
+            // Put off by the proxy: nothing was sent.
             (Some(429 | 503), _) => Self::PutOff,
             (Some(status), None) if status < 500 => Self::Answered,
             // An exchange without an ending was cut off with the proxy.
@@ -78,6 +78,9 @@ pub enum EndingClass {
     /// The site refused the request: it answered 401, 402, 403 or 451, or with a bot
     /// challenge. A client that did not read the body to its end changes nothing.
     RefusedBySite,
+    /// The site put the request off: it answered 429 or 503, whether or not the client
+    /// read the body.
+    PutOffBySite,
 }
 
 impl EndingClass {
@@ -85,6 +88,9 @@ impl EndingClass {
     pub const WITHHELD: &str = "withheld";
     /// Error term of an exchange that the site answered with a bot challenge.
     pub const BOT_CHALLENGE: &str = "bot_challenge";
+    /// Error term of an exchange that the proxy itself answered with 503 because it lost
+    /// the turn of the request.
+    pub const LOST_TURN: &str = "proxy_internal_error";
 
     /// Returns the class of the ending with this status and error term, of a request
     /// that was sent `sent` times.
@@ -94,6 +100,8 @@ impl EndingClass {
             (_, Some(Self::BOT_CHALLENGE)) => Self::RefusedBySite,
             // The proxy answers 403, too, but to requests that it does not send.
             (Some(401 | 402 | 403 | 451), _) if 0 < sent => Self::RefusedBySite,
+            (Some(503), Some(Self::LOST_TURN)) => Self::Failed,
+            (Some(429 | 503), _) if 0 < sent => Self::PutOffBySite,
             (_, Some(_)) => Self::Failed,
             (_, None) => Self::Complete,
         }

@@ -148,7 +148,7 @@ impl Tally {
         match class {
             EndingClass::Withheld => counts.totals.withheld += 1,
             EndingClass::RefusedBySite => counts.totals.refused_by_site += 1,
-            EndingClass::Failed | EndingClass::Complete => {}
+            EndingClass::PutOffBySite | EndingClass::Failed | EndingClass::Complete => {}
         }
         let url = counts.put_off.hasher().hash_one(text);
         if status != Some(StatusCode::TOO_MANY_REQUESTS.as_u16()) {

@@ -38,6 +38,7 @@ impl ClassCounts {
             None => {
                 counts.put(DecisionClass::Withheld, take(entries.withheld));
                 counts.put(DecisionClass::RefusedBySite, take(entries.refused_by_site));
+                counts.put(DecisionClass::PutOff, take(entries.put_off_by_site));
                 counts.put(DecisionClass::Error, take(entries.errors));
             }
         }

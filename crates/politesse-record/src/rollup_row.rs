@@ -44,6 +44,8 @@ pub struct EntrySums {
     pub withheld: u64,
     /// Endings of requests that the site refused.
     pub refused_by_site: u64,
+    /// Endings of requests that the site put off.
+    pub put_off_by_site: u64,
 }
 
 impl EntrySums {
@@ -55,6 +57,7 @@ impl EntrySums {
             errors: count_of(EndingClass::Failed),
             withheld: count_of(EndingClass::Withheld),
             refused_by_site: count_of(EndingClass::RefusedBySite),
+            put_off_by_site: count_of(EndingClass::PutOffBySite),
             ..Self::default()
         }
     }
@@ -68,14 +71,20 @@ impl EntrySums {
         self.errors = self.errors.saturating_add(other.errors);
         self.withheld = self.withheld.saturating_add(other.withheld);
         self.refused_by_site = self.refused_by_site.saturating_add(other.refused_by_site);
+        self.put_off_by_site = self.put_off_by_site.saturating_add(other.put_off_by_site);
     }
 
     /// Returns what the tag's flag for endings announces: errors in the upper bits, and
     /// whether the other counts of endings follow in the lowest. There is no bit in the
     /// tag for those, and few entries have them.
     fn ending_counts(&self) -> u64 {
-        let has_others = 0 < self.withheld || 0 < self.refused_by_site;
+        let has_others = self.other_endings().iter().any(|count| 0 < *count);
         self.errors << 1 | u64::from(has_others)
+    }
+
+    /// Returns the counts of endings that follow the errors, in their order.
+    fn other_endings(&self) -> [u64; 3] {
+        [self.withheld, self.refused_by_site, self.put_off_by_site]
     }
 }
 
@@ -179,8 +188,9 @@ fn push_entry(bytes: &mut Vec<u8>, distance: u64, sums: &EntrySums) {
         push_number(bytes, *value);
     }
     if sums.ending_counts() & 1 == 1 {
-        push_number(bytes, sums.withheld);
-        push_number(bytes, sums.refused_by_site);
+        for count in sums.other_endings() {
+            push_number(bytes, count);
+        }
     }
 }
 
@@ -260,6 +270,7 @@ impl RollupReader<'_> {
         if endings & 1 == 1 {
             sums.withheld = self.number()?;
             sums.refused_by_site = self.number()?;
+            sums.put_off_by_site = self.number()?;
         }
         Some(sums)
     }

@@ -23,7 +23,7 @@ use super::tree_rows::StoredSeal;
 use super::wal::BUSY_TIMEOUT;
 
 /// Version of the tables, kept in the file as `user_version`.
-const SCHEMA_VERSION: i64 = 20;
+const SCHEMA_VERSION: i64 = 21;
 
 /// Statements that a connection keeps prepared: more than there are.
 const STATEMENTS: usize = 64;

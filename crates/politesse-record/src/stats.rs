@@ -128,6 +128,8 @@ pub struct DecisionSums {
     pub withheld: u64,
     /// Requests that the site refused: 401, 402, 403, 451 or a bot challenge.
     pub refused_by_site: u64,
+    /// Requests that the site put off: 429 or 503.
+    pub put_off_by_site: u64,
     /// Decisions by class.
     pub classes: ClassCounts,
 }
@@ -159,6 +161,7 @@ impl DecisionSums {
             (&mut self.errors, other.errors),
             (&mut self.withheld, other.withheld),
             (&mut self.refused_by_site, other.refused_by_site),
+            (&mut self.put_off_by_site, other.put_off_by_site),
         ] {
             // A changed row may hold any number.
             *sum = sum.saturating_add(more);
@@ -175,6 +178,7 @@ impl DecisionSums {
             errors,
             withheld,
             refused_by_site,
+            put_off_by_site,
         } = *entries;
         let count_if = |is_so: bool| if is_so { requests } else { 0 };
         let (verdict, effect) = (ruling.verdict.as_str(), ruling.effect.as_str());
@@ -188,6 +192,7 @@ impl DecisionSums {
             errors,
             withheld,
             refused_by_site,
+            put_off_by_site,
             classes: ClassCounts::of_entries(entries, ruling),
         }
     }

@@ -20,7 +20,7 @@ use politesse_record::stats::{DecisionSums, StatGroup, StatKey, StatOrder, StatQ
 const VALUE_MAX: usize = 40;
 
 /// Columns of sums, as JSON and CSV name them.
-const SUM_NAMES: [&str; 9] = [
+const SUM_NAMES: [&str; 10] = [
     "requests",
     "refusals",
     "reported",
@@ -30,6 +30,7 @@ const SUM_NAMES: [&str; 9] = [
     "errors",
     "withheld",
     "refused_by_site",
+    "put_off_by_site",
 ];
 
 /// Arguments of `audit stats`.
@@ -193,6 +194,7 @@ impl StatTable<'_> {
             "ERRORS",
             "WITHHELD",
             "REFUSED_BY_SITE",
+            "PUT_OFF_BY_SITE",
         ];
         keys.chain(sums.map(str::to_owned)).collect()
     }
@@ -213,6 +215,7 @@ impl StatTable<'_> {
             sums.errors.to_string(),
             sums.withheld.to_string(),
             sums.refused_by_site.to_string(),
+            sums.put_off_by_site.to_string(),
         ];
         texts.chain(counts).collect()
     }
@@ -244,6 +247,7 @@ impl StatTable<'_> {
             json!(sums.errors),
             json!(sums.withheld),
             json!(sums.refused_by_site),
+            json!(sums.put_off_by_site),
         ]);
         Value::Object(named.chain(counts).collect::<Map<_, _>>())
     }

@@ -71,6 +71,7 @@ pub(super) struct SumsJson {
     errors: u64,
     pub(super) withheld: u64,
     pub(super) refused_by_site: u64,
+    put_off_by_site: u64,
     pub(super) classes: ClassCounts,
 }
 
@@ -102,6 +103,7 @@ impl From<&DecisionSums> for SumsJson {
             errors: sums.errors,
             withheld: sums.withheld,
             refused_by_site: sums.refused_by_site,
+            put_off_by_site: sums.put_off_by_site,
             classes: sums.classes,
         }
     }

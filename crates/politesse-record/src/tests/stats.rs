@@ -16,7 +16,7 @@ use politesse_decision::record::Effect;
 const DECISIONS: u64 = 9000;
 
 /// Status and error term of endings.
-const ENDINGS: [(u16, Option<&str>); 8] = [
+const ENDINGS: [(u16, Option<&str>); 10] = [
     (200, None),
     (200, None),
     (200, Some("incomplete")),
@@ -24,6 +24,8 @@ const ENDINGS: [(u16, Option<&str>); 8] = [
     (403, Some("client_gone")),
     (403, Some("withheld")),
     (202, Some("bot_challenge")),
+    (429, None),
+    (503, Some("client_gone")),
     (404, None),
 ];
 
@@ -148,6 +150,7 @@ fn class(row: &StoredRecord) -> DecisionClass {
         _ if error == Some("withheld") => DecisionClass::Withheld,
         _ if error == Some("bot_challenge") => DecisionClass::RefusedBySite,
         _ if matches!(row.status, Some(402 | 403)) => DecisionClass::RefusedBySite,
+        _ if matches!(row.status, Some(429 | 503)) => DecisionClass::PutOff,
         _ if error.is_some() => DecisionClass::Error,
         _ => DecisionClass::Sent,
     }
@@ -173,6 +176,7 @@ fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>
             (_, Some("withheld")) => &mut sum.withheld,
             (_, Some("bot_challenge")) => &mut sum.refused_by_site,
             (Some(402 | 403), _) if is_sent => &mut sum.refused_by_site,
+            (Some(429 | 503), _) if is_sent => &mut sum.put_off_by_site,
             (_, Some(_)) => &mut sum.errors,
             (_, None) => continue,
         };

@@ -15,7 +15,7 @@ use crate::kit::program::politesse;
 use crate::kit::{run, soon};
 
 /// Filters, each with arguments that are the same for a record and for the archive.
-const FILTERS: [&[&str]; 26] = [
+const FILTERS: [&[&str]; 27] = [
     &[],
     &["--host", "o.test"],
     &["--host", "O.Test."],
@@ -35,6 +35,7 @@ const FILTERS: [&[&str]; 26] = [
     &["--search", "O.TEST/No"],
     &["--search", "%"],
     &["--status", "403"],
+    &["--class", "refused_by_site"],
     &["--status", "2xx", "--method", "GET"],
     &["--method", "HEAD"],
     &["--client", "127.0.0.1", "--verdict", "allow"],

@@ -222,6 +222,11 @@ fn each_decision_is_counted_in_one_class() {
                 assert_eq!(2 <= heads, is_there, "{name}: {page}");
                 let is_in_legend = page.contains(&format!("{name}: {count}<"));
                 assert_eq!(is_in_legend, is_there, "{name}: {page}");
+                let rows = browser
+                    .json(&format!("/api/v1/decisions?class={word}"))
+                    .await;
+                let found = rows["decisions"].as_array().unwrap().len();
+                assert_eq!(found as u64, count, "{mode} {word}: {rows}");
             }
             assert_eq!(json["sums"]["requests"], 23, "{json}");
         }

@@ -15,6 +15,7 @@ use thiserror::Error;
 use super::api;
 use politesse_archive::place::ArchivePlace;
 use politesse_base::clock;
+use politesse_decision::class::DecisionClass;
 use politesse_decision::decide::Reason;
 use politesse_decision::label::CrawlLabel;
 use politesse_directives::denials::statement_texts;
@@ -30,7 +31,7 @@ pub(super) const SPANS: [u16; 4] = [1, 24, 7 * 24, 30 * 24];
 pub(super) const EFFECTS: [&str; 4] = ["enforced", "reported", "overridden", "cached"];
 
 /// Names of the conditions, in the order of the form.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "from",
     "until",
     "host",
@@ -39,6 +40,7 @@ const NAMES: [&str; 16] = [
     "client",
     "method",
     "status",
+    "class",
     "preference",
     "verdict",
     "reason",
@@ -109,10 +111,12 @@ const NODE: &str = "node";
 pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
     let spans = SPANS.map(|hours| hours.to_string());
     let reasons = Reason::ALL.map(Reason::as_str);
-    let listed: [(&'static str, Vec<&str>); 5] = [
+    let classes = DecisionClass::ALL.map(DecisionClass::as_str);
+    let listed: [(&'static str, Vec<&str>); 6] = [
         ("hours", spans.iter().map(String::as_str).collect()),
         ("of", vec![NODE, ARCHIVE]),
         ("verdict", VERDICTS.to_vec()),
+        ("class", classes.to_vec()),
         ("reason", reasons.to_vec()),
         ("effect", EFFECTS.to_vec()),
     ];
@@ -344,6 +348,11 @@ impl DecisionQuery {
             status: self.read("status", |text| {
                 let status = text.parse();
                 status.map_err(|error: InvalidStatus| error.to_string())
+            })?,
+            class: self.read("class", |text| {
+                let class = DecisionClass::of_word(text);
+                let words = || DecisionClass::ALL.map(DecisionClass::as_str).join(", ");
+                class.ok_or_else(|| format!("one of {} is wanted", words()))
             })?,
             preference: word("preference", &statement_texts())?,
             verdict: word("verdict", &VERDICTS)?,

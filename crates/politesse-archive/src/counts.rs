@@ -7,82 +7,39 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 use super::failure::ArchiveFailure;
-use super::question::ArchiveQuestion;
+use super::question::{ArchiveQuestion, CLASS_COLUMNS};
 use super::reader::NodeRecordsReader;
 use politesse_decision::class::DecisionClass;
-use politesse_decision::reason::Reason;
-use politesse_record::class_counts::ClassCounts;
+use politesse_record::class_counts::{
+    ClassCounts, class_sql, put_off_by_site_sql, refused_by_site_sql,
+};
 use politesse_record::overview::{HourSums, NamedSums, OverviewFacts, OverviewSums};
 use politesse_record::stats::{DecisionSums, SUMS_MAX, StatGroup, StatKey, StatOrder, sort_groups};
 
-/// Condition of decisions `d` whose ending is of the class
-/// [`EndingClass::RefusedBySite`](politesse_decision::outcome::EndingClass).
-macro_rules! is_refused_by_site {
-    () => {
-        "(d.error = 'bot_challenge' OR (d.error IS DISTINCT FROM 'withheld' \
-            AND d.status IN (401, 402, 403, 451) AND d.sent > 0))"
-    };
-}
-
-/// Condition of decisions `d` whose ending is of the class
-/// [`EndingClass::PutOffBySite`](politesse_decision::outcome::EndingClass).
-macro_rules! is_put_off_by_site {
-    () => {
-        "(d.error IS DISTINCT FROM 'withheld' AND d.error IS DISTINCT FROM 'bot_challenge' \
-            AND (d.status = 429 OR d.status = 503 \
-                AND d.error IS DISTINCT FROM 'proxy_internal_error') AND d.sent > 0)"
-    };
-}
-
-/// Sums of decisions `d`, in the order of [`DecisionSums`]. No sum is greater than a number
-/// of 64 bits, whatever the rows have.
-const SUMS: &str = concat!(
-    "count(*), \
+/// Sums of decisions `d`, in the order of [`DecisionSums`], as far as no class of endings
+/// is needed. No sum is greater than a number of 64 bits, whatever the rows have.
+const SUMS: &str = "count(*), \
     count(*) FILTER (WHERE d.verdict = 'disallow' AND d.effect = 'enforced'), \
     count(*) FILTER (WHERE d.verdict <> 'allow' AND d.effect = 'reported'), \
     count(*) FILTER (WHERE d.verdict = 'later' AND d.effect = 'enforced'), \
     least(coalesce(sum(d.wait_ms), 0), 9223372036854775807)::bigint, \
-    least(coalesce(sum(d.bytes), 0), 9223372036854775807)::bigint, \
-    count(d.error) FILTER (WHERE d.error <> 'withheld' AND ",
-    is_refused_by_site!(),
-    " IS NOT TRUE AND ",
-    is_put_off_by_site!(),
-    " IS NOT TRUE), count(*) FILTER (WHERE d.error = 'withheld'), count(*) FILTER (WHERE ",
-    is_refused_by_site!(),
-    "), count(*) FILTER (WHERE ",
-    is_put_off_by_site!(),
-    ")"
-);
+    least(coalesce(sum(d.bytes), 0), 9223372036854775807)::bigint";
 
-/// Returns the columns of [`SUMS`], and behind them the number of decisions `d` in each
-/// class.
+/// Returns the columns of all sums of decisions `d`, and behind them the number of
+/// decisions in each class.
 fn sums_columns() -> String {
-    let refusals = Reason::ALL.map(|reason| {
-        let class = DecisionClass::of_refusal(reason);
-        format!("WHEN '{reason}' THEN '{class}'")
-    });
-    let class = format!(
-        "CASE WHEN d.verdict = 'later' THEN '{}' \
-         WHEN d.verdict = 'disallow' AND d.reason = '{}' AND d.error IS NOT NULL THEN '{}' \
-         WHEN d.verdict = 'disallow' THEN CASE d.reason {} ELSE '{}' END \
-         WHEN d.error = 'withheld' THEN '{}' WHEN {} THEN '{}' WHEN {} THEN '{}' \
-         WHEN d.error IS NOT NULL THEN '{}' ELSE '{}' END",
-        DecisionClass::PutOff,
-        Reason::Unreachable,
-        DecisionClass::Error,
-        refusals.join(" "),
-        DecisionClass::Rule,
-        DecisionClass::Withheld,
-        is_refused_by_site!(),
-        DecisionClass::RefusedBySite,
-        is_put_off_by_site!(),
-        DecisionClass::PutOff,
-        DecisionClass::Error,
-        DecisionClass::Sent,
-    );
+    let refused = refused_by_site_sql(&CLASS_COLUMNS);
+    let put_off = put_off_by_site_sql(&CLASS_COLUMNS);
+    let class = class_sql(&CLASS_COLUMNS);
     let counts =
         DecisionClass::ALL.map(|each| format!(", count(*) FILTER (WHERE {class} = '{each}')"));
-    format!("{SUMS}{}", counts.concat())
+    format!(
+        "{SUMS}, count(d.error) FILTER (WHERE d.error <> 'withheld' \
+         AND {refused} IS NOT TRUE AND {put_off} IS NOT TRUE), \
+         count(*) FILTER (WHERE d.error = 'withheld'), count(*) FILTER (WHERE {refused}), \
+         count(*) FILTER (WHERE {put_off}){}",
+        counts.concat()
+    )
 }
 
 /// Hours since 1970.

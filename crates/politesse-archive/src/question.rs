@@ -13,7 +13,17 @@ use tokio_postgres::types::ToSql;
 use super::failure::ArchiveFailure;
 use super::nodes::{ArchiveNode, nodes_of};
 use super::session::ArchiveSession;
+use politesse_record::class_counts::{ClassColumns, class_sql};
 use politesse_record::filter::{DecisionFilter, RulePattern, UrlPattern, normal_host};
+
+/// Columns of a decision `d` from which its class follows.
+pub(super) const CLASS_COLUMNS: ClassColumns = ClassColumns {
+    verdict: "d.verdict",
+    reason: "d.reason",
+    error: "d.error",
+    status: "d.status",
+    sent: "d.sent",
+};
 
 /// Path of a rule, as the index of rules has it.
 const RULE_PATH: &str = r"regexp_replace(d.rule, '^([^:]*:|[^:\s]*\s)\s*', '')";
@@ -156,6 +166,10 @@ impl ArchiveQuestion {
         if let Some(status) = filter.status {
             conditions.add("d.status >= ?", i32::from(status.first));
             conditions.add("d.status <= ?", i32::from(status.last));
+        }
+        if let Some(class) = filter.class {
+            let condition = format!("{} = ?", class_sql(&CLASS_COLUMNS));
+            conditions.add(&condition, class.as_str());
         }
         if let Some(statement) = &filter.preference {
             let stated = serde_json::json!([{ "statement": statement }]);

@@ -25,7 +25,7 @@ words! {
         Withheld = "withheld",
         /// Refused because robots.txt could not be fetched from a host that answers.
         Unreachable = "unreachable",
-        /// Put off by the proxy (429, 503).
+        /// Put off by the proxy or by the site (429, 503).
         PutOff = "put_off",
         /// Refused by the site: 401, 402, 403, 451 or a bot challenge.
         RefusedBySite = "refused_by_site",
@@ -47,6 +47,17 @@ impl DecisionClass {
         // A word of another version refuses for what is not known here.
         let refusal = Reason::of_word(reason).map_or(Self::Rule, Self::of_refusal);
         (verdict == Verdict::Disallow.as_str()).then_some(refusal)
+    }
+
+    /// Returns the verdict of all decisions in the class; `None` if they have several.
+    pub fn verdict(self) -> Option<Verdict> {
+        match self {
+            Self::Rule | Self::Operator | Self::Preference | Self::Unreachable => {
+                Some(Verdict::Disallow)
+            }
+            Self::Sent | Self::Withheld | Self::RefusedBySite => Some(Verdict::Allow),
+            Self::PutOff | Self::Error => None,
+        }
     }
 
     /// Returns the class of refusals for `reason`.

@@ -32,6 +32,12 @@ macro_rules! words {
                     $(Self::$Variant => $word,)+
                 }
             }
+
+            /// Returns the value that a word of a record stands for; `None` for words of
+            /// other versions.
+            pub fn of_word(word: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.as_str() == word)
+            }
         }
 
         impl fmt::Display for $Enum {
@@ -132,11 +138,6 @@ impl Reason {
         Self::Overload,
         Self::Quota,
     ];
-
-    /// Returns the reason with this word; `None` if this version has none.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
-    }
 
     /// Explains the reason to people, without a full stop.
     pub fn meaning(self) -> &'static str {

@@ -6,6 +6,8 @@ use serde::{Serialize, Serializer};
 
 use super::rollup_row::EntrySums;
 use politesse_decision::class::DecisionClass;
+use politesse_decision::outcome::EndingClass;
+use politesse_decision::reason::{Reason, Verdict};
 use politesse_decision::record::StoredRuling;
 
 /// Number of decisions in each class. Each decision is in one.
@@ -70,6 +72,91 @@ impl ClassCounts {
             *sum = sum.saturating_add(more);
         }
     }
+}
+
+/// Columns of a decision in SQL from which its class follows.
+#[derive(Debug, Clone, Copy)]
+pub struct ClassColumns {
+    /// Word of the verdict.
+    pub verdict: &'static str,
+    /// Word of the reason.
+    pub reason: &'static str,
+    /// Error term of the ending; null without an error.
+    pub error: &'static str,
+    /// Status of the answer.
+    pub status: &'static str,
+    /// How often the request was sent.
+    pub sent: &'static str,
+}
+
+/// Returns the expression for the class of a decision, in the SQL that SQLite and
+/// PostgreSQL share. Tests hold it to [`ClassCounts`].
+pub fn class_sql(columns: &ClassColumns) -> String {
+    let ClassColumns {
+        verdict,
+        reason,
+        error,
+        ..
+    } = columns;
+    let refusals = Reason::ALL.map(|reason| {
+        let class = DecisionClass::of_refusal(reason);
+        format!("WHEN '{reason}' THEN '{class}'")
+    });
+    format!(
+        "CASE WHEN {verdict} = '{later}' THEN '{put_off}' \
+         WHEN {verdict} = '{disallow}' AND {reason} = '{unreachable}' AND {error} IS NOT NULL \
+         THEN '{lost}' \
+         WHEN {verdict} = '{disallow}' THEN CASE {reason} {refusals} ELSE '{rule}' END \
+         WHEN {error} = '{withheld}' THEN '{is_withheld}' \
+         WHEN {is_refused} THEN '{refused}' WHEN {is_put_off} THEN '{put_off}' \
+         WHEN {error} IS NOT NULL THEN '{lost}' ELSE '{sent}' END",
+        later = Verdict::Later,
+        disallow = Verdict::Disallow,
+        unreachable = Reason::Unreachable,
+        refusals = refusals.join(" "),
+        withheld = EndingClass::WITHHELD,
+        is_refused = refused_by_site_sql(columns),
+        is_put_off = put_off_by_site_sql(columns),
+        put_off = DecisionClass::PutOff,
+        rule = DecisionClass::Rule,
+        is_withheld = DecisionClass::Withheld,
+        refused = DecisionClass::RefusedBySite,
+        lost = DecisionClass::Error,
+        sent = DecisionClass::Sent,
+    )
+}
+
+/// Returns the condition that an ending is of [`EndingClass::RefusedBySite`].
+pub fn refused_by_site_sql(columns: &ClassColumns) -> String {
+    let ClassColumns {
+        error,
+        status,
+        sent,
+        ..
+    } = columns;
+    format!(
+        "({error} = '{challenge}' OR ({error} IS DISTINCT FROM '{withheld}' \
+         AND {status} IN (401, 402, 403, 451) AND {sent} > 0))",
+        challenge = EndingClass::BOT_CHALLENGE,
+        withheld = EndingClass::WITHHELD,
+    )
+}
+
+/// Returns the condition that an ending is of [`EndingClass::PutOffBySite`].
+pub fn put_off_by_site_sql(columns: &ClassColumns) -> String {
+    let ClassColumns {
+        error,
+        status,
+        sent,
+        ..
+    } = columns;
+    format!(
+        "(coalesce({error}, '') NOT IN ('{withheld}', '{challenge}') AND {sent} > 0 \
+         AND ({status} = 429 OR {status} = 503 AND {error} IS DISTINCT FROM '{lost_turn}'))",
+        withheld = EndingClass::WITHHELD,
+        challenge = EndingClass::BOT_CHALLENGE,
+        lost_turn = EndingClass::LOST_TURN,
+    )
 }
 
 impl Serialize for ClassCounts {

@@ -5,14 +5,17 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use thiserror::Error;
 
+use super::class_counts::{ClassColumns, class_sql};
 use super::order::TimeRange;
 use super::pages::SqlConditions;
 use super::parts::{PartFilter, PartKey};
+use politesse_decision::class::DecisionClass;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
@@ -23,6 +26,21 @@ SELECT id FROM ruling
 WHERE (?1 IS NULL OR coalesce(crawler, '') = ?1 COLLATE NOCASE)
 AND (?2 IS NULL OR instr(rule, ?2) > 0) AND (?3 IS NULL OR verdict = ?3)
 AND (?4 IS NULL OR reason = ?4) AND (?5 IS NULL OR effect = ?5)";
+
+/// Condition that a decision `d` is of a class.
+static CLASS_IS: LazyLock<String> = LazyLock::new(|| {
+    let class = class_sql(&ClassColumns {
+        verdict: "r.verdict",
+        reason: "r.reason",
+        error: "t.text",
+        status: "x.status",
+        sent: "x.sent",
+    });
+    format!(
+        "(SELECT {class} FROM ruling AS r LEFT JOIN ending AS x ON x.decision = d.seq \
+         LEFT JOIN term AS t ON t.id = x.error WHERE r.id = d.ruling) = ?"
+    )
+});
 
 /// Chooses the decisions that meet every condition given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +67,8 @@ pub struct DecisionFilter {
     pub method: Option<String>,
     /// Status of the answer. A decision has none until its exchange has ended.
     pub status: Option<StatusRange>,
+    /// Class of the decision. It is not final until its exchange has ended.
+    pub class: Option<DecisionClass>,
     /// Statement that denies a purpose of the crawler (`train-ai=n`).
     pub preference: Option<String>,
     /// Word of the verdict.
@@ -114,6 +134,8 @@ impl DecisionFilter {
             "d.method IN (SELECT id FROM term WHERE text = ?)",
             self.method.clone(),
         );
+        let class = self.class.map(|class| class.as_str().to_owned());
+        conditions.add(&CLASS_IS, class);
         let (first, last) = self.status.map(|it| (it.first, it.last)).unzip();
         conditions.add(
             "(SELECT status FROM ending WHERE decision = d.seq) >= ?",
@@ -183,7 +205,10 @@ impl DecisionFilter {
             &self.method,
             &self.search,
         ];
-        texts.iter().any(|text| text.is_some()) || self.url.is_some() || self.status.is_some()
+        texts.iter().any(|text| text.is_some())
+            || self.url.is_some()
+            || self.status.is_some()
+            || self.class.is_some()
     }
 
     /// Finds the stretches of the record in which rows of the host, the verdict and the
@@ -204,7 +229,9 @@ impl DecisionFilter {
             let origins = origins_of(connection, host)?.into_iter();
             parts.add(origins.map(PartKey::of_origin).collect());
         }
-        if let Some(verdict) = &self.verdict {
+        let of_class = self.class.and_then(DecisionClass::verdict);
+        let of_class = of_class.map(|verdict| verdict.as_str().to_owned());
+        for verdict in self.verdict.iter().chain(&of_class) {
             parts.add(PartKey::of_verdict(verdict).into_iter().collect());
         }
         Ok(parts)

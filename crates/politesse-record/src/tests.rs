@@ -448,7 +448,7 @@ async fn numbers_go_on_where_they_ended_even_if_rows_were_taken_off() {
 // Ours: other versions are not read, and not touched either.
 #[tokio::test]
 async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
-    for version in [9, 21] {
+    for version in [9, 22] {
         let kit = one_of_each().await;
         kit.sql(&format!("PRAGMA user_version = {version}"));
         // As a crash leaves it: with decisions in the WAL alone.
@@ -464,7 +464,7 @@ async fn a_file_of_another_version_is_refused_and_stays_as_it_is() {
         let options = options(folder.path(), 16);
         let metrics = Arc::new(Metrics::default());
         let is_refused = |error: &AuditError| {
-            let versions = (version, 20);
+            let versions = (version, 21);
             matches!(error, AuditError::Schema { found, known, .. }
                 if (*found, *known) == versions)
         };

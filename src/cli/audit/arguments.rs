@@ -13,6 +13,7 @@ use jiff::tz::TimeZone;
 use crate::cli::output::Usage;
 use crate::config::duration;
 use politesse_base::clock;
+use politesse_decision::class::DecisionClass;
 use politesse_decision::decide::Reason;
 use politesse_decision::label::CrawlLabel;
 use politesse_decision::record::StoredRecord;
@@ -62,6 +63,9 @@ pub(crate) struct DecisionArguments {
     /// The status of the answer, such as 404, or a class, such as 4xx.
     #[arg(long)]
     status: Option<StatusRange>,
+    /// The class of the decision, as the dashboard counts it.
+    #[arg(long, value_parser = class)]
+    class: Option<DecisionClass>,
     /// A statement that denies a purpose of the crawler, such as train-ai=n or noai.
     #[arg(long, value_name = "STATEMENT", value_parser = statement_texts())]
     preference: Option<String>,
@@ -157,6 +161,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             client: which.client.clone(),
             method: which.method.as_ref().map(ToString::to_string),
             status: which.status,
+            class: which.class,
             preference: which.preference.clone(),
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),
@@ -164,6 +169,12 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             ..Self::default()
         })
     }
+}
+
+/// Reads the word of a class.
+fn class(text: &str) -> Result<DecisionClass, String> {
+    let words = || DecisionClass::ALL.map(DecisionClass::as_str).join(", ");
+    DecisionClass::of_word(text).ok_or_else(|| format!("one of {} is wanted", words()))
 }
 
 /// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or

@@ -30,6 +30,7 @@ use crate::live::{LiveForm, LiveQuestion};
 use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_base::inert::{append_json, csv_line, csv_row};
+use politesse_decision::class::DecisionClass;
 use politesse_decision::decide::Reason;
 use politesse_decision::record::StoredRecord;
 use politesse_decision::row_json::{ROW_COLUMNS, row_json};
@@ -221,6 +222,7 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
                     (text("client", "client", "10.0.0.7, FooBot"))
                     (text("method", "method", "GET"))
                     (text("status", "status", "404, 4xx"))
+                    (choice("class", &DecisionClass::ALL.map(DecisionClass::as_str)))
                     (choice("preference", &statement_texts()))
                     (choice("verdict", &VERDICTS))
                     (choice("reason", &Reason::ALL.map(Reason::as_str)))
@@ -303,7 +305,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
     html! {
         // What comes now is on the first page alone, and comes to the record first.
         @if query.before.is_none() && !is_of_archive
-            && ["until", "status"].iter().all(|name| query.value(name).is_none()) {
+            && ["until", "status", "class"].iter().all(|name| query.value(name).is_none()) {
             div class="actions" data-live=(visit.link(&stream)) data-last=(found.newest)
                 data-rows="#rows" hidden {
                 button type="button" aria-pressed="false" { "Watch live" }
@@ -418,8 +420,8 @@ async fn follow(
         let text = "decisions come to the record of a node first: leave of=archive out\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
-    if filter.status.is_some() {
-        let text = "decisions are sent before they have a status: leave status out\n";
+    if filter.status.is_some() || filter.class.is_some() {
+        let text = "decisions are sent before they have ended: leave status and class out\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let question = LiveQuestion { form, filter };

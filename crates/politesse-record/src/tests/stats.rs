@@ -309,6 +309,29 @@ pub(super) fn assert_sums(kit: &Kit) {
     }
 }
 
+// Ours: the number of a class leads to as many rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_chooses_the_decisions_that_are_counted_in_it() {
+    let kit = drawn_record().await;
+    let reader = kit.reader();
+    let all = stats(
+        &reader,
+        &DecisionFilter::default(),
+        &[],
+        StatOrder::Requests,
+    )
+    .unwrap();
+    for (wanted, count) in all[0].sums.classes.iter() {
+        let filter = DecisionFilter {
+            class: Some(wanted),
+            ..DecisionFilter::default()
+        };
+        let rows = reader.list(&filter, 0).unwrap();
+        assert_eq!(rows.len() as u64, count, "{wanted}");
+        assert!(rows.iter().all(|row| class(row) == wanted), "{wanted}");
+    }
+}
+
 // Ours: whatever is asked for, the sums are those of the rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn sums_by_any_keys_are_those_of_the_rows() {

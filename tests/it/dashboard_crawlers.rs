@@ -57,9 +57,24 @@ fn crawlers_are_told_apart_by_the_token_that_was_bound() {
             "Identity missing.",
             "crawler=*",
             "<bdi>OtherBot/1</bdi>",
-            "<td><code><bdi>foobot</bdi></code>",
+            "<td data-label=\"group\"><code><bdi>foobot</bdi></code>",
+            "<a href=\"/crawlers?crawler=OtherBot\"><bdi>OtherBot</bdi></a>",
         ] {
             assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+        let page = browser.get("/crawlers?hours=1&crawler=FooBot").await.text();
+        for wanted in [
+            "Crawler FooBot",
+            "/crawlers?crawler=FooBot&amp;hours=24",
+            "<li class=\"refused\"><b>2</b>",
+            "<li class=\"later\"><b>1</b>",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+        assert!(!page.contains("OtherBot"), "{page}");
+        for (crawler, total) in [("foobot", 1), ("*", 1), ("NoBot", 0)] {
+            let path = format!("/api/v1/crawlers?crawler={crawler}");
+            assert_eq!(browser.json(&path).await["total"], total, "{crawler}");
         }
         // Its number leads to the same rows.
         let rows = browser.json("/api/v1/decisions?crawler=FooBot").await;

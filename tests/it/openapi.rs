@@ -209,6 +209,7 @@ impl Api {
         self.get("/api/v1/overview").await;
         self.get("/api/v1/overview?hours=720").await;
         self.get("/api/v1/crawlers").await;
+        self.get("/api/v1/crawlers?crawler=FooBot").await;
         let all = self.get("/api/v1/decisions?limit=1000").await.json();
         let path = "/api/v1/decisions/{number}";
         for row in all["decisions"].as_array().unwrap() {

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::slice::from_mut;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::counting::{SumsApart, SumsByReference, count_decisions};
@@ -65,22 +64,18 @@ pub struct GroupCount {
     pub requests: u64,
 }
 
-/// Sums the decisions from `from` on by crawler, for the `rows` with most requests.
+/// Sums the decisions that meet `filter` by crawler, for the `rows` with most requests.
 ///
 /// # Errors
 ///
 /// [`AuditError::Read`], [`AuditError::TooManySums`].
 pub fn crawler_sums(
     reader: &AuditReader,
-    from: Timestamp,
+    filter: &DecisionFilter,
     rows: usize,
 ) -> Result<CrawlersSeen, AuditError> {
-    let filter = DecisionFilter {
-        from: Some(from),
-        ..DecisionFilter::default()
-    };
     let mut by_ruling = SumsByReference::new(SumsApart::NONE);
-    count_decisions(reader, &filter, from_mut(&mut by_ruling))?;
+    count_decisions(reader, filter, from_mut(&mut by_ruling))?;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut crawlers: HashMap<Option<String>, CrawlerCounts> = HashMap::new();
     for (references, entries) in by_ruling.iter() {

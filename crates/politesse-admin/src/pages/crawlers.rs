@@ -1,6 +1,6 @@
 //! `/crawlers`: who asked in the last hours, by which groups of robots.txt each was
-//! bound, how fast it asked, and why it was put off. `/api/v1/crawlers` is the same as
-//! JSON.
+//! bound, how fast it asked, and why it was put off; with `crawler=` one of them alone.
+//! `/api/v1/crawlers` is the same as JSON.
 //!
 //! Does not know how a crawler is recognised.
 
@@ -16,21 +16,27 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::overview::{SumsJson, span, span_links};
-use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
+use super::{
+    Dashboard, QUERY_TIME_MAX, crawler_link, node_alone, query_failed, refuse_archive, rows_link,
+};
 use crate::api::json;
 use crate::filter_query::DecisionQuery;
 use crate::layout::{DashboardPage, DashboardSection, layout};
 use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_pages::explain::facts::meaning;
+use politesse_pages::page::charts::ChartPart;
 use politesse_pages::page::words::{code, counted, foreign, number, percent, shown};
+use politesse_pages::page::{Figure, figures};
 use politesse_record::AuditError;
 use politesse_record::crawler_sums::{CrawlerSums, CrawlersSeen, crawler_sums};
+use politesse_record::filter::DecisionFilter;
 
 /// Crawlers that are shown.
 const CRAWLERS_MAX: usize = 100;
-/// Characters of a User-Agent that are shown.
+/// Characters of a User-Agent, and of a name in the title, that are shown.
 const AGENT_MAX: usize = 200;
+const TITLE_MAX: usize = 80;
 /// Value of the filter for crawlers without a token.
 const NAMELESS: &str = "*";
 
@@ -43,6 +49,9 @@ struct CrawlersPage {
     crawlers: Vec<CrawlerJson>,
     /// Number of crawlers, shown or not.
     total: usize,
+    /// The one crawler that was asked for, as the address names it.
+    #[serde(skip)]
+    chosen: Option<String>,
 }
 
 /// Decisions about one crawler.
@@ -91,11 +100,8 @@ impl CrawlerJson {
             .with("crawler", name)
     }
 
-    fn shown_name(&self) -> Markup {
-        match &self.name {
-            Some(name) => foreign(name),
-            None => html! { "without a name" },
-        }
+    fn link(&self, visit: &Visit) -> Markup {
+        crawler_link(visit, self.name.as_deref())
     }
 }
 
@@ -105,10 +111,10 @@ pub(crate) async fn page(
     Extension(visit): Extension<Visit>,
     uri: Uri,
 ) -> Response {
-    match CrawlersPage::gather(&dashboard, span(&uri)).await {
+    match CrawlersPage::gather(&dashboard, &uri).await {
         Ok(crawlers) => {
             let content = DashboardPage {
-                title: "Crawlers".to_owned(),
+                title: crawlers.title(),
                 section: Some(DashboardSection::Crawlers),
                 body: html! {
                     (node_alone(&dashboard, &visit, &DecisionQuery::default()))
@@ -126,20 +132,27 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
     }
-    match CrawlersPage::gather(&dashboard, span(&uri)).await {
+    match CrawlersPage::gather(&dashboard, &uri).await {
         Ok(crawlers) => json(&crawlers),
         Err(error) => query_failed(None, &error),
     }
 }
 
 impl CrawlersPage {
-    async fn gather(dashboard: &Dashboard, hours: u16) -> Result<Self, AuditError> {
+    async fn gather(dashboard: &Dashboard, uri: &Uri) -> Result<Self, AuditError> {
+        let hours = span(uri);
+        let chosen = chosen_crawler(uri);
         let until = clock::now();
         let from = until
             .checked_sub(SignedDuration::from_hours(hours.into()))
             .unwrap_or(Timestamp::UNIX_EPOCH);
+        let filter = DecisionFilter {
+            from: Some(from),
+            crawler: chosen.clone(),
+            ..DecisionFilter::default()
+        };
         let summed = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-            crawler_sums(reader, from, CRAWLERS_MAX)
+            crawler_sums(reader, &filter, CRAWLERS_MAX)
         });
         let CrawlersSeen { first, total } = summed.await?;
         let crawlers = first.into_iter();
@@ -151,20 +164,41 @@ impl CrawlersPage {
                 .map(|entry| CrawlerJson::new(entry, hours))
                 .collect(),
             total,
+            chosen,
         })
+    }
+
+    fn title(&self) -> String {
+        match self.chosen.as_deref() {
+            None => "Crawlers".to_owned(),
+            Some(NAMELESS) => "Crawlers without a name".to_owned(),
+            Some(name) => format!("Crawler {}", shown(name, TITLE_MAX)),
+        }
+    }
+
+    /// Returns the address of the page, without its time.
+    fn path(&self) -> String {
+        let query = DecisionQuery::default();
+        match &self.chosen {
+            None => "/crawlers".to_owned(),
+            Some(name) => query.with("crawler", name).behind("/crawlers"),
+        }
     }
 
     fn markup(&self, visit: &Visit) -> Markup {
         let nameless = self.crawlers.iter().find(|entry| entry.name.is_none());
+        let is_of_one = self.chosen.is_some();
         html! {
-            (span_links(visit, "/crawlers", self.hours, self.until))
+            (span_links(visit, &self.path(), self.hours, self.until))
+            @if is_of_one { p { a href=(visit.link("/crawlers")) { "All crawlers" } } }
             @if self.crawlers.is_empty() { p { "No request in this time." } } @else {
-                p {
+                @if is_of_one { @for entry in &self.crawlers { (class_figures(&entry.sums)) } }
+                @else { p {
                     (counted(self.total as u64, "crawler")) " asked."
                     @if self.crawlers.len() < self.total {
                         " The " (number(self.crawlers.len() as u64)) " with most requests are listed."
                     }
-                }
+                } }
                 @if let Some(entry) = nameless {
                     p class="note" {
                         b { "Identity missing. " }
@@ -174,7 +208,7 @@ impl CrawlersPage {
                     }
                 }
                 (self.requests(visit))
-                (self.groups())
+                (self.groups(visit))
             }
         }
     }
@@ -182,7 +216,7 @@ impl CrawlersPage {
     fn requests(&self, visit: &Visit) -> Markup {
         html! {
             div class="scroll" {
-                table class="rows" {
+                table class="cards" {
                     caption { "With most requests, by the token that was bound" }
                     thead {
                         tr {
@@ -209,18 +243,22 @@ impl CrawlersPage {
         let mean = sums.wait_ms.checked_div(sums.requests).unwrap_or_default();
         html! {
             tr {
-                th scope="row" { (entry.shown_name()) (user_agents(&entry.user_agents)) }
-                td class="n" { (rows_link(visit, &rows, &number(sums.requests))) }
-                td class="n" { (format!("{:.1}", entry.requests_per_minute)) }
-                td class="n" {
+                th scope="row" { (entry.link(visit)) (user_agents(&entry.user_agents)) }
+                td class="n" data-label="requests" {
+                    (rows_link(visit, &rows, &number(sums.requests)))
+                }
+                td class="n" data-label="a minute" {
+                    (format!("{:.1}", entry.requests_per_minute))
+                }
+                td class="n" data-label="refused" {
                     (rows_link(visit, &rows.clone().with("verdict", "disallow"), &number(refused)))
                     " " span class="small" { "(" (percent(refused, sums.requests)) ")" }
                 }
-                td class="n" { (number(mean)) " ms" }
-                td class="n" {
+                td class="n" data-label="mean wait" { (number(mean)) " ms" }
+                td class="n" data-label="put off" {
                     (rows_link(visit, &rows.clone().with("verdict", "later"), &number(sums.later)))
                 }
-                td {
+                td data-label="because of" {
                     @for (reason, requests) in &entry.put_off {
                         @let query = rows.clone().with("verdict", "later").with("reason", reason);
                         div {
@@ -233,11 +271,11 @@ impl CrawlersPage {
         }
     }
 
-    fn groups(&self) -> Markup {
+    fn groups(&self, visit: &Visit) -> Markup {
         html! {
             h2 { "Groups that bound them" }
             div class="scroll" {
-                table class="rows" {
+                table class="cards" {
                     caption { "Groups of robots.txt, as the files of all sites name them" }
                     thead {
                         tr {
@@ -250,9 +288,9 @@ impl CrawlersPage {
                         @for entry in &self.crawlers {
                             @for group in &entry.groups {
                                 tr {
-                                    th scope="row" { (entry.shown_name()) }
-                                    td { (group_name(&group.agents)) }
-                                    td class="n" { (number(group.requests)) }
+                                    th scope="row" { (entry.link(visit)) }
+                                    td data-label="group" { (group_name(&group.agents)) }
+                                    td class="n" data-label="requests" { (number(group.requests)) }
                                 }
                             }
                         }
@@ -261,6 +299,30 @@ impl CrawlersPage {
             }
         }
     }
+}
+
+/// Returns the crawler that an address asks for; `*` is for those without a token.
+fn chosen_crawler(uri: &Uri) -> Option<String> {
+    let query = uri.query().unwrap_or_default();
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let chosen = pairs.find(|(name, value)| name == "crawler" && !value.trim().is_empty());
+    chosen.map(|(_, value)| value.trim().to_owned())
+}
+
+/// Shows the requests of a crawler by class.
+fn class_figures(sums: &SumsJson) -> Markup {
+    let counts = sums.classes.iter().filter(|(_, count)| 0 < *count);
+    let shown: Vec<_> = counts
+        .map(|(class, count)| {
+            let ChartPart { name, class } = ChartPart::of_class(class);
+            Figure {
+                class,
+                count,
+                text: name,
+            }
+        })
+        .collect();
+    figures(&shown)
 }
 
 /// Lists the User-Agents of a crawler, folded: they are long.

@@ -221,3 +221,14 @@ pub(super) fn host_link(visit: &Visit, host: &str) -> Markup {
         .finish();
     html! { a href=(visit.link(&format!("/hosts?{query}"))) { (foreign(host)) } }
 }
+
+/// Makes a link to the page of a crawler; `None` stands for crawlers without a token.
+pub(super) fn crawler_link(visit: &Visit, token: Option<&str>) -> Markup {
+    // The star stands for them in every filter.
+    let query = DecisionQuery::default().with("crawler", token.unwrap_or("*"));
+    html! {
+        a href=(visit.link(&query.behind("/crawlers"))) {
+            @match token { Some(token) => (foreign(token)), None => "without a name" }
+        }
+    }
+}

@@ -204,11 +204,25 @@ fn a_proxy_in_front_may_name_the_port_of_its_scheme() {
 fn what_is_no_page_is_told() {
     run(async {
         let browser = Browser::new(Config::default().set("admin.base_path = \"/polite\"")).await;
-        let reply = browser.get("/nothing").await;
-        assert_eq!(
-            (reply.status(), &*reply.text()),
-            (404, "there is no such page; begin at /\n")
-        );
+        let text = "there is no such page; begin at /\n";
+        let reply = ask(&browser, "GET /nothing HTTP/1.1", &[]).await;
+        assert_eq!((reply.status(), &*reply.text()), (404, text));
+        let reply = browser.get("/api/v1/nothing").await;
+        assert_eq!((reply.status(), &*reply.text()), (404, text));
+        // A browser that has signed in keeps the menu.
+        for (path, why) in [
+            ("/nothing", "There is no such page."),
+            ("/decisions/99999", "no decision of this number"),
+            (
+                "/hosts?host=never.test",
+                "Nothing is on record of never.test.",
+            ),
+        ] {
+            let reply = browser.get(path).await;
+            assert_eq!(reply.status(), 404, "{path}");
+            assert!(reply.text().contains(why), "{}", reply.text());
+            assert!(reply.text().contains("href=\"/polite/decisions\""));
+        }
         let reply = browser.get("/logout").await;
         assert_eq!(
             (reply.status(), &*reply.text()),

@@ -199,6 +199,8 @@ fn nodes_that_have_not_one_configuration_say_so_and_in_what() {
             page.contains("Not all nodes have one configuration"),
             "{page}"
         );
+        // The menu of a node has its fleet.
+        assert!(page.contains("aria-current=\"page\">Fleet"), "{page}");
 
         // Another policy is another part, and a reload mends both.
         let other = "robots.readings = \"dots\"";

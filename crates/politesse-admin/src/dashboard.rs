@@ -5,19 +5,22 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::access::{Access, require_own_origin, require_token};
+use super::access::{Access, Pass, require_own_origin, require_token};
 use super::archive_asker::ArchiveAsker;
 use super::check::PlanSource;
 use super::client::ClientPageSource;
 use super::in_force::ConfigurationCell;
-use super::layout::asset;
+use super::layout::{asset, error_page};
 use super::live::{LiveTail, LiveTasks};
 use super::orders::BackOffRelease;
 use super::pages::{
@@ -26,7 +29,7 @@ use super::pages::{
 };
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
-use super::visit::{VisitState, begin_visit};
+use super::visit::{Visit, VisitState, begin_visit};
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::metrics::Metrics;
 use politesse_record::AuditLog;
@@ -58,12 +61,14 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
     let visits = VisitState {
         base_path: Arc::clone(&parts.base_path),
         metrics: Arc::clone(&parts.metrics),
+        fleet: parts.fleet.clone(),
     };
     let sign_in = SignInState {
         access: Arc::clone(&parts.access),
         base_path: Arc::clone(&parts.base_path),
     };
     let access = Arc::clone(&parts.access);
+    let unknown = unknown_paths(visits.clone(), Arc::clone(&access));
     let dashboard = dashboard(parts);
     // The layer that is added last runs first: a page is visited with a session.
     let visit = from_fn_with_state(visits, begin_visit);
@@ -110,7 +115,38 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         // Behind the token: the layer that is added last runs first.
         .route_layer(from_fn(refuse_unlisted_values))
         .route_layer(from_fn_with_state(access, require_token));
-    pages.merge(open).merge(api)
+    pages.merge(open).merge(api).fallback_service(unknown)
+}
+
+/// Makes the routes for paths that lead nowhere: a page for a session, text for programs.
+fn unknown_paths(visits: VisitState, access: Arc<Access>) -> Router {
+    Router::new()
+        .fallback(
+            async |Extension(visit): Extension<Visit>| match visit.form_token {
+                Some(_) => error_page(&visit, StatusCode::NOT_FOUND, "There is no such page."),
+                None => {
+                    let text = "there is no such page; begin at /\n";
+                    (StatusCode::NOT_FOUND, text).into_response()
+                }
+            },
+        )
+        .layer(from_fn_with_state(visits, begin_visit))
+        .layer(from_fn_with_state(access, find_session))
+}
+
+/// Middleware: adds the session of a request outside `/api`, if there is one. Counts no
+/// refusal, for an unknown path needs no session.
+async fn find_session(
+    State(access): State<Arc<Access>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let is_for_programs = request.uri().path().starts_with("/api/");
+    let session = access.sessions.find(request.headers());
+    if let Some(session) = session.filter(|_| !is_for_programs) {
+        request.extensions_mut().insert(Pass::Session(session));
+    }
+    next.run(request).await
 }
 
 fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {

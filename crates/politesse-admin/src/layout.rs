@@ -144,7 +144,7 @@ impl DashboardSection {
 pub(super) struct DashboardPage {
     /// Title. Text from outside in it has passed through `page::words::shown`.
     pub(super) title: String,
-    /// Section that the page is of; absent for the page to sign in.
+    /// Section that the page is of; absent for the page to sign in and for errors.
     pub(super) section: Option<DashboardSection>,
     pub(super) body: Markup,
 }
@@ -195,7 +195,10 @@ fn navigation(visit: &Visit, current: Option<DashboardSection>) -> Markup {
     html! {
         nav aria-label="Pages" {
             ul {
-                @for section in DashboardSection::ALL {
+                @let shown = |section: &DashboardSection| {
+                    visit.has_fleet || *section != DashboardSection::Fleet
+                };
+                @for section in DashboardSection::ALL.into_iter().filter(shown) {
                     @let is_current = (current == Some(section)).then_some("page");
                     li {
                         a href=(visit.link(section.path())) aria-current=[is_current] {
@@ -262,7 +265,7 @@ pub(super) fn time_in_text(at: Timestamp) -> Markup {
 pub(super) fn error_page(visit: &Visit, status: StatusCode, text: &str) -> Response {
     let content = DashboardPage {
         title: status.canonical_reason().unwrap_or("Error").to_owned(),
-        section: Some(DashboardSection::Overview),
+        section: None,
         body: html! {
             p { bdi { (text) } }
             p { a href=(visit.link("/")) { "To the overview" } }

@@ -231,7 +231,6 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         .merge(for_clients)
         .merge(guarded)
         .merge(dashboard)
-        .fallback(async || (StatusCode::NOT_FOUND, "there is no such page; begin at /\n"))
         .method_not_allowed_fallback(async || {
             let text = "this method is not for this page\n";
             (StatusCode::METHOD_NOT_ALLOWED, text)

@@ -12,6 +12,7 @@ use axum::response::Response;
 
 use super::access::Pass;
 use super::sessions::cookie;
+use super::state_pages::FleetSource;
 use politesse_base::metrics::Metrics;
 
 /// Cookie of the theme that somebody has chosen.
@@ -59,6 +60,7 @@ pub(super) struct VisitState {
     /// Path below which the pages are for browsers; empty for `/`.
     pub(super) base_path: Arc<str>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) fleet: FleetSource,
 }
 
 /// Visit of a page.
@@ -72,6 +74,8 @@ pub(super) struct Visit {
     pub(super) form_token: Option<String>,
     /// Whether the proxy only reports what it would refuse.
     pub(super) is_reporting: bool,
+    /// Whether the proxy is a node of a fleet.
+    pub(super) has_fleet: bool,
 }
 
 impl Visit {
@@ -99,6 +103,7 @@ pub(super) async fn begin_visit(
         theme: Theme::of(request.headers()),
         form_token,
         is_reporting: state.metrics.report_mode.get() != 0,
+        has_fleet: (state.fleet.0)().is_some(),
     };
     request.extensions_mut().insert(visit);
     next.run(request).await

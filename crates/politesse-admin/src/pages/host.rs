@@ -165,6 +165,10 @@ pub(crate) async fn page(
         return error_page(&visit, StatusCode::BAD_REQUEST, text);
     };
     match HostPage::gather(&dashboard, host.to_string(), query).await {
+        Ok(page) if page.is_unknown() => {
+            let text = format!("Nothing is on record of {}.", shown(&page.host, 100));
+            error_page(&visit, StatusCode::NOT_FOUND, &text)
+        }
         Ok(page) => {
             let title = format!("Host {}", shown(&page.host, 100));
             let body = html! {
@@ -278,6 +282,12 @@ impl HostPage {
             pace: None,
             shown,
         })
+    }
+
+    /// Reports whether the host was never asked, nor its robots.txt.
+    fn is_unknown(&self) -> bool {
+        let is_asked = 0 < self.requests || self.pace.is_some();
+        !is_asked && self.versions.is_empty() && self.back_offs.is_empty()
     }
 
     fn rows(&self) -> DecisionQuery {

@@ -78,3 +78,13 @@ function follow(live) {
 
 addLocalTime(document);
 for (const live of document.querySelectorAll("[data-live]")) follow(live);
+
+// The menu is one line. On a phone the entry of this page may be beyond its end.
+function showMenuEntry() {
+  const entry = document.querySelector(".top [aria-current]");
+  if (entry === null) return;
+  const menu = entry.closest("nav");
+  menu.scrollLeft = entry.offsetLeft - menu.offsetLeft - (menu.clientWidth - entry.offsetWidth) / 2;
+}
+
+showMenuEntry();

@@ -168,7 +168,6 @@ pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
             @if visit.form_token.is_some() || content.section.is_some() {
                 (navigation(visit, content.section))
             }
-            (controls(visit))
         }
         @if visit.is_reporting {
             p class="banner" role="note" {
@@ -181,6 +180,8 @@ pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
             h1 { bdi { (content.title) } }
             (content.body)
         }
+        // Below the content: on a phone it would be above everything else.
+        footer { (controls(visit)) }
     });
     page_response(markup)
 }
@@ -272,4 +273,55 @@ pub(super) fn error_page(visit: &Visit, status: StatusCode, text: &str) -> Respo
         },
     };
     (status, layout(visit, &content)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    // Ours: a rule that stands twice is changed in one place and not in the other.
+    #[test]
+    fn no_selector_has_two_rules_at_one_width() {
+        let style = String::from_utf8(STYLE.content.to_vec()).unwrap();
+        let mut place = String::new();
+        let mut seen = BTreeSet::new();
+        for line in style.lines() {
+            let is_rule = line.contains('{') && !line.trim_start().starts_with("/*");
+            if line == "}" {
+                place.clear();
+            } else if is_rule && line.starts_with('@') {
+                // A media query on one line ends there.
+                place = if line.ends_with('}') {
+                    String::new()
+                } else {
+                    line.to_owned()
+                };
+            } else if is_rule {
+                let (selector, _) = line.split_once('{').unwrap();
+                let is_new = seen.insert((place.clone(), selector.trim().to_owned()));
+                assert!(is_new, "{place} {selector}");
+            }
+        }
+        assert!(seen.len() > 100, "{seen:?}");
+    }
+
+    // Ours: a colour has one name, and each name a colour.
+    #[test]
+    fn every_colour_is_defined_once() {
+        let style = String::from_utf8(STYLE.content.to_vec()).unwrap();
+        let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+        for (_, rest) in style
+            .match_indices("var(--")
+            .map(|(at, _)| style.split_at(at + 6))
+        {
+            let name = rest.split(|letter| !is_name(letter)).next().unwrap();
+            let definition = format!("  --{name}: light-dark(");
+            assert_eq!(style.matches(&definition).count(), 1, "{definition}");
+        }
+        assert_eq!(
+            style.matches("light-dark(").count(),
+            style.matches(": light-dark(").count()
+        );
+    }
 }

@@ -8,10 +8,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 /// Style of every document: colours, type and focus. Like the other sheets, it
 /// holds no text from outside, and no character that is markup in HTML.
 pub const BASE_STYLE: &str = include_str!("base.css");
-/// Style of tables, figures and charts, in addition to [`BASE_STYLE`].
+/// Style of tables, figures and charts, on the screen, on a phone and on paper, in
+/// addition to [`BASE_STYLE`].
 pub const DATA_STYLE: &str = include_str!("data.css");
-/// Style of reports, on the screen and on paper, in addition to [`DATA_STYLE`].
-pub const REPORT_STYLE: &str = include_str!("report.css");
 
 /// An HTML document without its body.
 pub struct Document<'a> {

@@ -14,7 +14,7 @@ pub mod words;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use self::document::{BASE_STYLE, DATA_STYLE, Document, REPORT_STYLE, inline_style};
+use self::document::{BASE_STYLE, DATA_STYLE, Document, inline_style};
 use self::words::{minute, number};
 
 /// What the page may load: nothing. So text that got past the escapes could do
@@ -43,7 +43,7 @@ pub fn page(frame: &PageFrame<'_>, body: &Markup) -> Markup {
             meta http-equiv="Content-Security-Policy" content=(POLICY);
             // The page may be put on a server: other sites must not learn its address.
             meta name="referrer" content="no-referrer";
-            (inline_style(&[BASE_STYLE, DATA_STYLE, REPORT_STYLE]))
+            (inline_style(&[BASE_STYLE, DATA_STYLE]))
         },
     };
     document.html(&html! {

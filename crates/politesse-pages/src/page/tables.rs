@@ -74,13 +74,21 @@ impl<'a, T> ReportTable<'a, T> {
     pub fn html(&self) -> Markup {
         let columns = &self.columns;
         html! {
-            table {
-                thead { tr { @for column in columns { th class=[column.class] { (column.title) } } } }
+            table class="cards" {
+                thead {
+                    tr {
+                        @for column in columns {
+                            th scope="col" class=[column.class] { (column.title) }
+                        }
+                    }
+                }
                 tbody {
                     @for row in &self.rows {
                         tr {
                             @for column in columns {
-                                td class=[column.class] { ((column.cell)(row)) }
+                                td class=[column.class] data-label=(column.title) {
+                                    ((column.cell)(row))
+                                }
                             }
                         }
                     }
@@ -120,7 +128,7 @@ pub fn reason_words(word: &str) -> &'static str {
 pub fn glossary(own: &[(&str, &str)]) -> Markup {
     html! {
         h2 { "Words" }
-        dl {
+        dl class="terms" {
             dt { "crawler" }
             dd { "a program that fetches pages of the web by itself" }
             @for (word, meaning) in own { dt { (word) } dd { (meaning) } }

@@ -91,7 +91,7 @@ pub(super) fn how_to_check(data: &ReportData) -> Markup {
             @if is_same { ": all came out the same." } @else { "." }
         }
         @if !check.is_good() {
-            div class="box bad" {
+            div class="error" {
                 p {
                     b { "The record does not bear all of this out: " }
                     (counted(sums.mismatches, "entry")) " that do not fit, "

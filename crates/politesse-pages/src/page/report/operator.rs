@@ -103,8 +103,8 @@ fn brief(data: &ReportData) -> Markup {
             Figure { class: "sent", count: totals.let_through(), text: "let through" },
             Figure { class: "refused", count: totals.sums.refusals, text: "refused, and not sent" },
             Figure { class: "later", count: totals.sums.later, text: "put off, to ask again later" },
-            Figure { class: "refused", count: totals.sums.withheld, text: "fetched, and withheld" },
-            Figure { class: "refused", count: totals.sums.refused_by_site, text: "refused by the website" },
+            Figure { class: "withheld", count: totals.sums.withheld, text: "fetched, and withheld" },
+            Figure { class: "site", count: totals.sums.refused_by_site, text: "refused by the website" },
         ]))
     }
 }

@@ -59,8 +59,8 @@ fn brief(data: &ReportData, host: &str) -> Markup {
             Figure { class: "sent", count: totals.let_through(), text: "let through to you" },
             Figure { class: "refused", count: totals.sums.refusals, text: "refused: you never saw them" },
             Figure { class: "later", count: totals.sums.later, text: "put off, so as not to hurry you" },
-            Figure { class: "refused", count: totals.sums.withheld, text: "withheld from our crawlers" },
-            Figure { class: "refused", count: totals.sums.refused_by_site, text: "refused by you" },
+            Figure { class: "withheld", count: totals.sums.withheld, text: "withheld from our crawlers" },
+            Figure { class: "site", count: totals.sums.refused_by_site, text: "refused by you" },
         ]))
         p { "Our crawlers received " (bytes(received)) ", without the heads of the answers." }
     }

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::health::{ProcessHealth, ReachedListeners, RecordHealth};
-use super::{Dashboard, QUERY_TIME_MAX, host_link, rows_link};
+use super::{Dashboard, QUERY_TIME_MAX, crawler_link, rows_link};
 use crate::api::json;
 use crate::client::AdminLocal;
 use crate::filter_query::DecisionQuery;
@@ -255,16 +255,16 @@ impl ConfigurationPage {
         }
         html! {
             div class="scroll" {
-                table class="rows" {
+                table class="cards" {
                     caption {
                         "Entries of " code { "robots.override" }
                         ", in the order in which they are tried; times in UTC."
                     }
                     thead {
                         tr {
+                            th scope="col" class="w" { "origin" }
                             th scope="col" { "state" }
                             th scope="col" { "action" }
-                            th scope="col" class="w" { "origin" }
                             th scope="col" { "crawler" }
                             th scope="col" class="w" { "path" }
                             th scope="col" { "until" }
@@ -369,7 +369,7 @@ fn key_table(keys: &[ShownKey], choice: KeyChoice) -> Markup {
             @if name.is_empty() { "Outside every table" } @else { code { "[" (name) "]" } }
         }
         div class="scroll" {
-            table class="keys" aria-labelledby=(id) {
+            table class="keys cards" aria-labelledby=(id) {
                 thead {
                     tr {
                         th scope="col" { "key" }
@@ -381,11 +381,11 @@ fn key_table(keys: &[ShownKey], choice: KeyChoice) -> Markup {
                     @for key in listed {
                         tr {
                             th scope="row" { code { (key.name) } }
-                            td {
+                            td data-label="value" {
                                 code { bdi { (shown(&key.value, VALUE_MAX)) } }
                                 @if key.is_partial { span class="small" { " not whole" } }
                             }
-                            td {
+                            td data-label="from" {
                                 @if is_set(key) { (foreign(&key.place)) }
                                 @else { span class="small" { (key.place) } }
                             }
@@ -407,31 +407,36 @@ fn override_row(visit: &Visit, state: &OverrideState) -> Markup {
     } = &state.shown.entry;
     html! {
         tr {
-            td {
+            // A row begins with what it is about, as each does on a phone.
+            th scope="row" { (foreign(&origin.to_string())) (decisions_link(visit, origin)) }
+            td data-label="state" {
                 @if state.has_ended {
                     span class="verdict later" { "over" }
                 } @else {
                     span class="verdict allow" { "in force" }
                 }
             }
-            td { (action.as_str()) }
-            td { (foreign(&origin.to_string())) (origin_links(visit, origin)) }
-            td { @if let Some(agent) = agent { (foreign(&agent.to_string())) } @else { "all" } }
-            td { @if let Some(path) = path { (code(path.as_str())) } @else { "all" } }
-            td class="t" {
+            td data-label="action" { (action.as_str()) }
+            td data-label="crawler" {
+                @if let Some(agent) = agent { (crawler_link(visit, Some(agent.as_str()))) }
+                @else { "all" }
+            }
+            td data-label="path" { @if let Some(path) = path { (code(path.as_str())) } @else { "all" } }
+            td class="t" data-label="until" {
                 @match action.until() {
                     Some(until) => { (time(until)) }
                     None => { "without end" }
                 }
             }
-            td { (foreign(reason)) }
-            td { (foreign(&state.shown.place)) }
+            td data-label="reason" { (foreign(reason)) }
+            td data-label="from" { (foreign(&state.shown.place)) }
         }
     }
 }
 
-/// Leads from an override to what it concerns.
-fn origin_links(visit: &Visit, origin: &Origins) -> Markup {
+/// Leads from an override to the decisions about its host. The host may never have been
+/// asked, and then has no page.
+fn decisions_link(visit: &Visit, origin: &Origins) -> Markup {
     // The record finds decisions by a host, not by what a name ends with.
     let Origins::One(origin) = origin else {
         return html! {};
@@ -439,6 +444,6 @@ fn origin_links(visit: &Visit, origin: &Origins) -> Markup {
     let host = origin.host().to_string();
     let rows = DecisionQuery::default().with("host", &host);
     html! {
-        span class="small" { " (host " (host_link(visit, &host)) ", " (rows_link(visit, &rows, "decisions")) ")" }
+        span class="small" { " (" (rows_link(visit, &rows, "decisions")) ")" }
     }
 }

@@ -123,7 +123,7 @@ fn difference(fleet: &FleetStatus) -> Markup {
 fn nodes(fleet: &FleetStatus) -> Markup {
     html! {
         div class="scroll" {
-            table class="rows" {
+            table class="cards" {
                 caption {
                     "Nodes; times in UTC."
                     @if fleet.nodes.is_empty() { " None was read from the store yet." }
@@ -151,13 +151,17 @@ fn row(node: &FleetNode) -> Markup {
     html! {
         tr {
             th scope="row" { (foreign(&node.node)) }
-            td { (node.state.as_str()) }
-            td class="n" { (seconds_ago(node)) }
-            td { @if let Some(version) = &node.version { (foreign(version)) } }
-            td class="t" { @if let Some(started) = node.started { (time(started)) } }
-            td class="n" { @if let Some(hosts) = node.hosts { (number(hosts)) } }
-            td { code { (foreign(configuration.get(..SHOWN_DIGITS).unwrap_or(configuration))) } }
-            td { (foreign(&node.differs.join(", "))) }
+            td data-label="state" { (node.state.as_str()) }
+            td class="n" data-label="heard of" { (seconds_ago(node)) }
+            td data-label="version" { @if let Some(version) = &node.version { (foreign(version)) } }
+            td class="t" data-label="since" { @if let Some(started) = node.started { (time(started)) } }
+            td class="n" data-label="hosts leased" { @if let Some(hosts) = node.hosts { (number(hosts)) } }
+            td data-label="configuration" {
+                code { (foreign(configuration.get(..SHOWN_DIGITS).unwrap_or(configuration))) }
+            }
+            td data-label="differs in" {
+                @if !node.differs.is_empty() { (foreign(&node.differs.join(", "))) }
+            }
         }
     }
 }

@@ -115,7 +115,7 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
             (number(paces.hosts.len() as u64)) " of " (number(paces.total as u64)) " hosts."
         }
         div class="scroll" {
-            table class="rows" {
+            table class="cards" {
                 caption {
                     "Hosts with requests that wait or a back-off first; times in UTC."
                     @if paces.hosts.is_empty() { " No host is being asked." }
@@ -134,11 +134,17 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
                     @for host in &paces.hosts {
                         tr {
                             th scope="row" { (host_link(visit, &host.host)) }
-                            td class="n" { (number(host.queued.into())) }
-                            td class="n" { (number(host.in_flight.into())) }
-                            td class="t" { @if let Some(next) = host.next_start { (time(next)) } }
-                            td { @if let Some(cause) = &host.cause { (foreign(cause)) } }
-                            td class="t" {
+                            td class="n" data-label="waiting" { (number(host.queued.into())) }
+                            td class="n" data-label="in flight" {
+                                (number(host.in_flight.into()))
+                            }
+                            td class="t" data-label="next start" {
+                                @if let Some(next) = host.next_start { (time(next)) }
+                            }
+                            td data-label="because of" {
+                                @if let Some(cause) = &host.cause { (foreign(cause)) }
+                            }
+                            td class="t" data-label="back-off until" {
                                 @if let Some(until) = host.backoff_until {
                                     (time(until)) (release_form(visit, &host.host))
                                 }

@@ -1,8 +1,9 @@
 // Walks the dashboard as a person would: Debian's Chromium, driven by Playwright,
 // looked over by axe-core. Ends with 1 and says why at the first step that fails.
 //
-// Arguments: the address of the admin listener, its token, that of the proxy, and a
-// folder for screenshots.
+// Arguments: a folder for screenshots, one for the pictures of the documentation, and
+// three proxies in JSON, each with the addresses of its listeners and its token: one whose
+// sites would attack the pages, one without a decision, and one to take pictures of.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -10,13 +11,19 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
-const [admin, token, proxy, pictures] = process.argv.slice(2);
+const [pictures, documentation, ...proxies] = process.argv.slice(2);
+const [attacked, fresh, pictured] = proxies.map((text) => JSON.parse(text));
+const { admin, proxy } = attacked;
 const axe = readFileSync(createRequire(join(process.cwd(), 'here')).resolve('axe-core/axe.min.js'), 'utf8');
 
 // Pages of one kind that are looked at: rows lead to thousands that differ in text only.
 const OF_A_KIND_MAX = 3;
 // Links that are followed, so that none leads nowhere.
 const LINKS_MAX = 120;
+// A phone, a tablet and a desk, in pixels. On the narrowest phone nothing may stick out.
+const WIDTHS = { narrow: 360, phone: 390, tablet: 768, desk: 1440 };
+// Runs of more letters than this are digests and the like, which may be broken.
+const WORD_MAX = 20;
 // Standards that the issue of accessibility is measured by.
 const STANDARDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 
@@ -27,49 +34,89 @@ const browser = await chromium.launch({
     '--disable-background-networking', '--disable-component-update', '--disable-sync',
     '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
 });
-const context = await browser.newContext({ timezoneId: 'Asia/Tokyo', acceptDownloads: true });
-const page = await context.newPage();
-page.setDefaultTimeout(20_000);
-
 // What no page may cause. A dialog would be a script of a site's that ran.
 const faults = [];
-page.on('console', (message) => {
-  if (['error', 'warning'].includes(message.type())) faults.push(`${page.url()}: ${message.text()}`);
-});
-page.on('pageerror', (error) => faults.push(`${page.url()}: ${error}`));
-page.on('dialog', (dialog) => {
-  faults.push(`${page.url()}: a dialog, ${dialog.message()}`);
-  dialog.dismiss();
-});
-await context.addInitScript(() => {
-  document.addEventListener('securitypolicyviolation', (event) => {
-    console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+
+async function newContext() {
+  const context = await browser.newContext({ timezoneId: 'Asia/Tokyo', acceptDownloads: true });
+  await context.addInitScript(() => {
+    document.addEventListener('securitypolicyviolation', (event) => {
+      console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+    });
   });
-});
+  return context;
+}
+
+async function newPage(context) {
+  const page = await context.newPage();
+  page.setDefaultTimeout(20_000);
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) faults.push(`${page.url()}: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => faults.push(`${page.url()}: ${error}`));
+  page.on('dialog', (dialog) => {
+    faults.push(`${page.url()}: a dialog, ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  return page;
+}
+
+const context = await newContext();
+const page = await newPage(context);
 
 async function open(path) {
   const response = await page.goto(new URL(path, admin).href);
   assert.equal(response.status(), 200, `${path}: ${response.status()}`);
 }
 
-async function picture(name) {
-  await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
+async function picture(name, on = page) {
+  await on.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
 }
 
-async function assertAccessible(theme) {
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(
+async function setLook(on, width, colorScheme) {
+  await on.setViewportSize({ width: WIDTHS[width], height: 900 });
+  await on.emulateMedia({ colorScheme });
+}
+
+async function assertAccessible(on, theme) {
+  await on.evaluate(axe);
+  const { violations } = await on.evaluate(
     (values) => globalThis.axe.run(document, { runOnly: { type: 'tag', values } }), STANDARDS);
   const told = violations.map(({ id, help, nodes }) =>
     `${id}: ${help}\n${nodes.map((node) => `    ${node.html}\n    ${node.failureSummary}`).join('\n')}`);
-  assert.deepEqual(told, [], `${page.url()} in ${theme} colours:\n${told.join('\n')}`);
+  assert.deepEqual(told, [], `${on.url()} in ${theme} colours:\n${told.join('\n')}`);
 }
 
-async function assertNarrow() {
-  await page.setViewportSize({ width: 360, height: 740 });
-  const width = await page.evaluate(() => document.documentElement.scrollWidth);
-  assert(width <= 360, `${page.url()} is ${width} pixels wide on a phone`);
-  await page.setViewportSize({ width: 1280, height: 900 });
+// Returns what does not fit: a page wider than the screen, small text in a chart, and
+// words that go on in the next line.
+function misfits(wordMax) {
+  const found = [];
+  const { scrollWidth, clientWidth } = document.documentElement;
+  if (scrollWidth > clientWidth) found.push(`the page is ${scrollWidth} pixels wide`);
+  for (const text of document.querySelectorAll('svg text')) {
+    const matrix = text.getScreenCTM();
+    if (text.getClientRects().length === 0 || matrix === null) continue;
+    const size = parseFloat(getComputedStyle(text).fontSize) * matrix.a;
+    if (size < 11.9) found.push(`${text.textContent} in a chart is ${size.toFixed(1)} pixels high`);
+  }
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (texts.nextNode()) {
+    const node = texts.currentNode;
+    for (const { 0: word, index } of node.data.matchAll(/[\p{L}\p{N}]+/gu)) {
+      if (word.length > wordMax) continue;
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      const lines = [...range.getClientRects()].map((box) => Math.round(box.top));
+      if (new Set(lines).size > 1) found.push(`"${word}" is broken`);
+    }
+  }
+  return found;
+}
+
+async function assertFits(on, width) {
+  const found = await on.evaluate(misfits, WORD_MAX);
+  assert.deepEqual(found, [], `${on.url()} at ${WIDTHS[width]} pixels:\n${found.join('\n')}`);
 }
 
 // Pages that differ in a name or a number only are of one kind.
@@ -83,15 +130,18 @@ async function links() {
   return found.map((found) => new URL(found)).filter((url) => url.origin === admin);
 }
 
-async function assertPage(name) {
-  assert.equal(await page.locator('h1').count(), 1, `${page.url()} has one title`);
-  assert.equal(await page.locator('[style], style, script:not([src])').count(), 0);
-  for (const theme of ['light', 'dark']) {
-    await page.emulateMedia({ colorScheme: theme });
-    await assertAccessible(theme);
-    await picture(`${name}-${theme}`);
+// Looks at the open page at every width. Contrast differs by theme and markup by width
+// alone, so that two runs of axe-core see all of both.
+async function assertPage(name, on = page) {
+  assert.equal(await on.locator('h1').count(), 1, `${on.url()} has one title`);
+  assert.equal(await on.locator('[style], style, script:not([src])').count(), 0);
+  for (const [width, theme] of [['tablet', 'dark'], ['narrow', 'light'], ['desk', 'light'], ['phone', 'dark']]) {
+    await setLook(on, width, theme);
+    await assertFits(on, width);
+    if (width === 'desk' || width === 'phone') await assertAccessible(on, theme);
+    if (width !== 'narrow') await picture(`${name}-${width}`, on);
   }
-  await assertNarrow();
+  await setLook(on, 'desk', 'light');
 }
 
 // Every page that a link leads to, from the first one on.
@@ -121,15 +171,69 @@ function curl(path, agent) {
   return execFileSync('curl', ['-s', '-x', proxy, '-A', agent, `http://shop.test${path}`], { encoding: 'utf8' });
 }
 
+async function submitToken(on, token) {
+  await on.fill('#token', token);
+  await on.click('button.primary');
+}
+
 async function signIn() {
   await page.goto(admin);
   await assertPage('sign-in');
-  await page.fill('#token', 'wrong');
-  await page.click('button.primary');
+  await submitToken(page, 'wrong');
   await page.locator('[role=alert]').waitFor();
-  await page.fill('#token', token);
-  await page.click('button.primary');
+  await submitToken(page, attacked.token);
   await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+}
+
+// Begins a session with another proxy. Cookies know no port, so it has a context of its own.
+async function visit({ admin, token }) {
+  const on = await newPage(await newContext());
+  await on.goto(admin);
+  await submitToken(on, token);
+  await on.getByRole('navigation', { name: 'Pages' }).waitFor();
+  return on;
+}
+
+// Somebody has just started a proxy: each page of the menu has something to say.
+async function beginEmpty() {
+  const on = await visit(fresh);
+  const entries = await on.locator('nav[aria-label=Pages] a').evaluateAll(
+    (anchors) => anchors.map((anchor) => anchor.href));
+  // There is no fleet, and so no page of one.
+  assert.equal(entries.length, 8);
+  for (const address of entries) {
+    await on.goto(address);
+    await assertPage(`empty-${new URL(address).pathname.slice(1) || 'overview'}`, on);
+  }
+  await on.context().close();
+}
+
+// Somebody follows an old link. Chromium reports a page that is not there.
+async function leadNowhere() {
+  for (const path of ['/nothing', '/decisions/99999', '/hosts?host=never.test']) {
+    const answer = await page.goto(new URL(path, admin).href);
+    assert.equal(answer.status(), 404);
+    await assertPage(`nowhere-${path.replaceAll(/\W+/g, '-')}`);
+    await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Overview' }).click();
+  }
+}
+
+// Pictures of README and book, of what every reader of them can see.
+async function takePictures() {
+  const on = await visit(pictured);
+  const take = async (name, size) => {
+    await on.setViewportSize(size);
+    await on.evaluate(() => document.activeElement.blur());
+    await on.screenshot({ path: join(documentation, `dashboard-${name}.png`) });
+  };
+  await on.emulateMedia({ colorScheme: 'light' });
+  await take('overview', { width: 1100, height: 900 });
+  await take('phone', { width: 390, height: 844 });
+  await on.goto(new URL('/decisions?verdict=disallow', pictured.admin).href);
+  await on.locator('tbody tr').first().getByRole('link').first().click();
+  await on.getByRole('heading', { name: /^Decision/ }).waitFor();
+  await take('decision', { width: 1100, height: 900 });
+  await on.context().close();
 }
 
 // Somebody asks why a page was refused, and is led to the line of robots.txt.
@@ -190,7 +294,7 @@ async function configure() {
   await open('/');
   await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Configuration' }).click();
   const overrides = page.locator('#overrides + .scroll tbody tr');
-  assert.deepEqual(await overrides.locator('td:first-child').allInnerTexts(), ['over', 'in force']);
+  assert.deepEqual(await overrides.locator('th + td').allInnerTexts(), ['over', 'in force']);
   await page.getByText('A line for each client').click();
   await page.getByText('curl --proxy').waitFor();
   await assertPage('configuration-clients');
@@ -221,7 +325,12 @@ async function report() {
   assert.match(text, /Disallow: \/basket/);
   const other = await context.newPage();
   await other.setContent(text);
-  await other.screenshot({ path: `${pictures}/report.png`, fullPage: true });
+  for (const width of Object.keys(WIDTHS)) {
+    await setLook(other, width, 'light');
+    await assertFits(other, width);
+    await picture(`report-${width}`, other);
+  }
+  await assertAccessible(other, 'light');
   await other.close();
   await page.getByRole('button', { name: "Page for the site's owner" }).click();
   await page.getByRole('alert').getByText('wants one').waitFor();
@@ -273,11 +382,15 @@ async function withoutScripts() {
 }
 
 try {
-  const steps = { signIn, explain, testUrl, watch, configure, report, switchTheme, byKeyboard, walk, withoutScripts };
+  const steps = {
+    signIn, explain, testUrl, watch, configure, report, switchTheme, byKeyboard, walk, leadNowhere,
+    beginEmpty, takePictures, withoutScripts,
+  };
   for (const [name, step] of Object.entries(steps)) {
     await step();
-    // Chromium reports what is wrong on purpose: a token, and a report without a host.
-    const wanted = { signIn: '403', report: '400' }[name];
+    // Chromium reports what is wrong on purpose: a token, a report without a host, and a
+    // page that is not there.
+    const wanted = { signIn: '403', report: '400', leadNowhere: '404' }[name];
     const left = faults.splice(0).filter((fault) => !wanted || !fault.includes(wanted));
     assert.deepEqual(left, [], name);
     console.log(`${name}: ok`);

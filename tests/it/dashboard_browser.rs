@@ -1,9 +1,11 @@
 //! The dashboard in a browser: `tests/clients/dashboard.mjs` walks every page as a
-//! person would, in Chromium. All of it is ours; WCAG 2.2 where axe-core says so.
+//! person would, in Chromium, and takes the pictures of README and book. All of it is
+//! ours; WCAG 2.2 where axe-core says so.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -11,7 +13,7 @@ use crate::kit::client::{get, get_as};
 use crate::kit::origin::{Origin, Script};
 use crate::kit::page::Page;
 use crate::kit::program::ended;
-use crate::kit::proxy::{Proxy, resolve};
+use crate::kit::proxy::{Config, Proxy, resolve};
 use crate::kit::run;
 
 /// Rules of the shop, with what a browser would act on if it were let.
@@ -37,9 +39,12 @@ const OVERRIDES: &str = "robots.override = [\n\
 /// Time for the whole walk: a page takes a second, most of it axe-core's.
 const WALK: Duration = Duration::from_secs(240);
 
-/// Returns where pictures of the pages are put, to be looked at.
-fn pictures() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
+/// Variable that has the walk write the pictures of the documentation into it.
+const PICTURES: &str = "POLITESSE_PICTURES";
+
+/// Returns an empty folder for pictures of the pages, to be looked at.
+fn new_folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
@@ -77,22 +82,65 @@ async fn crawled() -> (Origin, Proxy) {
     (origin, proxy)
 }
 
+/// Starts a proxy whose pages are in the pictures: a small shop, and crawlers of which two
+/// keep to its rules and one does not.
+async fn pictured() -> (Origin, Proxy) {
+    let robots = "User-agent: *\nCrawl-delay: 0.01\nDisallow: /basket\nDisallow: /account\n\
+                  Allow: /account/help\n\nUser-agent: HungryBot\nDisallow: /\n";
+    let lamp = Page::html("<meta name=robots content=noarchive>A lamp.");
+    let origin = Script::robots(robots).page("/lamp", lamp).start().await;
+    let mut config = Config::default();
+    for host in ["shop.test", "docs.shop.test", "news.test"] {
+        config = config.resolve(host, origin.address());
+    }
+    let proxy = config.start().await;
+    for number in 0..8 {
+        for (agent, url) in [
+            ("FooBot/1.0", "http://shop.test/lamp"),
+            ("FooBot/1.0", "http://docs.shop.test/account/help"),
+            ("OtherBot/2", "http://news.test/lamp"),
+            ("HungryBot/2", "http://shop.test/lamp"),
+        ] {
+            get_as(&proxy, agent, &format!("{url}?{number}")).await;
+        }
+    }
+    get_as(&proxy, "OtherBot/2", "http://nowhere.test/").await;
+    for path in ["account/orders", "basket/lamp?add=1"] {
+        get_as(&proxy, "FooBot/1.0", &format!("http://shop.test/{path}")).await;
+    }
+    (origin, proxy)
+}
+
+/// Describes a proxy to the script.
+fn described(proxy: &Proxy) -> String {
+    let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
+    let described = json!({
+        "admin": format!("http://{}", proxy.admin()),
+        "proxy": format!("http://{}", proxy.address()),
+        "token": token.trim(),
+    });
+    described.to_string()
+}
+
 #[test]
 fn a_browser_walks_every_page() {
     run(async {
-        let (_origin, proxy) = crawled().await;
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let token = std::fs::read_to_string(proxy.place().path("data/admin-token")).unwrap();
-        let pictures = pictures();
+        let (_attacker, attacked) = crawled().await;
+        let (_shop, pictured) = pictured().await;
+        let fresh = Config::default().start().await;
+        let pictures = new_folder("dashboard");
+        let documentation = match std::env::var_os(PICTURES) {
+            Some(_) => root.join("docs/images"),
+            None => new_folder("dashboard-documentation"),
+        };
         let mut command = Command::new("node");
         command
             // What is imported is looked for beside the script.
             .current_dir(root.join("target/node"))
             .args(["--input-type=module", "-"])
-            .arg(format!("http://{}", proxy.admin()))
-            .arg(token.trim())
-            .arg(format!("http://{}", proxy.address()))
-            .arg(&pictures);
+            .args([&pictures, &documentation])
+            .args([&attacked, &fresh, &pictured].map(described));
         let script = std::fs::read(root.join("tests/clients/dashboard.mjs")).unwrap();
         let outcome = timeout(WALK, ended(command, &script)).await.unwrap();
         assert_eq!(
@@ -104,4 +152,19 @@ fn a_browser_walks_every_page() {
             pictures.display()
         );
     });
+}
+
+// `POLITESSE_PICTURES=1 cargo test --test it a_browser_walks` takes them again.
+#[test]
+fn every_picture_of_the_documentation_is_shown_in_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let shown = text("README.md") + &text("docs/dashboard.md");
+    let mut taken = 0;
+    for entry in std::fs::read_dir(root.join("docs/images")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(shown.contains(&format!("images/{name})")), "{name}");
+        taken += usize::from(name.starts_with("dashboard-"));
+    }
+    assert_eq!(taken, 3, "overview, decision and phone");
 }

@@ -179,7 +179,9 @@ fn a_real_client_follows_the_page() {
         openssl.args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &file]);
         let printed = finish(openssl, b"").await.stdout;
         let (_, with_colons) = printed.trim().split_once('=').unwrap();
-        assert!(guide.contains(with_colons), "{with_colons}");
+        // Places where it may go on in the next line are no text.
+        let text = guide.replace("<wbr>", "");
+        assert!(text.contains(with_colons), "{with_colons}");
     });
 }
 

@@ -11,7 +11,7 @@ use politesse_base::inert::inert;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::{Facts, sentence};
-use politesse_pages::page::words::{code, duration, foreign, shown};
+use politesse_pages::page::words::{breakable, code, duration, foreign, shown};
 
 /// Characters of a URL in a row; the page of the decision has all.
 const URL_MAX: usize = 200;
@@ -97,7 +97,7 @@ pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
             td { (verdict_mark(ruling)) }
             td { (foreign(&ruling.reason)) }
             td { (foreign(ruling.crawler.as_deref().unwrap_or("*"))) }
-            td class="u" { (foreign(&record.method)) " " bdi { (shown(&record.url, URL_MAX)) } }
+            td class="u" { (foreign(&record.method)) " " bdi { (breakable(&shown(&record.url, URL_MAX))) } }
             td {
                 @if let Some(line) = ruling.line {
                     a href=(format!("{story}#L{line}")) { "line " (line) } " "

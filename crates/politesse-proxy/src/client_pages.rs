@@ -17,6 +17,7 @@ use super::socket::ListenAddress;
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;
 use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
+use politesse_pages::page::words::breakable;
 use politesse_robots::origin::Scheme;
 
 /// What the pages may load: their style, from where they are.
@@ -177,7 +178,7 @@ impl GuidePages {
                 p { strong { code { (fingerprint) } } }
                 p {
                     "The same as " code { "openssl x509 -in ca.pem -noout -fingerprint -sha256" }
-                    " and browsers write it: " code { (with_colons(&fingerprint)) }
+                    " and browsers write it: " code { (breakable(&with_colons(&fingerprint))) }
                 }
             }
         }

@@ -26,7 +26,7 @@ use politesse_base::clock;
 use politesse_base::command_line::command;
 use politesse_decision::digest::Digest;
 use politesse_decision::overrides::{Origins, Override};
-use politesse_pages::page::words::{code, counted, foreign, shown};
+use politesse_pages::page::words::{breakable, code, counted, foreign, shown};
 use politesse_proxy::ca::Ca;
 use politesse_proxy::client_pages::{GuidePages, with_colons};
 
@@ -295,7 +295,9 @@ impl ConfigurationPage {
                 dt { "SHA-256" }
                 dd {
                     code { (facts.sha256) }
-                    p class="small" { "as openssl and browsers write it: " code { (with_colons(&ca.root().fingerprint())) } }
+                    p class="small" { "as openssl and browsers write it: " code {
+                        (breakable(&with_colons(&ca.root().fingerprint())))
+                    } }
                 }
                 @if let (Some(from), Some(until)) = (facts.valid_from, facts.valid_until) {
                     dt { "valid" } dd { (time_in_text(from)) " to " (time_in_text(until)) }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::rules::{CompetingRule, DecidingRules};
 use super::{Explanation, RowState};
+use crate::page::words::breakable;
 use politesse_base::command_line::command;
 use politesse_base::inert::{inert, shell_word};
 use politesse_decision::decide::{Candidates, EnforcementMode, Policy, Reason};
@@ -91,7 +92,7 @@ impl Facts {
             dl {
                 @for (name, value) in &self.0 {
                     dt { (name.trim()) }
-                    dd { bdi { (inert(value)) } }
+                    dd { bdi { (breakable(&inert(value))) } }
                 }
             }
         }

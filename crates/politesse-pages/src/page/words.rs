@@ -9,6 +9,9 @@ use politesse_base::inert::inert;
 /// Most characters of a text from outside on a page.
 const TEXT_MAX: usize = 160;
 
+/// Bytes of a run without blanks that fits into a line of a phone.
+const RUN_MAX: usize = 30;
+
 /// Returns a text from outside with at most `max` characters, the ones that control
 /// anything as escapes.
 pub fn shown(text: &str, max: usize) -> String {
@@ -22,12 +25,56 @@ pub fn shown(text: &str, max: usize) -> String {
 /// Shows a text from outside. Its direction does not change that of what is around
 /// it.
 pub fn foreign(text: &str) -> Markup {
-    html! { bdi { (shown(text, TEXT_MAX)) } }
+    html! { bdi { (breakable(&shown(text, TEXT_MAX))) } }
 }
 
 /// Shows a text from outside as code: a line of a robots.txt, a User-Agent, a command.
 pub fn code(text: &str) -> Markup {
-    html! { code { bdi { (shown(text, TEXT_MAX)) } } }
+    html! { code { bdi { (breakable(&shown(text, TEXT_MAX))) } } }
+}
+
+/// Shows a text that [`shown`] or `inert` made, with places where a long run without
+/// blanks may go on in the next line: after the punctuation of a URL or a digest, and
+/// inside what has none.
+pub fn breakable(text: &str) -> Markup {
+    html! {
+        @for run in text.split_inclusive(' ') {
+            @if run.len() <= RUN_MAX { (run) } @else {
+                @for (at, part) in parts(run).into_iter().enumerate() {
+                    @if 0 < at { wbr; }
+                    (part)
+                }
+            }
+        }
+    }
+}
+
+/// Splits a long run after the punctuation of URLs and digests, and after [`RUN_MAX`]
+/// letters without any.
+fn parts(run: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = run;
+    let mut letters = 0;
+    for (at, letter) in run.char_indices() {
+        letters = if letter.is_alphanumeric() {
+            letters + 1
+        } else {
+            0
+        };
+        let end = at + letter.len_utf8() + rest.len() - run.len();
+        let Some((part, behind)) = rest.split_at_checked(end) else {
+            continue;
+        };
+        // Not between a scheme and its slashes.
+        let is_mark = "/.&?=_:".contains(letter) && !behind.starts_with('/');
+        if (is_mark || letters == RUN_MAX) && !behind.is_empty() {
+            parts.push(part);
+            rest = behind;
+            letters = 0;
+        }
+    }
+    parts.push(rest);
+    parts
 }
 
 /// Writes a number with a comma between thousands.
@@ -172,5 +219,22 @@ mod tests {
         assert!(!markup.contains("<script"), "{markup}");
         assert!(!markup.contains(['\u{1b}', '\u{202e}']), "{markup}");
         assert_eq!(shown(&"a".repeat(500), 10), "aaaaaaaaaa…");
+    }
+
+    // Ours: a URL goes on in the next line after its punctuation.
+    #[test]
+    fn long_urls_may_be_broken_between_their_parts() {
+        assert_eq!(breakable("GET http://o.test/a").0, "GET http://o.test/a");
+        let letters = "a".repeat(RUN_MAX);
+        for (text, html) in [
+            (
+                "GET http://o.test/a-long-folder/page?a=1",
+                "GET http://<wbr>o.<wbr>test/<wbr>a-long-folder/<wbr>page?<wbr>a=<wbr>1",
+            ),
+            (&format!("{letters}bc"), &format!("{letters}<wbr>bc")),
+            (&format!("{letters}-b"), &format!("{letters}<wbr>-b")),
+        ] {
+            assert_eq!(breakable(text).0, html);
+        }
     }
 }

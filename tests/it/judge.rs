@@ -638,7 +638,8 @@ fn a_page_tells_what_was_disallowed_and_of_which_files() {
         let sha256 = Digest::of(&warc.bytes).to_string();
         for told in [
             "disallowed by robots.txt</span>",
-            "<td>3: <code><bdi>Disallow: /b</bdi></code></td><td class=\"n\">2</td>",
+            "<td data-label=\"Line of its robots.txt\">3: <code><bdi>Disallow: /b</bdi></code></td>\
+             <td class=\"n\" data-label=\"Disallowed\">2</td>",
             &*sha256,
             "politesse <bdi>judge --warc a.warc --html page.html</bdi>",
         ] {

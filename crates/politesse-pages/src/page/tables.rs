@@ -74,6 +74,7 @@ impl<'a, T> ReportTable<'a, T> {
     pub fn html(&self) -> Markup {
         let columns = &self.columns;
         html! {
+            // On a phone each row is a card, which begins with its first cell.
             table class="cards" {
                 thead {
                     tr {
@@ -85,10 +86,10 @@ impl<'a, T> ReportTable<'a, T> {
                 tbody {
                     @for row in &self.rows {
                         tr {
-                            @for column in columns {
-                                td class=[column.class] data-label=(column.title) {
-                                    ((column.cell)(row))
-                                }
+                            @for (at, column) in columns.iter().enumerate() {
+                                @let cell = (column.cell)(row);
+                                @if at == 0 { th scope="row" class=[column.class] { (cell) } }
+                                @else { td class=[column.class] data-label=(column.title) { (cell) } }
                             }
                         }
                     }

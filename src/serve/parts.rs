@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use politesse_robots::Dialect;
-use politesse_robots::origin::Scheme;
+use politesse_robots::origin::{Host, Scheme};
 
 use crate::config::Settings;
 use politesse_base::clients::directory::ClientDirectory;
@@ -230,6 +230,16 @@ impl SnapshotStore for RecordStore {
         })
     }
 
+    fn keys<'a>(&'a self, host: &'a Host) -> StoreFuture<'a, Result<Vec<CacheKey>, StoreUnread>> {
+        Box::pin(async move {
+            let keys = self.0.saved_snapshot_keys(host).await;
+            keys.map_err(|error| {
+                tracing::warn!(%error, %host, "the kept robots.txt files of a host cannot be listed");
+                StoreUnread
+            })
+        })
+    }
+
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {
         Box::pin(self.0.save_snapshot(snapshot))
     }
@@ -264,6 +274,10 @@ impl SnapshotStore for PlacedStore<RecordStore> {
             let saved = self.store.load(key, dialect).await?;
             Ok(saved.filter(|saved| self.is_in_place(saved)))
         })
+    }
+
+    fn keys<'a>(&'a self, host: &'a Host) -> StoreFuture<'a, Result<Vec<CacheKey>, StoreUnread>> {
+        self.store.keys(host)
     }
 
     fn save(&self, snapshot: StoredSnapshot) -> StoreFuture<'_, ()> {

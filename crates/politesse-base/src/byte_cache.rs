@@ -102,7 +102,6 @@ impl<K: Eq + Hash, V> ByteCache<K, V> {
     }
 
     /// Returns all keys with their values.
-    #[cfg(any(test, feature = "testing"))]
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let entries = self.by_key.iter();
         entries.map(|(key, found)| (key, &found.value))

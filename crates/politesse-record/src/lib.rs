@@ -137,7 +137,7 @@ pub use self::redaction::{RedactionRequest, RedactionStep};
 use self::removal_order::RetentionOrder;
 pub use self::removal_order::{OrderReason, PruneRequest, SystemUser};
 use self::retention::{ArrivedNumber, RemovalState};
-use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off};
+use self::saved_state::{BACK_OFFS, SnapshotLookup, load_snapshot, read_back_off, saved_keys};
 use self::sealing::SealFault;
 pub use self::sealing::{SealOptions, SealTarget};
 use self::store::AuditStore;
@@ -156,6 +156,7 @@ use politesse_decision::decide::Receipt;
 use politesse_decision::record::Record;
 use politesse_decision::snapshot::{CacheKey, StoredSnapshot};
 use politesse_robots::Dialect;
+use politesse_robots::origin::Host;
 
 /// Events that may wait for the writer. They have a queue of their own: what
 /// fills that of the decisions may well be what makes a site ask for less.
@@ -628,6 +629,17 @@ impl AuditLog {
         };
         self.count_load(result);
         snapshot
+    }
+
+    /// Finds the keys under which snapshots of origins at `host` are saved on disk.
+    ///
+    /// # Errors
+    ///
+    /// [`AuditError`] if the record cannot be read.
+    pub async fn saved_snapshot_keys(&self, host: &Host) -> Result<Vec<CacheKey>, AuditError> {
+        let host = host.clone();
+        let read = move |connection: &Connection| saved_keys(connection, &host);
+        self.readers.read(read).await
     }
 
     fn queue_save(&self, save: PendingSave, slot: OwnedSemaphorePermit) {

@@ -25,7 +25,7 @@ use politesse_decision::record::result_word;
 use politesse_decision::snapshot::{
     AccessResult, CacheKey, RobotsBody, RobotsFile, Snapshot, StoredSnapshot, Validators,
 };
-use politesse_robots::origin::{Origin, Target};
+use politesse_robots::origin::{Host, Origin, Target};
 use politesse_robots::{Dialect, FileSource};
 
 /// Finds the row of an origin and a token, with its body. No join: SQLite (3.54) would
@@ -33,6 +33,12 @@ use politesse_robots::{Dialect, FileSource};
 const LOAD_SNAPSHOT: &str = "
 SELECT k.*, (SELECT b.body FROM body AS b WHERE b.sha256 = k.body)
 FROM kept AS k WHERE k.origin = ? AND k.token = ?";
+
+/// Finds the keys at a host: its origins by `http` and `https`, on every port. A digit
+/// follows the colon before a port, and `;` is the character after the colon.
+const SNAPSHOT_KEYS: &str = "
+SELECT origin, token FROM kept WHERE origin IN (?1, ?2)
+OR ?1 || ':' < origin AND origin < ?1 || ';' OR ?2 || ':' < origin AND origin < ?2 || ';'";
 
 /// All saved snapshots, without bodies.
 pub(super) const SAVED_SNAPSHOTS: KeyedTable = KeyedTable {
@@ -146,6 +152,19 @@ pub(super) fn load_snapshot(
     };
     let saved = found.and_then(|(kept, body)| kept.parse(body, dialect));
     Ok(saved.map_or(SnapshotLookup::Altered, SnapshotLookup::Saved))
+}
+
+/// Finds the keys under which snapshots of origins at `host` are saved.
+pub(super) fn saved_keys(connection: &Connection, host: &Host) -> rusqlite::Result<Vec<CacheKey>> {
+    let mut statement = connection.prepare_cached(SNAPSHOT_KEYS)?;
+    let origins = (format!("http://{host}"), format!("https://{host}"));
+    let rows = statement.query_map(origins, |row| {
+        let (origin, scope): (String, String) = (row.get(0)?, row.get(1)?);
+        let target = origin.parse::<Target>().ok();
+        Ok(target.and_then(|target| CacheKey::of_scope(target.origin, &scope)))
+    })?;
+    // What somebody changed is no key.
+    rows.filter_map(Result::transpose).collect()
 }
 
 impl KeptRow {

@@ -16,6 +16,7 @@ use super::outcome::FetchOutcome;
 use politesse_base::clock::{self, Stamp, passed};
 use politesse_decision::access::Cause;
 use politesse_decision::snapshot::{AccessResult, Snapshot, StoredSnapshot, Validators};
+use politesse_net::client::Asker;
 
 /// An entry in use is fetched again in the last tenth of its lifetime, so that
 /// no request waits for the same robots.txt twice.
@@ -42,6 +43,9 @@ pub(super) struct CacheEntry {
     failures: u32,
     /// Whether the store could not be read before the origin failed: it may have a file.
     pub(super) is_store_unread: bool,
+    /// Sender for whom the entry was fetched, without its client; `None` if `User-Agent` is
+    /// the same for all, and after a restart.
+    pub(super) asker: Option<Asker>,
     /// Entry that is in force after this one, where a refresh has failed.
     successor: Option<Arc<Self>>,
 }
@@ -106,6 +110,21 @@ impl CacheEntry {
         }
     }
 
+    /// Returns the entry with its refresh due now: it stays in force until a fetch ends.
+    pub(super) fn due(self: &Arc<Self>) -> Arc<Self> {
+        let latest = Arc::clone(self).latest();
+        Arc::new(Self {
+            snapshot: Arc::clone(&latest.snapshot),
+            expires: latest.expires,
+            confirmed: latest.confirmed,
+            refresh_from: Some(clock::instant()),
+            failures: latest.failures,
+            is_store_unread: latest.is_store_unread,
+            asker: self.asker.clone(),
+            successor: latest.successor.clone(),
+        })
+    }
+
     pub(super) fn is_fresh(&self) -> bool {
         self.is_fresh_at(clock::instant())
     }
@@ -130,12 +149,18 @@ impl CacheEntry {
     }
 
     /// Returns the bytes that the entry takes, about: the body, its compiled
-    /// rules, and the URLs that led there, which are as long as an origin likes.
+    /// rules, the URLs that led there, which are as long as an origin likes, and the fields
+    /// of its sender.
     pub(super) fn weight(&self) -> usize {
         let hops = self.snapshot.hops.iter().chain([&self.snapshot.url]);
         let urls: usize = hops.map(String::len).sum();
+        let sent = self
+            .asker
+            .iter()
+            .flat_map(|asker| [&asker.user_agent, &asker.from]);
+        let fields: usize = sent.flatten().map(|field| field.as_bytes().len()).sum();
         let file = self.snapshot.file();
-        urls + file.map_or(0, |file| file.body.len() + file.robots.weight())
+        urls + fields + file.map_or(0, |file| file.body.len() + file.robots.weight())
     }
 
     /// Returns an entry whose lifetime begins now.
@@ -158,6 +183,7 @@ impl CacheEntry {
             confirmed: Stamp::now(),
             failures,
             is_store_unread: false,
+            asker: None,
             successor: None,
         }
     }
@@ -209,6 +235,7 @@ impl CacheEntry {
                 refresh_from: Some(next.expires),
                 failures,
                 is_store_unread: false,
+                asker: None,
                 successor: Some(Arc::new(next)),
             },
             Some(_) | None => next,

@@ -9,6 +9,8 @@
 //!
 //! In reading order; a module uses only those below it:
 
+pub mod refetch;
+
 mod worker;
 
 pub mod tdm_files;
@@ -44,6 +46,7 @@ use self::entry::CacheEntry;
 use self::fetch::{Asker, HttpFetcher, RobotsFetcher};
 use self::options::Options;
 use self::outcome::FetchOutcome;
+use self::refetch::Refetch;
 use self::store::{EntryTable, FetchState, KnownEntries, Lookup, SENDERS_MAX};
 use self::tdm_files::TdmFiles;
 use self::worker::{FetchWorker, Requester};
@@ -174,6 +177,13 @@ impl<F: RobotsFetcher> RobotsCache<F> {
     pub fn cached(&self, inquiry: &Inquiry, asker: &Asker) -> Option<Arc<Snapshot>> {
         let known = self.worker.table.known(&self.worker.keys(inquiry, asker));
         Some(Arc::clone(&known.in_force()?.snapshot))
+    }
+
+    /// Begins to fetch each copy of a robots.txt at `host` again, whatever its age, and
+    /// returns the fetches; none if there is no copy. Each is paced as any other, and until
+    /// it has an answer the copy stays in force.
+    pub async fn refetch(&self, host: &Host) -> Vec<Refetch> {
+        self.worker.refetch(host).await
     }
 
     /// Takes the answer that another node shared for `key`, if there is an older one in

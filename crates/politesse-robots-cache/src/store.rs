@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::HeaderValue;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -66,6 +67,13 @@ pub trait SnapshotStore: Debug + Send + Sync + 'static {
         key: &'a CacheKey,
         dialect: Dialect,
     ) -> StoreFuture<'a, Result<Option<StoredSnapshot>, StoreUnread>>;
+
+    /// Finds the keys under which there are snapshots of origins at `host`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnread`] where nobody knows which there are.
+    fn keys<'a>(&'a self, host: &'a Host) -> StoreFuture<'a, Result<Vec<CacheKey>, StoreUnread>>;
 
     /// Saves a snapshot in place of the one under the same key.
     ///
@@ -319,6 +327,7 @@ impl EntryTable {
             is_store_unread: known.shared.as_ref().is_none_or(is_unread),
             known,
             client: Arc::clone(client),
+            asker: keys.asker.map(remembered),
             clients,
             table: Arc::clone(self),
             state,
@@ -397,6 +406,32 @@ impl EntryTable {
         drop(removed);
     }
 
+    /// Makes the refresh of all entries at `host` due now. Returns them.
+    pub(super) fn make_due(&self, host: &Host) -> Vec<Arc<CacheEntry>> {
+        let mut removed = Vec::new();
+        // All under one lock: a fetch that ends meanwhile must not lose its entry to the
+        // one that it replaced.
+        let mut entries = self.entries();
+        let of_host = entries.iter().filter(|(key, _)| key.origin.host() == host);
+        let all_due: Vec<_> = of_host
+            .map(|(key, entry)| (key.clone(), entry.due()))
+            .collect();
+        for (key, due) in &all_due {
+            let bytes = due.weight().max(self.entry_bytes_min);
+            removed.extend(entries.insert(key.clone(), Arc::clone(due), bytes));
+        }
+        drop(entries);
+        drop(removed);
+        all_due.into_iter().map(|(_, due)| due).collect()
+    }
+
+    /// Returns a receiver of the progress of the fetch that runs for `key`, if one does.
+    pub(super) fn watch(&self, key: &CacheKey) -> Option<watch::Receiver<FetchState>> {
+        let running = self.running();
+        let fetch = running.fetches.get(key)?;
+        Some(fetch.state.subscribe())
+    }
+
     fn entries(&self) -> MutexGuard<'_, ByteCache<CacheKey, Arc<CacheEntry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -430,6 +465,22 @@ impl EntryTable {
     }
 }
 
+/// Returns a sender as an entry remembers it.
+fn remembered(asker: &Asker) -> Asker {
+    // Copied: the value of a request is a part of its whole head, which it would keep in
+    // memory.
+    let copy = |field: &Option<HeaderValue>| {
+        let bytes = field.as_ref().map(HeaderValue::as_bytes)?;
+        HeaderValue::from_bytes(bytes).ok()
+    };
+    Asker {
+        client: None,
+        entry: asker.entry,
+        user_agent: copy(&asker.user_agent),
+        from: copy(&asker.from),
+    }
+}
+
 /// A fetch that runs, and that requests may wait for.
 ///
 /// Dropped before its end, by a panic or at the end of the runtime, it ends as a
@@ -445,6 +496,8 @@ pub(super) struct RunningFetch {
     pub(super) is_store_unread: bool,
     /// Client that began it.
     pub(super) client: Arc<Client>,
+    /// Sender that it is made for, as its entry remembers it.
+    asker: Option<Asker>,
     /// Clients that wait for it, that one included.
     pub(super) clients: watch::Sender<Vec<Arc<Client>>>,
     table: Arc<EntryTable>,
@@ -453,6 +506,11 @@ pub(super) struct RunningFetch {
 }
 
 impl RunningFetch {
+    /// Returns a receiver of its progress.
+    pub(super) fn watch(&self) -> watch::Receiver<FetchState> {
+        self.state.subscribe()
+    }
+
     /// Reports its progress to the requests that wait for it.
     pub(super) fn report(&self, state: FetchState) {
         self.state.send_replace(state);
@@ -492,6 +550,7 @@ impl RunningFetch {
         };
         let mut entry = self.table.entry(&outcome, earlier);
         entry.is_store_unread = self.is_store_unread && !entry.snapshot.is_answer();
+        entry.asker.clone_from(&self.asker);
         Arc::new(entry)
     }
 

@@ -16,6 +16,8 @@ mod pace;
 
 mod redirects;
 
+mod refetch;
+
 mod senders;
 
 mod shared;

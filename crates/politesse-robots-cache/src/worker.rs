@@ -167,11 +167,15 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         requester: impl FnOnce() -> Requester,
     ) -> Lookup {
         self.table.look_up(keys, self.sharer(asker), |fetch| {
-            // A task of its own: other requests may wait for the fetch when the
-            // crawler that began it hangs up.
-            let run = Arc::clone(self).run(fetch, requester());
-            self.tracker.spawn(run);
+            self.start(fetch, requester());
         })
+    }
+
+    /// Starts a fetch.
+    pub(super) fn start(self: &Arc<Self>, fetch: RunningFetch, requester: Requester) {
+        // A task of its own: other requests may wait for the fetch when the crawler that
+        // began it hangs up.
+        self.tracker.spawn(Arc::clone(self).run(fetch, requester));
     }
 
     /// Returns the client in whose share a fetch for `asker` is.
@@ -335,7 +339,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
     }
 
     /// Loads the entry for `key` that this process, or the one before it, has stored.
-    async fn load_own(
+    pub(super) async fn load_own(
         &self,
         key: &CacheKey,
         crawler: &Crawler,

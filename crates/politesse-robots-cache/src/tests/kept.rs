@@ -84,6 +84,16 @@ impl SnapshotStore for Shelf {
         })
     }
 
+    fn keys<'a>(&'a self, host: &'a Host) -> StoreFuture<'a, Result<Vec<CacheKey>, StoreUnread>> {
+        let kept = self.kept.lock().unwrap();
+        let keys: Vec<_> = kept
+            .keys()
+            .filter(|key| key.origin.host() == host)
+            .cloned()
+            .collect();
+        Box::pin(ready(Ok(keys)))
+    }
+
     fn save(&self, kept: StoredSnapshot) -> StoreFuture<'_, ()> {
         if let Some(snapshots) = &*self.handed_out.lock().unwrap() {
             let latest = snapshots.upgrade().unwrap().latest(&kept.snapshot.key);

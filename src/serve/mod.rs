@@ -49,7 +49,7 @@ use self::reload::{FileState, Reload};
 use crate::config::Settings;
 use politesse_admin::{
     Access, Admin, AdminToken, ArchiveAsker, BackOffRelease, ClientPageSource, ConfigurationCell,
-    FleetSource, GaugeRefresh, PaceSource, PlanSource,
+    FleetSource, GaugeRefresh, PaceSource, PlanSource, RobotsRefetch,
 };
 use politesse_base::clients::directory::ClientDirectory;
 use politesse_base::clock;
@@ -404,6 +404,7 @@ impl RunningProxy {
                 metrics.audit_free_bytes.set(free);
             }
         }));
+        let refetching = Arc::clone(&self.server);
         let (serving, listen) = (Arc::clone(&self.server), self.listen.clone());
         let client = ClientPageSource(Arc::new(move |local| {
             let config = serving.in_force.load_full();
@@ -434,6 +435,14 @@ impl RunningProxy {
             })),
             fleet: self.fleet_source(),
             release: BackOffRelease(Arc::new(move |host, order| scheduler.release(host, order))),
+            refetch: RobotsRefetch {
+                begin: Arc::new(move |host| {
+                    // Anew each time: a reload may have put another cache in force.
+                    let config = refetching.in_force.load_full();
+                    Box::pin(async move { config.proxy.turns.decider.robots.refetch(&host).await })
+                }),
+                audit: Arc::clone(&self.shared.audit),
+            },
         }
     }
 

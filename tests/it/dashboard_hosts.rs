@@ -1,10 +1,12 @@
-//! The page of a host marks the lines that decided, and no others. All of it is ours.
+//! The list of hosts; the page of a host, which marks the lines that decided, and no
+//! others; and the button that has a robots.txt fetched again. All of it is ours.
 
 use std::fmt::Write as _;
 
-use crate::dashboard::Browser;
+use crate::dashboard::{Browser, post};
 use crate::kit::client::get;
 use crate::kit::origin::Script;
+use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::run;
 
@@ -102,5 +104,78 @@ fn a_line_that_decided_is_shown_wherever_it_is() {
             assert!(line(&page, 5999).contains("/never/5997") && line(&page, 5998).is_empty());
             assert!(page.contains("lines left out"));
         }
+    });
+}
+
+/// Has a robots.txt fetched again by the form of the dashboard. Returns status and page.
+async fn refetch(browser: &Browser, form: &str) -> (u16, String) {
+    let admin = browser.proxy.admin();
+    let own = format!("Origin: http://{admin}");
+    let reply = post(admin, "/hosts", &[&own, &browser.cookie], form).await;
+    (reply.status(), reply.text())
+}
+
+#[test]
+fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
+    run(async {
+        let old = Page::text("User-agent: *\nDisallow: /old\n");
+        let origin = Script::robots("User-agent: *\nDisallow: /new\nDisallow: /newer\n")
+            .at_first("/robots.txt", 1, old)
+            .start()
+            .await;
+        let config = Config::default().resolve("o.test", origin.address());
+        let browser = Browser::idle(Place::with(&config)).await;
+        let proxy = &browser.proxy;
+        assert_eq!(get(proxy, "http://o.test/new").await.status(), 200);
+        let page = browser.get("/hosts?host=o.test").await.text();
+        assert!(page.contains("Fetch robots.txt again now"), "{page}");
+        let token = browser.form_token().await;
+        let form = format!("form_token={token}&host=O.test&reason=its+%3Cowner%3E+asked");
+        let (status, page) = refetch(&browser, &form).await;
+        assert_eq!(status, 200, "{page}");
+        assert!(
+            page.contains("read, 200, 2 lines added, 1 removed"),
+            "{page}"
+        );
+        assert_eq!(get(proxy, "http://o.test/new").await.status(), 403);
+        assert_eq!(get(proxy, "http://o.test/old").await.status(), 200);
+        let (_, again) = refetch(&browser, &form).await;
+        assert!(again.contains("not changed: read, 200"), "{again}");
+        assert_eq!(origin.robots_fetches(), 3);
+        let events = proxy.place().run(&["audit", "events"]).await;
+        let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
+                    \"why\":\"its <owner> asked\"}\n";
+        assert_eq!(events.stdout.matches(line).count(), 2, "{events:?}");
+    });
+}
+
+#[test]
+fn an_order_to_fetch_again_needs_a_form_token_a_reason_and_a_copy() {
+    run(async {
+        let origin = Script::robots("").start().await;
+        let config = Config::default().resolve("o.test", origin.address());
+        let browser = Browser::idle(Place::with(&config)).await;
+        get(&browser.proxy, "http://o.test/").await;
+        let token = browser.form_token().await;
+        for (token, host, reason, status, text) in [
+            ("0", "o.test", "a+reason", 403, ""),
+            (&*token, "o.test", "+", 400, "a reason is wanted"),
+            (&token, "o.test:80", "a+reason", 400, "without a port"),
+            (
+                &token,
+                "p.test",
+                "a+reason",
+                404,
+                "no copy of a robots.txt of p.test",
+            ),
+        ] {
+            let form = format!("form_token={token}&host={host}&reason={reason}");
+            let (refused, page) = refetch(&browser, &form).await;
+            assert_eq!(refused, status, "{host} {reason}");
+            assert!(page.contains(text), "{page}");
+        }
+        assert_eq!(origin.robots_fetches(), 1);
+        let events = browser.proxy.place().run(&["audit", "events"]).await;
+        assert!(!events.stdout.contains("robots_refetched"), "{events:?}");
     });
 }

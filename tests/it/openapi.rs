@@ -288,6 +288,15 @@ impl Api {
             self.ask("DELETE", path, target).await;
         }
         self.get("/api/v1/hosts?host=busy.test").await;
+        let path = "/api/v1/robots/{host}/refetch";
+        for asked in [
+            "o.test/refetch?reason=test",
+            "o.test/refetch",
+            "never.test/refetch?reason=a",
+        ] {
+            self.ask("POST", path, &format!("/api/v1/robots/{asked}"))
+                .await;
+        }
         let redaction = "%7B%22url%22:%22http://o.test/lamp%22,%22numbers%22:%5B%5D,%22why%22:\
                          %22test%22,%22after%22:0,%22is_trial%22:false%7D";
         let link = "/api/v1/sign-in-link";

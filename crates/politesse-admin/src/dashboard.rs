@@ -22,7 +22,7 @@ use super::client::ClientPageSource;
 use super::in_force::ConfigurationCell;
 use super::layout::{asset, error_page};
 use super::live::{LiveTail, LiveTasks};
-use super::orders::BackOffRelease;
+use super::orders::{BackOffRelease, RobotsRefetch};
 use super::pages::{
     Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, fleet, host,
     overview, queues, refuse_unlisted_values, reports, test_url,
@@ -44,6 +44,7 @@ pub(super) struct DashboardParts {
     pub(super) pace: PaceSource,
     pub(super) fleet: FleetSource,
     pub(super) release: BackOffRelease,
+    pub(super) refetch: RobotsRefetch,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
     pub(super) gauges: GaugeRefresh,
@@ -78,7 +79,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/stream", get(decisions::stream))
         .route("/decisions/export", get(decisions::export))
         .route("/decisions/{number}", get(decision::page))
-        .route("/hosts", get(host::page))
+        .route("/hosts", get(host::page).post(host::refetch))
         .route("/crawlers", get(crawlers::page))
         .route("/queues", get(queues::page).post(queues::release))
         .route("/fleet", get(fleet::page))
@@ -167,6 +168,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         pace: parts.pace,
         fleet: parts.fleet,
         release: parts.release,
+        refetch: parts.refetch,
         live,
         plan: parts.plan,
         clients: parts.clients,

@@ -69,7 +69,7 @@ use self::dashboard::DashboardParts;
 pub use self::in_force::{
     ConfigurationCell, ConfigurationInForce, FailedReload, ShownKey, ShownOverride,
 };
-pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, is_reason};
+pub use self::orders::{BackOffRelease, REASON_BYTES_MAX, RefetchFuture, RobotsRefetch, is_reason};
 pub use self::places::CONNECTIONS_MAX;
 use self::places::{AdminPlace, AdminPlaces, ArrivingBody};
 pub use self::sessions::SessionOptions;
@@ -125,6 +125,9 @@ pub struct Admin {
     pub fleet: FleetSource,
     /// Ends back-offs, for `DELETE /api/v1/pace/HOST` and the dashboard.
     pub release: BackOffRelease,
+    /// Has robots.txt files fetched again, for `/api/v1/robots/HOST/refetch` and the
+    /// dashboard.
+    pub refetch: RobotsRefetch,
     /// The clients, which `/api/v1/clients` shows.
     pub clients: Arc<ClientDirectory>,
     /// Plans requests, for `/api/v1/check`.
@@ -186,6 +189,7 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         pace: admin.pace.clone(),
         fleet: admin.fleet.clone(),
         release: admin.release.clone(),
+        refetch: admin.refetch.clone(),
         plan: admin.plan.clone(),
         clients: Arc::clone(&admin.clients),
         gauges: admin.gauges.clone(),
@@ -208,6 +212,8 @@ fn pages(admin: Admin, tracker: &TaskTracker, end: &CancellationToken) -> Router
         .with_state(admin.pace.clone())
         .route("/api/v1/pace/{host}", delete(orders::release))
         .with_state(admin.release.clone())
+        .route("/api/v1/robots/{host}/refetch", post(orders::refetch))
+        .with_state(admin.refetch.clone())
         .route("/api/v1/clients", get(state_pages::clients))
         .with_state(Arc::clone(&admin.clients))
         .route("/api/v1/audit/prune", post(orders::prune))

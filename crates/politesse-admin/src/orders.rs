@@ -1,29 +1,41 @@
 //! Orders of an operator: requests to the admin listener that change something.
 //!
-//! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host.
+//! `DELETE /api/v1/pace/HOST?reason=TEXT` ends the back-off of a host, and
+//! `POST /api/v1/robots/HOST/refetch?reason=TEXT` has its robots.txt fetched again.
 //! `POST /api/v1/audit/prune?request=JSON` removes old entries of the record, and
 //! `POST /api/v1/audit/redact?request=JSON` removes client and URL from some. Each order
 //! is recorded with the operator's address.
 //!
-//! Does not know the scheduler ([`BackOffRelease`] is made by `serve`), nor the files of
-//! the record.
+//! Does not know the scheduler ([`BackOffRelease`] is made by `serve`), the cache of
+//! robots.txt files ([`RobotsRefetch`] likewise), nor the files of the record.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::to_bytes;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error;
+use tokio::time::timeout_at;
 
 use super::api;
 use super::arrival::AdminArrival;
 use politesse_base::clock;
 use politesse_decision::back_off::ReleaseOrder;
+use politesse_decision::digest::Digest;
+use politesse_decision::record::result_word;
+use politesse_decision::snapshot::Snapshot;
+use politesse_pages::page::line_diff::LineDiff;
+use politesse_record::events::{ProcessEvent, ProcessEventKind};
 use politesse_record::{AuditError, AuditLog, PruneRequest, RedactionRequest};
 use politesse_robots::origin::Host;
+use politesse_robots_cache::refetch::{Refetch, RefetchOutcome};
 
 /// Longest reason, in bytes: it stands in one line of a list.
 pub const REASON_BYTES_MAX: usize = 500;
@@ -41,9 +53,70 @@ impl fmt::Debug for BackOffRelease {
     }
 }
 
-/// Reason why no back-off was ended.
+/// Future of the fetches that an order has begun.
+pub type RefetchFuture = Pin<Box<dyn Future<Output = Vec<Refetch>> + Send>>;
+
+/// Function that begins to fetch the copies of a host's robots.txt again.
+type RefetchFunction = dyn Fn(Host) -> RefetchFuture + Send + Sync;
+
+/// Longest wait for the fetches of an order. They go on without it.
+const REFETCH_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes of a form: a host, a reason whose bytes are all escaped, and the token.
+const FORM_BYTES_MAX: usize = 4096;
+
+/// Has robots.txt files fetched again.
+#[derive(Clone)]
+pub struct RobotsRefetch {
+    /// Begins the fetches.
+    pub begin: Arc<RefetchFunction>,
+    /// Record that the order is written to.
+    pub audit: Arc<AuditLog>,
+}
+
+impl fmt::Debug for RobotsRefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RobotsRefetch")
+    }
+}
+
+/// Order about a host.
+#[derive(Debug)]
+pub(super) struct HostOrder {
+    /// Host, as it was written.
+    pub(super) host: String,
+    /// Credential and address that the order came by.
+    pub(super) by: String,
+    /// Reason, in the operator's words.
+    pub(super) reason: String,
+}
+
+/// Outcome of an order to fetch a robots.txt again.
+#[derive(Debug, Serialize)]
+pub(super) struct RefetchedRobots {
+    pub(super) host: String,
+    /// Copies that were fetched, the newest first.
+    pub(super) copies: Vec<RefetchedCopy>,
+}
+
+/// Copy of a robots.txt that was fetched again.
+#[derive(Debug, Serialize)]
+pub(super) struct RefetchedCopy {
+    pub(super) origin: String,
+    /// Token of the crawler that it was fetched for; absent if for all.
+    pub(super) token: Option<String>,
+    pub(super) outcome: &'static str,
+    /// Answer that is in force now.
+    pub(super) result: &'static str,
+    pub(super) status: Option<u16>,
+    pub(super) sha256: Option<Digest>,
+    pub(super) lines_added: usize,
+    pub(super) lines_removed: usize,
+}
+
+/// Reason why an order was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(super) enum ReleaseRefusal {
+pub(super) enum OrderRefusal {
     /// No host is named.
     #[error("a host is wanted: a name or an address, without a port")]
     Host,
@@ -53,14 +126,17 @@ pub(super) enum ReleaseRefusal {
     /// The host is not in a back-off.
     #[error("{0} has no back-off that could be ended")]
     NoBackOff(Host),
+    /// There is no copy of a robots.txt of the host.
+    #[error("there is no copy of a robots.txt of {0}: the next request fetches it")]
+    NoCopy(Host),
 }
 
-impl ReleaseRefusal {
+impl OrderRefusal {
     /// Returns the HTTP status of the refusal.
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Host | Self::Reason => StatusCode::BAD_REQUEST,
-            Self::NoBackOff(_) => StatusCode::NOT_FOUND,
+            Self::NoBackOff(_) | Self::NoCopy(_) => StatusCode::NOT_FOUND,
         }
     }
 }
@@ -70,16 +146,16 @@ impl BackOffRelease {
     ///
     /// # Errors
     ///
-    /// [`ReleaseRefusal`].
-    pub(super) fn release(&self, host: &str, order: ReleaseOrder) -> Result<Host, ReleaseRefusal> {
-        let host = api::host(host).map_err(|_| ReleaseRefusal::Host)?;
+    /// [`OrderRefusal`].
+    pub(super) fn release(&self, host: &str, order: ReleaseOrder) -> Result<Host, OrderRefusal> {
+        let host = api::host(host).map_err(|_| OrderRefusal::Host)?;
         // The record must show auditors why the site's wish for a pause was overridden.
         if !is_reason(&order.reason) {
-            return Err(ReleaseRefusal::Reason);
+            return Err(OrderRefusal::Reason);
         }
         match (self.0)(&host, order) {
             true => Ok(host),
-            false => Err(ReleaseRefusal::NoBackOff(host)),
+            false => Err(OrderRefusal::NoBackOff(host)),
         }
     }
 }
@@ -97,6 +173,110 @@ pub(super) async fn release(
     };
     match release.release(&host, order) {
         Ok(host) => api::json(&json!({ "host": host.to_string(), "released": true })),
+        Err(refusal) => (refusal.status(), format!("{refusal}\n")).into_response(),
+    }
+}
+
+impl HostOrder {
+    /// Reads an order from a form with `host` and `reason`.
+    ///
+    /// # Errors
+    ///
+    /// The answer to a form that is too long.
+    pub(super) async fn of_form(request: Request) -> Result<Self, Response> {
+        // The body takes the request, and with it the address that the record names.
+        let by = giver(&request);
+        let Ok(form) = to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
+            let text = format!("a form has {FORM_BYTES_MAX} bytes at most\n");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, text).into_response());
+        };
+        let value = |wanted: &str| {
+            let mut fields = form_urlencoded::parse(&form);
+            let found = fields.find(|(name, _)| name == wanted);
+            found
+                .map(|(_, value)| value.trim().to_owned())
+                .unwrap_or_default()
+        };
+        Ok(Self {
+            host: value("host"),
+            reason: value("reason"),
+            by,
+        })
+    }
+}
+
+impl RobotsRefetch {
+    /// Has the copies of a host's robots.txt fetched again, and waits for the answers.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderRefusal`].
+    pub(super) async fn order(&self, order: HostOrder) -> Result<RefetchedRobots, OrderRefusal> {
+        let host = api::host(&order.host).map_err(|_| OrderRefusal::Host)?;
+        if !is_reason(&order.reason) {
+            return Err(OrderRefusal::Reason);
+        }
+        let begun = (self.begin)(host.clone()).await;
+        if begun.is_empty() {
+            return Err(OrderRefusal::NoCopy(host));
+        }
+        // Before the wait, which ends if the operator leaves: what was asked of a site is
+        // on record all the same.
+        self.audit.record_process_event(ProcessEvent::now(
+            ProcessEventKind::RobotsRefetched,
+            json!({ "host": host.to_string(), "by": order.by, "why": order.reason }),
+        ));
+        let until = clock::instant() + REFETCH_WAIT;
+        let mut copies = Vec::new();
+        for mut refetch in begun {
+            let outcome = timeout_at(until, refetch.outcome()).await;
+            let outcome = outcome.unwrap_or(RefetchOutcome::Pending);
+            copies.push(RefetchedCopy::new(&refetch.before, &outcome));
+        }
+        let host = host.to_string();
+        Ok(RefetchedRobots { host, copies })
+    }
+}
+
+impl RefetchedCopy {
+    fn new(before: &Snapshot, outcome: &RefetchOutcome) -> Self {
+        let now = match outcome {
+            RefetchOutcome::Changed(now) => now,
+            RefetchOutcome::Unchanged | RefetchOutcome::Failed | RefetchOutcome::Pending => before,
+        };
+        let bytes = |snapshot: &Snapshot| {
+            let file = snapshot.file();
+            file.map(|file| file.body.clone()).unwrap_or_default()
+        };
+        let (old, new) = (bytes(before), bytes(now));
+        let diff = LineDiff::new(&old, &new);
+        Self {
+            origin: now.key.origin.to_string(),
+            token: now.key.token.as_ref().map(ToString::to_string),
+            outcome: outcome.as_str(),
+            result: result_word(&now.result),
+            status: now.status,
+            sha256: now.file().map(|file| file.digest),
+            lines_added: diff.added(),
+            lines_removed: diff.removed(),
+        }
+    }
+}
+
+/// Has the robots.txt of the host in the path fetched again.
+pub(super) async fn refetch(
+    State(refetch): State<RobotsRefetch>,
+    Path(host): Path<String>,
+    request: Request,
+) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let order = HostOrder {
+        host,
+        by: giver(&request),
+        reason: reason(query).unwrap_or_default(),
+    };
+    match refetch.order(order).await {
+        Ok(refetched) => api::json(&refetched),
         Err(refusal) => (refusal.status(), format!("{refusal}\n")).into_response(),
     }
 }

@@ -86,10 +86,11 @@ impl Kit {
         let released = Arc::new(Mutex::new(Vec::new()));
         let orders = Arc::clone(&released);
         let clients = Arc::new(ClientDirectory::default());
+        let audit = Arc::new(log);
         let admin = Admin {
             clients: Arc::clone(&clients),
             archive: ArchiveAsker::default(),
-            audit: Arc::new(log),
+            audit: Arc::clone(&audit),
             metrics,
             is_draining: Arc::default(),
             stop: CancellationToken::new(),
@@ -116,6 +117,10 @@ impl Kit {
                 }
                 is_known
             })),
+            refetch: RobotsRefetch {
+                begin: Arc::new(|_| Box::pin(async { Vec::new() })),
+                audit,
+            },
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -46,6 +46,8 @@ pub enum ProcessEventKind {
     Pruned,
     /// Clients and URLs of decisions were redacted.
     Redacted,
+    /// An operator had the robots.txt files of a host fetched again.
+    RobotsRefetched,
     /// A backup was put in the place of the record.
     Restored,
     /// The record is sealed although heads of it were removed (`--accept-lost-heads`).
@@ -69,6 +71,7 @@ impl ProcessEventKind {
             Self::Reloaded => "reloaded",
             Self::Pruned => "pruned",
             Self::Redacted => "redacted",
+            Self::RobotsRefetched => "robots_refetched",
             Self::Restored => "restored",
             Self::HeadsLost => "heads_lost",
             Self::EntriesLost => "entries_lost",

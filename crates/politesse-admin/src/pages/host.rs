@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -22,13 +22,14 @@ use tokio::task::spawn_blocking;
 use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
 use crate::api::{host as read_host, json};
 use crate::filter_query::DecisionQuery;
-use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time};
+use crate::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
+use crate::orders::{HostOrder, REASON_BYTES_MAX, RefetchedCopy, RefetchedRobots};
 use crate::robots_view::{LineMark, robots_lines};
 use crate::visit::Visit;
 use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
 use politesse_pages::page::line_diff::LineDiff;
-use politesse_pages::page::words::{code, counted, foreign, number, shown};
+use politesse_pages::page::words::{code, counted, foreign, number, robots_words, shown};
 use politesse_record::AuditError;
 use politesse_record::filter::EventFilter;
 use politesse_record::reader::AuditReader;
@@ -152,32 +153,71 @@ pub(crate) async fn page(
     uri: Uri,
 ) -> Response {
     let query = HostQuery::parse(&uri);
+    respond(&dashboard, &visit, query, &html! {}).await
+}
+
+/// Answers `POST /hosts`: has the robots.txt of the host in the form fetched again, and
+/// shows the host with the outcome. The form's token was checked by `access`.
+pub(crate) async fn refetch(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Response {
+    let order = match HostOrder::of_form(request).await {
+        Ok(order) => order,
+        Err(refusal) => return refusal,
+    };
+    let query = HostQuery {
+        host: Some(order.host.clone()),
+        sha256: None,
+        previous: None,
+    };
+    match dashboard.refetch.order(order).await {
+        Ok(refetched) => respond(&dashboard, &visit, query, &outcome_note(&refetched)).await,
+        Err(refusal) => {
+            let note = html! {
+                p class="error" role="alert" { (foreign(&refusal.to_string())) }
+            };
+            let page = respond(&dashboard, &visit, query, &note).await;
+            (refusal.status(), page).into_response()
+        }
+    }
+}
+
+/// Makes the page of a query, with a `note` about what was just done.
+async fn respond(
+    dashboard: &Dashboard,
+    visit: &Visit,
+    query: HostQuery,
+    note: &Markup,
+) -> Response {
     // The form alone, where no host is named yet.
     let Some(wanted) = query.host.clone() else {
         let body = html! {
-            (node_alone(&dashboard, &visit, &DecisionQuery::default()))
-            (host_form(&visit, ""))
+            (node_alone(dashboard, visit, &DecisionQuery::default()))
+            (host_form(visit, ""))
         };
-        return layout(&visit, &content("Hosts".to_owned(), body));
+        return layout(visit, &content("Hosts".to_owned(), body));
     };
     let Ok(host) = read_host(&wanted) else {
         let text = "A name or an address is wanted, without a port.";
-        return error_page(&visit, StatusCode::BAD_REQUEST, text);
+        return error_page(visit, StatusCode::BAD_REQUEST, text);
     };
-    match HostPage::gather(&dashboard, host.to_string(), query).await {
+    match HostPage::gather(dashboard, host.to_string(), query).await {
         Ok(page) if page.is_unknown() => {
             let text = format!("Nothing is on record of {}.", shown(&page.host, 100));
-            error_page(&visit, StatusCode::NOT_FOUND, &text)
+            error_page(visit, StatusCode::NOT_FOUND, &text)
         }
         Ok(page) => {
             let title = format!("Host {}", shown(&page.host, 100));
             let body = html! {
-                (node_alone(&dashboard, &visit, &page.rows()))
-                (page.markup(&visit))
+                (note)
+                (node_alone(dashboard, visit, &page.rows()))
+                (page.markup(visit))
             };
-            layout(&visit, &content(title, body))
+            layout(visit, &content(title, body))
         }
-        Err(error) => query_failed(Some(&visit), &error),
+        Err(error) => query_failed(Some(visit), &error),
     }
 }
 
@@ -308,6 +348,7 @@ impl HostPage {
             }
             (self.pace())
             (self.file(visit))
+            (refetch_form(visit, &self.host))
             (self.versions(visit))
             (self.back_offs())
         }
@@ -400,7 +441,7 @@ impl HostPage {
         html! {
             h2 { "Versions" }
             div class="scroll" {
-                table class="rows" {
+                table class="cards rows" {
                     caption { "What was fetched as robots.txt, the newest first; times in UTC" }
                     thead {
                         tr {
@@ -416,15 +457,17 @@ impl HostPage {
                         @for (at, version) in self.versions.iter().enumerate() {
                             tr {
                                 th scope="row" class="t" { (time(version.first_seen)) }
-                                td class="t" { (time(version.last_seen)) }
-                                td { (foreign(&version.origin)) }
-                                td { (foreign(version.token.as_deref().unwrap_or("every crawler"))) }
-                                td {
+                                td class="t" data-label="last seen" { (time(version.last_seen)) }
+                                td data-label="origin" { (foreign(&version.origin)) }
+                                td data-label="for" {
+                                    (foreign(version.token.as_deref().unwrap_or("every crawler")))
+                                }
+                                td data-label="result" {
                                     (foreign(&version.result))
                                     @if let Some(status) = version.status { " " (status) }
                                     ", " (counted(version.fetches, "fetch"))
                                 }
-                                td { (self.version_links(at, version, visit)) }
+                                td data-label="file" { (self.version_links(at, version, visit)) }
                             }
                         }
                     }
@@ -468,7 +511,7 @@ impl HostPage {
             h2 { "Back-offs" }
             @if self.back_offs.is_empty() { p class="small" { "None on record." } } @else {
                 div class="scroll" {
-                    table {
+                    table class="cards" {
                         caption { "The newest first; times in UTC" }
                         thead {
                             tr {
@@ -484,11 +527,17 @@ impl HostPage {
                             @for entry in &self.back_offs {
                                 tr {
                                     th scope="row" class="t" { (time(entry.time)) }
-                                    td { (foreign(&entry.kind)) }
-                                    td { @if let Some(status) = entry.status { (status) } }
-                                    td class="t" { (time(entry.until)) }
-                                    td { @if let Some(actor) = &entry.actor { (foreign(actor)) } }
-                                    td { @if let Some(reason) = &entry.reason { (foreign(reason)) } }
+                                    td data-label="event" { (foreign(&entry.kind)) }
+                                    td data-label="status" {
+                                        @if let Some(status) = entry.status { (status) }
+                                    }
+                                    td class="t" data-label="until" { (time(entry.until)) }
+                                    td data-label="ended by" {
+                                        @if let Some(actor) = &entry.actor { (foreign(actor)) }
+                                    }
+                                    td data-label="reason" {
+                                        @if let Some(reason) = &entry.reason { (foreign(reason)) }
+                                    }
                                 }
                             }
                         }
@@ -576,6 +625,61 @@ fn back_offs(reader: &AuditReader, host: &str) -> Result<Vec<BackOffJson>, Audit
         }
     })?;
     Ok(found)
+}
+
+/// Makes the form that has the robots.txt of a host fetched again.
+fn refetch_form(visit: &Visit, host: &str) -> Markup {
+    html! {
+        details class="release" {
+            summary { "Fetch robots.txt again now" }
+            form method="post" action=(visit.link("/hosts")) {
+                (form_token(visit))
+                input type="hidden" name="host" value=(host);
+                label {
+                    "Reason, for the record "
+                    input name="reason" required maxlength=(REASON_BYTES_MAX);
+                }
+                button { "Fetch it again" }
+            }
+        }
+    }
+}
+
+/// Says what the fetches of an order brought.
+fn outcome_note(refetched: &RefetchedRobots) -> Markup {
+    html! {
+        div class="note" role="status" {
+            p { "robots.txt was asked for again, and that is on record." }
+            ul {
+                @for copy in &refetched.copies {
+                    li {
+                        (foreign(&copy.origin)) " for "
+                        (foreign(copy.token.as_deref().unwrap_or("every crawler"))) ": "
+                        (copy_outcome(copy))
+                    }
+                }
+            }
+            p class="small" {
+                "A new version is listed below once a request was decided by it. In a fleet, \
+                 the other nodes take the answer as they take any that this node fetches."
+            }
+        }
+    }
+}
+
+fn copy_outcome(copy: &RefetchedCopy) -> Markup {
+    let words = robots_words(copy.result, copy.status);
+    html! {
+        @match copy.outcome {
+            "changed" => {
+                b { "changed" } ": " (words) ", " (counted(copy.lines_added as u64, "line"))
+                " added, " (number(copy.lines_removed as u64)) " removed"
+            },
+            "unchanged" => { "not changed: " (words) },
+            "failed" => { "no answer, so the copy of before stays in force: " (words) },
+            _ => { "not answered yet; the copy of before stays in force: " (words) },
+        }
+    }
 }
 
 /// Shows a line of a difference: its sign beside its colour (WCAG 2.2, 1.4.1).

@@ -33,7 +33,7 @@ use super::filter_query::{DecisionQuery, RecordScope, check_listed};
 use super::in_force::ConfigurationCell;
 use super::layout::{DashboardPage, DashboardSection, error_page, layout};
 use super::live::LiveTail;
-use super::orders::BackOffRelease;
+use super::orders::{BackOffRelease, RobotsRefetch};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::Visit;
 use politesse_base::clients::directory::ClientDirectory;
@@ -59,6 +59,7 @@ pub(super) struct Dashboard {
     pub(super) pace: PaceSource,
     pub(super) fleet: FleetSource,
     pub(super) release: BackOffRelease,
+    pub(super) refetch: RobotsRefetch,
     pub(super) live: LiveTail,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,

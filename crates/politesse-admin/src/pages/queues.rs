@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Dashboard, host_link};
 use crate::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
-use crate::orders::{REASON_BYTES_MAX, ReleaseRefusal, giver};
+use crate::orders::{HostOrder, OrderRefusal, REASON_BYTES_MAX};
 use crate::visit::Visit;
 use politesse_decision::back_off::ReleaseOrder;
 use politesse_pace::host_pace::{HostPace, HostPaces};
@@ -25,11 +24,8 @@ use politesse_robots::origin::Host;
 /// Most hosts on the page.
 const HOSTS_MAX: usize = 200;
 
-/// Bytes of a form: a host, a reason whose bytes are all escaped, and the token.
-const FORM_BYTES_MAX: usize = 4096;
-
 /// Outcome of ending a back-off: its host, or why it was not ended.
-type ReleaseOutcome = Result<Host, ReleaseRefusal>;
+type ReleaseOutcome = Result<Host, OrderRefusal>;
 
 /// Answers `GET /queues`.
 pub(crate) async fn page(
@@ -46,24 +42,14 @@ pub(crate) async fn release(
     Extension(visit): Extension<Visit>,
     request: Request,
 ) -> Response {
-    // The body takes the request, and with it the address that the record names.
-    let by = giver(&request);
-    let Ok(form) = to_bytes(request.into_body(), FORM_BYTES_MAX).await else {
-        let text = format!("a form has {FORM_BYTES_MAX} bytes at most\n");
-        return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+    let order = match HostOrder::of_form(request).await {
+        Ok(order) => order,
+        Err(refusal) => return refusal,
     };
-    let value = |wanted: &str| {
-        let mut fields = form_urlencoded::parse(&form);
-        let found = fields.find(|(name, _)| name == wanted);
-        found
-            .map(|(_, value)| value.trim().to_owned())
-            .unwrap_or_default()
-    };
-    let order = ReleaseOrder {
-        by,
-        reason: value("reason"),
-    };
-    let outcome = dashboard.release.release(&value("host"), order);
+    let HostOrder { host, by, reason } = order;
+    let outcome = dashboard
+        .release
+        .release(&host, ReleaseOrder { by, reason });
     let status = match &outcome {
         Ok(_) => StatusCode::OK,
         Err(refusal) => refusal.status(),

@@ -142,6 +142,17 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// Says what a site answered when it was asked for its robots.txt: the word that the
+/// record has for it, and the status.
+pub fn robots_words(result: &str, status: Option<u16>) -> String {
+    let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+    match result {
+        "successful" => format!("read, {status}"),
+        "unavailable" => format!("none ({status})"),
+        other => format!("{other} ({status})"),
+    }
+}
+
 /// Writes a duration, given in microseconds, in the largest fitting unit.
 pub fn duration(micros: u64) -> String {
     let tenths = micros / 100_000;

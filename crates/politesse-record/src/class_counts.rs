@@ -72,6 +72,13 @@ impl ClassCounts {
             *sum = sum.saturating_add(more);
         }
     }
+
+    /// Replaces the counts `old`, which were added before, by `new`.
+    pub(super) fn replace(&mut self, old: &Self, new: &Self) {
+        for (sum, (old, new)) in self.0.iter_mut().zip(old.0.into_iter().zip(new.0)) {
+            *sum = sum.saturating_sub(old).saturating_add(new);
+        }
+    }
 }
 
 /// Columns of a decision in SQL from which its class follows.

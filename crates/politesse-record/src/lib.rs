@@ -33,6 +33,8 @@ pub mod robots_versions;
 pub mod verify;
 mod writer;
 
+pub mod recent_counts;
+
 pub mod speed;
 
 pub mod class_counts;
@@ -131,6 +133,7 @@ pub use self::queue::RecordEnding;
 use self::queue::{EntryQueue, PendingDecision, ReservedPlace, WriterTask};
 use self::reader::AuditReader;
 use self::reader_pool::ReaderPool;
+use self::recent_counts::RecentCounts;
 use self::record_id::LostHeads;
 use self::redaction::{RedactionOrder, count_unredacted};
 pub use self::redaction::{RedactionRequest, RedactionStep};
@@ -183,6 +186,7 @@ pub struct AuditLog {
     seal_fault: Arc<OnceLock<SealFault>>,
     folder: PathBuf,
     arrived: ArrivedNumber,
+    recent: Arc<RecentCounts>,
     metrics: Arc<Metrics>,
 }
 
@@ -207,6 +211,7 @@ impl AuditLog {
         let next = 1 + count(store.last);
         let folder = store.folder.path().to_owned();
         let arrived = store.arrived.clone();
+        let recent = Arc::new(RecentCounts::new(store.last));
         let (seal_fault, accepted_loss) = (store.sealer.fault(), store.accepted_loss());
         let loss = store.loss;
         // An exchange needs two places, one for its record and one for its
@@ -231,6 +236,7 @@ impl AuditLog {
             is_failing: false,
             next,
             metrics: Arc::clone(&metrics),
+            recent: Arc::clone(&recent),
             batch: Vec::new(),
             prune_at: clock::instant(),
             pruned: PrunedRows::default(),
@@ -253,6 +259,7 @@ impl AuditLog {
             seal_fault,
             folder,
             arrived,
+            recent,
             metrics,
         };
         if let Some(LostHeads { known, found }) = accepted_loss {
@@ -322,6 +329,11 @@ impl AuditLog {
     /// `audit.retention` no later one is removed (`Options::waits_for_archive`).
     pub fn set_arrived(&self, number: i64) {
         self.arrived.set(number);
+    }
+
+    /// Returns the counts of the decisions that were committed recently.
+    pub fn recent(&self) -> &Arc<RecentCounts> {
+        &self.recent
     }
 
     /// Returns the bytes that are free on the disk of the record, for others than

@@ -24,10 +24,17 @@ use super::tasks::{
     CLIENT_GONE, CommitResult, PendingEvent, PendingProcessEvent, PendingSave, PruneOrder,
 };
 use politesse_base::clock;
-use politesse_decision::record::{ExchangeEnd, Record};
+use politesse_decision::record::{ExchangeEnd, Record, StoredRuling};
 
 /// Entries taken from the queue at a time.
 pub(super) const BATCH_MAX: usize = 512;
+
+/// Minute of a decision since 1970, and its ruling: its ending is counted with them.
+#[derive(Debug, Clone)]
+pub(super) struct CountedPlace {
+    pub(super) minute: i64,
+    pub(super) ruling: Arc<StoredRuling>,
+}
 
 /// Task of the writer.
 #[derive(Debug)]
@@ -38,6 +45,7 @@ pub(super) enum WriterTask {
     Complete {
         seq: u64,
         outcome: ExchangeEnd,
+        place: Option<CountedPlace>,
         ack: Option<oneshot::Sender<CommitResult>>,
     },
     /// Save the last that is known of a robots.txt.
@@ -387,16 +395,18 @@ pub struct RecordEnding {
     seq: u64,
     reserved: Option<ReservedPlace>,
     outcome: ExchangeEnd,
+    place: Option<CountedPlace>,
     /// Channel of the exchange that waits until the ending is on disk.
     ack: Option<oneshot::Sender<CommitResult>>,
 }
 
 impl RecordEnding {
     /// Makes the ending of an exchange whose decision is on disk as number `seq`.
-    fn new(seq: u64, reserved: ReservedPlace) -> Self {
+    fn new(seq: u64, place: Option<CountedPlace>, reserved: ReservedPlace) -> Self {
         Self {
             seq,
             reserved: Some(reserved),
+            place,
             outcome: ExchangeEnd {
                 status: None,
                 sent: 0,
@@ -441,6 +451,7 @@ impl Drop for RecordEnding {
         let task = WriterTask::Complete {
             seq: self.seq,
             outcome: self.outcome.clone(),
+            place: self.place.take(),
             ack: self.ack.take(),
         };
         // A writer that has ended writes no more: the row stays as it is.
@@ -457,6 +468,8 @@ pub(super) struct PendingDecision {
     pub(super) record: Record,
     /// Number given by the writer; 0 before.
     pub(super) seq: u64,
+    /// Place under which it was counted; absent before that.
+    pub(super) place: Option<CountedPlace>,
     /// For the ending.
     reserved: ReservedPlace,
     ack: oneshot::Sender<DecisionResult>,
@@ -473,6 +486,7 @@ impl PendingDecision {
         let pending = Self {
             record,
             seq: 0,
+            place: None,
             reserved,
             ack,
         };
@@ -481,7 +495,7 @@ impl PendingDecision {
 
     /// Answers the exchange. A refused decision has no row, so it has no ending either.
     fn end(self, result: CommitResult) {
-        let ending = result.map(|()| RecordEnding::new(self.seq, self.reserved));
+        let ending = result.map(|()| RecordEnding::new(self.seq, self.place, self.reserved));
         // If the client hung up, the ending is dropped here and completes the row.
         drop(self.ack.send(ending));
     }
@@ -513,6 +527,7 @@ mod tests {
         WriterTask::Complete {
             seq: 1,
             outcome,
+            place: None,
             ack: None,
         }
     }

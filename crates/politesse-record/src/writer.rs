@@ -22,6 +22,7 @@ use super::events::{ProcessEvent, ProcessEventKind};
 use super::gathering::CommitAnswers;
 use super::pruned::{PrunedEnd, youngest};
 use super::queue::{EntryReceiver, WriterEntry, WriterTask, count_awaited};
+use super::recent_counts::RecentCounts;
 use super::removal_order::RetentionOrder;
 use super::retention::{RemovalState, Retention};
 use super::store::{AuditStore, PRUNE_BACK_OFFS, PRUNE_SNAPSHOTS};
@@ -67,6 +68,8 @@ pub(super) struct AuditWriter {
     pub(super) next: u64,
     /// Metrics of commits.
     pub(super) metrics: Arc<Metrics>,
+    /// Counts of what was committed.
+    pub(super) recent: Arc<RecentCounts>,
     /// Entries to be written next, in the order of arrival.
     pub(super) batch: Vec<WriterEntry>,
     /// Time of the next search for rows to remove.
@@ -348,6 +351,8 @@ impl AuditWriter {
         if std::mem::take(&mut self.is_failing) {
             tracing::info!("the audit log can be written again");
         }
+        // Before the answers: whoever has one may look at the counts.
+        self.recent.note(&mut self.batch);
         let is_redacted = self.has_redaction();
         if is_redacted {
             self.retention.look_for_unused();

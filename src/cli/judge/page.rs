@@ -20,7 +20,7 @@ use politesse_base::clock;
 use politesse_base::inert::{inert, shell_quoted};
 use politesse_decision::digest::Digest;
 use politesse_pages::page::charts::ChartPart;
-use politesse_pages::page::over_time::{HourCounts, over_time};
+use politesse_pages::page::over_time::{ChartRange, HourCounts, over_time};
 use politesse_pages::page::tables::{ReportTable, deciding_line, glossary};
 use politesse_pages::page::words::{code, counted, foreign, minute, percent};
 use politesse_pages::page::{Figure, PageFrame, figures, page, robots_box};
@@ -208,7 +208,7 @@ fn requests_over_time(counts: &JudgeCounts) -> Markup {
     let timed: u64 = counts.hours.values().map(|hour| hour.all()).sum();
     let untimed = counts.totals.all().saturating_sub(timed);
     html! {
-        (over_time(&PARTS, &hours.collect::<Vec<_>>()))
+        (over_time(&PARTS, &hours.collect::<Vec<_>>(), ChartRange::default()))
         @if 0 < untimed {
             p class="small" { (counted(untimed, "request")) " without a time not included." }
         }

@@ -24,7 +24,7 @@ use politesse_decision::class::DecisionClass;
 use politesse_pace::host_pace::HostPace;
 use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::charts::ChartPart;
-use politesse_pages::page::over_time::{HourCounts, hour_begin, over_time};
+use politesse_pages::page::over_time::{ChartRange, HourCounts, hour_begin, over_time};
 use politesse_pages::page::words::{bytes, code, foreign, minute, number, percent};
 use politesse_record::class_counts::ClassCounts;
 use politesse_record::overview::{NamedSums, OverviewFacts, overview_facts};
@@ -320,7 +320,11 @@ impl OverviewPage {
             .collect();
         html! {
             section {
-                (over_time(&DecisionClass::ALL.map(ChartPart::of_class), &hours))
+                (over_time(
+                    &DecisionClass::ALL.map(ChartPart::of_class),
+                    &hours,
+                    ChartRange::default(),
+                ))
                 details {
                     summary { "The same as a table" }
                     div class="scroll" {

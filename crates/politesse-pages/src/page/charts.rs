@@ -1,4 +1,5 @@
-//! Charts as SVG inside a page: bars with labels, and parts in the order of the legend.
+//! Charts inside a page: bars with labels, and parts in the order of the legend. Bars are
+//! SVG, and text has its usual size at any width.
 //!
 //! Does not know what the bars count.
 
@@ -7,26 +8,20 @@ use maud::{Markup, html};
 use super::words::{number, shown};
 use politesse_decision::class::DecisionClass;
 
-/// Size of the chart over time, in units of its own; it is scaled to the page.
-const WIDTH: u64 = 720;
+/// Height of the chart over time, in pixels. Its width is that of the page: places across
+/// are percentages, so that text keeps its size on a phone.
 const HEIGHT: u64 = 220;
-/// Room for the numbers on the left and the times below.
-const LEFT: u64 = 56;
+/// Room for the times below the bars, and for half a number above.
 const BELOW: u64 = 24;
 const ABOVE: u64 = 8;
 /// Lines across the chart, the lowest left out.
 const LINES: u64 = 4;
-/// Width of a bar, in tenths: one alone is not to fill the chart.
-const BAR_MAX: u64 = 600;
-/// Times that are written below the chart.
+/// Width of the chart, in hundredths of a percent.
+const WIDTH: u64 = 10_000;
+/// Width of a bar at most: one alone is not to fill the chart.
+const BAR_MAX: u64 = 800;
+/// Times that are written below the chart. Every other one is left out on a phone.
 const TIMES: usize = 6;
-
-/// Height of a bar of the chart by name, with the room below it.
-const ROW: u64 = 22;
-/// Room for names in the chart by name.
-const NAMES: u64 = 230;
-/// Room for what is said behind a bar.
-const BEHIND: u64 = 200;
 
 /// Part of the bars of a chart: its name in the legend, and its colour.
 #[derive(Debug, Clone, Copy)]
@@ -59,10 +54,34 @@ impl ChartPart {
 /// Bar of the chart over time.
 #[derive(Debug, Clone)]
 pub struct TimeBar {
-    /// Time that stands below it.
+    /// Short form of its time, which stands below it.
     pub label: String,
+    /// Its time, as the bar says if somebody points at it.
+    pub time: String,
     /// Counts, in the order of the legend.
     pub counts: Vec<u64>,
+}
+
+/// Chart over time: bars of parts on top of each other.
+#[derive(Debug, Clone)]
+pub struct TimeChart<'a> {
+    /// Title, for those who cannot see the chart.
+    pub title: &'a str,
+    /// Parts, in the order of the legend.
+    pub parts: &'a [ChartPart],
+    /// Bars, the earliest first.
+    pub bars: &'a [TimeBar],
+    /// Use of the chart.
+    pub usage: ChartUsage,
+}
+
+/// Use of a chart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChartUsage {
+    /// The chart stays as it is.
+    Still,
+    /// A script adds to the newest bar: the legend has a hidden place for each part.
+    Live,
 }
 
 /// Bar of the chart by name.
@@ -76,44 +95,89 @@ pub struct NamedBar {
     pub note: String,
 }
 
-/// Draws bars over time, of parts on top of each other.
-pub fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
-    let highest = bars.iter().map(|bar| bar.counts.iter().sum()).max();
-    let top = round_up(highest.unwrap_or(1));
-    let inner = HEIGHT - ABOVE - BELOW;
-    let height = |count: u64| scaled(count, inner, top);
-    let step = tenths(WIDTH - LEFT) / bars.len().max(1) as u64;
-    let place = |at: usize| tenths(LEFT) + at as u64 * step;
-    let label_every = bars.len().div_ceil(TIMES).max(1);
-    html! {
-        figure {
-            svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(title) {
-                @for line in 0..=LINES {
-                    @let count = top * line / LINES;
-                    @let y = decimal(tenths(HEIGHT - BELOW) - height(count));
-                    line class="grid" x1=(LEFT) x2=(WIDTH) y1=(y) y2=(y) {}
-                    text class="axis" x=(LEFT - 6) y=(y) dy="0.32em" text-anchor="end" {
-                        (number(count))
-                    }
-                }
-                @for (at, bar) in bars.iter().enumerate() {
-                    g {
-                        title { (bar_title(parts, bar)) }
-                        @for (part, rect) in stacked(bar, &height) {
-                            @if let Some(part) = parts.get(part) {
-                                // Nine tenths of the step, so that bars stand apart.
-                                rect class=(part.class) x=(decimal(place(at)))
-                                    width=(decimal((step * 9 / 10).clamp(5, BAR_MAX)))
-                                    y=(decimal(rect.y)) height=(decimal(rect.height)) {}
-                            }
+impl TimeChart<'_> {
+    /// Draws the chart with its legend.
+    pub fn html(&self) -> Markup {
+        let (bars, top) = (self.bars, self.top());
+        let inner = HEIGHT - ABOVE - BELOW;
+        let label_every = bars.len().div_ceil(TIMES).max(1);
+        html! {
+            figure {
+                svg class="over-time" role="img" aria-label=(self.title) data-top=(top)
+                    data-inner=(inner) data-bottom=(HEIGHT - BELOW) {
+                    @for line in 0..=LINES {
+                        @let count = top * line / LINES;
+                        @let y = decimal(tenths(HEIGHT - BELOW) - scaled(count, inner, top));
+                        line class="grid" x1="0" x2="100%" y1=(y) y2=(y) {}
+                        text class="axis" x="-6" y=(y) dy="0.32em" text-anchor="end" {
+                            (number(count))
                         }
                     }
-                    @if at % label_every == 0 {
-                        text class="axis" x=(decimal(place(at))) y=(HEIGHT - 6) { (bar.label) }
+                    @for (at, bar) in bars.iter().enumerate() { (self.bar(at, bar)) }
+                    @for (place, at) in (0..bars.len()).step_by(label_every).enumerate() {
+                        text.axis.minor[place % 2 == 1] x=(self.place(at)) y=(HEIGHT - 6) {
+                            @if let Some(bar) = bars.get(at) { (bar.label) }
+                        }
+                    }
+                }
+                (self.legend())
+            }
+        }
+    }
+
+    /// Returns the count at the top of the scale.
+    fn top(&self) -> u64 {
+        let highest = self.bars.iter().map(|bar| bar.counts.iter().sum()).max();
+        round_up(highest.unwrap_or(1))
+    }
+
+    /// Returns the left edge of the bar number `at`.
+    fn place(&self, at: usize) -> String {
+        percents(at as u64 * WIDTH / self.bars.len().max(1) as u64)
+    }
+
+    fn bar(&self, at: usize, bar: &TimeBar) -> Markup {
+        // Nine tenths of the step, so that bars stand apart.
+        let width = percents((WIDTH * 9 / 10 / self.bars.len().max(1) as u64).min(BAR_MAX));
+        let top = self.top();
+        let is_newest = self.usage == ChartUsage::Live && at + 1 == self.bars.len();
+        let counts: Vec<_> = bar.counts.iter().map(u64::to_string).collect();
+        html! {
+            g data-time=[is_newest.then_some(&bar.time)] data-x=[is_newest.then(|| self.place(at))]
+                data-width=[is_newest.then_some(&width)]
+                data-counts=[is_newest.then(|| counts.join(" "))] {
+                title { (bar_title(self.parts, bar)) }
+                @for (part, rect) in stacked(bar, top) {
+                    @if let Some(part) = self.parts.get(part) {
+                        rect class=(part.class) x=(self.place(at)) width=(width)
+                            y=(decimal(rect.y)) height=(decimal(rect.height)) {}
                     }
                 }
             }
-            (legend(parts, bars))
+        }
+    }
+
+    /// Draws the legend: each part with its sum. A part without a count is left out, or
+    /// hidden until it has one.
+    fn legend(&self) -> Markup {
+        let sum = |at: usize| -> u64 {
+            let counts = self.bars.iter().filter_map(|bar| bar.counts.get(at));
+            counts.sum()
+        };
+        html! {
+            figcaption {
+                @for (at, part) in self.parts.iter().enumerate() {
+                    @if 0 < sum(at) || self.usage == ChartUsage::Live {
+                        span class="legend" hidden[sum(at) == 0] data-name=(part.name)
+                            data-sum=(sum(at)) {
+                            svg class="key" viewBox="0 0 10 10" aria-hidden="true" {
+                                rect class=(part.class) width="10" height="10" {}
+                            }
+                            @if 0 < sum(at) { (part.name) ": " (number(sum(at))) }
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -121,20 +185,18 @@ pub fn time_chart(title: &str, parts: &[ChartPart], bars: &[TimeBar]) -> Markup 
 /// Draws a bar for each name, the first at the top.
 pub fn named_chart(title: &str, class: &str, bars: &[NamedBar]) -> Markup {
     let highest = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
-    let height = ROW * bars.len() as u64;
-    let width = |count: u64| scaled(count, WIDTH - NAMES - BEHIND, highest).max(5);
+    // A bar is seen however short it is.
+    let width = |count: u64| percents(part_of(count, WIDTH, highest).max(50));
     html! {
         figure {
-            svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" aria-label=(title) {
-                @for (at, bar) in bars.iter().enumerate() {
-                    @let y = ROW * at as u64;
-                    text class="name" x=(NAMES - 8) y=(y + 14) text-anchor="end" {
-                        (shown(&bar.name, 34))
-                    }
-                    rect class=(class) x=(NAMES) y=(y + 3) width=(decimal(width(bar.count)))
-                        height=(ROW - 7) {}
-                    text class="axis" x=(decimal(tenths(NAMES + 6) + width(bar.count))) y=(y + 14) {
-                        (bar.note)
+            ul class="bars" aria-label=(title) {
+                @for bar in bars {
+                    li {
+                        span { (shown(&bar.name, 34)) }
+                        span class="small" { (bar.note) }
+                        svg aria-hidden="true" {
+                            rect class=(class) width=(width(bar.count)) height="100%" {}
+                        }
                     }
                 }
             }
@@ -149,7 +211,8 @@ struct StackedPart {
 }
 
 /// Places the parts of a bar on top of each other, the first at the bottom.
-fn stacked(bar: &TimeBar, height: &impl Fn(u64) -> u64) -> Vec<(usize, StackedPart)> {
+fn stacked(bar: &TimeBar, top: u64) -> Vec<(usize, StackedPart)> {
+    let height = |count| scaled(count, HEIGHT - ABOVE - BELOW, top);
     let mut below = 0;
     let mut parts = Vec::new();
     for (part, count) in bar.counts.iter().enumerate() {
@@ -171,26 +234,7 @@ fn bar_title(parts: &[ChartPart], bar: &TimeBar) -> String {
         .filter(|(_, count)| 0 < **count)
         .map(|(part, count)| format!("{} {}", number(*count), part.name))
         .collect();
-    format!("{}: {}", bar.label, texts.join(", "))
-}
-
-/// Draws the legend: each part with its sum. A part without a count is left out.
-fn legend(parts: &[ChartPart], bars: &[TimeBar]) -> Markup {
-    let sum = |at: usize| -> u64 { bars.iter().filter_map(|bar| bar.counts.get(at)).sum() };
-    html! {
-        figcaption {
-            @for (at, part) in parts.iter().enumerate() {
-                @if 0 < sum(at) {
-                    span class="legend" {
-                        svg class="key" viewBox="0 0 10 10" aria-hidden="true" {
-                            rect class=(part.class) width="10" height="10" {}
-                        }
-                        (part.name) ": " (number(sum(at)))
-                    }
-                }
-            }
-        }
-    }
+    format!("{}: {}", bar.time, texts.join(", "))
 }
 
 /// Returns the top of the scale: the least of 4, 8, 12, 20, 40, 80, 120, 200 and so on
@@ -210,8 +254,18 @@ fn round_up(count: u64) -> u64 {
 
 /// Scales `count` of `all` to a part of `length`, in tenths of a unit.
 fn scaled(count: u64, length: u64, all: u64) -> u64 {
-    let part = u128::from(count) * u128::from(tenths(length)) / u128::from(all.max(1));
-    u64::try_from(part).unwrap_or_default().min(tenths(length))
+    part_of(count, tenths(length), all)
+}
+
+/// Returns the part of `length` that `count` is of `all`.
+fn part_of(count: u64, length: u64, all: u64) -> u64 {
+    let part = u128::from(count) * u128::from(length) / u128::from(all.max(1));
+    u64::try_from(part).unwrap_or_default().min(length)
+}
+
+/// Writes hundredths of a percent as a length.
+fn percents(hundredths: u64) -> String {
+    format!("{}.{:02}%", hundredths / 100, hundredths % 100)
 }
 
 fn tenths(units: u64) -> u64 {
@@ -276,22 +330,32 @@ mod tests {
         ];
         let bar = |counts: &[u64]| TimeBar {
             label: "10:00".to_owned(),
+            time: "11-29 10:00".to_owned(),
             counts: counts.to_vec(),
         };
-        let text = time_chart(
-            "x",
-            &parts,
-            &[bar(&[0, 0]), bar(&[1, 1_000_000]), bar(&[7, 0])],
-        );
+        let chart = |bars: &[TimeBar], usage| {
+            let (title, parts) = ("x", &parts);
+            TimeChart {
+                title,
+                parts,
+                bars,
+                usage,
+            }
+            .html()
+        };
+        let bars = [bar(&[0, 0]), bar(&[1, 1_000_000]), bar(&[7, 0])];
+        let text = chart(&bars, ChartUsage::Still);
         assert_eq!(text.0.matches("<rect").count(), 3 + 2, "{}", text.0);
         assert!(
             text.0.contains("10:00: 1 sent, 1,000,000 refused"),
             "{}",
             text.0
         );
-        for empty in [time_chart("x", &parts, &[]), named_chart("x", "sent", &[])] {
-            assert!(empty.0.contains("<svg"), "{}", empty.0);
-        }
+        let live = chart(&[bar(&[7, 0])], ChartUsage::Live);
+        assert!(live.0.contains("data-counts=\"7 0\""), "{}", live.0);
+        assert_eq!(live.0.matches("hidden data-name").count(), 1, "{}", live.0);
+        let empty = chart(&[], ChartUsage::Still);
+        assert!(empty.0.contains("<svg"), "{}", empty.0);
         let names = [NamedBar {
             name: "<b>\u{202e}".to_owned(),
             count: 3,

@@ -3,10 +3,10 @@
 //!
 //! Does not know what the parts of a bar count.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
-use super::charts::{ChartPart, TimeBar, time_chart};
+use super::charts::{ChartPart, ChartUsage, TimeBar, TimeChart};
 
 /// Seconds of an hour.
 const HOUR_SECONDS: i64 = 3600;
@@ -26,12 +26,32 @@ pub struct HourCounts {
     pub counts: Vec<u64>,
 }
 
-/// Draws the requests over time, of hours in their order.
-pub fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
+/// Time that a chart is about, as far as it is known. Without it, the chart begins and
+/// ends with the requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ChartRange {
+    /// Begin.
+    pub from: Option<Timestamp>,
+    /// End, which is not part of it.
+    pub until: Option<Timestamp>,
+}
+
+/// Draws the requests over time, of hours in their order. Bars cover all of `range`, those
+/// without a request among them.
+pub fn over_time(parts: &[ChartPart], hours: &[HourCounts], range: ChartRange) -> Markup {
     let (Some(first), Some(last)) = (hours.first(), hours.last()) else {
         return html! {};
     };
-    let span = last.hour - first.hour + 1;
+    let hour_of = |at: Timestamp| at.as_second().div_euclid(HOUR_SECONDS);
+    // An end on the hour is the end of the hour before.
+    let end = range
+        .until
+        .map(|until| hour_of(until - SignedDuration::from_micros(1)));
+    let last_hour = end.map_or(last.hour, |end| end.max(last.hour));
+    let first_hour = range
+        .from
+        .map_or(first.hour, |from| hour_of(from).min(first.hour));
+    let span = last_hour - first_hour + 1;
     let fits = |hours: &&i64| span <= BARS_MAX * **hours;
     // The shortest step with which all bars fit on a page.
     let step = BAR_HOURS
@@ -40,10 +60,10 @@ pub fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
         .copied()
         .unwrap_or(span / BARS_MAX + 1);
     // Bars begin at round times, so that two reports can be compared.
-    let begin = first.hour - first.hour.rem_euclid(step);
+    let begin = first_hour - first_hour.rem_euclid(step);
     let mut bars: Vec<TimeBar> = Vec::new();
     let mut rest = hours;
-    for at in 0..=(last.hour - begin) / step {
+    for at in 0..=(last_hour - begin) / step {
         let end = begin + (at + 1) * step;
         // Hours are in order, so each is looked at once.
         let (within, behind) = rest.split_at(rest.partition_point(|entry| entry.hour < end));
@@ -60,8 +80,10 @@ pub fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
         let time = hour_begin(begin + at * step);
         // A bar of a day or more has no hour of its own.
         let form = if step < 24 { "%m-%d %H:%M" } else { "%Y-%m-%d" };
+        let label = time.strftime(form).to_string();
         bars.push(TimeBar {
-            label: time.strftime(form).to_string(),
+            time: label.clone(),
+            label,
             counts,
         });
     }
@@ -71,9 +93,15 @@ pub fn over_time(parts: &[ChartPart], hours: &[HourCounts]) -> Markup {
         hours if hours < 24 => format!("every {hours} hours"),
         hours => format!("every {} days", hours / 24),
     };
+    let chart = TimeChart {
+        title: "Requests over time",
+        parts,
+        bars: &bars,
+        usage: ChartUsage::Still,
+    };
     html! {
         h2 { "Requests " (each) }
-        (time_chart("Requests over time", parts, &bars))
+        (chart.html())
         p class="small" {
             "A request is one attempt to fetch an address. Times are UTC."
         }
@@ -109,10 +137,35 @@ mod tests {
                     counts: vec![7],
                 })
                 .into();
-            let page = over_time(&parts, &hours).0;
+            let page = over_time(&parts, &hours, ChartRange::default()).0;
             assert!(page.contains(&format!("Requests {step}")), "{last}: {page}");
             assert!(page.contains("sent: 21"), "{last}: {page}");
         }
-        assert_eq!(over_time(&parts, &[]).0, "");
+        let nothing = over_time(&parts, &[], ChartRange::default());
+        assert_eq!(nothing.0, "");
+    }
+
+    // Ours: a report about a day shows the day, whenever its requests came.
+    #[test]
+    fn bars_cover_the_time_that_is_asked_for() {
+        let hours = [HourCounts {
+            hour: 30,
+            counts: vec![7],
+        }];
+        let range = ChartRange {
+            from: Some(hour_begin(24)),
+            until: Some(hour_begin(48)),
+        };
+        let parts = [ChartPart {
+            name: "sent",
+            class: "sent",
+        }];
+        let page = over_time(&parts, &hours, range).0;
+        assert_eq!(page.matches("<title>").count(), 24, "{page}");
+        assert!(page.contains("<title>01-02 23:00: </title>"), "{page}");
+        assert!(
+            page.contains("<title>01-02 06:00: 7 sent</title>"),
+            "{page}"
+        );
     }
 }

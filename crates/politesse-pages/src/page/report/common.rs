@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::gathered::ReportData;
 use crate::page::charts::ChartPart;
-use crate::page::over_time::{HourCounts, over_time};
+use crate::page::over_time::{ChartRange, HourCounts, over_time};
 use crate::page::words::{code, counted, foreign, minute, number};
 use crate::page::{PageFrame, page};
 use politesse_base::inert::inert;
@@ -63,7 +63,13 @@ pub(super) fn requests_over_time(data: &ReportData) -> Markup {
         hour: entry.hour,
         counts: counts(&entry.sums).to_vec(),
     });
-    over_time(&PARTS, &hours.collect::<Vec<_>>())
+    let (scope, first) = (&data.scope, data.history.first_entry);
+    let range = ChartRange {
+        // Before the first entry there is nothing to draw, however early the report begins.
+        from: scope.filter.from.max(first),
+        until: scope.filter.until.map(|until| until.min(scope.made_at)),
+    };
+    over_time(&PARTS, &hours.collect::<Vec<_>>(), range)
 }
 
 /// Returns the counts of the parts of a bar.

@@ -289,6 +289,53 @@ async function watch() {
   assert.equal(await page.locator('tr', { hasText: '/basket/later' }).count(), 0);
 }
 
+// Somebody looks at the overview on a phone while curl is refused a page.
+async function watchOverview() {
+  await page.setViewportSize({ width: 390, height: 844 });
+  await open('/?hours=1');
+  await page.locator('[data-overview][data-state=live]').waitFor();
+  const figure = page.locator('[data-class=rule]');
+  const before = Number(await figure.innerText());
+  const begun = Date.now();
+  assert.match(curl('/basket/counted', 'LateBot/1'), /robots/);
+  await page.locator('[data-class=rule]', { hasText: `${before + 1}` }).waitFor();
+  assert(Date.now() - begun < 1500, `${Date.now() - begun} ms`);
+  await page.locator('.legend', { hasText: `refused by a rule: ${before + 1}` }).waitFor();
+  const total = await page.locator('[data-class=requests]').innerText();
+  const counts = page.locator('.figures [data-class]:not([data-class=requests])');
+  const sum = (await counts.allInnerTexts()).reduce((all, count) => all + Number(count), 0);
+  assert.equal(sum, Number(total));
+  // Text is as large as everywhere, and within the page.
+  for (const text of await page.locator('.over-time text:visible').all()) {
+    const { height, x, width } = await text.boundingBox();
+    assert(height >= 12 && x >= 0 && x + width <= 390, `${await text.innerHTML()}: ${height} ${x} ${width}`);
+  }
+  await picture('overview-live');
+  await page.getByRole('button', { name: 'Pause' }).click();
+  curl('/basket/uncounted', 'LateBot/1');
+  await page.waitForTimeout(1500);
+  assert.equal(Number(await figure.innerText()), before + 1);
+  await page.getByRole('button', { name: 'Watch live' }).click();
+  await page.locator('[data-class=rule]', { hasText: `${before + 2}` }).waitFor();
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.clock.install();
+  await open('/?hours=1');
+  const view = page.locator('#overview');
+  await page.getByText('The same as a table').click();
+  await page.evaluate(() => {
+    document.querySelector('#overview').dataset.old = '';
+    document.activeElement.blur();
+  });
+  await page.clock.runFor(50_000);
+  assert.notEqual(await view.getAttribute('data-old'), null);
+  // A minute has ended: the chart goes on, and what is open stays open.
+  await page.clock.runFor(15_000);
+  await page.locator('#overview:not([data-old])').waitFor();
+  assert(await page.getByText('Requests by minute').isVisible());
+  await picture('overview-loaded');
+  await page.clock.resume();
+}
+
 // Somebody looks at what is in force, and points a client here.
 async function configure() {
   await open('/');
@@ -368,6 +415,9 @@ async function withoutScripts() {
     storageState: await context.storageState(),
   });
   const page = await plain.newPage();
+  await page.goto(new URL('/', admin).href);
+  await page.getByText('none before').first().waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Pause' }).isVisible(), false);
   await page.goto(new URL('/decisions', admin).href);
   await page.getByText('More filters').click();
   await page.getByLabel('crawler').fill('HungryBot');
@@ -383,8 +433,8 @@ async function withoutScripts() {
 
 try {
   const steps = {
-    signIn, explain, testUrl, watch, configure, report, switchTheme, byKeyboard, walk, leadNowhere,
-    beginEmpty, takePictures, withoutScripts,
+    signIn, explain, testUrl, watch, watchOverview, configure, report, switchTheme, byKeyboard, walk,
+    leadNowhere, beginEmpty, takePictures, withoutScripts,
   };
   for (const [name, step] of Object.entries(steps)) {
     await step();

@@ -6,14 +6,14 @@ use crate::kit::client::{Crawler, get};
 use crate::kit::proxy::{Config, Place};
 use crate::kit::{run, soon};
 
-/// Stream of decisions, as far as it was read.
-struct Stream {
+/// Stream of events, as far as it was read.
+pub(crate) struct Stream {
     client: Crawler,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Stream {
-    async fn open(browser: &Browser, path: &str, fields: &[&str]) -> Self {
+    pub(crate) async fn open(browser: &Browser, path: &str, fields: &[&str]) -> Self {
         let admin = browser.proxy.admin();
         let mut client = Crawler::to(admin).await;
         let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
@@ -30,7 +30,7 @@ impl Stream {
     }
 
     /// Reads until `wanted` was read.
-    async fn until(&mut self, wanted: &str) {
+    pub(crate) async fn until(&mut self, wanted: &str) {
         soon(wanted, async {
             while !self.text.contains(wanted) {
                 let more = self.client.peek(self.text.len() + 1).await;

@@ -64,6 +64,7 @@ mod dashboard_decisions;
 mod dashboard_doors;
 mod dashboard_hosts;
 mod dashboard_live;
+mod dashboard_overview;
 mod dashboard_past;
 mod dashboard_reports;
 mod dashboard_truth;

@@ -207,7 +207,9 @@ impl Api {
     async fn ask_of_the_record(&mut self) {
         self.get("/api/v1/openapi.json").await;
         self.get("/api/v1/overview").await;
+        self.get("/api/v1/overview?hours=1").await;
         self.get("/api/v1/overview?hours=720").await;
+        self.get("/api/v1/overview/stream?of=archive").await;
         self.get("/api/v1/crawlers").await;
         self.get("/api/v1/crawlers?crawler=FooBot").await;
         let all = self.get("/api/v1/decisions?limit=1000").await.json();
@@ -314,9 +316,8 @@ impl Api {
         self.ask_of_the_record().await;
     }
 
-    /// Watches the stream until a decision comes.
-    async fn watch(&mut self) {
-        let path = "/api/v1/decisions/stream";
+    /// Watches the stream at `path` until an event `kind` comes.
+    async fn watch(&mut self, path: &str, kind: &str) {
         let admin = self.proxy.admin();
         let (line, host) = (format!("GET {path} HTTP/1.1"), format!("Host: {admin}"));
         let mut client = Crawler::to(admin).await;
@@ -327,7 +328,7 @@ impl Api {
         client.send(request.as_bytes()).await;
         let head = soon("head of the stream", client.head()).await.unwrap();
         let mut text = String::new();
-        let data = "event: decision\n";
+        let data = &*format!("event: {kind}\n");
         while !text
             .split_once(data)
             .is_some_and(|(_, rest)| rest.contains("\n\n"))
@@ -345,7 +346,7 @@ impl Api {
             "path": path,
             "status": head.status,
             "type": head.value("content-type"),
-            "event": "decision",
+            "event": kind,
             "body": event.split('\n').next(),
         });
         self.lines.push(answer.to_string());
@@ -360,7 +361,8 @@ fn every_answer_is_as_the_document_says() {
         api.ask_of_the_record().await;
         api.ask_of_now().await;
         soon("bundle", api.make_reports()).await;
-        api.watch().await;
+        api.watch("/api/v1/decisions/stream", "decision").await;
+        api.watch("/api/v1/overview/stream", "counts").await;
         api.order().await;
         let mut command = Command::new(root().join("target/venv/bin/python"));
         command

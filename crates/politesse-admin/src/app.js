@@ -1,4 +1,5 @@
-// Times in the zone of whoever looks, and the live tail. Every page works without.
+// Times in the zone of whoever looks, the live tail, and the counts of the overview as
+// they grow. Every page works without.
 "use strict";
 
 function addLocalTime(root) {
@@ -76,8 +77,193 @@ function follow(live) {
   live.hidden = false;
 }
 
+// Shortest time between two loads of the overview by itself, in milliseconds. Ten views
+// together keep a processor busy for less than a hundredth of the time.
+const LOAD_EVERY = 60_000;
+const LOAD_SHARE = 1000;
+
+// Writes a length of time as the page does: in its two largest units.
+function lengthText(seconds) {
+  const units = [["days", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  let rest = Math.max(0, seconds);
+  const texts = [];
+  for (const [unit, size] of units) {
+    const count = Math.floor(rest / size);
+    rest %= size;
+    if (count > 0) texts.push(unit === "days" && count === 1 ? "1 day" : `${count} ${unit}`);
+  }
+  return texts.slice(0, 2).join(" ") || "0 s";
+}
+
+// Says as the page does how much more or less a count is than the one before.
+function changeText(count, before) {
+  if (before === 0) return "none before";
+  if (count === before) return "as many as before";
+  const part = Math.abs(count - before);
+  const tenths = Math.round((part * 1000) / before);
+  let share = `${Math.floor(tenths / 10)}.${tenths % 10} %`;
+  if (part === before) share = "100 %";
+  else if (tenths === 0) share = "less than 0.1 %";
+  else if (tenths === 1000 && part < before) share = "more than 99.9 %";
+  return `${share} ${count > before ? "more" : "fewer"} than before`;
+}
+
+// Draws the newest bar again, of the counts of its parts.
+function drawBar(bar, counts, legend) {
+  const { top, inner, bottom } = bar.ownerSVGElement.dataset;
+  const height = (count) => Math.min(1, count / top) * inner;
+  for (const rect of bar.querySelectorAll("rect")) rect.remove();
+  const texts = [];
+  let below = 0;
+  counts.forEach((count, at) => {
+    if (count <= 0) return;
+    const begin = height(below);
+    below += count;
+    const length = Math.max(0.5, height(below) - begin);
+    const rect = document.createElementNS(bar.namespaceURI, "rect");
+    rect.setAttribute("class", legend[at].querySelector("rect").getAttribute("class"));
+    rect.setAttribute("x", bar.dataset.x);
+    rect.setAttribute("width", bar.dataset.width);
+    rect.setAttribute("y", bottom - begin - length);
+    rect.setAttribute("height", length);
+    bar.append(rect);
+    texts.push(`${count.toLocaleString("en")} ${legend[at].dataset.name}`);
+  });
+  bar.querySelector("title").textContent = `${bar.dataset.time}: ${texts.join(", ")}`;
+}
+
+// Adds to an overview what was counted since it was made: `more` has a number for each
+// class, in the order of the legend, and `words` the words of the classes.
+function addCounts(view, words, more) {
+  const sum = more.reduce((all, count) => all + count, 0);
+  for (const figure of view.querySelectorAll("[data-count]")) {
+    const word = figure.dataset.class;
+    const extra = word === "requests" ? sum : more[words.indexOf(word)];
+    const count = Math.max(0, Number(figure.dataset.count) + extra);
+    (figure.querySelector("a") ?? figure).textContent = count.toLocaleString("en");
+    const change = figure.parentElement.querySelector(".change");
+    change.textContent = changeText(count, Number(figure.dataset.before));
+    if (word === "requests") view.querySelector("[data-none]").hidden = count > 0;
+  }
+  const legend = view.querySelectorAll("[data-sum]");
+  legend.forEach((part, at) => {
+    const count = Math.max(0, Number(part.dataset.sum) + more[at]);
+    part.hidden = count === 0;
+    if (part.lastChild.nodeType !== Node.TEXT_NODE) part.append("");
+    part.lastChild.textContent = `${part.dataset.name}: ${count.toLocaleString("en")}`;
+  });
+  const bar = view.querySelector("[data-counts]");
+  drawBar(bar, bar.dataset.counts.split(" ").map((count, at) => Number(count) + more[at]), legend);
+}
+
+// Counts down to the ends of back-offs. Returns whether one is over.
+function countDown(view, now) {
+  let isOver = false;
+  for (const end of view.querySelectorAll("[data-until]")) {
+    const left = Math.ceil((Date.parse(end.dataset.until) - now) / 1000);
+    end.textContent = left > 0 ? `ends in ${lengthText(left)}` : "over";
+    isOver ||= left <= 0;
+  }
+  return isOver;
+}
+
+function watchOverview(panel) {
+  const button = panel.querySelector("button");
+  const status = panel.querySelector("[role=status]");
+  let source = null;
+  let isPaused = false;
+  let isLoading = false;
+  let isChanged = false;
+  let next = performance.now() + LOAD_EVERY;
+  let view, totals, clockAhead;
+
+  const take = (found) => {
+    view = found;
+    totals = JSON.parse(view.dataset.totals);
+    // The clock of this machine may be another than that of the proxy.
+    clockAhead = Date.now() - Date.parse(view.dataset.now);
+  };
+  const show = (event) => {
+    const newer = JSON.parse(event.data);
+    // Another process counts from the beginning.
+    if (newer.since !== totals.since) {
+      next = Math.min(next, performance.now());
+      isChanged = true;
+      return;
+    }
+    const words = Object.keys(newer.classes);
+    const more = words.map((word) => newer.classes[word] - totals.classes[word]);
+    isChanged ||= more.some((count) => count !== 0);
+    addCounts(view, words, more);
+  };
+  const stop = () => {
+    source?.close();
+    source = null;
+  };
+  const start = () => {
+    if (isPaused || source !== null || document.hidden) return;
+    source = new EventSource(new URL(panel.dataset.overview, document.baseURI));
+    source.addEventListener("counts", show);
+    source.addEventListener("open", () => {
+      panel.dataset.state = "live";
+      status.textContent = "";
+    });
+    source.addEventListener("error", () => {
+      // A session that is over, or too many who watch: the browser does not try again.
+      if (source !== null && source.readyState === EventSource.CLOSED) {
+        pause(true);
+        status.textContent = "The live counts have ended. Load the page again.";
+      }
+    });
+  };
+  const pause = (isWanted) => {
+    isPaused = isWanted;
+    button.textContent = isPaused ? "Watch live" : "Pause";
+    button.setAttribute("aria-pressed", String(!isPaused));
+    if (isPaused) {
+      stop();
+      panel.dataset.state = "paused";
+    } else start();
+  };
+  const load = async () => {
+    isLoading = true;
+    const begun = performance.now();
+    const answer = await fetch(location.href).catch(() => null);
+    const text = answer?.ok ? await answer.text() : "";
+    const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("#overview");
+    if (fresh !== null && !isPaused) {
+      // What somebody has opened stays open.
+      const folds = view.querySelectorAll("details:not(.release)");
+      fresh.querySelectorAll("details:not(.release)").forEach((fold, at) => {
+        fold.open = folds[at]?.open ?? false;
+      });
+      addLocalTime(fresh);
+      view.replaceWith(fresh);
+      take(fresh);
+      isChanged = false;
+    }
+    next = performance.now() + Math.max(LOAD_EVERY, LOAD_SHARE * (performance.now() - begun));
+    isLoading = false;
+  };
+  const tick = () => {
+    const now = Date.now() - clockAhead;
+    isChanged = countDown(view, now) || Date.parse(view.dataset.ends) <= now || isChanged;
+    // Whoever is within it would lose the place, or what is written in a form.
+    const isInUse = view.contains(document.activeElement) || view.querySelector("details.release[open]");
+    if (isChanged && !isPaused && !isLoading && !isInUse && !document.hidden && next <= performance.now()) load();
+  };
+  button.addEventListener("click", () => pause(!isPaused));
+  // A browser has few connections to one host, and nobody looks at a page behind others.
+  document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
+  take(document.querySelector("#overview"));
+  panel.hidden = false;
+  start();
+  window.setInterval(tick, 1000);
+}
+
 addLocalTime(document);
 for (const live of document.querySelectorAll("[data-live]")) follow(live);
+for (const panel of document.querySelectorAll("[data-overview]")) watchOverview(panel);
 
 // The menu is one line. On a phone the entry of this page may be beyond its end.
 function showMenuEntry() {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 #[cfg(feature = "postgres")]
 use bytes::Bytes;
-use jiff::Timestamp;
 use thiserror::Error;
 
 use politesse_archive::Options;
@@ -26,7 +25,9 @@ use politesse_pages::explain::Explanation;
 use politesse_pages::explain::RowContext;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
-use politesse_record::overview::OverviewFacts;
+use politesse_record::overview::{OverviewFacts, OverviewTimes};
+#[cfg(feature = "postgres")]
+use politesse_record::stats::StatOrder;
 
 /// Longest time for an answer of the archive: that of any question of a page.
 #[cfg(feature = "postgres")]
@@ -182,23 +183,24 @@ impl ArchiveAsker {
             .map_err(|error| NoAnswer::Failed(error.to_string()))
     }
 
-    /// Gathers the facts about the decisions from `from` on.
+    /// Gathers the facts about the decisions of `times`.
     pub(super) async fn overview(
         &self,
-        from: Timestamp,
+        times: OverviewTimes,
         rows: usize,
     ) -> Result<OverviewFacts, NoAnswer> {
         let pool = self.pool()?;
-        let filter = DecisionFilter {
-            from: Some(from),
-            ..DecisionFilter::default()
-        };
         let found = pool.within(async {
             let reader = pool.lend().await?;
-            let asked = reader.question(&filter).await?;
+            let earlier = reader.question(&times.filter_before()).await?;
+            let before = reader.stats(&earlier, &[], StatOrder::Requests).await?;
+            let asked = reader.question(&times.filter()).await?;
             let facts = reader.overview(&asked, rows).await?;
             reader.give_back();
-            Ok(facts)
+            Ok(OverviewFacts {
+                before: before.first().map(|all| all.sums).unwrap_or_default(),
+                ..facts
+            })
         });
         Ok(found.await?)
     }
@@ -227,7 +229,11 @@ impl ArchiveAsker {
     }
 
     /// Gathers facts, of which there are none.
-    pub(super) async fn overview(&self, _: Timestamp, _: usize) -> Result<OverviewFacts, NoAnswer> {
+    pub(super) async fn overview(
+        &self,
+        _: OverviewTimes,
+        _: usize,
+    ) -> Result<OverviewFacts, NoAnswer> {
         Err(NoAnswer::NoArchive)
     }
 }

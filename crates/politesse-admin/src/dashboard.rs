@@ -22,6 +22,7 @@ use super::client::ClientPageSource;
 use super::in_force::ConfigurationCell;
 use super::layout::{asset, error_page};
 use super::live::{LiveTail, LiveTasks};
+use super::live_counts::LiveCounts;
 use super::orders::{BackOffRelease, RobotsRefetch};
 use super::pages::{
     Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, fleet, host,
@@ -74,7 +75,8 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
     // The layer that is added last runs first: a page is visited with a session.
     let visit = from_fn_with_state(visits, begin_visit);
     let pages = Router::new()
-        .route("/", get(overview::page))
+        .route("/", get(overview::page).post(overview::release))
+        .route("/overview/stream", get(overview::stream))
         .route("/decisions", get(decisions::page))
         .route("/decisions/stream", get(decisions::stream))
         .route("/decisions/export", get(decisions::export))
@@ -103,6 +105,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/assets/{name}", get(asset));
     let api = Router::new()
         .route("/api/v1/overview", get(overview::api))
+        .route("/api/v1/overview/stream", get(overview::stream))
         .route("/api/v1/decisions", get(decisions::api))
         .route("/api/v1/decisions/stream", get(decisions::api_stream))
         .route("/api/v1/decisions/{number}", get(decision::api))
@@ -161,6 +164,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         parts.base_path,
         tasks,
     );
+    let live_counts = LiveCounts::new(Arc::clone(parts.audit.recent()));
     Arc::new(Dashboard {
         archive: parts.archive,
         audit: parts.audit,
@@ -170,6 +174,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         release: parts.release,
         refetch: parts.refetch,
         live,
+        live_counts,
         plan: parts.plan,
         clients: parts.clients,
         gauges: parts.gauges,

@@ -20,6 +20,7 @@ mod filter_query;
 mod in_force;
 mod layout;
 mod live;
+mod live_counts;
 mod orders;
 mod pages;
 mod places;

@@ -35,11 +35,13 @@ const LOOK_BYTES_MAX: usize = 512 << 10;
 /// Looks that a slow watcher may be behind.
 const LOOKS_BEHIND: usize = 2;
 /// Pause after which a comment is sent, so that a watcher who has gone is noticed.
-const ALIVE_EVERY: Duration = Duration::from_secs(15);
+pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// Comment that is sent then.
+pub(super) const ALIVE: &[u8] = b":\n\n";
 /// Longest time of a look.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
 /// Milliseconds after which a browser connects again.
-const RETRY: &str = "retry: 2000\n\n";
+pub(super) const RETRY: &[u8] = b"retry: 2000\n\n";
 
 /// Form of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,37 +136,59 @@ impl LiveTail {
 
     /// Makes the body of a stream of the decisions that `question` asks for, those after
     /// the number `last` among them, if there are few; `None` if too many watch.
-    pub(super) async fn follow(
-        &self,
-        mut question: LiveQuestion,
-        last: Option<u64>,
-    ) -> Option<Body> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+    pub(super) fn follow(&self, mut question: LiveQuestion, last: Option<u64>) -> Option<Body> {
         // What is to come is later anyway; so those who asked for "1h" watch together.
         question.filter.from = question.filter.from.filter(|from| clock::now() < *from);
-        let mut looks = self.source.watch(&question);
-        let BodyChannel { parts, body } = channel_body();
-        let mut watcher = Watcher {
-            parts,
-            last: last.unwrap_or_default(),
-        };
-        let source = Arc::clone(&self.source);
-        self.source.tracker.spawn(async move {
-            source.metrics.admin_watchers.inc();
-            let gone = watcher.parts.clone();
-            tokio::select! {
-                () = source.end.cancelled() => {}
-                () = gone.closed() => {}
-                // Ends when its client has gone.
-                _ = async {
-                    watcher.begin(&source, &question, last).await?;
-                    watcher.run(&question, &mut looks).await
-                } => {}
+        self.stream(|parts| {
+            let mut looks = self.source.watch(&question);
+            let source = Arc::clone(&self.source);
+            let mut watcher = Watcher {
+                parts,
+                last: last.unwrap_or_default(),
+            };
+            async move {
+                // Fails when its client has gone, which ends the stream anyway.
+                if watcher.begin(&source, &question, last).await.is_ok() {
+                    let _ = watcher.run(&question, &mut looks).await;
+                }
             }
-            source.metrics.admin_watchers.dec();
+        })
+    }
+
+    /// Makes the body of a stream that the task `send` fills; `None` if too many watch. The
+    /// task ends with the listener, and when its client has gone.
+    pub(super) fn stream<F>(&self, send: impl FnOnce(mpsc::Sender<BodyPart>) -> F) -> Option<Body>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let BodyChannel { parts, body } = channel_body();
+        let gone = parts.clone();
+        let sending = send(parts);
+        let metrics = Arc::clone(&self.source.metrics);
+        let end = self.source.end.clone();
+        self.source.tracker.spawn(async move {
+            metrics.admin_watchers.inc();
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = gone.closed() => {}
+                () = sending => {}
+            }
+            metrics.admin_watchers.dec();
             drop(place);
         });
         Some(body)
+    }
+
+    /// Runs `work` as a task that ends with the listener.
+    pub(super) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let end = self.source.end.clone();
+        self.source.tracker.spawn(async move {
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = work => {}
+            }
+        });
     }
 }
 
@@ -300,7 +324,7 @@ impl Watcher {
         question: &LiveQuestion,
         last: Option<u64>,
     ) -> Result<(), ClientGone> {
-        self.send(RETRY.to_owned()).await?;
+        self.send_bytes(Bytes::from_static(RETRY)).await?;
         while last.is_some() {
             match source.newer_decisions(question, last).await {
                 Ok(newer) => return self.show(&source.events(question.form, &newer)).await,
@@ -328,7 +352,7 @@ impl Watcher {
                     }
                     Err(RecvError::Closed) => return Ok(()),
                 },
-                _ = alive.tick() => self.send(":\n\n".to_owned()).await?,
+                _ = alive.tick() => self.send_bytes(Bytes::from_static(ALIVE)).await?,
             }
         }
     }

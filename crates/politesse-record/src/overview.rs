@@ -14,13 +14,15 @@ use super::error::AuditError;
 use super::filter::{DecisionFilter, rule_key};
 use super::reader::{AuditReader, SeqRange};
 pub use super::report::HourSums;
-use super::stats::{DecisionSums, KeyTexts};
+use super::stats::{DecisionSums, KeyTexts, StatOrder, stats};
 
 /// Facts about the decisions of some hours.
 #[derive(Debug, Clone)]
 pub struct OverviewFacts {
     /// Sums of all.
     pub sums: DecisionSums,
+    /// Sums of the decisions before those, to compare with.
+    pub before: DecisionSums,
     /// Sums by hour, the earliest first; hours without a decision are not among them.
     pub hours: Vec<HourSums>,
     /// Hosts with most refusals, those that report mode let through among them.
@@ -35,6 +37,34 @@ pub struct OverviewFacts {
     pub waits: Vec<NamedSums>,
     /// Numbers of the first and the last decision on record, whenever they were made.
     pub numbers: Option<SeqRange>,
+}
+
+/// Times whose decisions an overview counts.
+#[derive(Debug, Clone, Copy)]
+pub struct OverviewTimes {
+    /// Begin of those that it compares with.
+    pub before: Timestamp,
+    /// Begin of those that it is about, and end of the others.
+    pub from: Timestamp,
+}
+
+impl OverviewTimes {
+    /// Returns the filter of the decisions that the overview is about.
+    pub fn filter(&self) -> DecisionFilter {
+        DecisionFilter {
+            from: Some(self.from),
+            ..DecisionFilter::default()
+        }
+    }
+
+    /// Returns the filter of the decisions that it compares with.
+    pub fn filter_before(&self) -> DecisionFilter {
+        DecisionFilter {
+            from: Some(self.before),
+            until: Some(self.from),
+            ..DecisionFilter::default()
+        }
+    }
 }
 
 /// Sums of the decisions that have a value in common.
@@ -59,21 +89,18 @@ impl NamedSums {
     }
 }
 
-/// Gathers the facts about the decisions from `from` on, with at most `rows` hosts,
-/// rules and crawlers.
+/// Gathers the facts about the decisions of `times`, with at most `rows` hosts, rules and
+/// crawlers.
 ///
 /// # Errors
 ///
 /// [`AuditError::Read`], [`AuditError::TooManySums`].
 pub fn overview_facts(
     reader: &AuditReader,
-    from: Timestamp,
+    times: OverviewTimes,
     rows: usize,
 ) -> Result<OverviewFacts, AuditError> {
-    let filter = DecisionFilter {
-        from: Some(from),
-        ..DecisionFilter::default()
-    };
+    let before = stats(reader, &times.filter_before(), &[], StatOrder::Requests)?;
     // Nothing is shown of two of hour, rule and host together: a month of ten thousand
     // hosts would have more such sums than are kept.
     let mut tables = [
@@ -81,10 +108,11 @@ pub fn overview_facts(
         SumsByReference::by_outcome(SumsApart::ORIGINS, &reader.connection)?,
         SumsByReference::new(SumsApart::NONE),
     ];
-    count_decisions(reader, &filter, &mut tables)?;
+    count_decisions(reader, &times.filter(), &mut tables)?;
     let sums = OverviewSums::read(reader, &tables)?;
     Ok(OverviewFacts {
         numbers: reader.seq_range()?,
+        before: before.first().map(|all| all.sums).unwrap_or_default(),
         ..sums.facts(rows)
     })
 }
@@ -145,7 +173,7 @@ impl OverviewSums {
     }
 
     /// Makes the facts, with at most `rows` hosts, rules and crawlers, but for the numbers
-    /// of decisions.
+    /// of decisions and the sums before.
     pub fn facts(self, rows: usize) -> OverviewFacts {
         let mut hours: BTreeMap<i64, DecisionSums> = BTreeMap::new();
         let mut sums = DecisionSums::default();
@@ -163,6 +191,7 @@ impl OverviewSums {
         refusing_hosts.retain(|host| 0 < host.sums.refused_by_site);
         OverviewFacts {
             sums,
+            before: DecisionSums::default(),
             hours: hours.map(|(hour, sums)| HourSums { hour, sums }).collect(),
             refusing_hosts,
             hosts: hosts.refused(rows),

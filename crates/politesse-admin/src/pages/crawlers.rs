@@ -15,7 +15,8 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::overview::{SumsJson, span, span_links};
+use super::page_span::{PageSpan, hours_asked, span_links};
+use super::sums::SumsJson;
 use super::{
     Dashboard, QUERY_TIME_MAX, crawler_link, node_alone, query_failed, refuse_archive, rows_link,
 };
@@ -43,6 +44,8 @@ const NAMELESS: &str = "*";
 /// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
 struct CrawlersPage {
+    #[serde(skip)]
+    span: PageSpan,
     from: Timestamp,
     until: Timestamp,
     hours: u16,
@@ -74,7 +77,8 @@ struct GroupJson {
 }
 
 impl CrawlerJson {
-    fn new(entry: CrawlerSums, hours: u16) -> Self {
+    /// Makes the counts of one crawler in a time of the length `time`.
+    fn new(entry: CrawlerSums, time: SignedDuration) -> Self {
         let sums = SumsJson::from(&entry.sums);
         // Exact up to 2^53, which no record reaches.
         let requests = sums.requests as f64;
@@ -84,7 +88,8 @@ impl CrawlerJson {
         });
         Self {
             name: entry.name.map(|name| name.to_string()),
-            requests_per_minute: requests / (f64::from(hours) * 60.0),
+            // A second at least: a day has just begun.
+            requests_per_minute: requests * 60.0 / time.as_secs_f64().max(1.0),
             groups: groups.collect(),
             put_off: entry.put_off,
             user_agents: entry.user_agents,
@@ -140,12 +145,10 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
 
 impl CrawlersPage {
     async fn gather(dashboard: &Dashboard, uri: &Uri) -> Result<Self, AuditError> {
-        let hours = span(uri);
+        let hours = hours_asked(uri);
         let chosen = chosen_crawler(uri);
-        let until = clock::now();
-        let from = until
-            .checked_sub(SignedDuration::from_hours(hours.into()))
-            .unwrap_or(Timestamp::UNIX_EPOCH);
+        let span = PageSpan::new(hours, clock::now());
+        let from = span.from;
         let filter = DecisionFilter {
             from: Some(from),
             crawler: chosen.clone(),
@@ -157,11 +160,12 @@ impl CrawlersPage {
         let CrawlersSeen { first, total } = summed.await?;
         let crawlers = first.into_iter();
         Ok(Self {
+            span,
             from,
-            until,
+            until: span.until,
             hours,
             crawlers: crawlers
-                .map(|entry| CrawlerJson::new(entry, hours))
+                .map(|entry| CrawlerJson::new(entry, span.length()))
                 .collect(),
             total,
             chosen,
@@ -189,7 +193,7 @@ impl CrawlersPage {
         let nameless = self.crawlers.iter().find(|entry| entry.name.is_none());
         let is_of_one = self.chosen.is_some();
         html! {
-            (span_links(visit, &self.path(), self.hours, self.until))
+            (span_links(visit, &self.path(), &self.span))
             @if is_of_one { p { a href=(visit.link("/crawlers")) { "All crawlers" } } }
             @if self.crawlers.is_empty() { p { "No request in this time." } } @else {
                 @if is_of_one { @for entry in &self.crawlers { (class_figures(&entry.sums)) } }
@@ -360,7 +364,7 @@ mod tests {
             agents: vec!["*".to_owned()],
             requests: 90,
         });
-        let json = CrawlerJson::new(entry, 1);
+        let json = CrawlerJson::new(entry, SignedDuration::from_hours(1));
         assert_eq!(format!("{:.2}", json.requests_per_minute), "1.50");
         assert_eq!(json.groups[0].agents, ["*"]);
     }

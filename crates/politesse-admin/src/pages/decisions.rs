@@ -425,7 +425,7 @@ async fn follow(
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let question = LiveQuestion { form, filter };
-    let Some(body) = dashboard.live.follow(question, asked.last).await else {
+    let Some(body) = dashboard.live.follow(question, asked.last) else {
         let text = "too many watch already\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };

@@ -2,6 +2,7 @@
 //!
 //! Does not know who may see a page.
 
+mod back_offs;
 pub(super) mod configuration;
 pub(super) mod crawlers;
 pub(super) mod decision;
@@ -10,8 +11,12 @@ pub(super) mod fleet;
 mod health;
 pub(super) mod host;
 pub(super) mod overview;
+mod overview_chart;
+mod overview_tables;
+mod page_span;
 pub(super) mod queues;
 pub(super) mod reports;
+mod sums;
 pub(super) mod test_url;
 
 use std::sync::Arc;
@@ -33,6 +38,7 @@ use super::filter_query::{DecisionQuery, RecordScope, check_listed};
 use super::in_force::ConfigurationCell;
 use super::layout::{DashboardPage, DashboardSection, error_page, layout};
 use super::live::LiveTail;
+use super::live_counts::LiveCounts;
 use super::orders::{BackOffRelease, RobotsRefetch};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
 use super::visit::Visit;
@@ -61,6 +67,7 @@ pub(super) struct Dashboard {
     pub(super) release: BackOffRelease,
     pub(super) refetch: RobotsRefetch,
     pub(super) live: LiveTail,
+    pub(super) live_counts: LiveCounts,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
     pub(super) gauges: GaugeRefresh,

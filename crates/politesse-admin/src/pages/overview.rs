@@ -1,41 +1,46 @@
-//! `/`: what the proxy did in the last hours. `/api/v1/overview` is the same as JSON.
+//! `/`: what the proxy did in the last hour, day, week or month.
 //!
+//! `/api/v1/overview` is the same as JSON, and `/overview/stream` the counts as they grow.
 //! Does not know how decisions are summed.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::State;
-use axum::http::Uri;
-use axum::response::Response;
-use jiff::{SignedDuration, Timestamp};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+use super::back_offs::{
+    self, ReleaseOutcome, delaying_hosts, length_text, release_note, release_status,
+};
 use super::health::RecordHealth;
-use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link, scope_switch};
+use super::overview_chart::{OverviewBucket, overview_chart};
+use super::overview_tables::{OverviewTables, class_count};
+use super::page_span::{BucketStep, PageSpan, hours_asked, span_links};
+use super::sums::{NamedJson, SumsJson};
+use super::{Dashboard, PageFailure, QUERY_TIME_MAX, refuse_archive, rows_link, scope_switch};
 use crate::api::json;
-use crate::filter_query::{DecisionQuery, RecordScope, SPANS};
-use crate::layout::{DashboardPage, DashboardSection, layout, time, time_in_text};
+use crate::channel_body::LongAnswer;
+use crate::filter_query::{DecisionQuery, RecordScope};
+use crate::layout::{DashboardPage, DashboardSection, layout};
+use crate::live_counts::LiveTotals;
 use crate::visit::Visit;
 use politesse_base::clock;
-use politesse_decision::class::DecisionClass;
 use politesse_pace::host_pace::HostPace;
-use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::charts::ChartPart;
-use politesse_pages::page::over_time::{ChartRange, HourCounts, hour_begin, over_time};
-use politesse_pages::page::words::{bytes, code, foreign, minute, number, percent};
-use politesse_record::class_counts::ClassCounts;
-use politesse_record::overview::{NamedSums, OverviewFacts, overview_facts};
+use politesse_pages::page::words::{bytes, number, percent};
+use politesse_record::overview::{OverviewFacts, OverviewTimes, overview_facts};
 use politesse_record::reader::AuditReader;
+use politesse_record::recent_counts::RecentSums;
 use politesse_record::stats::DecisionSums;
 
 /// Hosts, rules and crawlers that are shown.
 const ROWS: usize = 10;
-
-/// Span without a choice.
-const USUAL_SPAN: u16 = 24;
 
 /// Data of the page and of its JSON.
 #[derive(Debug, Serialize)]
@@ -43,12 +48,25 @@ struct OverviewPage {
     /// Records that are counted. What follows the counts is of this node.
     #[serde(skip)]
     scope: RecordScope,
+    #[serde(skip)]
+    span: PageSpan,
     from: Timestamp,
     until: Timestamp,
     hours: u16,
     report_mode: bool,
     sums: SumsJson,
+    /// Counts of the time before, which is as long.
+    before: SumsJson,
+    /// Counts by hour; hours without a decision are not among them.
     over_time: Vec<HourJson>,
+    /// Length of a bucket.
+    step: BucketStep,
+    /// Counts by minute, hour or day, of the whole time.
+    buckets: Vec<OverviewBucket>,
+    /// Begin of what the buckets count, if that is later than `from`.
+    counted_from: Option<Timestamp>,
+    /// Totals of the stream that the counts go with; absent with the records of all nodes.
+    live: Option<LiveTotals>,
     hosts: Vec<NamedJson>,
     refusing_hosts: Vec<NamedJson>,
     rules: Vec<NamedJson>,
@@ -59,62 +77,12 @@ struct OverviewPage {
     record: RecordHealth,
 }
 
-/// Counts of decisions.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct SumsJson {
-    pub(super) requests: u64,
-    pub(super) refusals: u64,
-    pub(super) reported: u64,
-    pub(super) later: u64,
-    pub(super) wait_ms: u64,
-    bytes: u64,
-    errors: u64,
-    pub(super) withheld: u64,
-    pub(super) refused_by_site: u64,
-    put_off_by_site: u64,
-    pub(super) classes: ClassCounts,
-}
-
+/// Counts of an hour.
 #[derive(Debug, Serialize)]
 struct HourJson {
     hour: Timestamp,
-    #[serde(skip)]
-    number: i64,
     #[serde(flatten)]
     sums: SumsJson,
-}
-
-#[derive(Debug, Serialize)]
-struct NamedJson {
-    name: Option<String>,
-    #[serde(flatten)]
-    sums: SumsJson,
-}
-
-impl From<&DecisionSums> for SumsJson {
-    fn from(sums: &DecisionSums) -> Self {
-        Self {
-            requests: sums.requests,
-            refusals: sums.refusals,
-            reported: sums.reported,
-            later: sums.later,
-            wait_ms: sums.wait_ms,
-            bytes: sums.bytes,
-            errors: sums.errors,
-            withheld: sums.withheld,
-            refused_by_site: sums.refused_by_site,
-            put_off_by_site: sums.put_off_by_site,
-            classes: sums.classes,
-        }
-    }
-}
-
-impl SumsJson {
-    /// Returns the refusals that pages show, those that report mode let through among
-    /// them.
-    pub(super) fn refused(&self) -> u64 {
-        self.refusals.saturating_add(self.reported)
-    }
 }
 
 /// Shows the overview.
@@ -123,42 +91,147 @@ pub(crate) async fn page(
     Extension(visit): Extension<Visit>,
     uri: Uri,
 ) -> Response {
+    respond(&dashboard, &visit, &uri, None).await
+}
+
+/// Ends the back-off of the host in the form, and shows the overview with the outcome.
+pub(crate) async fn release(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    request: Request,
+) -> Response {
+    let uri = request.uri().clone();
+    match back_offs::release(&dashboard, request).await {
+        Ok(outcome) => {
+            let page = respond(&dashboard, &visit, &uri, Some(&outcome)).await;
+            match page.status() {
+                StatusCode::OK => (release_status(&outcome), page).into_response(),
+                _ => page,
+            }
+        }
+        Err(answer) => answer,
+    }
+}
+
+async fn respond(
+    dashboard: &Dashboard,
+    visit: &Visit,
+    uri: &Uri,
+    outcome: Option<&ReleaseOutcome>,
+) -> Response {
     let scope = RecordScope::of(uri.query().unwrap_or_default());
-    match OverviewPage::gather(&dashboard, span(&uri), scope).await {
+    match OverviewPage::gather(dashboard, hours_asked(uri), scope).await {
         Ok(overview) => {
             let query = DecisionQuery::default().in_scope(scope);
             let content = DashboardPage {
                 title: "Overview".to_owned(),
                 section: Some(DashboardSection::Overview),
                 body: html! {
-                    (scope_switch(&dashboard, &visit, &query, "/"))
-                    (overview.markup(&visit))
+                    @if let Some(outcome) = outcome { (release_note(outcome)) }
+                    (scope_switch(dashboard, visit, &query, "/"))
+                    (overview.markup(visit))
                 },
             };
-            layout(&visit, &content)
+            layout(visit, &content)
         }
-        Err(failure) => failure.answer(Some(&visit), DashboardSection::Overview),
+        Err(failure) => failure.answer(Some(visit), DashboardSection::Overview),
     }
 }
 
 /// Answers with the overview as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     let scope = RecordScope::of(uri.query().unwrap_or_default());
-    match OverviewPage::gather(&dashboard, span(&uri), scope).await {
+    match OverviewPage::gather(&dashboard, hours_asked(&uri), scope).await {
         Ok(overview) => json(&overview),
         Err(failure) => failure.answer(None, DashboardSection::Overview),
     }
 }
 
-/// Reads the span that the address asks for, in hours.
-pub(super) fn span(uri: &Uri) -> u16 {
-    let query = uri.query().unwrap_or_default();
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    let chosen = pairs.find(|(name, _)| name == "hours");
-    let hours = chosen.and_then(|(_, hours)| hours.parse().ok());
-    hours
-        .filter(|hours| SPANS.contains(hours))
-        .unwrap_or(USUAL_SPAN)
+/// Sends the counts of this node as they grow, to browsers and programs.
+pub(crate) async fn stream(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(long): Extension<LongAnswer>,
+    uri: Uri,
+) -> Response {
+    if let Some(refusal) = refuse_archive(&uri) {
+        return refusal;
+    }
+    let Some(body) = dashboard.live_counts.follow(&dashboard.live) else {
+        let text = "too many watch already\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    long.allow();
+    let kind = HeaderValue::from_static("text/event-stream");
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+/// Counts of a page, from the records that it is about.
+struct OverviewCounts {
+    facts: OverviewFacts,
+    /// Counts in memory at the same moment; absent with the records of all nodes.
+    recent: Option<RecentSums>,
+}
+
+impl OverviewCounts {
+    async fn gather(
+        dashboard: &Dashboard,
+        span: PageSpan,
+        scope: RecordScope,
+    ) -> Result<Self, PageFailure> {
+        let times = OverviewTimes {
+            before: span.before(),
+            from: span.from,
+        };
+        if scope == RecordScope::Archive {
+            let facts = dashboard.archive.overview(times, ROWS).await?;
+            let own = dashboard
+                .audit
+                .query(QUERY_TIME_MAX, AuditReader::seq_range);
+            let numbers = own.await?;
+            let facts = OverviewFacts { numbers, ..facts };
+            return Ok(Self {
+                facts,
+                recent: None,
+            });
+        }
+        let counts = Arc::clone(dashboard.audit.recent());
+        let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
+            let facts = overview_facts(reader, times, ROWS)?;
+            // After the others, so that the stream adds no decision twice. One that was
+            // committed in between is missing until the page is loaded again.
+            let recent = Some(counts.read(reader)?);
+            Ok(Self { facts, recent })
+        });
+        Ok(gathered.await?)
+    }
+
+    /// Returns the sums of each bucket of `span`. Decisions after its end are in the last
+    /// one.
+    fn buckets(&self, span: &PageSpan) -> Vec<DecisionSums> {
+        let numbers = span.buckets();
+        let (first, last) = (*numbers.start(), *numbers.end());
+        if let (BucketStep::Minute, Some(recent)) = (span.step, &self.recent) {
+            return recent.minutes(first..last + 1).collect();
+        }
+        let mut all: Vec<_> = numbers.map(|_| DecisionSums::default()).collect();
+        for entry in &self.facts.hours {
+            let number = span.step.number(BucketStep::Hour.begin(entry.hour));
+            let place = usize::try_from(number.clamp(first, last) - first);
+            if let Some(sums) = place.ok().and_then(|place| all.get_mut(place)) {
+                sums.add(&entry.sums);
+            }
+        }
+        all
+    }
+
+    /// Returns the begin of what the minutes of `span` count, if it is later than that of
+    /// `span`.
+    fn counted_from(&self, span: &PageSpan) -> Option<Timestamp> {
+        let recent = self.recent.as_ref()?;
+        let first = span.step.number(span.from);
+        let is_cut = span.step == BucketStep::Minute && first < recent.complete_from;
+        is_cut.then(|| span.step.begin(recent.complete_from))
+    }
 }
 
 impl OverviewPage {
@@ -167,28 +240,12 @@ impl OverviewPage {
         hours: u16,
         scope: RecordScope,
     ) -> Result<Self, PageFailure> {
-        let until = clock::now();
-        let from = until
-            .checked_sub(SignedDuration::from_hours(hours.into()))
-            .unwrap_or(Timestamp::UNIX_EPOCH);
-        let facts = match scope {
-            RecordScope::Archive => {
-                let facts = dashboard.archive.overview(from, ROWS).await?;
-                let own = dashboard
-                    .audit
-                    .query(QUERY_TIME_MAX, AuditReader::seq_range);
-                OverviewFacts {
-                    numbers: own.await?,
-                    ..facts
-                }
-            }
-            RecordScope::Node => {
-                let gathered = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
-                    overview_facts(reader, from, ROWS)
-                });
-                gathered.await?
-            }
-        };
+        let mut span = PageSpan::new(hours, clock::now());
+        if scope == RecordScope::Archive && span.step == BucketStep::Minute {
+            // The archive has sums of hours.
+            span.step = BucketStep::Hour;
+        }
+        let counts = OverviewCounts::gather(dashboard, span, scope).await?;
         let paces = dashboard.pace.clone();
         // Hundreds of thousands of hosts take a while.
         let delayed = spawn_blocking(move || {
@@ -199,48 +256,58 @@ impl OverviewPage {
             hosts.truncate(ROWS);
             hosts
         });
-        let record = RecordHealth::gather(dashboard, Ok(facts.numbers)).await;
-        let is_reporting = dashboard.metrics.report_mode.get() != 0;
+        let record = RecordHealth::gather(dashboard, Ok(counts.facts.numbers)).await;
         let delayed_hosts = delayed.await.unwrap_or_default();
+        let live = counts.recent.as_ref().map(|recent| LiveTotals {
+            since: dashboard.audit.recent().since(),
+            classes: recent.totals,
+        });
         Ok(Self {
             scope,
-            hours,
-            from,
-            until,
-            report_mode: is_reporting,
+            report_mode: dashboard.metrics.report_mode.get() != 0,
+            live,
             delayed_hosts,
             record,
-            ..Self::of(facts, from)
+            ..Self::of(counts, span)
         })
     }
 
-    fn of(facts: OverviewFacts, from: Timestamp) -> Self {
-        let named = |entries: Vec<NamedSums>| -> Vec<NamedJson> {
-            let entries = entries.into_iter();
-            let json = entries.map(|NamedSums { name, sums }| NamedJson {
-                name: name.map(|name| name.to_string()),
-                sums: SumsJson::from(&sums),
-            });
-            json.collect()
-        };
+    fn of(counts: OverviewCounts, span: PageSpan) -> Self {
+        let buckets = counts.buckets(&span);
+        let counted_from = counts.counted_from(&span);
+        let facts = counts.facts;
+        let mut sums = facts.sums;
+        if span.step == BucketStep::Minute && counted_from.is_none() {
+            // Of the same moment as the minutes, so that they add up to it.
+            sums = DecisionSums::default();
+            buckets.iter().for_each(|bucket| sums.add(bucket));
+        }
         let hours = facts.hours.iter().map(|entry| HourJson {
-            hour: hour_begin(entry.hour),
-            number: entry.hour,
+            hour: BucketStep::Hour.begin(entry.hour),
             sums: SumsJson::from(&entry.sums),
         });
+        let numbered = span.buckets().zip(&buckets);
         Self {
             scope: RecordScope::Node,
-            from,
-            until: from,
-            hours: 0,
+            span,
+            from: span.from,
+            until: span.until,
+            hours: span.hours,
             report_mode: false,
-            sums: SumsJson::from(&facts.sums),
+            sums: SumsJson::from(&sums),
+            before: SumsJson::from(&facts.before),
             over_time: hours.collect(),
-            hosts: named(facts.hosts),
-            refusing_hosts: named(facts.refusing_hosts),
-            rules: named(facts.rules),
-            crawlers: named(facts.crawlers),
-            waits: named(facts.waits),
+            step: span.step,
+            buckets: numbered
+                .map(|(number, sums)| OverviewBucket::new(&span, number, sums))
+                .collect(),
+            counted_from,
+            live: None,
+            hosts: NamedJson::list(facts.hosts),
+            refusing_hosts: NamedJson::list(facts.refusing_hosts),
+            rules: NamedJson::list(facts.rules),
+            crawlers: NamedJson::list(facts.crawlers),
+            waits: NamedJson::list(facts.waits),
             delayed_hosts: Vec::new(),
             record: RecordHealth::default(),
         }
@@ -253,26 +320,59 @@ impl OverviewPage {
             .with("from", &self.from.to_string())
     }
 
+    /// Makes the address of the page, which forms on it are sent to.
+    fn path(&self) -> String {
+        let query = DecisionQuery::default().in_scope(self.scope);
+        query.behind_with("/", "hours", &self.hours.to_string())
+    }
+
+    fn tables<'a>(&self, visit: &'a Visit) -> OverviewTables<'a> {
+        let counted = self.sums.classes.iter().filter(|(_, count)| 0 < *count);
+        OverviewTables {
+            visit,
+            rows: self.rows(),
+            classes: counted.map(|(class, _)| class).collect(),
+        }
+    }
+
     fn markup(&self, visit: &Visit) -> Markup {
+        let tables = self.tables(visit);
+        let path = DecisionQuery::default().in_scope(self.scope).behind("/");
+        let newest = *self.span.buckets().end();
+        let live = self
+            .live
+            .as_ref()
+            .and_then(|live| serde_json::to_string(live).ok());
         html! {
-            (span_links(visit, &DecisionQuery::default().in_scope(self.scope).behind("/"), self.hours, self.until))
-            (self.figures(visit))
-            @if self.sums.requests == 0 {
-                p {
+            @if live.is_some() { (live_panel(visit)) }
+            // The script replaces what is in it.
+            div id="overview" data-now=(self.until) data-ends=(self.step.begin(newest + 1))
+                data-totals=[live] {
+                (span_links(visit, &path, &self.span))
+                (self.figures(visit))
+                p hidden[0 < self.sums.requests] data-none {
                     "No request in this time. "
                     a href=(visit.link("/client")) { "Point a crawler at the proxy" }
                     ", and look again."
                 }
-            }
-            (self.chart(visit))
-            section { (self.crawlers(visit)) }
-            div class="columns" {
-                section { (self.refused("Top refused hosts", "host", &self.hosts, visit)) }
-                section { (self.refused("Top rules", "rule", &self.rules, visit)) }
-                section { (self.refusing(visit)) }
-                section { (self.waits(visit)) }
-                section { (self.delayed(visit)) }
-                section { h2 { "Health of the record" } (self.record.markup(visit)) }
+                (overview_chart(&self.span, &self.buckets, &tables))
+                @if let Some(from) = self.counted_from {
+                    p class="small" {
+                        "The proxy started within this hour. Minutes before "
+                        (from.strftime("%H:%M")) " UTC are not counted in the chart."
+                    }
+                }
+                section { (tables.crawlers(&self.crawlers)) }
+                div class="columns" {
+                    section { h2 { "Top refused hosts" } (tables.hosts(&self.hosts)) }
+                    section { h2 { "Top rules" } (tables.rules(&self.rules)) }
+                    section { (tables.refusing_hosts(&self.refusing_hosts)) }
+                    section { (tables.waits(&self.sums, &self.waits)) }
+                    section {
+                        (delaying_hosts(visit, &self.delayed_hosts, self.until, &self.path()))
+                    }
+                    section { h2 { "Health of the record" } (self.record.markup(visit)) }
+                }
             }
         }
     }
@@ -280,21 +380,27 @@ impl OverviewPage {
     fn figures(&self, visit: &Visit) -> Markup {
         let rows = self.rows();
         let refused = rows.clone().with("verdict", "disallow");
+        let requests = ComparedFigure {
+            word: "requests",
+            count: self.sums.requests,
+            before: self.before.requests,
+        };
         html! {
             ul class="figures" {
-                li {
-                    b { (rows_link(visit, &rows, &number(self.sums.requests))) }
-                    span { "requests" }
-                }
+                li { (requests.html("requests", &rows_link(visit, &rows, &number(requests.count)))) }
                 @for (class, count) in self.sums.classes.iter() {
-                    @let ChartPart { name, class: colour } = ChartPart::of_class(class);
-                    li class=(colour) {
-                        b { (class_count(visit, &rows, class, count)) }
-                        span { (name) }
+                    @let part = ChartPart::of_class(class);
+                    @let word = class.as_str();
+                    @let before = self.before.classes.get(class);
+                    @let figure = ComparedFigure { word, count, before };
+                    li class=(part.class) {
+                        (figure.html(part.name, &class_count(visit, &rows, class, count)))
                     }
                 }
             }
             p class="small" {
+                // The script does not add to these.
+                "At " (self.until.strftime("%H:%M:%S")) " UTC: "
                 (rows_link(visit, &refused, &number(self.sums.refused())))
                 " disallowed (" (percent(self.sums.refused(), self.sums.requests)) ")"
                 @if 0 < self.sums.reported {
@@ -304,325 +410,70 @@ impl OverviewPage {
                         &number(self.sums.reported),
                     )) " of them let through by report mode"
                 }
-                "; " (bytes(self.sums.bytes)) " passed on."
-            }
-        }
-    }
-
-    fn chart(&self, visit: &Visit) -> Markup {
-        let hours: Vec<_> = self
-            .over_time
-            .iter()
-            .map(|entry| HourCounts {
-                hour: entry.number,
-                counts: entry.sums.classes.iter().map(|(_, count)| count).collect(),
-            })
-            .collect();
-        html! {
-            section {
-                (over_time(
-                    &DecisionClass::ALL.map(ChartPart::of_class),
-                    &hours,
-                    ChartRange::default(),
-                ))
-                details {
-                    summary { "The same as a table" }
-                    div class="scroll" {
-                        table {
-                            caption { "Requests by hour (UTC) and what became of them" }
-                            thead {
-                                tr {
-                                    th scope="col" { "Hour" }
-                                    (self.class_heads())
-                                }
-                            }
-                            tbody {
-                                @for entry in &self.over_time { (self.hour_row(entry, visit)) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn refused(
-        &self,
-        title: &str,
-        key: &'static str,
-        entries: &[NamedJson],
-        visit: &Visit,
-    ) -> Markup {
-        html! {
-            h2 { (title) }
-            @if entries.is_empty() {
-                p class="small" { "None." }
-            } @else {
-                div class="scroll" {
-                    table {
-                        caption { "With most refusals" }
-                        thead {
-                            tr {
-                                th scope="col" { (key) }
-                                th scope="col" class="n" { "refused" }
-                                th scope="col" class="n" { "requests" }
-                            }
-                        }
-                        tbody {
-                            @for entry in entries {
-                                @let name = entry.name.as_deref().unwrap_or_default();
-                                @let rows = self.rows().with(key, name);
-                                @let refused = entry.sums.refused();
-                                tr {
-                                    th scope="row" {
-                                        @if key == "rule" { (code(name)) } @else { (host_link(visit, name)) }
-                                    }
-                                    td class="n" {
-                                        @let query = rows.clone().with("verdict", "disallow");
-                                        (rows_link(visit, &query, &number(refused)))
-                                    }
-                                    td class="n" {
-                                        (rows_link(visit, &rows, &number(entry.sums.requests)))
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn refusing(&self, visit: &Visit) -> Markup {
-        html! {
-            h2 { "Hosts that refuse" }
-            @if self.refusing_hosts.is_empty() { p class="small" { "None." } } @else {
-                div class="scroll" {
-                    table {
-                        caption { "By 401, 402, 403, 451 or a bot challenge" }
-                        thead {
-                            tr {
-                                th scope="col" { "host" }
-                                th scope="col" class="n" { "refused by the site" }
-                                th scope="col" class="n" { "requests" }
-                            }
-                        }
-                        tbody {
-                            @for entry in &self.refusing_hosts {
-                                @let name = entry.name.as_deref().unwrap_or_default();
-                                @let rows = self.rows().with("host", name);
-                                tr {
-                                    th scope="row" { (host_link(visit, name)) }
-                                    td class="n" { (number(entry.sums.refused_by_site)) }
-                                    td class="n" {
-                                        (rows_link(visit, &rows, &number(entry.sums.requests)))
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn hour_row(&self, entry: &HourJson, visit: &Visit) -> Markup {
-        // Of the first hour only what is within the time is counted.
-        let hour = DecisionQuery::default()
-            .in_scope(self.scope)
-            .with("from", &entry.hour.max(self.from).to_string())
-            .with("until", &hour_begin(entry.number + 1).to_string());
-        html! {
-            tr {
-                th scope="row" class="t" { (minute(entry.hour)) }
-                (self.class_cells(&entry.sums, &hour, visit))
-            }
-        }
-    }
-
-    /// Returns the classes that have a decision, which are the columns of tables.
-    fn classes(&self) -> impl Iterator<Item = DecisionClass> {
-        let counted = self.sums.classes.iter();
-        counted
-            .filter(|(_, count)| 0 < *count)
-            .map(|(class, _)| class)
-    }
-
-    fn class_heads(&self) -> Markup {
-        html! {
-            @for class in self.classes() {
-                th scope="col" class="n" { (ChartPart::of_class(class).name) }
-            }
-        }
-    }
-
-    fn class_cells(&self, sums: &SumsJson, rows: &DecisionQuery, visit: &Visit) -> Markup {
-        html! {
-            @for class in self.classes() {
-                td class="n" { (class_count(visit, rows, class, sums.classes.get(class))) }
-            }
-        }
-    }
-
-    fn crawlers(&self, visit: &Visit) -> Markup {
-        html! {
-            h2 { "Crawlers" }
-            @if self.crawlers.is_empty() { p class="small" { "None." } } @else {
-                div class="scroll" {
-                    table {
-                        caption { "With most requests, by the token that was bound" }
-                        thead {
-                            tr {
-                                th scope="col" { "crawler" }
-                                th scope="col" class="n" { "requests" }
-                                th scope="col" class="n" { "disallowed" }
-                                (self.class_heads())
-                            }
-                        }
-                        tbody {
-                            @for entry in &self.crawlers { (self.crawler_row(entry, visit)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn crawler_row(&self, entry: &NamedJson, visit: &Visit) -> Markup {
-        // The filter has a star for crawlers without a token.
-        let name = entry.name.as_deref().unwrap_or("*");
-        let rows = self.rows().with("crawler", name);
-        let sums = &entry.sums;
-        html! {
-            tr {
-                th scope="row" {
-                    @if entry.name.is_some() { (foreign(name)) } @else { "without a name" }
-                }
-                td class="n" { (rows_link(visit, &rows, &number(sums.requests))) }
-                td class="n" {
-                    @let query = rows.clone().with("verdict", "disallow");
-                    (rows_link(visit, &query, &number(sums.refused())))
-                    " " span class="small" { "(" (percent(sums.refused(), sums.requests)) ")" }
-                }
-                (self.class_cells(sums, &rows, visit))
-            }
-        }
-    }
-
-    fn waits(&self, visit: &Visit) -> Markup {
-        let mean = self.sums.wait_ms.checked_div(self.sums.requests);
-        html! {
-            h2 { "Waits" }
-            p {
-                "Requests waited " (number(mean.unwrap_or_default())) " ms on average, "
-                (number(self.sums.wait_ms / 1000)) " s in all."
-            }
-            @if !self.waits.is_empty() {
-                table {
-                    caption { "Why requests were put off" }
-                    thead {
-                        tr {
-                            th scope="col" { "reason" }
-                            th scope="col" class="n" { "requests" }
-                        }
-                    }
-                    tbody {
-                        @for entry in &self.waits {
-                            @let name = entry.name.as_deref().unwrap_or_default();
-                            tr {
-                                th scope="row" { (foreign(name)) ": " (meaning(name)) }
-                                td class="n" {
-                                    @let query = self.rows().with("verdict", "later");
-                                    (rows_link(
-                                        visit,
-                                        &query.with("reason", name),
-                                        &number(entry.sums.requests),
-                                    ))
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn delayed(&self, visit: &Visit) -> Markup {
-        html! {
-            h2 { "Hosts that make requests wait" }
-            @if self.delayed_hosts.is_empty() { p class="small" { "None now." } } @else {
-                div class="scroll" {
-                    table {
-                        caption { "Now, those in back-off first" }
-                        thead {
-                            tr {
-                                th scope="col" { "host" }
-                                th scope="col" { "back-off until" }
-                                th scope="col" class="n" { "waiting" }
-                            }
-                        }
-                        tbody {
-                            @for host in &self.delayed_hosts {
-                                tr {
-                                    th scope="row" { (host_link(visit, &host.host)) }
-                                    td class="t" {
-                                        @match host.backoff_until {
-                                            Some(until) => { (time(until)) }
-                                            None => { "–" }
-                                        }
-                                    }
-                                    td class="n" { (number(host.queued.into())) }
-                                }
-                            }
-                        }
-                    }
-                }
+                "; " (bytes(self.sums.bytes)) " passed on. Changes compare with the "
+                (length_text(self.span.length())) " before."
             }
         }
     }
 }
 
-/// Shows the number of decisions in a class; as a link to them among `rows` if filters of
-/// the record choose the class.
-fn class_count(visit: &Visit, rows: &DecisionQuery, class: DecisionClass, count: u64) -> Markup {
-    let chosen = match class {
-        DecisionClass::PutOff => rows.clone().with("verdict", "later"),
-        DecisionClass::Preference => {
-            let refused = rows.clone().with("verdict", "disallow");
-            refused.with("reason", class.as_str())
-        }
-        // They depend on the ending, or have several reasons.
-        DecisionClass::Sent
-        | DecisionClass::Rule
-        | DecisionClass::Operator
-        | DecisionClass::Withheld
-        | DecisionClass::Unreachable
-        | DecisionClass::RefusedBySite
-        | DecisionClass::Error => return html! { (number(count)) },
-    };
-    rows_link(visit, &chosen, &number(count))
+/// Count with the one of the time before.
+struct ComparedFigure {
+    /// Word of the class, by which the script finds the figure.
+    word: &'static str,
+    count: u64,
+    before: u64,
 }
 
-/// Makes the links to a page by the spans that can be chosen.
-pub(super) fn span_links(visit: &Visit, path: &str, hours: u16, until: Timestamp) -> Markup {
+impl ComparedFigure {
+    /// Shows the figure, with its `number` in markup.
+    fn html(&self, name: &str, number: &Markup) -> Markup {
+        html! {
+            b data-class=(self.word) data-count=(self.count) data-before=(self.before) { (number) }
+            span { (name) }
+            span class="change" { (change_text(self.count, self.before)) }
+        }
+    }
+}
+
+/// Says how much more or less `count` is than `before`.
+fn change_text(count: u64, before: u64) -> String {
+    let share = percent(count.abs_diff(before), before);
+    match count.cmp(&before) {
+        _ if before == 0 => "none before".to_owned(),
+        Ordering::Equal => "as many as before".to_owned(),
+        Ordering::Greater => format!("{share} more than before"),
+        Ordering::Less => format!("{share} fewer than before"),
+    }
+}
+
+/// Makes the switch of the live counts, which a script shows.
+fn live_panel(visit: &Visit) -> Markup {
     html! {
-        p class="actions" {
-            @for span in SPANS {
-                @let is_current = (span == hours).then_some("true");
-                @let mark = if path.contains('?') { '&' } else { '?' };
-                a href=(visit.link(&format!("{path}{mark}hours={span}"))) aria-current=[is_current] {
-                    (span_text(span))
-                }
-            }
-            span class="small" { "until " (time_in_text(until)) }
+        p class="actions" data-overview=(visit.link("/overview/stream")) hidden {
+            button type="button" aria-pressed="true" { "Pause" }
+            span class="small" role="status" {}
         }
     }
 }
 
-fn span_text(hours: u16) -> String {
-    match hours {
-        1 => "last hour".to_owned(),
-        hours if hours <= 24 => format!("last {hours} hours"),
-        hours => format!("last {} days", hours / 24),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ours.
+    #[test]
+    fn a_change_is_said_in_words() {
+        for (count, before, text) in [
+            (0, 0, "none before"),
+            (5, 0, "none before"),
+            (5, 5, "as many as before"),
+            (112, 100, "12.0 % more than before"),
+            (300, 100, "200.0 % more than before"),
+            (0, 3, "100 % fewer than before"),
+            (9_999, 10_000, "less than 0.1 % fewer than before"),
+        ] {
+            assert_eq!(change_text(count, before), text, "{count} {before}");
+        }
     }
 }

@@ -12,20 +12,15 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
+use super::back_offs::{self, ReleaseOutcome, release_form, release_note, release_status};
 use super::{Dashboard, host_link};
-use crate::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
-use crate::orders::{HostOrder, OrderRefusal, REASON_BYTES_MAX};
+use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time};
 use crate::visit::Visit;
-use politesse_decision::back_off::ReleaseOrder;
 use politesse_pace::host_pace::{HostPace, HostPaces};
 use politesse_pages::page::words::{foreign, number};
-use politesse_robots::origin::Host;
 
 /// Most hosts on the page.
 const HOSTS_MAX: usize = 200;
-
-/// Outcome of ending a back-off: its host, or why it was not ended.
-type ReleaseOutcome = Result<Host, OrderRefusal>;
 
 /// Answers `GET /queues`.
 pub(crate) async fn page(
@@ -42,19 +37,13 @@ pub(crate) async fn release(
     Extension(visit): Extension<Visit>,
     request: Request,
 ) -> Response {
-    let order = match HostOrder::of_form(request).await {
-        Ok(order) => order,
-        Err(refusal) => return refusal,
-    };
-    let HostOrder { host, by, reason } = order;
-    let outcome = dashboard
-        .release
-        .release(&host, ReleaseOrder { by, reason });
-    let status = match &outcome {
-        Ok(_) => StatusCode::OK,
-        Err(refusal) => refusal.status(),
-    };
-    (status, respond(&dashboard, &visit, Some(outcome)).await).into_response()
+    match back_offs::release(&dashboard, request).await {
+        Ok(outcome) => {
+            let status = release_status(&outcome);
+            (status, respond(&dashboard, &visit, Some(outcome)).await).into_response()
+        }
+        Err(answer) => answer,
+    }
 }
 
 async fn respond(
@@ -73,16 +62,7 @@ async fn respond(
         title: "Queues".to_owned(),
         section: Some(DashboardSection::Queues),
         body: html! {
-            @match outcome {
-                Some(Ok(host)) => p class="note" role="status" {
-                    "The back-off of " (foreign(&host.to_string()))
-                    " is ended, and that is on record."
-                },
-                Some(Err(refusal)) => p class="error" role="alert" {
-                    (foreign(&refusal.to_string()))
-                },
-                None => {},
-            }
+            @if let Some(outcome) = &outcome { (release_note(outcome)) }
             (markup(visit, &paces))
         },
     };
@@ -132,31 +112,12 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
                             }
                             td class="t" data-label="back-off until" {
                                 @if let Some(until) = host.backoff_until {
-                                    (time(until)) (release_form(visit, &host.host))
+                                    (time(until)) (release_form(visit, &host.host, "/queues"))
                                 }
                             }
                         }
                     }
                 }
-            }
-        }
-    }
-}
-
-/// Makes the form that ends the back-off of a host.
-fn release_form(visit: &Visit, host: &str) -> Markup {
-    html! {
-        // The form is folded, so that one wrong click does not end a back-off.
-        details class="release" {
-            summary { "End it" }
-            form method="post" action=(visit.link("/queues")) {
-                (form_token(visit))
-                input type="hidden" name="host" value=(host);
-                label {
-                    "Reason, for the record "
-                    input name="reason" required maxlength=(REASON_BYTES_MAX);
-                }
-                button { "End the back-off" }
             }
         }
     }

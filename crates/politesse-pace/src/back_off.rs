@@ -74,6 +74,9 @@ pub(super) struct BackOff {
     pub(super) is_end_unreported: bool,
     /// Time of the latest response to this process that asked for less.
     pub(super) asked_at: Option<Uptime>,
+    /// Beginning of the first of the back-offs that followed one another without being
+    /// forgiven, as far as this process knows.
+    pub(super) first_at: Option<Uptime>,
 }
 
 impl BackOff {
@@ -85,6 +88,10 @@ impl BackOff {
     /// would slow a crawl for nothing, and no pause would hammer a host that means it
     /// each time.
     const FIRST_OF_ZERO: Duration = Duration::from_secs(1);
+
+    /// Time in back-off after which a person should look at the host: most sites that are
+    /// asked too fast recover within minutes.
+    const LONG: Duration = Duration::from_secs(60 * 60);
 
     /// Records a response that asks for less.
     pub(super) fn record(
@@ -109,7 +116,9 @@ impl BackOff {
         }
         if self.is_forgiven(limits, now) {
             self.incidents = 0;
+            self.first_at = None;
         }
+        self.first_at.get_or_insert(now);
         let pause = named.unwrap_or_else(|| self.grown_pause(response, limits));
         let end = now.saturating_add(pause.min(limits.longest));
         self.end = Some(end);
@@ -120,6 +129,13 @@ impl BackOff {
     /// Returns the end of the back-off; `None` if it is over.
     pub(super) fn until(&self, now: Uptime) -> Option<Uptime> {
         self.end.filter(|end| now < *end)
+    }
+
+    /// Reports whether the host is in back-off now, and has been for longer than
+    /// [`BackOff::LONG`]. It may have been asked in between: each answer was a 429 or 503.
+    pub(super) fn is_long(&self, now: Uptime) -> bool {
+        let is_long = |first: Uptime| Self::LONG < now.saturating_sub(first);
+        self.until(now).is_some() && self.first_at.is_some_and(is_long)
     }
 
     /// Returns a back-off that is over and whose end is unreported, and marks it
@@ -150,6 +166,15 @@ impl BackOff {
         let part = response.chance.clamp(0.0, 1.0).max(0.0) * Self::JITTER;
         pause.saturating_add(pause.mul_f64(part))
     }
+}
+
+/// Number of hosts in back-off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackedOffHosts {
+    /// All of them.
+    pub all: i64,
+    /// Those that have been for more than an hour.
+    pub long: i64,
 }
 
 /// Receives every back-off event, in order.
@@ -203,6 +228,25 @@ mod tests {
             assert_eq!(host.until(106), Some(107));
             assert_eq!(host.until(107), None);
         }
+    }
+
+    // Ours: the wait between two answers that ask for less counts.
+    #[test]
+    fn a_host_that_keeps_asking_for_less_is_in_a_long_back_off_after_an_hour() {
+        let mut host = Host::default();
+        let (mut now, mut first_long) = (0, None);
+        while now < 3 * 60 * MINUTE && first_long.is_none() {
+            host.says(429, None, now);
+            let until = host.until(now).unwrap();
+            first_long = (now..until).find(|now| host.0.is_long(at(*now)));
+            now = until;
+        }
+        assert_eq!(first_long, Some(60 * MINUTE + 1));
+        // The end of a back-off, and a quiet time.
+        assert!(!host.0.is_long(at(now)));
+        let later = now + 30 * MINUTE;
+        host.says(429, None, later);
+        assert!(!host.0.is_long(at(later + 59)));
     }
 
     // Ours: 403 and 404 never.

@@ -388,9 +388,12 @@ impl HostState {
         let is_untold = is_new || self.lease.as_ref().is_some_and(|lease| lease.is_untold());
         let is_own = |own: Uptime| own.abs_diff(end) < LEASE_CHECK || is_untold && end < own;
         if !self.back_off.end.is_some_and(is_own) {
+            // One that is over may have been forgiven since.
+            let first_at = self.back_off.until(now).and(self.back_off.first_at);
             self.back_off = BackOff {
                 end: Some(end),
                 incidents: history.incidents,
+                first_at: Some(first_at.unwrap_or(now)),
                 ..BackOff::default()
             };
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::back_off::{BackOff, BackOffListener};
+use super::back_off::{BackOff, BackOffListener, BackedOffHosts};
 use super::context::{BackOffReport, Now, PaceContext, PaceFleet};
 use super::fleet_part::FleetPart;
 use super::host::HostState;
@@ -141,6 +141,8 @@ impl Scheduler {
                 incidents: entry.incidents,
                 is_end_unreported: true,
                 asked_at: None,
+                // When it began is not on record.
+                first_at: Some(now.uptime),
             };
             if let Ok(queue) = self.hosts.queue(&entry.host, &now) {
                 queue.update(|host| host.back_off = back_off);
@@ -279,12 +281,14 @@ impl Scheduler {
 
     /// Counts the hosts that are left alone now. Takes milliseconds where hosts are
     /// many.
-    pub fn backed_off(&self) -> usize {
+    pub fn backed_off(&self) -> BackedOffHosts {
         let now = self.context.now();
-        let mut count = 0;
+        let mut count = BackedOffHosts::default();
         self.hosts.for_each(|_, queue| {
-            let is_on = queue.with_host(|host| host.back_off.until(now.uptime).is_some());
-            count += usize::from(is_on);
+            queue.with_host(|host| {
+                count.all += i64::from(host.back_off.until(now.uptime).is_some());
+                count.long += i64::from(host.back_off.is_long(now.uptime));
+            });
         });
         count
     }

@@ -20,7 +20,9 @@ use super::record::{
 use super::snapshot::{AccessResult, CacheKey, RobotsFile, Snapshot};
 use super::tdm::TdmSnapshot;
 use super::withholding::{Withholding, stated_denials};
-use crate::decide::{Decision, Evidence, Inquiry, Policy, Reason, Revision, Verdict, decide};
+use crate::decide::{
+    Decision, Evidence, Inquiry, Policy, Reason, Revision, Ruling, Verdict, decide, ruling,
+};
 use politesse_robots::crawler::{Crawler, ProductToken};
 use politesse_robots::origin::{InvalidTarget, Origin};
 use politesse_robots::{Dialect, FileSource};
@@ -201,6 +203,28 @@ fn decision_about(
         Some(reason) => decision.later(Delay::of_host(reason, DelayEnd::After(Duration::ZERO))),
         None => decision,
     }))
+}
+
+/// Rules on a recorded request by another snapshot, at the time of the request. The file of
+/// `snapshot` is read by the dialect of the recorded policy, if it was read by another.
+///
+/// # Errors
+///
+/// [`Undecidable`], with what keeps it from being decided.
+pub fn ruling_by(
+    record: &StoredRecord,
+    snapshot: &mut Arc<Snapshot>,
+    cache: &mut EvidenceCache,
+) -> Result<Ruling, Undecidable> {
+    let policy = cache.policy(&record.policy)?;
+    let inquiry = Inquiry {
+        crawler: cache.crawler(&record.crawler)?,
+        target: record.url.parse()?,
+        method: record.method.to_string(),
+    };
+    // Kept: the file would be read again for each request.
+    *snapshot = Snapshot::read_by(Arc::clone(snapshot), policy.terms().dialect);
+    Ok(ruling(&inquiry, snapshot, &policy, record.at))
 }
 
 /// Restores a snapshot as decisions about `origin` rest on it, its file read by

@@ -196,6 +196,16 @@ impl Snapshot {
         }
     }
 
+    /// Reports whether it is the same answer as another one, by the bytes of the file, or by
+    /// the status if neither has a file.
+    pub fn is_same_answer(&self, other: &Self) -> bool {
+        match (self.file(), other.file()) {
+            (Some(own), Some(other)) => own.digest == other.digest,
+            (None, None) => self.status == other.status,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
     /// Reports whether the origin answered when it was last asked.
     pub fn is_answer(&self) -> bool {
         self.stale.is_none() && !matches!(self.result, AccessResult::Unreachable(_))

@@ -21,13 +21,16 @@ pub mod bundle;
 pub mod overview;
 
 pub mod backup;
+pub mod change_effect;
 pub mod copy_end;
 pub mod entry_window;
+pub mod first_seen;
 pub mod override_uses;
 mod reader_pool;
 pub mod replay;
 pub mod report;
 pub mod report_history;
+pub mod robots_changes;
 pub mod robots_history;
 pub mod robots_versions;
 pub mod verify;

@@ -36,7 +36,7 @@ use politesse_decision::digest::Digest;
 use politesse_decision::record::StoredRecord;
 
 /// Numbers of the decisions alone, for counting.
-const DECISION_NUMBERS: NumberedTable = NumberedTable {
+pub(super) const DECISION_NUMBERS: NumberedTable = NumberedTable {
     select: "SELECT d.seq FROM decision AS d",
     ..DECISIONS
 };

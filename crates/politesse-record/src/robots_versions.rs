@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rusqlite::Row;
 
+use super::columns::count;
 use super::dictionary_cache::DictionaryValues;
 use super::entry_rows::DECISIONS;
 use super::error::AuditError;
@@ -30,6 +31,8 @@ const RULED: NumberedTable = NumberedTable {
 pub struct RobotsVersion {
     /// The origin.
     pub origin: String,
+    /// Number of the snapshot of its first fetch.
+    pub number: u64,
     /// The answer, as it was at the first fetch.
     pub snapshot: RecordedSnapshot,
     /// When it was last fetched.
@@ -93,7 +96,7 @@ impl RobotsHistory {
             visit_snapshots(connection, &origin, Timestamp::MAX, |id, snapshot| {
                 let token = snapshot.token.as_deref().map(str::to_ascii_lowercase);
                 let previous = newest.get(&token).copied();
-                let at = history.add_snapshot(previous, &origin, snapshot);
+                let at = history.add_snapshot(previous, &origin, id, snapshot);
                 newest.insert(token, at);
                 history.by_row.insert(id, at);
             })?;
@@ -107,6 +110,7 @@ impl RobotsHistory {
         &mut self,
         previous: Option<usize>,
         origin: &str,
+        id: i64,
         snapshot: RecordedSnapshot,
     ) -> usize {
         if let Some(at) = previous
@@ -119,6 +123,7 @@ impl RobotsHistory {
         }
         self.versions.push(RobotsVersion {
             origin: origin.to_owned(),
+            number: count(id),
             last_seen: snapshot.fetched_at,
             snapshot,
             fetches: 1,
@@ -190,7 +195,7 @@ impl RobotsHistory {
 /// Reports whether two fetches gave the same answer. A file is compared by its
 /// bytes, however it was come by: while a site cannot be reached its earlier file
 /// stays in force.
-fn is_same_answer(one: &RecordedSnapshot, other: &RecordedSnapshot) -> bool {
+pub(super) fn is_same_answer(one: &RecordedSnapshot, other: &RecordedSnapshot) -> bool {
     let kind = |snapshot: &RecordedSnapshot| match snapshot.sha256 {
         Some(_) => None,
         None => Some((snapshot.status, snapshot.cause.clone())),

@@ -20,6 +20,7 @@ mod lifecycle;
 pub mod listening;
 mod parts;
 mod reload;
+mod robots_changes;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -142,6 +143,7 @@ pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
         own: OwnAddresses::from([&listen[..], &admin].concat()),
         latest_policy: Arc::new(ArcSwap::from_pointee(settings.policy.clone())),
         latest_egress: Arc::default(),
+        robots_changes: robots_changes::listener(&audit, &metrics),
         audit,
         metrics,
     };
@@ -396,8 +398,9 @@ impl RunningProxy {
             if let Some(lag) = &lag {
                 lag.show();
             }
-            let hosts = i64::try_from(counted.backed_off());
-            metrics.pace_backed_off.set(hosts.unwrap_or(i64::MAX));
+            let hosts = counted.backed_off();
+            metrics.pace_backed_off.set(hosts.all);
+            metrics.pace_backed_off_long.set(hosts.long);
             // A disk that does not say is an alarm of its own: the record fails.
             if let Ok(bytes) = audit.free_bytes() {
                 let free = i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -39,7 +39,7 @@ use politesse_robots_cache::shared_answers::{
     ClaimAnswer, ClaimCall, SharedAnswers, SharedStore, SharedStoreError, SharedStoreTimes,
 };
 use politesse_robots_cache::store::{SnapshotStore, StoreFuture, StoreUnread};
-use politesse_robots_cache::{CacheSources, RobotsCache};
+use politesse_robots_cache::{CacheSources, RobotsCache, RobotsChangeListener};
 
 /// Parts that live as long as the process, whatever a reload changes.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub(super) struct SharedParts {
     pub(super) entry: Arc<EntryShares>,
     /// Robots.txt files that the nodes of a fleet share; absent if they do not.
     pub(super) fleet_robots: Option<Arc<dyn SharedStore>>,
+    /// Listener of changed robots.txt.
+    pub(super) robots_changes: RobotsChangeListener,
     /// Addresses of our listeners, which nobody may reach through the proxy.
     pub(super) own: OwnAddresses,
     /// Policy in force: one cell for all configurations, so that requests that wait
@@ -98,6 +100,8 @@ struct ClientParts<'a> {
     audit: Option<&'a Arc<AuditLog>>,
     /// Files that the nodes of a fleet share.
     fleet_robots: Option<&'a Arc<dyn SharedStore>>,
+    /// Listener of changed robots.txt; absent for a command.
+    robots_changes: Option<&'a RobotsChangeListener>,
     latest_policy: &'a Arc<ArcSwap<Policy>>,
 }
 
@@ -129,6 +133,7 @@ impl OriginClients {
             shares: &OriginShares::new(settings, &metrics),
             audit: None,
             fleet_robots: None,
+            robots_changes: None,
             latest_policy: &Arc::new(ArcSwap::from_pointee(settings.policy.clone())),
         };
         Self::new(settings, parts)
@@ -147,6 +152,7 @@ impl OriginClients {
             shares: &shared.origin_shares,
             audit: Some(&shared.audit),
             fleet_robots: shared.fleet_robots.as_ref(),
+            robots_changes: Some(&shared.robots_changes),
             latest_policy: &shared.latest_policy,
         };
         let clients = Self::new(settings, parts)?;
@@ -163,6 +169,7 @@ impl OriginClients {
             shares,
             audit,
             fleet_robots,
+            robots_changes,
             latest_policy,
         } = parts;
         // Connections to origins end with their idle time or with the process: no
@@ -200,6 +207,7 @@ impl OriginClients {
                 store: record,
                 shared,
                 slots: Arc::clone(&shares.robots_fetches),
+                changes: robots_changes.cloned(),
                 latest_policy: Arc::clone(latest_policy),
             },
             Arc::clone(metrics),

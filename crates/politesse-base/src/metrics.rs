@@ -128,6 +128,10 @@ metrics! {
     /// whatever its status, `confirmed` by a 304, `stale` where an earlier copy goes on,
     /// `busy` where there was no room to ask.
     robots_fetches: Family<ResultLabel, Counter>;
+    /// Changed robots.txt, by what they decide of the newest URLs on record:
+    /// `newly_disallows` one that was crawled, `disallows_no_more`, or `unexamined` because
+    /// others had to be examined, or their URLs were not read in time.
+    robots_changes: Family<ResultLabel, Counter>;
     /// Fetches of robots.txt under way (`robots.max_fetches`).
     robots_fetches_under_way: Gauge;
     /// Fetches of robots.txt under way or waiting for a place (`robots.max_waiting`).
@@ -192,6 +196,8 @@ metrics! {
     fleet_store_seconds: Histogram = Histogram::new(SECONDS);
     /// Hosts that are left alone after a 429 or 503, when this was asked for.
     pace_backed_off: Gauge;
+    /// Hosts among these that have asked for less for more than an hour.
+    pace_backed_off_long: Gauge;
     /// Back-offs of hosts entered.
     pace_backoffs: Counter;
     /// Requests sent once more after a 429 or 503 (`pace.retry`).
@@ -499,10 +505,11 @@ impl Metrics {
     /// Prometheus sees no increase in a series that begins with 1: without this the first
     /// head that fails raises no alert.
     fn show_at_zero(&self) {
-        let by_result: [(_, &[&'static str]); 4] = [
+        let by_result: [(_, &[&'static str]); 5] = [
             (&self.audit_seals, &["made", "failed"]),
             (&self.audit_seals_exported, &["sent", "failed"]),
             (&self.robots_fetches, &["successful", "unreachable"]),
+            (&self.robots_changes, &["newly_disallows"]),
             (
                 &self.connections_refused,
                 &["max_connections", "descriptors"],
@@ -561,8 +568,9 @@ mod tests {
     use super::*;
 
     /// Metrics with labels that are shown at 0.
-    const ALERTED: [&str; 6] = [
+    const ALERTED: [&str; 7] = [
         "robots_fetches",
+        "robots_changes",
         "pace_later",
         "connections_refused",
         "audit_seals",

@@ -58,7 +58,7 @@ use politesse_decision::decide::Inquiry;
 use politesse_decision::snapshot::{CacheKey, Snapshot};
 use politesse_robots::origin::Host;
 
-pub use self::worker::CacheSources;
+pub use self::worker::{CacheSources, RobotsChangeListener};
 
 /// Fetches that one request waits for: its own, after those of the senders of many other
 /// clients that came at the same time.

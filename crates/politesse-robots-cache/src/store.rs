@@ -162,9 +162,9 @@ impl KnownEntries {
         (entry.is_settled() || is_tried()).then_some(entry)
     }
 
-    /// Returns the entry that a failure of its sender alone follows on: the one with the
-    /// latest answer.
-    fn latest(&self) -> Option<&CacheEntry> {
+    /// Returns the entry with the latest answer, which a failure of its sender alone follows
+    /// on.
+    pub(super) fn latest(&self) -> Option<&CacheEntry> {
         let known = [&self.shared, &self.own].into_iter().flatten();
         let latest = known.max_by_key(|entry| {
             let snapshot = &entry.snapshot;

@@ -5,6 +5,7 @@
 //! 4): a fetch that fails, by a panic of our own too, ends with a snapshot that
 //! disallows. Does not know the requests that wait for a fetch.
 
+use std::fmt;
 use std::future::ready;
 use std::mem;
 use std::pin::pin;
@@ -96,9 +97,22 @@ pub struct CacheSources<F> {
     ///
     /// [`Options::fetch_shares`]: super::options::Options::fetch_shares
     pub slots: Arc<Shares>,
+    /// Listener of changes; absent for commands.
+    pub changes: Option<RobotsChangeListener>,
     /// Policy in force, that of a later configuration included. It decides whether a
     /// redirect to a page may be followed.
     pub latest_policy: Arc<ArcSwap<Policy>>,
+}
+
+/// Receives the answer before and the new one, whenever a fetch brings another answer than
+/// the one before. It must not block: requests wait for the fetch.
+#[derive(Clone)]
+pub struct RobotsChangeListener(pub Arc<dyn Fn(&Arc<Snapshot>, &Arc<Snapshot>) + Send + Sync>);
+
+impl fmt::Debug for RobotsChangeListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RobotsChangeListener")
+    }
 }
 
 /// Starts fetches, and holds what they need.
@@ -211,6 +225,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         };
         let outcome = walk.outcome(response).await;
         let entry = fetch.entry(outcome);
+        self.report_change(&fetch, &entry.snapshot);
         let end = || fetch.finish(&entry);
         if entry.snapshot.is_answer() {
             self.keep(&entry, end).await;
@@ -225,6 +240,18 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             self.keep(&entry, end).await;
         }
         walk.release_claim().await;
+    }
+
+    /// Reports an answer that is not the one before. An outage is no answer.
+    fn report_change(&self, fetch: &RunningFetch, after: &Arc<Snapshot>) {
+        let (Some(changes), Some(earlier)) = (&self.sources.changes, fetch.known.latest()) else {
+            return;
+        };
+        let before = &earlier.snapshot;
+        let was_answer = !matches!(before.result, AccessResult::Unreachable(_));
+        if was_answer && after.is_answer() && !before.is_same_answer(after) {
+            (changes.0)(before, after);
+        }
     }
 
     /// Saves an entry in the store of this process, and has `hand_out` hand it out.

@@ -240,6 +240,7 @@ pub(super) struct Stores {
 
 pub(super) fn cache_from(options: Options, script: &Script, stores: Stores) -> RobotsCache<Script> {
     let sources = CacheSources {
+        changes: None,
         fetcher: script.clone(),
         store: stores.own,
         shared: stores.shared.map(SharedAnswers::new),

@@ -1,0 +1,89 @@
+//! Changed robots.txt, counted by what they decide of the URLs that were crawled.
+//!
+//! No request waits for it: changes are queued, and one after the other is examined. Does
+//! not know which fetch brings a change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use politesse_base::clock;
+use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_record::AuditLog;
+use politesse_record::change_effect::{ChangedAnswers, EffectBounds, change_effect};
+use politesse_robots_cache::RobotsChangeListener;
+
+/// Changes that may wait. Each holds two files, of 500 KiB at most by default.
+const WAITING_MAX: usize = 64;
+
+/// URLs that a change is examined for.
+const URLS_MAX: usize = 10_000;
+
+/// Time for one change. It holds one of the few readers of queries meanwhile.
+const EXAMINATION_TIME: Duration = Duration::from_secs(3);
+
+/// Starts the task that examines changes, and makes the listener that feeds it. The task
+/// ends with the last listener. To be called inside a tokio runtime.
+pub(super) fn listener(audit: &Arc<AuditLog>, metrics: &Arc<Metrics>) -> RobotsChangeListener {
+    let (sender, waiting) = mpsc::channel(WAITING_MAX);
+    let (audit, counted) = (Arc::clone(audit), Arc::clone(metrics));
+    tokio::spawn(examine_all(waiting, audit, counted));
+    let metrics = Arc::clone(metrics);
+    RobotsChangeListener(Arc::new(move |before, after| {
+        let answers = ChangedAnswers {
+            token: after.key.token.as_ref().map(ToString::to_string),
+            before: Arc::clone(before),
+            after: Arc::clone(after),
+        };
+        if sender.try_send(answers).is_err() {
+            count(&metrics, "unexamined");
+        }
+    }))
+}
+
+async fn examine_all(
+    mut waiting: mpsc::Receiver<ChangedAnswers>,
+    audit: Arc<AuditLog>,
+    metrics: Arc<Metrics>,
+) {
+    while let Some(answers) = waiting.recv().await {
+        count(&metrics, examine(&audit, answers).await);
+    }
+}
+
+/// Examines one change. Returns the word that it is counted by.
+async fn examine(audit: &AuditLog, answers: ChangedAnswers) -> &'static str {
+    let origin = answers.after.key.origin.clone();
+    let bounds = EffectBounds {
+        urls: URLS_MAX,
+        examples: 0,
+        deadline: clock::instant() + EXAMINATION_TIME,
+    };
+    // Twice the time: the query ends by its deadline, with what it has found by then.
+    let asked = audit.query(2 * EXAMINATION_TIME, move |reader| {
+        change_effect(reader, &answers, &bounds)
+    });
+    match asked.await {
+        Ok(effect) if 0 < effect.all.newly_disallowed => {
+            let (newly_disallowed, urls) = (effect.all.newly_disallowed, effect.all.urls);
+            tracing::info!(
+                %origin, newly_disallowed, urls,
+                "a robots.txt has changed, and disallows URLs that were crawled"
+            );
+            "newly_disallows"
+        }
+        Ok(effect) if !effect.is_cut => "disallows_no_more",
+        // Of the URLs that were not read, one may be newly disallowed.
+        Ok(_) => "unexamined",
+        Err(error) => {
+            tracing::debug!(%error, %origin, "a changed robots.txt was not examined");
+            "unexamined"
+        }
+    }
+}
+
+fn count(metrics: &Metrics, result: &'static str) {
+    let changes = &metrics.robots_changes;
+    changes.get_or_create(&ResultLabel { result }).inc();
+}

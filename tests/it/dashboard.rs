@@ -17,7 +17,7 @@ use crate::kit::proxy::{Config, Place, Proxy};
 use crate::kit::{run, soon, until};
 
 /// Pages that want a session.
-const PAGES: [&str; 15] = [
+const PAGES: [&str; 17] = [
     "/",
     "/?hours=720",
     "/decisions",
@@ -25,6 +25,8 @@ const PAGES: [&str; 15] = [
     "/decisions/99999",
     "/hosts",
     "/hosts?host=o.test",
+    "/hosts/changes",
+    "/hosts/changes/99999",
     "/crawlers?hours=1",
     "/queues",
     "/fleet",

@@ -58,6 +58,7 @@ mod crawler_command;
 mod credentials;
 mod dashboard;
 mod dashboard_browser;
+mod dashboard_changes;
 mod dashboard_configuration;
 mod dashboard_crawlers;
 mod dashboard_decisions;

@@ -92,7 +92,7 @@ fn the_document_has_every_route_and_no_other() {
 /// A proxy with decisions of many kinds, and the answers of its API.
 struct Api {
     proxy: Proxy,
-    _origins: [Origin; 2],
+    _origins: [Origin; 3],
     _store: Redis,
     token: String,
     /// Answers, a line each, as `tests/clients/openapi.py` reads them.
@@ -106,12 +106,19 @@ impl Api {
         let store = Redis::start(&[]).await;
         let busy = asking_for_less(503, Some("600"));
         let busy = Script::robots("").page("/", busy).start().await;
+        let changing = "User-agent: *\nDisallow: /lamp\n";
+        let changing = Page::text(changing).field("Cache-Control", "max-age=0");
+        let before = Page::text("").field("Cache-Control", "max-age=0");
+        let changing = Script::robots_page(changing).at_first("/robots.txt", 1, before);
+        let changing = changing.start().await;
         let overrides = "robots.override = [\
             { origin = \"http://o.test\", path = \"/open\", action = \"allow\", reason = \"ours\", \
               until = 2099-01-01T00:00:00Z }, \
             { origin = \"http://o.test\", path = \"/closed\", action = \"deny\", reason = \"asked\" }]";
         let config = resolve("o.test", origin.address())
             .resolve("busy.test", busy.address())
+            .resolve("changing.test", changing.address())
+            .set("robots.ttl_min = \"1ms\"")
             .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }")
             .set("audit.seal_interval = \"1s\"")
             .set(&format!("fleet.store = [{:?}]", store.url()))
@@ -139,10 +146,16 @@ impl Api {
         }
         get_as(&proxy, "?", "http://o.test/private?a=%3Cb%3E").await;
         proxy.place().completed(9).await;
+        // The second fetch may be a refresh that no decision rests on yet.
+        until("a changed robots.txt", async || {
+            get(&proxy, "http://changing.test/lamp").await;
+            (2 < changing.robots_fetches()).then_some(())
+        })
+        .await;
         Self {
             token: format!("Authorization: Bearer {}", token.trim()),
             proxy,
-            _origins: [origin, busy],
+            _origins: [origin, busy, changing],
             _store: store,
             lines: Vec::new(),
         }
@@ -239,6 +252,16 @@ impl Api {
             self.get(&format!("/api/v1/hosts?host={host}")).await;
         }
         self.get("/api/v1/hosts").await;
+        self.get("/api/v1/news").await;
+        self.get("/api/v1/news?of=archive").await;
+        self.get("/api/v1/hosts/changes?before=1").await;
+        let all = self.get("/api/v1/hosts/changes").await.json();
+        let path = "/api/v1/hosts/changes/{number}";
+        for change in all["changes"].as_array().unwrap() {
+            let target = format!("/api/v1/hosts/changes/{}", change["number"]);
+            self.ask("GET", path, &target).await;
+        }
+        self.ask("GET", path, "/api/v1/hosts/changes/99999").await;
     }
 
     /// Has reports and bundles made, before and after there is a head.

@@ -25,8 +25,8 @@ use super::live::{LiveTail, LiveTasks};
 use super::live_counts::LiveCounts;
 use super::orders::{BackOffRelease, RobotsRefetch};
 use super::pages::{
-    Dashboard, EXPORTS_MAX, REPORTS_MAX, configuration, crawlers, decision, decisions, fleet, host,
-    overview, queues, refuse_unlisted_values, reports, test_url,
+    Dashboard, EXPORTS_MAX, REPORTS_MAX, changes, configuration, crawlers, decision, decisions,
+    fleet, host, news, overview, queues, refuse_unlisted_values, reports, test_url,
 };
 use super::sign_in::{self, SignInState, require_sign_in};
 use super::state_pages::{FleetSource, GaugeRefresh, PaceSource};
@@ -82,6 +82,8 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/export", get(decisions::export))
         .route("/decisions/{number}", get(decision::page))
         .route("/hosts", get(host::page).post(host::refetch))
+        .route("/hosts/changes", get(changes::page))
+        .route("/hosts/changes/{number}", get(changes::story_page))
         .route("/crawlers", get(crawlers::page))
         .route("/queues", get(queues::page).post(queues::release))
         .route("/fleet", get(fleet::page))
@@ -110,6 +112,9 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/api/v1/decisions/stream", get(decisions::api_stream))
         .route("/api/v1/decisions/{number}", get(decision::api))
         .route("/api/v1/hosts", get(host::api))
+        .route("/api/v1/hosts/changes", get(changes::api))
+        .route("/api/v1/hosts/changes/{number}", get(changes::story_api))
+        .route("/api/v1/news", get(news::api))
         .route("/api/v1/crawlers", get(crawlers::api))
         .route("/api/v1/fleet", get(fleet::api))
         .route("/api/v1/report", get(reports::api_report))

@@ -19,6 +19,7 @@ use politesse_robots::RobotsTxt;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+use super::changes::change_link;
 use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
 use crate::api::{host as read_host, json};
 use crate::filter_query::DecisionQuery;
@@ -70,6 +71,8 @@ struct HostPage {
 /// Version of a robots.txt.
 #[derive(Debug, Serialize)]
 struct VersionJson {
+    /// Number of its first fetch, which is that of the change that it brought.
+    number: u64,
     origin: String,
     /// Token of the crawler that it was fetched for; absent if for all.
     token: Option<String>,
@@ -196,6 +199,7 @@ async fn respond(
         let body = html! {
             (node_alone(dashboard, visit, &DecisionQuery::default()))
             (host_form(visit, ""))
+            p { a href=(visit.link("/hosts/changes")) { "Changed robots.txt" } }
         };
         return layout(visit, &content("Hosts".to_owned(), body));
     };
@@ -502,6 +506,7 @@ impl HostPage {
             a href=(link(None)) { (code(&sha256.chars().take(12).collect::<String>())) }
             @if earlier.is_some_and(|earlier| earlier != sha256) {
                 " " a href=(link(earlier)) { "what changed" }
+                " " (change_link(visit, version.number, "what that decides"))
             }
         }
     }
@@ -592,6 +597,7 @@ impl From<RobotsVersion> for VersionJson {
     fn from(version: RobotsVersion) -> Self {
         let snapshot = version.snapshot;
         Self {
+            number: version.number,
             origin: version.origin,
             token: snapshot.token,
             first_seen: snapshot.fetched_at,
@@ -683,7 +689,7 @@ fn copy_outcome(copy: &RefetchedCopy) -> Markup {
 }
 
 /// Shows a line of a difference: its sign beside its colour (WCAG 2.2, 1.4.1).
-fn diff_line(line: &str) -> Markup {
+pub(super) fn diff_line(line: &str) -> Markup {
     let class = match line.as_bytes().first() {
         Some(b'+') => Some("ins"),
         Some(b'-') => Some("del"),

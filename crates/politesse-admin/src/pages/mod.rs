@@ -3,6 +3,7 @@
 //! Does not know who may see a page.
 
 mod back_offs;
+pub(super) mod changes;
 pub(super) mod configuration;
 pub(super) mod crawlers;
 pub(super) mod decision;
@@ -10,6 +11,7 @@ pub(super) mod decisions;
 pub(super) mod fleet;
 mod health;
 pub(super) mod host;
+pub(super) mod news;
 pub(super) mod overview;
 mod overview_chart;
 mod overview_tables;

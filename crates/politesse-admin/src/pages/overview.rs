@@ -23,7 +23,9 @@ use super::overview_chart::{OverviewBucket, overview_chart};
 use super::overview_tables::{OverviewTables, class_count};
 use super::page_span::{BucketStep, PageSpan, hours_asked, span_links};
 use super::sums::{NamedJson, SumsJson};
-use super::{Dashboard, PageFailure, QUERY_TIME_MAX, refuse_archive, rows_link, scope_switch};
+use super::{
+    Dashboard, PageFailure, QUERY_TIME_MAX, news, refuse_archive, rows_link, scope_switch,
+};
 use crate::api::json;
 use crate::channel_body::LongAnswer;
 use crate::filter_query::{DecisionQuery, RecordScope};
@@ -130,6 +132,7 @@ async fn respond(
                     @if let Some(outcome) = outcome { (release_note(outcome)) }
                     (scope_switch(dashboard, visit, &query, "/"))
                     (overview.markup(visit))
+                    @if scope == RecordScope::Node { (news::section(dashboard, visit).await) }
                 },
             };
             layout(visit, &content)

@@ -1,0 +1,239 @@
+//! News of the last day on the overview: hosts and crawlers that came on record for the
+//! first time, and robots.txt files that changed, with the rules that appeared.
+//! `/api/v1/news` is the same as JSON.
+//!
+//! Does not know how it is found out that a name is new.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::changes::{change_link, file_of, host_of};
+use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, refuse_archive, rows_link};
+use crate::api::{error_text, json};
+use crate::filter_query::DecisionQuery;
+use crate::layout::{time, time_in_text};
+use crate::visit::Visit;
+use politesse_base::clock;
+use politesse_pages::page::words::{code, counted, number, shown};
+use politesse_record::AuditError;
+use politesse_record::first_seen::{FirstSeen, FirstSeenBounds, new_crawlers, new_hosts};
+use politesse_record::reader::AuditReader;
+use politesse_record::robots_changes::{ChangeBounds, RobotsChange};
+use politesse_robots::{RecordKind, RobotsTxt, RuleKind};
+
+/// Hosts, crawlers and changes that are named, and rules of each change.
+const ROWS: usize = 10;
+const RULES: usize = 5;
+
+/// Time for finding each kind of news: the overview does not wait longer for them.
+const SEARCH_TIME: Duration = Duration::from_millis(300);
+
+/// News since a moment.
+#[derive(Serialize)]
+struct News {
+    since: Timestamp,
+    hosts: NewNames,
+    crawlers: NewNames,
+    changes: Vec<NewRules>,
+    /// Whether there may be more changes.
+    changes_are_cut: bool,
+}
+
+/// Names that came on record for the first time.
+#[derive(Serialize)]
+struct NewNames {
+    count: usize,
+    /// Whether there may be more than `count`.
+    is_cut: bool,
+    /// The newest of them.
+    names: Vec<String>,
+}
+
+/// Change of a robots.txt.
+#[derive(Serialize)]
+struct NewRules {
+    number: u64,
+    host: String,
+    /// Token of the crawler that it was fetched for; absent if for all.
+    token: Option<String>,
+    time: Timestamp,
+    /// Paths of Disallow rules that the file before had not.
+    disallowed: Vec<String>,
+    /// Number of those that are not listed.
+    left_out: usize,
+}
+
+/// Answers with the news as JSON.
+pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
+    if let Some(refusal) = refuse_archive(&uri) {
+        return refusal;
+    }
+    match News::gather(&dashboard).await {
+        Ok(news) => json(&news),
+        Err(error) => query_failed(None, &error),
+    }
+}
+
+/// Makes the section of the overview.
+pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
+    let news = News::gather(dashboard).await;
+    html! {
+        section {
+            h2 { "New since yesterday" }
+            @match &news {
+                Ok(news) => (news.markup(visit)),
+                // The rest of the overview is right all the same.
+                Err(error) => p class="error" { (error_text(error)) },
+            }
+        }
+    }
+}
+
+impl News {
+    async fn gather(dashboard: &Dashboard) -> Result<Self, AuditError> {
+        let since = clock::now()
+            .checked_sub(SignedDuration::from_hours(24))
+            .unwrap_or(Timestamp::UNIX_EPOCH);
+        let gathered = dashboard
+            .audit
+            .query(QUERY_TIME_MAX, move |reader| Self::read(reader, since));
+        gathered.await
+    }
+
+    fn read(reader: &AuditReader, since: Timestamp) -> Result<Self, AuditError> {
+        let bounds = || FirstSeenBounds {
+            from: since,
+            deadline: clock::instant() + SEARCH_TIME,
+        };
+        let hosts = new_hosts(reader, &bounds())?;
+        let crawlers = new_crawlers(reader, &bounds())?;
+        let list = reader.robots_changes(&ChangeBounds {
+            before: None,
+            from: Some(since),
+            rows: ROWS,
+            deadline: bounds().deadline,
+        })?;
+        let changes = list.changes.iter();
+        let changes = changes.map(|change| NewRules::read(reader, change));
+        Ok(Self {
+            since,
+            hosts: NewNames::from(hosts),
+            crawlers: NewNames::from(crawlers),
+            changes: changes.collect::<Result<_, _>>()?,
+            changes_are_cut: list.next.is_some(),
+        })
+    }
+
+    fn markup(&self, visit: &Visit) -> Markup {
+        html! {
+            p class="small" { "Since " (time_in_text(self.since)) "." }
+            div class="columns" {
+                section {
+                    h3 { "Hosts" }
+                    (self.hosts.markup("host", |name| host_link(visit, name)))
+                }
+                section {
+                    h3 { "Crawlers" }
+                    (self.crawlers.markup("crawler", |name| {
+                        let rows = DecisionQuery::default().with("crawler", name);
+                        rows_link(visit, &rows, &shown(name, 100))
+                    }))
+                }
+                section { h3 { "Changed robots.txt" } (self.changes(visit)) }
+            }
+        }
+    }
+
+    fn changes(&self, visit: &Visit) -> Markup {
+        html! {
+            @if self.changes.is_empty() { p class="small" { "None." } } @else {
+                ul {
+                    @for change in &self.changes { li { (change.markup(visit)) } }
+                }
+            }
+            @if self.changes_are_cut { p class="small" { "There are more." } }
+            p { a href=(visit.link("/hosts/changes")) { "All changes of robots.txt" } }
+        }
+    }
+}
+
+impl NewNames {
+    /// Shows the number and the names. `noun` is what they name, and `link` shows one.
+    fn markup(&self, noun: &str, link: impl Fn(&str) -> Markup) -> Markup {
+        html! {
+            p {
+                @if self.is_cut { "At least " }
+                b { (counted(self.count as u64, &format!("new {noun}"))) }
+                @if self.names.len() < self.count { "; the newest are:" }
+            }
+            @if !self.names.is_empty() {
+                ul { @for name in &self.names { li { (link(name)) } } }
+            }
+        }
+    }
+}
+
+impl NewRules {
+    fn read(reader: &AuditReader, change: &RobotsChange) -> Result<Self, AuditError> {
+        let before = disallowed(file_of(reader, &change.before)?);
+        let known: HashSet<&String> = before.iter().collect();
+        let mut appeared = disallowed(file_of(reader, &change.after)?);
+        appeared.retain(|path| !known.contains(path));
+        let left_out = appeared.len().saturating_sub(RULES);
+        appeared.truncate(RULES);
+        Ok(Self {
+            number: change.number,
+            host: host_of(&change.after.origin),
+            token: change.after.token.clone(),
+            time: change.after.fetched_at,
+            disallowed: appeared,
+            left_out,
+        })
+    }
+
+    fn markup(&self, visit: &Visit) -> Markup {
+        html! {
+            (change_link(visit, self.number, &shown(&self.host, 100))) " "
+            (time(self.time))
+            @if let Some(token) = &self.token { " for " (shown(token, 100)) }
+            @if self.disallowed.is_empty() { ": no new Disallow" }
+            @for path in &self.disallowed { br; (code(&format!("Disallow: {path}"))) }
+            @if 0 < self.left_out { br; "and " (number(self.left_out as u64)) " more" }
+        }
+    }
+}
+
+impl From<FirstSeen> for NewNames {
+    fn from(mut seen: FirstSeen) -> Self {
+        let count = seen.names.len();
+        seen.names.truncate(ROWS);
+        Self {
+            count,
+            is_cut: seen.is_cut,
+            names: seen.names,
+        }
+    }
+}
+
+/// Lists the paths of the Disallow rules of a file, each once, in their order. An empty one
+/// disallows nothing.
+fn disallowed(body: Vec<u8>) -> Vec<String> {
+    // The dialects differ in what a rule decides, hardly in what is one.
+    let robots = RobotsTxt::in_dialect(Bytes::from(body), Default::default());
+    let records = robots.records();
+    let rules = records.filter(|record| record.kind == RecordKind::Rule(RuleKind::Disallow));
+    let mut known = HashSet::new();
+    rules
+        .map(|rule| rule.value.into_owned())
+        .filter(|path| !path.is_empty() && known.insert(path.clone()))
+        .collect()
+}

@@ -18,6 +18,7 @@
 
 pub mod bundle;
 
+pub mod host_list;
 pub mod overview;
 
 pub mod backup;

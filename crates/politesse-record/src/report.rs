@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use jiff::Timestamp;
-use rusqlite::Row;
+use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -246,6 +246,16 @@ pub struct OriginRulingSums {
     pub sums: DecisionSums,
 }
 
+/// Finds the origins of `host` that decisions are about, by their rows.
+pub(super) fn origins_of(
+    connection: &Connection,
+    host: &str,
+) -> rusqlite::Result<HashMap<i64, Arc<str>>> {
+    let mut statement = connection.prepare_cached(ORIGINS)?;
+    let named = statement.query_map([normal_host(host)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    named.collect()
+}
+
 /// Sums all decisions about `host` by origin and ruling.
 ///
 /// # Errors
@@ -256,9 +266,7 @@ pub fn origin_sums(reader: &AuditReader, host: &str) -> Result<Vec<OriginRulingS
         host: Some(host.to_owned()),
         ..DecisionFilter::default()
     };
-    let mut statement = reader.connection.prepare_cached(ORIGINS)?;
-    let named = statement.query_map([normal_host(host)], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let origins: HashMap<i64, Arc<str>> = named.collect::<rusqlite::Result<_>>()?;
+    let origins = origins_of(&reader.connection, host)?;
     let mut texts = KeyTexts::new(&reader.connection);
     let mut sums = SumsByReference::new(SumsApart::ORIGINS);
     count_decisions(reader, &filter, from_mut(&mut sums))?;

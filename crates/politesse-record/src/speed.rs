@@ -26,10 +26,10 @@ const MINUTE_US: i64 = 60_000_000;
 pub(super) const SPEEDS_MAX: usize = 1 << 17;
 
 /// Kind of the event that a host asked for less.
-const ENTERED: &str = "backoff_entered";
+pub(super) const ENTERED: &str = "backoff_entered";
 
 /// Times, origins and rulings of decisions, and how often their requests were sent.
-const SENT: NumberedTable = NumberedTable {
+pub(super) const SENT: NumberedTable = NumberedTable {
     select: "
 SELECT d.seq, d.time_us, d.origin, d.ruling, e.sent
 FROM decision AS d LEFT JOIN ending AS e ON e.decision = d.seq",
@@ -170,15 +170,15 @@ fn pauses(
 }
 
 /// Row of [`SENT`].
-struct SentRow {
-    at: i64,
-    origin: i64,
+pub(super) struct SentRow {
+    pub(super) at: i64,
+    pub(super) origin: i64,
     ruling: i64,
-    sent: u64,
+    pub(super) sent: u64,
 }
 
 impl SentRow {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             at: row.get(1)?,
             origin: row.get(2)?,

@@ -10,6 +10,8 @@ mod faults;
 
 mod hops;
 
+mod host_list;
+
 mod kept;
 
 mod later;

@@ -3,9 +3,12 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 use crate::dashboard::{Browser, post};
 use crate::kit::client::get;
-use crate::kit::origin::Script;
+use crate::kit::origin::{Origin, Script};
+use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
 use crate::kit::run;
@@ -177,5 +180,107 @@ fn an_order_to_fetch_again_needs_a_form_token_a_reason_and_a_copy() {
         assert_eq!(origin.robots_fetches(), 1);
         let events = browser.proxy.place().run(&["audit", "events"]).await;
         assert!(!events.stdout.contains("robots_refetched"), "{events:?}");
+    });
+}
+
+/// Proxy with decisions about 56 hosts, and a browser that is signed in.
+async fn browser_with_hosts(origins: &mut Vec<Origin>) -> Browser {
+    let usual = "User-agent: *\nDisallow: /private\n";
+    let usual = Script::robots(usual).start().await;
+    let slow = Script::robots("User-agent: *\nCrawl-delay: 7\n");
+    let none = Script::robots_page(Page::status(404));
+    let busy = Script::robots("").page("/", asking_for_less(503, Some("600")));
+    let mut config = Config::default()
+        .set("pace.backoff = { first = \"60s\", longest = \"24h\", forgive = \"30m\" }");
+    let numbered: Vec<_> = (0..52).map(|at| format!("host{at:02}.test")).collect();
+    for name in &numbered {
+        config = config.resolve(name, usual.address());
+    }
+    origins.push(usual);
+    for (name, script) in [
+        ("slow-shop.test", slow),
+        ("shop.test", none),
+        ("busy.test", busy),
+    ] {
+        let origin = script.start().await;
+        config = config.resolve(name, origin.address());
+        origins.push(origin);
+    }
+    let browser = Browser::idle(Place::with(&config)).await;
+    let mut urls: Vec<_> = numbered.iter().map(|name| format!("{name}/")).collect();
+    urls.extend(["slow-shop.test/", "busy.test/", "nowhere.test/"].map(str::to_owned));
+    urls.extend(["1", "2", "3"].map(|path| format!("shop.test/{path}")));
+    urls.extend(["1", "2"].map(|path| format!("host07.test/private/{path}")));
+    for url in &urls {
+        get(&browser.proxy, &format!("http://{url}")).await;
+    }
+    browser.proxy.place().completed(urls.len()).await;
+    browser
+}
+
+/// Returns the names of the hosts in a list.
+fn names(list: &Value) -> Vec<&str> {
+    let hosts = list["hosts"].as_array().unwrap().iter();
+    hosts.map(|host| host["host"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn hosts_are_listed_by_pages_in_an_order_with_a_search() {
+    run(async {
+        let mut origins = Vec::new();
+        let browser = browser_with_hosts(&mut origins).await;
+        let list = async |query: &str| browser.json(&format!("/api/v1/hosts{query}")).await;
+        let all = list("").await;
+        assert_eq!(names(&all)[..3], ["host07.test", "shop.test", "busy.test"]);
+        assert_eq!(names(&all).len(), 50);
+        assert_eq!((&all["total"], &all["pages"]), (&json!(56), &json!(2)));
+        let last = list("?page=2").await;
+        assert_eq!(last["hosts"].as_array().unwrap().len(), 6);
+        assert!(names(&last).iter().all(|name| !names(&all).contains(name)));
+        assert_eq!(names(&list("?page=99").await), names(&last));
+        for (query, first) in [
+            ("?sort=refused", "host07.test"),
+            ("?sort=back_offs", "busy.test"),
+            ("?sort=robots", "host00.test"),
+            ("?sort=name&hours=1", "busy.test"),
+        ] {
+            assert_eq!(names(&list(query).await)[0], first, "{query}");
+        }
+        let shops = list("?search=SHOP").await;
+        assert_eq!(names(&shops), ["shop.test", "slow-shop.test"]);
+        let (shop, slow) = (&shops["hosts"][0], &shops["hosts"][1]);
+        assert_eq!(shop["robots"]["status"], 404);
+        assert!(shop["usual_pause_ms"].is_u64() && slow["usual_pause_ms"].is_null());
+        assert_eq!(slow["asked_pause_ms"], 7000);
+        assert_eq!(list("?search=%25").await["total"], 0);
+    });
+}
+
+#[test]
+fn the_list_of_hosts_shows_refusals_back_offs_and_robots_txt_in_words() {
+    run(async {
+        let mut origins = Vec::new();
+        let browser = browser_with_hosts(&mut origins).await;
+        let page = browser.get("/hosts").await.text();
+        for part in [
+            "56 hosts",
+            "page 1 of 2",
+            "aria-sort=\"descending\"><a href=\"/hosts?sort=requests&amp;hours=24\"",
+            "rel=\"next\" href=\"/hosts?sort=requests&amp;page=2&amp;hours=24\"",
+            "(66.7 %)",
+            "data-label=\"robots.txt\">none (404)",
+            "data-label=\"robots.txt\">read, 200",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        let found = browser.get("/hosts?search=slow&sort=name").await.text();
+        for part in [
+            "1 host<",
+            "data-label=\"pace asked\">7.0 s",
+            "<a href=\"/hosts?host=slow-shop.test\">",
+            "href=\"/hosts?search=slow&amp;sort=refused&amp;hours=24\"",
+        ] {
+            assert!(found.contains(part), "{part}: {found}");
+        }
     });
 }

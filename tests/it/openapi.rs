@@ -240,6 +240,7 @@ impl Api {
             "overview?hours=-58800",
             "overview?of=AAA",
             "crawlers?hours=2",
+            "hosts?sort=age",
             "decisions?verdict=",
             "decisions?reason=&host=o.test",
             "decisions/stream?effect=",
@@ -262,6 +263,8 @@ impl Api {
             self.ask("GET", path, &target).await;
         }
         self.ask("GET", path, "/api/v1/hosts/changes/99999").await;
+        self.get("/api/v1/hosts?sort=robots&search=test&page=2")
+            .await;
     }
 
     /// Has reports and bundles made, before and after there is a head.

@@ -22,6 +22,7 @@ use politesse_directives::denials::statement_texts;
 use politesse_record::filter::{
     DecisionFilter, InvalidRulePattern, InvalidStatus, InvalidUrlPattern,
 };
+use politesse_record::host_list::HostOrder;
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
@@ -112,9 +113,10 @@ pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
     let spans = SPANS.map(|hours| hours.to_string());
     let reasons = Reason::ALL.map(Reason::as_str);
     let classes = DecisionClass::ALL.map(DecisionClass::as_str);
-    let listed: [(&'static str, Vec<&str>); 6] = [
+    let listed: [(&'static str, Vec<&str>); 7] = [
         ("hours", spans.iter().map(String::as_str).collect()),
         ("of", vec![NODE, ARCHIVE]),
+        ("sort", HostOrder::ALL.map(HostOrder::as_str).to_vec()),
         ("verdict", VERDICTS.to_vec()),
         ("class", classes.to_vec()),
         ("reason", reasons.to_vec()),

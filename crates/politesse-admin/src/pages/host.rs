@@ -1,4 +1,4 @@
-//! `/hosts`: one host, with its robots.txt as it is and was, the lines that decided,
+//! `/hosts?host=NAME`: one host, with its robots.txt as it is and was, the lines that decided,
 //! its pace and its back-offs. `/api/v1/hosts` is the same as JSON.
 //!
 //! Does not know how a robots.txt is read.
@@ -20,7 +20,9 @@ use serde::Serialize;
 use tokio::task::spawn_blocking;
 
 use super::changes::change_link;
-use super::{Dashboard, QUERY_TIME_MAX, node_alone, query_failed, refuse_archive, rows_link};
+use super::{
+    Dashboard, QUERY_TIME_MAX, hosts, node_alone, query_failed, refuse_archive, rows_link,
+};
 use crate::api::{host as read_host, json};
 use crate::filter_query::DecisionQuery;
 use crate::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
@@ -149,14 +151,26 @@ impl HostQuery {
     }
 }
 
-/// Shows a host, or asks for one.
+/// Shows a host, or lists all.
 pub(crate) async fn page(
     State(dashboard): State<Arc<Dashboard>>,
     Extension(visit): Extension<Visit>,
     uri: Uri,
 ) -> Response {
     let query = HostQuery::parse(&uri);
-    respond(&dashboard, &visit, query, &html! {}).await
+    if query.host.is_some() {
+        return respond(&dashboard, &visit, query, &html! {}).await;
+    }
+    match hosts::markup(&dashboard, &visit, &uri).await {
+        Ok(list) => {
+            let body = html! {
+                (node_alone(&dashboard, &visit, &DecisionQuery::default()))
+                (list)
+            };
+            layout(&visit, &content("Hosts".to_owned(), body))
+        }
+        Err(answer) => answer,
+    }
 }
 
 /// Answers `POST /hosts`: has the robots.txt of the host in the form fetched again, and
@@ -194,15 +208,7 @@ async fn respond(
     query: HostQuery,
     note: &Markup,
 ) -> Response {
-    // The form alone, where no host is named yet.
-    let Some(wanted) = query.host.clone() else {
-        let body = html! {
-            (node_alone(dashboard, visit, &DecisionQuery::default()))
-            (host_form(visit, ""))
-            p { a href=(visit.link("/hosts/changes")) { "Changed robots.txt" } }
-        };
-        return layout(visit, &content("Hosts".to_owned(), body));
-    };
+    let wanted = query.host.clone().unwrap_or_default();
     let Ok(host) = read_host(&wanted) else {
         let text = "A name or an address is wanted, without a port.";
         return error_page(visit, StatusCode::BAD_REQUEST, text);
@@ -233,12 +239,15 @@ fn content(title: String, body: Markup) -> DashboardPage {
     }
 }
 
-/// Answers with a host as JSON.
+/// Answers with a host, or the list, as JSON.
 pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Response {
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
     }
     let query = HostQuery::parse(&uri);
+    if query.host.is_none() {
+        return hosts::api(&dashboard, &uri).await;
+    }
     let host = read_host(query.host.as_deref().unwrap_or_default());
     match host {
         Ok(host) => match HostPage::gather(&dashboard, host.to_string(), query).await {

@@ -11,6 +11,7 @@ pub(super) mod decisions;
 pub(super) mod fleet;
 mod health;
 pub(super) mod host;
+mod hosts;
 pub(super) mod news;
 pub(super) mod overview;
 mod overview_chart;

@@ -76,6 +76,11 @@ fn pages_of_all_nodes_show_what_the_archive_has() {
         }
         assert!(!page.contains("data-live"), "{page}");
         assert!(page.contains("can be watched live"), "{page}");
+        // The total of the filter, as for the record of the node.
+        let is_refused = |row: &&Value| row["verdict"] == "disallow";
+        let refused = all.iter().filter(is_refused).count();
+        let total = format!("<b>{refused} decisions</b> · page 1 of 1<");
+        assert!(page.contains(&total), "{total}: {page}");
         let own = browser.get("/decisions").await.text();
         assert!(
             own.contains("all nodes (archive)") && !own.contains("node=south"),
@@ -114,6 +119,24 @@ fn pages_of_all_nodes_show_what_the_archive_has() {
             .await
             .text();
         assert_eq!(jsonl.lines().count(), all.len());
+    });
+}
+
+#[test]
+fn an_archive_counts_ten_thousand_decisions_for_a_list() {
+    run(async {
+        let mut fleet = Fleet::shipped().await;
+        let more = "INSERT INTO decision SELECT r.* FROM (SELECT d FROM decision AS d LIMIT 1) AS one, \
+                    generate_series(1, 10001) AS n, LATERAL jsonb_populate_record(one.d, \
+                    jsonb_build_object('seq', 1000000 + n, 'method', 'HEAD')) AS r";
+        fleet.postgres.sql(more).await;
+        let browser = browser(&mut fleet).await;
+        let page = browser
+            .get("/decisions?of=archive&method=HEAD")
+            .await
+            .text();
+        let total = "more than <b>10,000 decisions</b> · page 1<";
+        assert!(page.contains(total), "{page}");
     });
 }
 

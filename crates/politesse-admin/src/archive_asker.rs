@@ -10,6 +10,8 @@ use std::time::Duration;
 #[cfg(feature = "postgres")]
 use bytes::Bytes;
 use thiserror::Error;
+#[cfg(feature = "postgres")]
+use tokio::time::timeout;
 
 use politesse_archive::Options;
 #[cfg(feature = "postgres")]
@@ -26,12 +28,20 @@ use politesse_pages::explain::RowContext;
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
 use politesse_record::overview::{OverviewFacts, OverviewTimes};
+use politesse_record::stats::DecisionTotal;
 #[cfg(feature = "postgres")]
 use politesse_record::stats::StatOrder;
 
 /// Longest time for an answer of the archive: that of any question of a page.
 #[cfg(feature = "postgres")]
 const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Decisions that are counted for a list: two hundred pages.
+#[cfg(feature = "postgres")]
+const COUNTED_MAX: u32 = 10_000;
+/// Longest time of that count.
+#[cfg(feature = "postgres")]
+const COUNT_TIME: Duration = Duration::from_secs(1);
 
 /// Asks the archive, if there is one.
 #[derive(Debug, Clone, Default)]
@@ -140,6 +150,22 @@ impl ArchiveAsker {
         })
     }
 
+    /// Counts the decisions that meet `filter`, up to [`COUNTED_MAX`].
+    pub(super) async fn total(&self, filter: &DecisionFilter) -> Result<DecisionTotal, NoAnswer> {
+        let pool = self.pool()?;
+        let count = pool.within(async {
+            let reader = pool.lend().await?;
+            let asked = reader.question(filter).await?;
+            let total = reader.total(&asked, COUNTED_MAX).await?;
+            reader.give_back();
+            Ok(total)
+        });
+        // A filter that few decisions meet has all of them read. The list is shown without
+        // a total then, rather than late.
+        let counted = timeout(COUNT_TIME, count).await;
+        Ok(counted.map_err(|_| NoAnswer::Failed("the count took too long".to_owned()))??)
+    }
+
     /// Explains the decision `seq` of `node`; `None` if there is none.
     pub(super) async fn decision(
         &self,
@@ -220,6 +246,11 @@ impl ArchiveAsker {
 
     /// Reads a page of decisions, of which there are none.
     pub(super) async fn rows(&self, _: &RowsQuestion) -> Result<ArchiveRows, NoAnswer> {
+        Err(NoAnswer::NoArchive)
+    }
+
+    /// Counts decisions, of which there are none.
+    pub(super) async fn total(&self, _: &DecisionFilter) -> Result<DecisionTotal, NoAnswer> {
         Err(NoAnswer::NoArchive)
     }
 

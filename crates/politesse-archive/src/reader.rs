@@ -23,6 +23,7 @@ use politesse_decision::digest::Digest;
 use politesse_decision::record::{StoredPolicy, StoredRecord};
 use politesse_record::Direction;
 use politesse_record::filter::DecisionFilter;
+use politesse_record::stats::DecisionTotal;
 
 /// Decisions of a node that are read at a time as they arrive.
 const ARRIVED_MAX: usize = 4096;
@@ -236,6 +237,30 @@ impl NodeRecordsReader {
         );
         let rows = self.session.query(&sql, &conditions.parameters()).await?;
         Ok(count_of(&rows))
+    }
+
+    /// Counts the decisions that `question` chooses, up to `most`.
+    ///
+    /// # Errors
+    ///
+    /// [`ArchiveFailure`].
+    pub async fn total(
+        &self,
+        question: &ArchiveQuestion,
+        most: u32,
+    ) -> Result<DecisionTotal, ArchiveFailure> {
+        let conditions = question.conditions();
+        // One more than is counted, so that it is known whether there are more.
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT FROM decision AS d WHERE {} LIMIT {most}::bigint + 1) AS c",
+            conditions.sql(),
+        );
+        let rows = self.session.query(&sql, &conditions.parameters()).await?;
+        let (count, most) = (count_of(&rows), u64::from(most));
+        Ok(DecisionTotal {
+            count: count.min(most),
+            is_cut: most < count,
+        })
     }
 
     /// Reads the decisions that `question` chooses of those that have arrived since

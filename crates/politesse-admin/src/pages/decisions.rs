@@ -164,13 +164,13 @@ struct FoundDecisions {
     is_cut: bool,
 }
 
-/// Counts the decisions that meet the filter; `None` for those of the archive, and where
-/// the count fails: the list is shown without it.
+/// Counts the decisions that meet the filter; `None` where the count fails: the list is
+/// shown without it.
 async fn count(dashboard: &Dashboard, query: &DecisionQuery) -> Option<DecisionTotal> {
-    if query.scope == RecordScope::Archive {
-        return None;
-    }
     let filter = query.filter().ok()?;
+    if query.scope == RecordScope::Archive {
+        return dashboard.archive.total(&filter).await.ok();
+    }
     // Apart from the search: a program that asks for the rows has no use for the count.
     let counted = dashboard.audit.query(QUERY_TIME_MAX, move |reader| {
         total(reader, &filter, clock::instant() + SEARCH_TIME)

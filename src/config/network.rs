@@ -248,7 +248,7 @@ pub(super) const PATH_OR_NONE: Text<Option<PathBuf>> = Text {
 };
 
 /// First segments of the paths of the admin listener itself.
-const OWN_SEGMENTS: [&str; 20] = [
+const OWN_SEGMENTS: [&str; 21] = [
     "api",
     "assets",
     "ca.pem",
@@ -269,6 +269,7 @@ const OWN_SEGMENTS: [&str; 20] = [
     "reports",
     "test",
     "theme",
+    "zone",
 ];
 
 /// Path of pages behind a reverse proxy; kept without its last slash.

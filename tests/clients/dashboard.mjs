@@ -336,6 +336,22 @@ async function watchOverview() {
   await page.clock.resume();
 }
 
+// Somebody wants times as the clock on the wall has them.
+async function chooseZone() {
+  await open('/decisions');
+  const time = page.locator('#rows time').first();
+  assert.match(await time.innerText(), /^\d+ (s|min) ago$/);
+  const utc = await time.getAttribute('title');
+  await page.getByRole('button', { name: 'local' }).click();
+  await open('/decisions');
+  const local = await time.getAttribute('title');
+  const at = (title) => Date.parse(`${title.slice(0, 10)}T${title.slice(11, 19)}Z`);
+  assert.equal(at(local) - at(utc), 9 * 3600 * 1000, `${utc}, ${local}`);
+  assert.match(await page.locator('caption').first().innerText(), /times in Asia\/Tokyo/);
+  await page.getByRole('button', { name: 'UTC' }).click();
+  assert.match(await time.getAttribute('title'), / UTC$/);
+}
+
 // Somebody looks at what is in force, and points a client here.
 async function configure() {
   await open('/');
@@ -433,8 +449,8 @@ async function withoutScripts() {
 
 try {
   const steps = {
-    signIn, explain, testUrl, watch, watchOverview, configure, report, switchTheme, byKeyboard, walk,
-    leadNowhere, beginEmpty, takePictures, withoutScripts,
+    signIn, explain, testUrl, watch, watchOverview, chooseZone, configure, report, switchTheme,
+    byKeyboard, walk, leadNowhere, beginEmpty, takePictures, withoutScripts,
   };
   for (const [name, step] of Object.entries(steps)) {
     await step();

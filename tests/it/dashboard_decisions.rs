@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::dashboard::Browser;
+use crate::dashboard::{Browser, post};
 use crate::kit::client::Crawler;
 use crate::kit::proxy::Config;
 use crate::kit::run;
@@ -94,5 +94,56 @@ fn decisions_are_found_by_status_client_and_method() {
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
         assert!(rows.clone().count() == 3 && rows.clone().all(|row| row["status"] == 403));
+    });
+}
+
+/// Returns the number of the newest decision about a URL.
+async fn number_of(browser: &Browser, url: &str) -> u64 {
+    let rows = browser.proxy.place().rows().await;
+    let found = rows.iter().rfind(|row| row["url"] == url);
+    found.unwrap()["seq"].as_u64().unwrap()
+}
+
+#[test]
+fn times_are_relative_with_the_exact_one_as_title() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let number = number_of(&browser, "http://o.test/private").await;
+        let row = browser.json(&format!("/api/v1/decisions/{number}")).await;
+        let time = row["time"].as_str().unwrap();
+        let exact = format!("{} {} UTC", &time[..10], &time[11..19]);
+        let page = browser.get("/decisions").await.text();
+        let titled = format!("<time datetime=\"{time}\" title=\"{exact}\">");
+        let shown = page.split_once(&titled);
+        let (_, rest) = shown.unwrap_or_else(|| panic!("{titled}: {page}"));
+        let shown = rest.split('<').next().unwrap();
+        let units = [" s ago", " min ago"];
+        assert!(units.iter().any(|unit| shown.ends_with(unit)), "{shown}");
+        // The page of one decision has the exact time first.
+        let page = browser.get(&format!("/decisions/{number}")).await.text();
+        let first = format!("<time class=\"text\" datetime=\"{time}\">{exact} (");
+        assert!(page.contains(&first), "{page}");
+    });
+}
+
+#[test]
+fn the_zone_of_times_is_remembered() {
+    run(async {
+        let mut browser = Browser::new(Config::default()).await;
+        let page = browser.get("/decisions").await.text();
+        assert!(page.contains("data-zone=\"UTC\""), "{page}");
+        // Without a script nothing knows the zone of the browser.
+        let form = "action=\"/zone\" class=\"theme\" data-scripted hidden>";
+        assert!(page.contains(form), "{page}");
+        let admin = browser.proxy.admin();
+        let origin = format!("Origin: http://{admin}");
+        let chosen = post(admin, "/zone", &[&origin], "zone=local&to=%2Fdecisions").await;
+        assert_eq!(chosen.head.value("location"), "/decisions");
+        let cookie = chosen.head.value("set-cookie");
+        let wanted = "politesse_zone=local; Path=/; Max-Age=31536000;";
+        assert!(cookie.starts_with(wanted), "{cookie}");
+        browser.cookie += "; politesse_zone=local";
+        let page = browser.get("/decisions").await.text();
+        assert!(page.contains("data-zone=\"local\""), "{page}");
     });
 }

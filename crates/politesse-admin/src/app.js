@@ -1,20 +1,6 @@
-// Times in the zone of whoever looks, the live tail, and the counts of the overview as
-// they grow. Every page works without.
+// Times in the zone of the reader, the live tail, and the counts of the overview as they
+// grow. Every page works without.
 "use strict";
-
-function addLocalTime(root) {
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  if (zone === "UTC") return;
-  const form = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
-  for (const time of root.querySelectorAll("time[datetime]")) {
-    const at = new Date(time.dateTime);
-    if (Number.isNaN(at.getTime())) continue;
-    const local = document.createElement("span");
-    local.className = "local";
-    local.textContent = `${form.format(at)} local`;
-    time.append(local);
-  }
-}
 
 // Rows that stay: a browser is not to fill with what nobody reads.
 const ROWS_MAX = 200;
@@ -39,7 +25,8 @@ function follow(live) {
   const add = (event) => {
     const template = document.createElement("template");
     template.innerHTML = event.data;
-    addLocalTime(template.content);
+    showTimes(template.content);
+    showScripted(template.content);
     for (const row of template.content.children) row.classList.add("fresh");
     rows.prepend(template.content);
     while (ROWS_MAX < rows.children.length) rows.lastElementChild.remove();
@@ -76,6 +63,60 @@ function follow(live) {
   window.setInterval(count, 2000);
   live.hidden = false;
 }
+
+for (const live of document.querySelectorAll("[data-live]")) follow(live);
+
+// The clock of the browser may be wrong, so distances are from that of the proxy.
+const content = document.getElementById("content");
+const clockError = Date.parse(content.dataset.now) - Date.now();
+const isLocal = content.dataset.zone === "local";
+const zone = isLocal ? Intl.DateTimeFormat().resolvedOptions().timeZone : "UTC";
+// The Swedish locale writes a time as ISO 8601 does.
+const zoned = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
+
+// Writes how long ago a time was, as the server does; null from a day on.
+function distance(at) {
+  const seconds = Math.trunc((Date.now() + clockError - at) / 1000);
+  const span = Math.abs(seconds);
+  if (span >= 86400) return null;
+  let text = `${span} s`;
+  if (span >= 60) text = `${Math.floor(span / 60)} min`;
+  if (span >= 3600) text = `${Math.floor(span / 3600)} h`;
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
+}
+
+function showTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = Date.parse(time.dateTime);
+    if (Number.isNaN(at)) continue;
+    const [exact, near] = [zoned.format(at), distance(at)];
+    let text = near ?? exact.slice(0, 16);
+    if (time.matches(".text")) text = `${exact} ${zone}${near === null ? "" : ` (${near})`}`;
+    else time.title = `${exact} ${zone}`;
+    // A text that is replaced by itself would lose the reader's selection.
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+// Has captions name the zone that the times of their table are in.
+function nameZone() {
+  for (const caption of document.querySelectorAll("caption")) {
+    for (const node of caption.childNodes) {
+      if (node.nodeType === Node.TEXT_NODE) node.data = node.data.replace("times in UTC", `times in ${zone}`);
+    }
+  }
+}
+
+showTimes(document);
+if (isLocal) nameZone();
+window.setInterval(() => showTimes(document), 5000);
+
+// Controls that need a script are hidden in the markup.
+function showScripted(root) {
+  for (const element of root.querySelectorAll("[data-scripted]")) element.hidden = false;
+}
+
+showScripted(document);
 
 // Shortest time between two loads of the overview by itself, in milliseconds. Ten views
 // together keep a processor busy for less than a hundredth of the time.
@@ -237,7 +278,7 @@ function watchOverview(panel) {
       fresh.querySelectorAll("details:not(.release)").forEach((fold, at) => {
         fold.open = folds[at]?.open ?? false;
       });
-      addLocalTime(fresh);
+      showTimes(fresh);
       view.replaceWith(fresh);
       take(fresh);
       isChanged = false;
@@ -261,8 +302,6 @@ function watchOverview(panel) {
   window.setInterval(tick, 1000);
 }
 
-addLocalTime(document);
-for (const live of document.querySelectorAll("[data-live]")) follow(live);
 for (const panel of document.querySelectorAll("[data-overview]")) watchOverview(panel);
 
 // The menu is one line. On a phone the entry of this page may be beyond its end.

@@ -101,6 +101,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
     let open = Router::new()
         .route("/login", get(sign_in::show).post(sign_in::sign_in))
         .route("/theme", post(sign_in::choose_theme))
+        .route("/zone", post(sign_in::choose_zone))
         .with_state(sign_in)
         .route_layer(visit)
         .route_layer(from_fn(require_own_origin))

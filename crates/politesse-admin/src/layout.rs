@@ -13,9 +13,11 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::access::FORM_TOKEN;
-use super::visit::{Theme, Visit};
+use super::visit::{ShownZone, Theme, Visit};
+use politesse_base::clock;
 use politesse_decision::digest::Digest;
 use politesse_pages::page::document::{BASE_STYLE, DATA_STYLE, Document};
+use politesse_pages::page::words::{distance, minute};
 
 /// Digits of a digest in the name of a file: enough that no two versions share one.
 const NAME_DIGITS: usize = 16;
@@ -176,7 +178,7 @@ pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
             }
         }
         // The skip link moves the focus here.
-        main id="content" tabindex="-1" {
+        main id="content" tabindex="-1" data-zone=(visit.zone.as_str()) data-now=(clock::now()) {
             h1 { bdi { (content.title) } }
             (content.body)
         }
@@ -212,7 +214,7 @@ fn navigation(visit: &Visit, current: Option<DashboardSection>) -> Markup {
     }
 }
 
-/// Shows the switch of the theme and the way out.
+/// Shows the switches of theme and zone, and the way out.
 fn controls(visit: &Visit) -> Markup {
     html! {
         div class="controls" {
@@ -225,6 +227,18 @@ fn controls(visit: &Visit) -> Markup {
                         // A button that is pressed says so to a screen reader.
                         button name="theme" value=(theme.as_str())
                             aria-pressed=(visit.theme == theme) { (theme.as_str()) }
+                    }
+                }
+            }
+            // The server does not know the zone of the browser: the script shows this.
+            form method="post" action=(visit.link("/zone")) class="theme" data-scripted hidden {
+                (form_token(visit))
+                input type="hidden" name="to" value=(visit.here);
+                fieldset {
+                    legend { "Times" }
+                    @for zone in ShownZone::ALL {
+                        button name="zone" value=(zone.as_str())
+                            aria-pressed=(visit.zone == zone) { (zone.as_str()) }
                     }
                 }
             }
@@ -247,19 +261,31 @@ pub(super) fn form_token(visit: &Visit) -> Markup {
     }
 }
 
-/// Shows a time in a table, which says that times are UTC. The script adds it in local
-/// time.
+/// Shows a time in a table: how long ago it was, or its date in UTC. The exact time is its
+/// title. The script keeps both true, and shows them in the zone of the browser if the
+/// reader chose that.
 pub(super) fn time(at: Timestamp) -> Markup {
     html! {
-        time datetime=(at.to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S")) }
+        time datetime=(at.to_string()) title=(exact(at)) {
+            (distance(at, clock::now()).unwrap_or_else(|| minute(at)))
+        }
     }
 }
 
-/// Shows a time in a sentence, with its zone. The script adds it in local time.
+/// Shows a time in a sentence: exact, and how long ago it was. The script does as for
+/// [`time`].
 pub(super) fn time_in_text(at: Timestamp) -> Markup {
     html! {
-        time class="text" datetime=(at.to_string()) { (at.strftime("%Y-%m-%d %H:%M:%S UTC")) }
+        time class="text" datetime=(at.to_string()) {
+            (exact(at))
+            @if let Some(distance) = distance(at, clock::now()) { " (" (distance) ")" }
+        }
     }
+}
+
+/// Writes a time with its zone, to the second.
+fn exact(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Answers with a page that says why there is no other.

@@ -1,4 +1,4 @@
-//! Signing in and out, and the choice of a theme: the pages that a browser may send
+//! Signing in and out, and the choice of theme and zone: the pages that a browser may send
 //! something to without a session.
 //!
 //! Does not know how sessions are kept.
@@ -20,14 +20,14 @@ use super::access::{Access, AccessRefusal, Pass};
 use super::api;
 use super::arrival::AdminArrival;
 use super::layout::{DashboardPage, layout};
-use super::visit::{THEME_COOKIE, Theme, Visit};
+use super::visit::{ShownZone, THEME_COOKIE, Theme, Visit, ZONE_COOKIE};
 use politesse_base::command_line::command;
 
 /// Bytes of a form: a token, and a path.
 const FORM_BYTES_MAX: usize = 16 << 10;
 
-/// Seconds that a browser keeps the theme: a year.
-const THEME_AGE: u32 = 31_536_000;
+/// Seconds that a browser keeps theme and zone: a year.
+const CHOICE_AGE: u32 = 31_536_000;
 
 /// State of these pages.
 #[derive(Debug, Clone)]
@@ -174,14 +174,33 @@ pub(super) async fn sign_out(
 
 /// Keeps the theme that was chosen.
 pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Request) -> Response {
+    let choice = |form: &str| {
+        let theme = Theme::named(&query_value(form, "theme").unwrap_or_default()).as_str();
+        format!("{THEME_COOKIE}={theme}")
+    };
+    keep_choice(&visit, request, choice).await
+}
+
+/// Keeps the zone of times that was chosen.
+pub(super) async fn choose_zone(Extension(visit): Extension<Visit>, request: Request) -> Response {
+    let choice = |form: &str| {
+        let zone = ShownZone::named(&query_value(form, "zone").unwrap_or_default()).as_str();
+        format!("{ZONE_COOKIE}={zone}")
+    };
+    keep_choice(&visit, request, choice).await
+}
+
+/// Sets the cookie that `choice` makes of the form, and goes back to the page.
+async fn keep_choice(
+    visit: &Visit,
+    request: Request,
+    choice: impl FnOnce(&str) -> String,
+) -> Response {
     let is_secure = is_secure(&request);
     let form = form(request.into_body()).await;
-    let theme = Theme::named(&query_value(&form, "theme").unwrap_or_default()).as_str();
     let to = own_path(query_value(&form, "to").as_deref());
-    let path = visit.link("/");
-    let cookie = format!(
-        "{THEME_COOKIE}={theme}; Path={path}; Max-Age={THEME_AGE}; HttpOnly; SameSite=Strict"
-    );
+    let (pair, path) = (choice(&form), visit.link("/"));
+    let cookie = format!("{pair}; Path={path}; Max-Age={CHOICE_AGE}; HttpOnly; SameSite=Strict");
     see_other(&visit.link(&to), [secured(cookie, is_secure)])
 }
 

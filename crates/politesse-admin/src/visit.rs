@@ -1,5 +1,5 @@
 //! Visit of a page: the values of a request that the layout of every page depends on,
-//! such as theme and form token.
+//! such as theme, zone and form token.
 //!
 //! Does not know any page, nor how a session was found.
 
@@ -54,6 +54,42 @@ impl Theme {
     }
 }
 
+/// Cookie of the zone that somebody has chosen.
+pub(super) const ZONE_COOKIE: &str = "politesse_zone";
+
+/// Zone in which pages show times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ShownZone {
+    /// UTC, as in logs, exports and the API.
+    #[default]
+    Utc,
+    /// Zone of the browser, which only its script knows.
+    Local,
+}
+
+impl ShownZone {
+    /// All zones, in the order in which they are offered.
+    pub(super) const ALL: [Self; 2] = [Self::Utc, Self::Local];
+
+    /// Returns the word of the zone.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Utc => "UTC",
+            Self::Local => "local",
+        }
+    }
+
+    /// Finds the zone named `word`; an unknown word gives [`ShownZone::Utc`].
+    pub(super) fn named(word: &str) -> Self {
+        let found = Self::ALL.into_iter().find(|zone| zone.as_str() == word);
+        found.unwrap_or_default()
+    }
+
+    fn of(fields: &HeaderMap) -> Self {
+        cookie(fields, ZONE_COOKIE).map_or(Self::Utc, Self::named)
+    }
+}
+
 /// Settings that all visits share.
 #[derive(Debug, Clone)]
 pub(super) struct VisitState {
@@ -70,6 +106,7 @@ pub(super) struct Visit {
     /// Path and query of the page, below the base path.
     pub(super) here: String,
     pub(super) theme: Theme,
+    pub(super) zone: ShownZone,
     /// Token of the session's forms; absent without a session.
     pub(super) form_token: Option<String>,
     /// Whether the proxy only reports what it would refuse.
@@ -101,6 +138,7 @@ pub(super) async fn begin_visit(
         base_path: Arc::clone(&state.base_path),
         here: here.map_or_else(|| "/".to_owned(), ToString::to_string),
         theme: Theme::of(request.headers()),
+        zone: ShownZone::of(request.headers()),
         form_token,
         is_reporting: state.metrics.report_mode.get() != 0,
         has_fleet: (state.fleet.0)().is_some(),

@@ -166,6 +166,22 @@ pub fn duration(micros: u64) -> String {
     }
 }
 
+/// Writes how long before or after `now` a time is; `None` from a day on, where a date
+/// says more.
+pub fn distance(at: Timestamp, now: Timestamp) -> Option<String> {
+    let seconds = now.duration_since(at).as_secs();
+    let text = match seconds.unsigned_abs() {
+        span @ 0..60 => format!("{span} s"),
+        span @ 60..3600 => format!("{} min", span / 60),
+        span @ 3600..86_400 => format!("{} h", span / 3600),
+        _ => return None,
+    };
+    Some(match seconds {
+        ..0 => format!("in {text}"),
+        _ => format!("{text} ago"),
+    })
+}
+
 /// Writes a time in UTC, to the minute.
 pub fn minute(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M").to_string()
@@ -220,6 +236,24 @@ mod tests {
             ["1 host", "2 hosts", "0 entries"].map(str::to_owned),
             [counted(1, "host"), counted(2, "host"), counted(0, "entry")],
         );
+    }
+
+    // Ours.
+    #[test]
+    fn a_distance_is_in_the_largest_unit_below_a_day() {
+        let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
+        for (at, text) in [
+            ("2026-11-22T12:00:00Z", Some("0 s ago")),
+            ("2026-11-22T11:59:00.5Z", Some("59 s ago")),
+            ("2026-11-22T11:59:00Z", Some("1 min ago")),
+            ("2026-11-22T11:00:01Z", Some("59 min ago")),
+            ("2026-11-21T12:00:01Z", Some("23 h ago")),
+            ("2026-11-21T12:00:00Z", None),
+            ("2026-11-22T12:04:10Z", Some("in 4 min")),
+            ("2026-12-22T12:00:00Z", None),
+        ] {
+            assert_eq!(distance(at.parse().unwrap(), now).as_deref(), text, "{at}");
+        }
     }
 
     // Ours.

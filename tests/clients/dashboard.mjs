@@ -336,6 +336,39 @@ async function watchOverview() {
   await page.clock.resume();
 }
 
+// Somebody opens a row in place, by keyboard: one request each time, and the row that is
+// there before the live view as well as one that it added.
+async function openRow() {
+  await open('/decisions?verdict=disallow');
+  await page.getByRole('button', { name: 'Watch live' }).click();
+  await page.locator('[data-state=live]').waitFor();
+  curl('/basket/opened', 'LateBot/1');
+  await page.locator('tr', { hasText: '/basket/opened' }).waitFor();
+  await page.getByRole('button', { name: 'Pause' }).click();
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  const rows = page.locator('#rows > tr:not(.part)');
+  for (const row of [rows.first(), rows.last()]) {
+    const button = row.getByRole('button', { name: /^Facts of decision/ });
+    const part = page.locator('tr.part');
+    await button.focus();
+    await page.keyboard.press('Enter');
+    await part.getByText('the line that decided').first().waitFor();
+    assert.equal(await button.getAttribute('aria-expanded'), 'true');
+    assert.match(await part.innerText(), /◀ decided/);
+    await page.keyboard.press('Enter');
+    await part.waitFor({ state: 'detached' });
+    assert.equal(await button.getAttribute('aria-expanded'), 'false');
+  }
+  assert.equal(asked.filter((url) => url.endsWith('/part')).length, 2, asked.join(' '));
+  page.removeAllListeners('request');
+  await page.getByRole('button', { name: /^Facts of decision/ }).first().click();
+  await page.locator('tr.part').getByText('◀ decided').waitFor();
+  // The mark of a new row fades.
+  await page.evaluate(() => Promise.all(document.getAnimations().map((each) => each.finished)));
+  await assertPage('opened');
+}
+
 // Somebody wants times as the clock on the wall has them.
 async function chooseZone() {
   await open('/decisions');
@@ -449,8 +482,8 @@ async function withoutScripts() {
 
 try {
   const steps = {
-    signIn, explain, testUrl, watch, watchOverview, chooseZone, configure, report, switchTheme,
-    byKeyboard, walk, leadNowhere, beginEmpty, takePictures, withoutScripts,
+    signIn, explain, testUrl, watch, openRow, watchOverview, chooseZone, configure, report,
+    switchTheme, byKeyboard, walk, leadNowhere, beginEmpty, takePictures, withoutScripts,
   };
   for (const [name, step] of Object.entries(steps)) {
     await step();

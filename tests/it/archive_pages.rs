@@ -95,6 +95,12 @@ fn pages_of_all_nodes_show_what_the_archive_has() {
         let page = browser.get(&path).await.text();
         assert!(page.contains("of node south"), "{page}");
         assert!(page.contains("/decisions?of=archive&amp;url="), "{page}");
+        // Below its row as well, with the line that decided.
+        let by_line = south.iter().find(|row| !row["line"].is_null()).unwrap();
+        let path = format!("/decisions/{}?of=archive&node=south", by_line["seq"]);
+        let part = browser.get(&path.replace('?', "/part?")).await.text();
+        let line = format!("{}#L{}", path.replace('&', "&amp;"), by_line["line"]);
+        assert!(part.contains(&line), "{line}: {part}");
         // Its number alone is that of another node.
         let alone = browser.get(&format!("/decisions/{seq}?of=archive")).await;
         assert_eq!(alone.status(), 404);

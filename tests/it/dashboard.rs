@@ -656,7 +656,7 @@ fn a_refusal_comes_down_the_stream() {
         get(&browser.proxy, "http://o.test/private/live").await;
         let [row, json] = streams.try_into().ok().unwrap();
         for (stream, wanted) in [
-            (row, "<td class=\"u\">"),
+            (row, "<td class=\"u\" data-label=\"request\">"),
             (json, "\"verdict\":\"disallow\""),
         ] {
             let mut stream = stream.into_stream();

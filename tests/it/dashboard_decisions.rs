@@ -147,3 +147,36 @@ fn the_zone_of_times_is_remembered() {
         assert!(page.contains("data-zone=\"local\""), "{page}");
     });
 }
+
+#[test]
+fn a_row_opens_in_place_with_facts_line_and_links() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let number = number_of(&browser, "http://o.test/private/2").await;
+        let story = format!("/decisions/{number}");
+        let page = browser.get("/decisions?search=private/2").await.text();
+        for wanted in [
+            format!("data-part=\"{story}/part\" data-scripted hidden aria-expanded=\"false\""),
+            format!("<a href=\"{story}\"><time"),
+            "<table class=\"rows cards\">".to_owned(),
+            "<td data-label=\"crawler\"><a href=\"/crawlers?crawler=".to_owned(),
+            "<a href=\"/decisions?rule=Disallow%3A+%2Fprivate\">".to_owned(),
+        ] {
+            assert!(page.contains(&wanted), "{wanted}: {page}");
+        }
+        let part = browser.get(&format!("{story}/part")).await.text();
+        for wanted in [
+            "<dt>user_agent</dt>".to_owned(),
+            "User-agent: *".to_owned(),
+            format!("<tr class=\"decided\"><th scope=\"row\" class=\"n\"><a href=\"{story}#L2\">"),
+            "this rule at this host".to_owned(),
+        ] {
+            assert!(part.contains(&wanted), "{wanted}: {part}");
+        }
+        assert!(
+            !part.contains("<html") && !part.contains("id=\"L"),
+            "{part}"
+        );
+        assert_eq!(browser.get("/decisions/99999/part").await.status(), 404);
+    });
+}

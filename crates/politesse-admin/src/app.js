@@ -1,5 +1,5 @@
-// Times in the zone of the reader, the live tail, and the counts of the overview as they
-// grow. Every page works without.
+// Times in the zone of the reader, the live tail, rows that open in place, and the counts
+// of the overview as they grow. Every page works without.
 "use strict";
 
 // Rows that stay: a browser is not to fill with what nobody reads.
@@ -29,7 +29,12 @@ function follow(live) {
     showScripted(template.content);
     for (const row of template.content.children) row.classList.add("fresh");
     rows.prepend(template.content);
-    while (ROWS_MAX < rows.children.length) rows.lastElementChild.remove();
+    while (ROWS_MAX < rows.children.length) {
+      // An opened row is two.
+      const oldest = rows.lastElementChild;
+      if (oldest.matches(".part")) oldest.previousElementSibling.remove();
+      oldest.remove();
+    }
     last = event.lastEventId;
     seen += 1;
   };
@@ -115,6 +120,40 @@ window.setInterval(() => showTimes(document), 5000);
 function showScripted(root) {
   for (const element of root.querySelectorAll("[data-scripted]")) element.hidden = false;
 }
+
+// Opens a row: fetches the facts of its decision, at each opening, and shows them below.
+async function openRow(button) {
+  const row = button.closest("tr");
+  const place = document.createElement("tr");
+  place.className = "part";
+  const cell = place.insertCell();
+  cell.colSpan = row.cells.length;
+  cell.textContent = "Loading…";
+  row.after(place);
+  button.setAttribute("aria-expanded", "true");
+  try {
+    const answer = await fetch(button.dataset.part);
+    // A session that is over leads to the page to sign in.
+    if (!answer.ok || answer.redirected) throw new Error(answer.statusText);
+    cell.innerHTML = await answer.text();
+    showTimes(cell);
+  } catch {
+    cell.textContent = "This could not be loaded. The time of the row leads to its page.";
+  }
+}
+
+function closeRow(button) {
+  button.closest("tr").nextElementSibling.remove();
+  button.setAttribute("aria-expanded", "false");
+}
+
+// On the document, since the live view adds rows.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-part]");
+  if (button === null) return;
+  if (button.getAttribute("aria-expanded") === "true") closeRow(button);
+  else openRow(button);
+});
 
 showScripted(document);
 

@@ -81,6 +81,7 @@ pub(super) fn routes(parts: DashboardParts) -> Router {
         .route("/decisions/stream", get(decisions::stream))
         .route("/decisions/export", get(decisions::export))
         .route("/decisions/{number}", get(decision::page))
+        .route("/decisions/{number}/part", get(decision::part))
         .route("/hosts", get(host::page).post(host::refetch))
         .route("/hosts/changes", get(changes::page))
         .route("/hosts/changes/{number}", get(changes::story_page))

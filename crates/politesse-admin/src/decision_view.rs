@@ -5,16 +5,20 @@
 
 use maud::{Markup, html};
 
+use super::filter_query::{DecisionQuery, RecordScope};
 use super::layout::time;
-use super::robots_view::{LineMark, robots_lines};
+use super::robots_view::{LineMark, robots_excerpt, robots_lines};
 use politesse_base::inert::inert;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::{Facts, sentence};
 use politesse_pages::page::words::{breakable, code, duration, foreign, shown};
+use politesse_record::filter::RulePattern;
 
 /// Characters of a URL in a row; the page of the decision has all.
 const URL_MAX: usize = 200;
+/// Bytes of a rule in a link.
+const LINKED_RULE_MAX: usize = 512;
 
 /// Shows a verdict: by a sign and a word beside its colour (WCAG 2.2, 1.4.1).
 pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
@@ -30,8 +34,9 @@ pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
     }
 }
 
-/// Shows a decision in one sentence.
-pub(super) fn answer(explanation: &Explanation) -> Markup {
+/// Shows a decision in one sentence. `page` is the address of the page with its
+/// robots.txt; empty on that page.
+pub(super) fn answer(explanation: &Explanation, page: &str) -> Markup {
     let ruling = &explanation.record.ruling;
     let class = match ruling.verdict.as_str() {
         "allow" => "answer allow",
@@ -43,7 +48,7 @@ pub(super) fn answer(explanation: &Explanation) -> Markup {
         p class=(class) role="status" {
             (verdict_mark(ruling)) " " bdi { (inert(&sentence(&explanation.record))) }
             @if let Some(line) = ruling.line {
-                " · " a href=(format!("#L{line}")) { "the line that decided" }
+                " · " a href=(format!("{page}#L{line}")) { "the line that decided" }
             }
         }
     }
@@ -77,45 +82,91 @@ pub(super) fn facts_and_file(explanation: &Explanation) -> Markup {
     }
 }
 
+/// Shows the facts about a decision, and the line that decided with those around it, for
+/// a place below its row. `page` is the address of its page.
+pub(super) fn facts_and_line(explanation: &Explanation, page: &str) -> Markup {
+    html! {
+        (Facts::of(explanation).html())
+        @if let (Some(robots), Some(line)) = (explanation.robots(), explanation.record.ruling.line) {
+            (robots_excerpt(robots, line, page))
+        }
+    }
+}
+
+/// Returns the address of a decision; `part` is what follows its number in the path, and
+/// `base` the path below which the pages are.
+pub(super) fn decision_address(base: &str, record: &StoredRecord, part: &str) -> String {
+    let path = format!("{base}/decisions/{}{part}", record.seq);
+    match &record.node {
+        None => path,
+        Some(node) => rows_of(record).with("node", node).behind(&path),
+    }
+}
+
+/// Begins a query for decisions of the records that `record` is from.
+pub(super) fn rows_of(record: &StoredRecord) -> DecisionQuery {
+    let scope = match record.node {
+        Some(_) => RecordScope::Archive,
+        None => RecordScope::Node,
+    };
+    DecisionQuery::default().in_scope(scope)
+}
+
 /// Makes the row of a decision; `base` is the path below which the pages are.
 pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
     let ruling = &record.ruling;
-    let story = match &record.node {
-        None => format!("{base}/decisions/{}", record.seq),
-        Some(node) => {
-            let query = form_urlencoded::Serializer::new(String::new())
-                .append_pair("of", "archive")
-                .append_pair("node", node)
-                .finish();
-            format!("{base}/decisions/{}?{query}", record.seq)
-        }
-    };
+    let story = decision_address(base, record, "");
+    let crawler = ruling.crawler.as_deref().unwrap_or("*");
+    let crawlers = DecisionQuery::default()
+        .with("crawler", crawler)
+        .behind("/crawlers");
     html! {
         tr {
-            th scope="row" class="t" { a href=(story) { (time(record.at)) } }
-            @if let Some(node) = &record.node { td { (foreign(node)) } }
-            td { (verdict_mark(ruling)) }
-            td { (foreign(&ruling.reason)) }
-            td { (foreign(ruling.crawler.as_deref().unwrap_or("*"))) }
-            td class="u" { (foreign(&record.method)) " " bdi { (breakable(&shown(&record.url, URL_MAX))) } }
-            td {
+            th scope="row" class="t" {
+                button type="button" data-part=(decision_address(base, record, "/part")) data-scripted hidden
+                    aria-expanded="false" aria-label=(format!("Facts of decision {}", record.seq)) {
+                    span aria-hidden="true" { "▸" }
+                }
+                a href=(story) { (time(record.at)) }
+            }
+            @if let Some(node) = &record.node { td data-label="node" { (foreign(node)) } }
+            td data-label="verdict" { (verdict_mark(ruling)) }
+            td data-label="reason" { (foreign(&ruling.reason)) }
+            td data-label="crawler" {
+                a href=(format!("{base}{crawlers}")) { (foreign(crawler)) }
+            }
+            td class="u" data-label="request" {
+                (foreign(&record.method)) " " bdi { (breakable(&shown(&record.url, URL_MAX))) }
+            }
+            td data-label="rule" {
                 @if let Some(line) = ruling.line {
                     a href=(format!("{story}#L{line}")) { "line " (line) } " "
                 }
-                @if let Some(rule) = &ruling.rule { (code(rule)) }
+                @if let Some(rule) = &ruling.rule { (rule_link(base, record, rule)) }
             }
-            td class="n" {
+            td class="n" data-label="status" {
                 @match record.status {
                     Some(status) => { (status) }
                     None => { "–" }
                 }
                 @if let Some(error) = &record.error { " " (foreign(error)) }
             }
-            td class="n" {
+            td class="n" data-label="wait" {
                 @if record.wait_ms == 0 { "–" } @else {
                     (duration(record.wait_ms.saturating_mul(1000)))
                 }
             }
         }
+    }
+}
+
+/// Shows a rule, and leads to the decisions by it.
+fn rule_link(base: &str, record: &StoredRecord, rule: &str) -> Markup {
+    // A statement of a TDM file is not a rule, and a hostile rule of kilobytes would
+    // double the size of each row.
+    let is_filter = rule.len() <= LINKED_RULE_MAX && rule.parse::<RulePattern>().is_ok();
+    let rows = rows_of(record).with("rule", rule).behind("/decisions");
+    html! {
+        @if is_filter { a href=(format!("{base}{rows}")) { (code(rule)) } } @else { (code(rule)) }
     }
 }

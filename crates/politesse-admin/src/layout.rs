@@ -188,8 +188,8 @@ pub(super) fn layout(visit: &Visit, content: &DashboardPage) -> Response {
     page_response(markup)
 }
 
-/// Makes the answer of a page.
-fn page_response(markup: Markup) -> Response {
+/// Makes the answer of a page, or of a part of one.
+pub(super) fn page_response(markup: Markup) -> Response {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     ([(header::CONTENT_TYPE, kind)], markup.into_string()).into_response()
 }

@@ -61,7 +61,7 @@ pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
                         @if is_behind_gap && at != LINES_MAX + 1 {
                             tr { th scope="row" class="n" { "…" } td { "lines left out" } }
                         }
-                        (line(at, &text, by_line.get(&at).copied()))
+                        (line(at, &text, by_line.get(&at).copied(), ""))
                     }
                 }
             }
@@ -69,10 +69,38 @@ pub(super) fn robots_lines(robots: &RobotsTxt, marks: &[LineMark]) -> Markup {
     }
 }
 
-fn line(at: u32, text: &str, mark: Option<&LineMark>) -> Markup {
+/// Shows the line that decided and those around it. `page` is the address of the page
+/// that has the whole file.
+pub(super) fn robots_excerpt(robots: &RobotsTxt, decided: u32, page: &str) -> Markup {
+    let mark = LineMark {
+        line: decided,
+        note: html! { b { "◀ decided" } },
+    };
+    let around = decided.saturating_sub(AROUND)..=decided.saturating_add(AROUND);
+    let lines = robots.numbered_lines();
     html! {
-        tr id=(format!("L{at}")) class=[mark.map(|_| "decided")] {
-            th scope="row" class="n" { a href=(format!("#L{at}")) { (at) } }
+        // No landmark: several may stand on one page.
+        div class="file" tabindex="0" role="group" aria-label="robots.txt" {
+            table {
+                caption { "robots.txt, around the line that decided" }
+                tbody {
+                    @for (at, text) in lines.filter(|(at, _)| around.contains(at)) {
+                        (line(at, &text, (at == decided).then_some(&mark), page))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Shows a line. `page` is the address of the page whose targets lines are; empty on that
+/// page.
+fn line(at: u32, text: &str, mark: Option<&LineMark>, page: &str) -> Markup {
+    // Several excerpts may stand on one page, and no two elements may share an id.
+    let id = page.is_empty().then(|| format!("L{at}"));
+    html! {
+        tr id=[id] class=[mark.map(|_| "decided")] {
+            th scope="row" class="n" { a href=(format!("{page}#L{at}")) { (at) } }
             td {
                 code { bdi { (shown(text, LINE_MAX)) } }
                 @if let Some(mark) = mark { " " (mark.note) }

@@ -16,12 +16,13 @@ use serde_json::json;
 
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link};
 use crate::api::json;
-use crate::decision_view::{answer, facts_and_file};
+use crate::decision_view::{answer, decision_address, facts_and_file, facts_and_line, rows_of};
 use crate::filter_query::{DecisionQuery, RecordScope};
-use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time_in_text};
+use crate::layout::{
+    DashboardPage, DashboardSection, error_page, layout, page_response, time_in_text,
+};
 use crate::visit::Visit;
 use politesse_base::clock;
-use politesse_decision::record::StoredRecord;
 use politesse_pages::explain::facts::sentence;
 use politesse_pages::explain::{Explanation, RowContext};
 use politesse_robots::origin::Target;
@@ -38,12 +39,44 @@ pub(crate) async fn page(
             let content = DashboardPage {
                 title: format!("Decision {}", explanation.record.seq),
                 section: Some(DashboardSection::Decisions),
-                body: markup(&visit, &explanation),
+                body: html! {
+                    (answer(&explanation, ""))
+                    p { (time_in_text(explanation.record.at)) }
+                    (related(&visit, &explanation))
+                    (facts_and_file(&explanation))
+                    p class="small" {
+                        @let api = visit.link("/api/v1");
+                        a href=(decision_address(&api, &explanation.record, "")) { "All as JSON" }
+                    }
+                },
             };
             layout(&visit, &content)
         }
         Ok(None) => error_page(&visit, StatusCode::NOT_FOUND, NO_DECISION),
         Err(failure) => failure.answer(Some(&visit), DashboardSection::Decisions),
+    }
+}
+
+/// Shows a decision below its row in a list.
+pub(crate) async fn part(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(visit): Extension<Visit>,
+    Path(number): Path<String>,
+    uri: Uri,
+) -> Response {
+    match find(&dashboard, &number, &uri).await {
+        Ok(Some(explanation)) => {
+            let page = decision_address(&visit.link(""), &explanation.record, "");
+            let markup = html! {
+                (answer(&explanation, &page))
+                p { (time_in_text(explanation.record.at)) }
+                (related(&visit, &explanation))
+                (facts_and_line(&explanation, &page))
+            };
+            page_response(markup)
+        }
+        Ok(None) => (StatusCode::NOT_FOUND, NO_DECISION).into_response(),
+        Err(failure) => failure.answer(None, DashboardSection::Decisions),
     }
 }
 
@@ -103,41 +136,12 @@ async fn find(
     Ok(found.await?)
 }
 
-fn markup(visit: &Visit, explanation: &Explanation) -> Markup {
-    let record = &explanation.record;
-    html! {
-        (answer(explanation))
-        p { (time_in_text(record.at)) }
-        (related(visit, explanation))
-        (facts_and_file(explanation))
-        p class="small" {
-            a href=(visit.link(&api_path(record))) { "All as JSON" }
-        }
-    }
-}
-
-/// Returns the path of the decision as JSON.
-fn api_path(record: &StoredRecord) -> String {
-    let path = format!("/api/v1/decisions/{}", record.seq);
-    match &record.node {
-        None => path,
-        Some(node) => DecisionQuery::default()
-            .in_scope(RecordScope::Archive)
-            .with("node", node)
-            .behind(&path),
-    }
-}
-
 /// Leads to the decisions that have something in common with this one.
 fn related(visit: &Visit, explanation: &Explanation) -> Markup {
     let ruling = &explanation.record.ruling;
     let target = explanation.record.url.parse::<Target>().ok();
     let host = target.map(|target| target.origin.host().to_string());
-    let scope = match explanation.record.node {
-        Some(_) => RecordScope::Archive,
-        None => RecordScope::Node,
-    };
-    let all = || DecisionQuery::default().in_scope(scope);
+    let all = || rows_of(&explanation.record);
     html! {
         p class="actions" {
             // A redacted URL is none that could be asked for; one that ends in a star stands

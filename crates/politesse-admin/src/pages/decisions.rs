@@ -314,7 +314,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
         }
         @if is_of_archive { (archive_note(visit, query)) }
         div class="scroll" {
-            table class="rows" {
+            table class="rows cards" {
                 caption {
                     "Decisions, the newest first; times in UTC."
                     @if found.records.is_empty() { " None was found." }

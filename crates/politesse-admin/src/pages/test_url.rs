@@ -304,7 +304,7 @@ fn by_decision(plan: &Plan, decision: &Decision, files: &TestFiles) -> Markup {
     let evidence = decision.evidence();
     let explanation = Explanation::of_evidence(evidence, &evidence.policy, files.asked_at);
     html! {
-        (decision_view::answer(&explanation))
+        (decision_view::answer(&explanation, ""))
         @if plan.effect() == Some(Effect::Reported) {
             p class="note" { "Report mode: it is forwarded all the same, and recorded as this." }
         }

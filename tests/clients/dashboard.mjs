@@ -385,6 +385,22 @@ async function chooseZone() {
   assert.match(await time.getAttribute('title'), / UTC$/);
 }
 
+// Somebody overrides a refusal, and copies the entry.
+async function override() {
+  await open('/decisions?crawler=HungryBot&verdict=disallow');
+  await page.locator('#rows th a').first().click();
+  await page.getByText('Override it').click();
+  await page.getByLabel('reason').fill('contract 114');
+  await page.getByRole('button', { name: 'Write the entry' }).click();
+  const entry = await page.locator('#entry').innerText();
+  assert.match(entry, /^\[\[robots\.override\]\]\norigin = "http:\/\/shop\.test"\nagent = "HungryBot"\n/);
+  await assertPage('override');
+  await context.grantPermissions(['clipboard-read', 'clipboard-write']);
+  await page.getByRole('button', { name: 'Copy' }).click();
+  await page.getByRole('button', { name: 'Copied' }).waitFor();
+  assert.equal((await page.evaluate(() => navigator.clipboard.readText())).trim(), entry.trim());
+}
+
 // Somebody looks at what is in force, and points a client here.
 async function configure() {
   await open('/');
@@ -482,7 +498,7 @@ async function withoutScripts() {
 
 try {
   const steps = {
-    signIn, explain, testUrl, watch, openRow, watchOverview, chooseZone, configure, report,
+    signIn, explain, testUrl, watch, openRow, watchOverview, chooseZone, override, configure, report,
     switchTheme, byKeyboard, walk, leadNowhere, beginEmpty, takePictures, withoutScripts,
   };
   for (const [name, step] of Object.entries(steps)) {

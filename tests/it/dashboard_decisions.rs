@@ -1,10 +1,13 @@
 //! The page of decisions in the dashboard: what its filters choose, and what it shows of
 //! each decision. All of it is ours.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+
 use serde_json::Value;
 
 use crate::dashboard::{Browser, post};
-use crate::kit::client::Crawler;
+use crate::kit::client::{Crawler, get, reload};
 use crate::kit::proxy::Config;
 use crate::kit::run;
 
@@ -104,6 +107,22 @@ async fn number_of(browser: &Browser, url: &str) -> u64 {
     found.unwrap()["seq"].as_u64().unwrap()
 }
 
+/// Returns the text of a piece of markup.
+fn text_of(markup: &str) -> String {
+    let parts = markup.split('<').filter_map(|part| part.split_once('>'));
+    let text: String = parts.map(|(_, text)| text).collect();
+    let plain = text.replace("&quot;", "\"").replace("&lt;", "<");
+    plain.replace("&gt;", ">").replace("&amp;", "&")
+}
+
+/// Returns the entry that a page has to copy.
+fn entry_of(page: &str) -> String {
+    let entry = page.split_once("<pre id=\"entry\"");
+    let (_, rest) = entry.unwrap_or_else(|| panic!("{page}"));
+    let (entry, _) = rest.split_once("</pre>").unwrap();
+    text_of(&format!("<{entry}"))
+}
+
 #[test]
 fn times_are_relative_with_the_exact_one_as_title() {
     run(async {
@@ -178,5 +197,87 @@ fn a_row_opens_in_place_with_facts_line_and_links() {
             "{part}"
         );
         assert_eq!(browser.get("/decisions/99999/part").await.status(), 404);
+    });
+}
+
+#[test]
+fn a_refusal_writes_the_override_that_undoes_it() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let proxy = &browser.proxy;
+        let url = r#"http://o.test/private/a*$"""'?q=\'''\n[x]"#;
+        let beside = r#"http://o.test/private/axx$"""'?q=\'''\n[x]"#;
+        for url in [url, beside] {
+            assert_eq!(get(proxy, url).await.status(), 403);
+        }
+        proxy.place().completed(6).await;
+        let story = format!("/decisions/{}", number_of(&browser, url).await);
+        let page = browser.get(&story).await.text();
+        assert!(page.contains("<details id=\"override\">"), "{page}");
+        assert!(!page.contains("<pre id=\"entry\""), "{page}");
+        let form = "action=allow&reach=url&agent=this&until=2090-01-01\
+                    &reason=%22%5C%E2%80%AEc%C3%A9%22";
+        let page = browser.get(&format!("{story}?{form}")).await.text();
+        let text = text_of(&page);
+        let file = proxy.place().path("politesse.toml");
+        for wanted in [
+            "the verdict on the request is allow.",
+            "config check says whether it is right.",
+            &format!("kill -HUP {}.", proxy.pid()),
+            &file.display().to_string(),
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+        let entry = entry_of(&page);
+        assert!(
+            entry.contains(r#"reason = "\"\\\U0000202Ecé\"""#),
+            "{entry}"
+        );
+        let mut config = OpenOptions::new().append(true).open(&file).unwrap();
+        config.write_all(entry.as_bytes()).unwrap();
+        let checked = proxy.place().run(&["config", "check"]).await;
+        assert_eq!(checked.code, Some(0), "{entry}: {checked:?}");
+        reload(proxy).await;
+        assert_eq!(get(proxy, url).await.status(), 200);
+        assert_eq!(get(proxy, beside).await.status(), 403);
+    });
+}
+
+#[test]
+fn only_a_decision_that_an_override_changes_has_the_form() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        get(&browser.proxy, "http://127.0.0.2/").await;
+        browser.proxy.place().completed(5).await;
+        for url in ["http://o.test/open", "http://127.0.0.2/"] {
+            let story = format!("/decisions/{}", number_of(&browser, url).await);
+            let page = browser.get(&story).await.text();
+            assert!(!page.contains("id=\"override\""), "{url}: {page}");
+        }
+    });
+}
+
+#[test]
+fn an_override_is_written_only_if_it_is_valid() {
+    run(async {
+        let browser = Browser::new(Config::default()).await;
+        let number = number_of(&browser, "http://o.test/private").await;
+        for (form, wrong) in [
+            ("reason=x&until=", "An allow needs an end"),
+            ("reason=x&until=2020-01-01", "The end has passed"),
+            ("reason=x&until=soon", "The end is a date"),
+            ("reason=+", "The reason is one line"),
+            ("reason=a%0A%5B%5Bb%5D%5D", "The reason is one line"),
+        ] {
+            let path = format!("/decisions/{number}?action=allow&{form}");
+            let page = browser.get(&path).await.text();
+            assert!(page.contains(wrong), "{form}: {page}");
+            assert!(!page.contains("<pre id=\"entry\""), "{form}: {page}");
+        }
+        let form = "action=deny&reach=origin&agent=all&reason=asked+by+mail&until=";
+        let page = browser.get(&format!("/decisions/{number}?{form}")).await;
+        let entry = "[[robots.override]]\norigin = \"http://o.test\"\naction = \"deny\"\n\
+                     reason = \"asked by mail\"\n";
+        assert_eq!(entry_of(&page.text()), entry);
     });
 }

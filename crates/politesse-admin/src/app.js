@@ -155,6 +155,22 @@ document.addEventListener("click", (event) => {
   else openRow(button);
 });
 
+// Copies a text. Only pages of HTTPS and of loopback may use the clipboard directly.
+async function copyText(button) {
+  const source = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+  } catch {
+    window.getSelection().selectAllChildren(source);
+    document.execCommand("copy");
+  }
+  button.textContent = "Copied";
+}
+
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  button.addEventListener("click", () => copyText(button));
+}
+
 showScripted(document);
 
 // Shortest time between two loads of the overview by itself, in milliseconds. Ten views

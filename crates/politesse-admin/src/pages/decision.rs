@@ -14,6 +14,7 @@ use bytes::Bytes;
 use maud::{Markup, html};
 use serde_json::json;
 
+use super::override_form::override_form;
 use super::{Dashboard, PageFailure, QUERY_TIME_MAX, host_link, rows_link};
 use crate::api::json;
 use crate::decision_view::{answer, decision_address, facts_and_file, facts_and_line, rows_of};
@@ -36,6 +37,8 @@ pub(crate) async fn page(
 ) -> Response {
     match find(&dashboard, &number, &uri).await {
         Ok(Some(explanation)) => {
+            let in_force = dashboard.configuration.load();
+            let query = uri.query().unwrap_or_default();
             let content = DashboardPage {
                 title: format!("Decision {}", explanation.record.seq),
                 section: Some(DashboardSection::Decisions),
@@ -43,6 +46,7 @@ pub(crate) async fn page(
                     (answer(&explanation, ""))
                     p { (time_in_text(explanation.record.at)) }
                     (related(&visit, &explanation))
+                    (override_form(&in_force, &visit, &explanation, query))
                     (facts_and_file(&explanation))
                     p class="small" {
                         @let api = visit.link("/api/v1");

@@ -13,6 +13,7 @@ mod health;
 pub(super) mod host;
 mod hosts;
 pub(super) mod news;
+mod override_form;
 pub(super) mod overview;
 mod overview_chart;
 mod overview_tables;

@@ -130,6 +130,11 @@ impl Explanation {
         }
     }
 
+    /// Returns what the decision was made from, if deciding again gives the same.
+    pub fn evidence(&self) -> Option<&Evidence> {
+        self.rules.as_ref().map(DecidingRules::evidence)
+    }
+
     /// Returns the robots.txt, parsed as for the decision.
     pub fn robots(&self) -> Option<&RobotsTxt> {
         let by_rules = self.rules.as_ref().and_then(DecidingRules::robots);

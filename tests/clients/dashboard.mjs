@@ -37,8 +37,8 @@ const browser = await chromium.launch({
 // What no page may cause. A dialog would be a script of a site's that ran.
 const faults = [];
 
-async function newContext() {
-  const context = await browser.newContext({ timezoneId: 'Asia/Tokyo', acceptDownloads: true });
+async function newContext(timezoneId = 'Asia/Tokyo') {
+  const context = await browser.newContext({ timezoneId, acceptDownloads: true });
   await context.addInitScript(() => {
     document.addEventListener('securitypolicyviolation', (event) => {
       console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
@@ -186,8 +186,8 @@ async function signIn() {
 }
 
 // Begins a session with another proxy. Cookies know no port, so it has a context of its own.
-async function visit({ admin, token }) {
-  const on = await newPage(await newContext());
+async function visit({ admin, token }, timezoneId) {
+  const on = await newPage(await newContext(timezoneId));
   await on.goto(admin);
   await submitToken(on, token);
   await on.getByRole('navigation', { name: 'Pages' }).waitFor();
@@ -220,7 +220,7 @@ async function leadNowhere() {
 
 // Pictures of README and book, of what every reader of them can see.
 async function takePictures() {
-  const on = await visit(pictured);
+  const on = await visit(pictured, 'UTC');
   const take = async (name, size) => {
     await on.setViewportSize(size);
     await on.evaluate(() => document.activeElement.blur());

@@ -36,7 +36,7 @@ const PARTS: [ChartPart; 3] = [
     },
     ChartPart {
         name: "not to be known",
-        class: "later",
+        class: "unreachable",
     },
     ChartPart {
         name: "disallowed",
@@ -189,7 +189,7 @@ fn brief(data: &JudgePage<'_>) -> Markup {
                 text: "allowed by robots.txt",
             },
             Figure { class: "refused", count: disallowed, text: "disallowed by robots.txt" },
-            Figure { class: "later", count: unknown, text: "not to be known" },
+            Figure { class: "unreachable", count: unknown, text: "not to be known" },
         ]))
         @if 0 < data.counts.overridden {
             p {

@@ -12,6 +12,10 @@ const TEXT_MAX: usize = 160;
 /// Bytes of a run without blanks that fits into a line of a phone.
 const RUN_MAX: usize = 30;
 
+/// Letters without punctuation that stay together: those of a SHA-256, so that it can be
+/// searched for.
+const LETTERS_MAX: usize = 64;
+
 /// Returns a text from outside with at most `max` characters, the ones that control
 /// anything as escapes.
 pub fn shown(text: &str, max: usize) -> String {
@@ -49,8 +53,8 @@ pub fn breakable(text: &str) -> Markup {
     }
 }
 
-/// Splits a long run after the punctuation of URLs and digests, and after [`RUN_MAX`]
-/// letters without any.
+/// Splits a long run after the punctuation of URLs and digests, and after
+/// [`LETTERS_MAX`] letters without any.
 fn parts(run: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = run;
@@ -67,7 +71,7 @@ fn parts(run: &str) -> Vec<&str> {
         };
         // Not between a scheme and its slashes.
         let is_mark = "/.&?=_:".contains(letter) && !behind.starts_with('/');
-        if (is_mark || letters == RUN_MAX) && !behind.is_empty() {
+        if (is_mark || letters == LETTERS_MAX) && !behind.is_empty() {
             parts.push(part);
             rest = behind;
             letters = 0;
@@ -270,7 +274,7 @@ mod tests {
     #[test]
     fn long_urls_may_be_broken_between_their_parts() {
         assert_eq!(breakable("GET http://o.test/a").0, "GET http://o.test/a");
-        let letters = "a".repeat(RUN_MAX);
+        let letters = "a".repeat(LETTERS_MAX);
         for (text, html) in [
             (
                 "GET http://o.test/a-long-folder/page?a=1",

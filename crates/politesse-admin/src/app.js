@@ -239,7 +239,7 @@ function addCounts(view, words, more) {
     (figure.querySelector("a") ?? figure).textContent = count.toLocaleString("en");
     const change = figure.parentElement.querySelector(".change");
     change.textContent = changeText(count, Number(figure.dataset.before));
-    if (word === "requests") view.querySelector("[data-none]").hidden = count > 0;
+    if (word === "requests" && count > 0) view.querySelector("[data-none]")?.remove();
   }
   const legend = view.querySelectorAll("[data-sum]");
   legend.forEach((part, at) => {

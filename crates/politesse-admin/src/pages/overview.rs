@@ -353,10 +353,12 @@ impl OverviewPage {
                 data-totals=[live] {
                 (span_links(visit, &path, &self.span))
                 (self.figures(visit))
-                p hidden[0 < self.sums.requests] data-none {
-                    "No request in this time. "
-                    a href=(visit.link("/client")) { "Point a crawler at the proxy" }
-                    ", and look again."
+                @if self.sums.requests == 0 {
+                    p data-none {
+                        "No request in this time. "
+                        a href=(visit.link("/client")) { "Point a crawler at the proxy" }
+                        ", and look again."
+                    }
                 }
                 (overview_chart(&self.span, &self.buckets, &tables))
                 @if let Some(from) = self.counted_from {

@@ -22,7 +22,7 @@ use politesse_directives::denials::statement_texts;
 use politesse_record::filter::{
     DecisionFilter, InvalidRulePattern, InvalidStatus, InvalidUrlPattern,
 };
-use politesse_record::host_list::HostOrder;
+use politesse_record::host_list::HostRanking;
 
 /// Words of the condition `verdict`.
 pub(super) const VERDICTS: [&str; 3] = ["allow", "disallow", "later"];
@@ -116,7 +116,7 @@ pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
     let listed: [(&'static str, Vec<&str>); 7] = [
         ("hours", spans.iter().map(String::as_str).collect()),
         ("of", vec![NODE, ARCHIVE]),
-        ("sort", HostOrder::ALL.map(HostOrder::as_str).to_vec()),
+        ("sort", HostRanking::ALL.map(HostRanking::as_str).to_vec()),
         ("verdict", VERDICTS.to_vec()),
         ("class", classes.to_vec()),
         ("reason", reasons.to_vec()),

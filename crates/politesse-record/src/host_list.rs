@@ -45,7 +45,7 @@ ORDER BY 1 DESC LIMIT 1";
 
 /// Order of hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostOrder {
+pub enum HostRanking {
     /// Most requests first.
     Requests,
     /// Most refusals first, those that report mode let through among them.
@@ -58,7 +58,7 @@ pub enum HostOrder {
     Name,
 }
 
-impl HostOrder {
+impl HostRanking {
     /// All orders.
     pub const ALL: [Self; 5] = [
         Self::Requests,
@@ -88,7 +88,7 @@ pub struct HostsQuestion {
     /// Part of the name of each host; empty for all.
     pub search: String,
     /// Order.
-    pub order: HostOrder,
+    pub order: HostRanking,
     /// Number of the page, from 1. One after the last stands for the last.
     pub page: usize,
     /// Rows of a page.
@@ -152,7 +152,7 @@ pub fn host_list(reader: &AuditReader, question: &HostsQuestion) -> Result<Hosts
         ..DecisionFilter::default()
     };
     let (mut hosts, mut is_cut) = counted_hosts(reader, &filter, question)?;
-    if question.order == HostOrder::Robots {
+    if question.order == HostRanking::Robots {
         is_cut |= add_copies(&reader.connection, &mut hosts, Some(question.deadline))?;
     }
     sort(&mut hosts, question.order);
@@ -212,15 +212,15 @@ fn counted_hosts(
     Ok((hosts.into_values().collect(), is_cut))
 }
 
-fn sort(hosts: &mut [ListedHost], order: HostOrder) {
+fn sort(hosts: &mut [ListedHost], order: HostRanking) {
     let rank = |host: &ListedHost| match order {
-        HostOrder::Requests => Reverse(host.sums.requests),
-        HostOrder::Refused => Reverse(host.sums.refused()),
-        HostOrder::BackOffs => Reverse(host.back_offs),
-        HostOrder::Robots | HostOrder::Name => Reverse(0),
+        HostRanking::Requests => Reverse(host.sums.requests),
+        HostRanking::Refused => Reverse(host.sums.refused()),
+        HostRanking::BackOffs => Reverse(host.back_offs),
+        HostRanking::Robots | HostRanking::Name => Reverse(0),
     };
     let age = |host: &ListedHost| match &host.robots {
-        _ if order != HostOrder::Robots => Timestamp::MIN,
+        _ if order != HostRanking::Robots => Timestamp::MIN,
         Some(copy) => copy.fetched_at,
         None => Timestamp::MAX,
     };

@@ -24,7 +24,7 @@ use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_pages::page::words::{counted, duration, number, percent, robots_words};
 use politesse_record::AuditError;
-use politesse_record::host_list::{HostOrder, HostsQuestion, ListedHost, RobotsCopy, host_list};
+use politesse_record::host_list::{HostRanking, HostsQuestion, ListedHost, RobotsCopy, host_list};
 use politesse_record::reader::AuditReader;
 
 /// Hosts of a page.
@@ -41,7 +41,7 @@ const FILE_BYTES_MAX: usize = 64 * 1024;
 struct HostsQuery {
     hours: u16,
     search: String,
-    order: HostOrder,
+    order: HostRanking,
     page: usize,
 }
 
@@ -96,12 +96,12 @@ impl HostsQuery {
         };
         let sort = value("sort").unwrap_or_default();
         // As on every page, a word that is not in the list stands for the default.
-        let mut orders = HostOrder::ALL.into_iter();
+        let mut orders = HostRanking::ALL.into_iter();
         let chosen = orders.find(|order| order.as_str() == sort);
         Self {
             hours: hours_asked(uri),
             search: value("search").unwrap_or_default(),
-            order: chosen.unwrap_or(HostOrder::Requests),
+            order: chosen.unwrap_or(HostRanking::Requests),
             page: value("page")
                 .and_then(|page| page.parse().ok())
                 .unwrap_or(1),
@@ -279,14 +279,14 @@ impl HostsPage {
                     }
                     thead {
                         tr {
-                            (self.head(visit, HostOrder::Name, "host"))
-                            (self.head(visit, HostOrder::Requests, "requests"))
-                            (self.head(visit, HostOrder::Refused, "refused"))
+                            (self.head(visit, HostRanking::Name, "host"))
+                            (self.head(visit, HostRanking::Requests, "requests"))
+                            (self.head(visit, HostRanking::Refused, "refused"))
                             th scope="col" class="n" { "pace asked" }
                             th scope="col" class="n" { "pace kept" }
-                            (self.head(visit, HostOrder::BackOffs, "back-offs"))
+                            (self.head(visit, HostRanking::BackOffs, "back-offs"))
                             th scope="col" { "robots.txt" }
-                            (self.head(visit, HostOrder::Robots, "robots.txt of"))
+                            (self.head(visit, HostRanking::Robots, "robots.txt of"))
                         }
                     }
                     tbody { @for host in &self.hosts { (self.row(visit, host)) } }
@@ -296,12 +296,12 @@ impl HostsPage {
     }
 
     /// Makes the head of a column that the list can be sorted by.
-    fn head(&self, visit: &Visit, order: HostOrder, title: &str) -> Markup {
+    fn head(&self, visit: &Visit, order: HostRanking, title: &str) -> Markup {
         let (class, direction) = match order {
-            HostOrder::Requests | HostOrder::Refused | HostOrder::BackOffs => {
+            HostRanking::Requests | HostRanking::Refused | HostRanking::BackOffs => {
                 (Some("n"), "descending")
             }
-            HostOrder::Robots | HostOrder::Name => (None, "ascending"),
+            HostRanking::Robots | HostRanking::Name => (None, "ascending"),
         };
         let sorted = HostsQuery {
             order,

@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 
 use super::stats::drawn_record;
 use super::*;
-use crate::host_list::{HostOrder, HostsQuestion, host_list};
+use crate::host_list::{HostRanking, HostsQuestion, host_list};
 use crate::stats::{StatGroup, StatKey, StatOrder, stats};
 
 fn question(from: Timestamp) -> HostsQuestion {
     HostsQuestion {
         from,
         search: String::new(),
-        order: HostOrder::Requests,
+        order: HostRanking::Requests,
         page: 1,
         rows: 50,
         deadline: clock::instant() + Duration::from_secs(60),
@@ -48,7 +48,7 @@ async fn a_list_that_is_not_counted_in_time_says_so() {
     };
     assert!(host_list(&kit.reader(), &late).unwrap().is_cut);
     let by_age = HostsQuestion {
-        order: HostOrder::Robots,
+        order: HostRanking::Robots,
         ..late
     };
     assert!(host_list(&kit.reader(), &by_age).unwrap().is_cut);

@@ -226,15 +226,18 @@ impl RobotsRefetch {
             ProcessEventKind::RobotsRefetched,
             json!({ "host": host.to_string(), "by": order.by, "why": order.reason }),
         ));
+        // One end for all of them: the fetches run at the same time.
         let until = clock::instant() + REFETCH_WAIT;
         let mut copies = Vec::new();
         for mut refetch in begun {
-            let outcome = timeout_at(until, refetch.outcome()).await;
-            let outcome = outcome.unwrap_or(RefetchOutcome::Pending);
+            let ended = timeout_at(until, refetch.outcome()).await;
+            let outcome = ended.unwrap_or(RefetchOutcome::Pending);
             copies.push(RefetchedCopy::new(&refetch.before, &outcome));
         }
-        let host = host.to_string();
-        Ok(RefetchedRobots { host, copies })
+        Ok(RefetchedRobots {
+            host: host.to_string(),
+            copies,
+        })
     }
 }
 

@@ -159,11 +159,13 @@ pub fn host_list(reader: &AuditReader, question: &HostsQuestion) -> Result<Hosts
     let (rows, total) = (question.rows.max(1), hosts.len());
     let page = question.page.clamp(1, total.div_ceil(rows).max(1));
     let first = (page - 1) * rows;
-    let mut hosts: Vec<_> = hosts.into_iter().skip(first).take(rows).collect();
-    add_copies(&reader.connection, &mut hosts, None)?;
-    add_pauses(reader, &filter, &mut hosts)?;
+    let mut listed: Vec<_> = hosts.into_iter().skip(first).take(rows).collect();
+    // For the rows of the page alone: there may be a hundred thousand hosts, and each takes
+    // several queries.
+    add_copies(&reader.connection, &mut listed, None)?;
+    add_pauses(reader, &filter, &mut listed)?;
     Ok(HostsSeen {
-        hosts,
+        hosts: listed,
         page,
         total,
         is_cut,
@@ -180,6 +182,7 @@ fn counted_hosts(
     let mut by_origin = SumsByReference::by_outcome(SumsApart::ORIGINS, &reader.connection)?;
     let deadline = Some(question.deadline);
     let is_cut = count_until(reader, filter, from_mut(&mut by_origin), deadline)?;
+    // The record has hosts in lower case.
     let search = question.search.to_ascii_lowercase();
     let mut texts = KeyTexts::new(&reader.connection);
     let mut hosts: HashMap<Arc<str>, ListedHost> = HashMap::new();
@@ -304,6 +307,7 @@ fn add_pauses(
         }
     }
     for (at, rows) in sent {
+        // They were read the newest first, and pauses are counted in the order of time.
         let mut pauses = PauseCounts::default();
         rows.iter()
             .rev()

@@ -100,6 +100,7 @@ impl<F: RobotsFetcher> FetchWorker<F> {
         // A store that hangs must not keep those in memory from being fetched.
         let _ = timeout(LOAD_TIMEOUT, self.load_host(host)).await;
         let mut entries = self.table.make_due(host);
+        // The newest are those of the crawlers that ask now.
         entries.sort_by_key(|entry| Reverse(entry.snapshot.fetched_at));
         let (mut refetches, mut keys) = (Vec::new(), HashSet::new());
         for entry in entries {

@@ -192,6 +192,7 @@ pub(crate) async fn refetch(
     match dashboard.refetch.order(order).await {
         Ok(refetched) => respond(&dashboard, &visit, query, &outcome_note(&refetched)).await,
         Err(refusal) => {
+            // Above the page of the host, whose form can be sent again.
             let note = html! {
                 p class="error" role="alert" { (foreign(&refusal.to_string())) }
             };

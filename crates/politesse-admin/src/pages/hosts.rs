@@ -115,6 +115,7 @@ impl HostsQuery {
             query.append_pair("search", &self.search);
         }
         query.append_pair("sort", self.order.as_str());
+        // Without a number the first page has one address, however it is reached.
         if 1 < self.page {
             query.append_pair("page", &self.page.to_string());
         }
@@ -174,11 +175,11 @@ impl HostJson {
 
 /// Finds the pause that a robots.txt asks the crawler for that it was fetched for.
 fn asked_pause(reader: &AuditReader, copy: &RobotsCopy) -> Result<Option<Duration>, AuditError> {
-    let body = match copy.sha256 {
+    let file = match copy.sha256 {
         Some(sha256) => reader.body(sha256)?,
         None => None,
     };
-    let Some(body) = body.filter(|body| body.len() <= FILE_BYTES_MAX) else {
+    let Some(body) = file.filter(|body| body.len() <= FILE_BYTES_MAX) else {
         return Ok(None);
     };
     let crawler = Crawler::parse(copy.token.as_deref().unwrap_or_default());
@@ -255,6 +256,7 @@ impl HostsPage {
     fn search_form(&self, visit: &Visit) -> Markup {
         html! {
             form class="search" method="get" action=(visit.link("/hosts")) role="search" {
+                // Another search begins with its first page, in the same time and order.
                 input type="hidden" name="hours" value=(self.hours);
                 input type="hidden" name="sort" value=(self.query.order.as_str());
                 div class="actions" {

@@ -115,8 +115,7 @@ pub struct RunningProxy {
 /// cannot be written, or a port is taken.
 pub async fn start(settings: &Settings) -> anyhow::Result<RunningProxy> {
     check(settings)?;
-    // Ports first: they are what two proxies compete for, and nothing has been
-    // written yet.
+    // Ports first: two proxies compete for them, and nothing has been written yet.
     let sockets = bind(settings)?;
     let listen = addresses(&sockets.crawlers)?;
     let admin = addresses(&sockets.operators)?;

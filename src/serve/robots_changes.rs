@@ -10,8 +10,9 @@ use tokio::sync::mpsc;
 
 use politesse_base::clock;
 use politesse_base::metrics::{Metrics, ResultLabel};
+use politesse_decision::snapshot::AnswerChange;
 use politesse_record::AuditLog;
-use politesse_record::change_effect::{ChangedAnswers, EffectBounds, change_effect};
+use politesse_record::change_effect::{EffectBounds, change_effect};
 use politesse_robots_cache::RobotsChangeListener;
 
 /// Changes that may wait. Each holds two files, of 500 KiB at most by default.
@@ -30,31 +31,27 @@ pub(super) fn listener(audit: &Arc<AuditLog>, metrics: &Arc<Metrics>) -> RobotsC
     let (audit, counted) = (Arc::clone(audit), Arc::clone(metrics));
     tokio::spawn(examine_all(waiting, audit, counted));
     let metrics = Arc::clone(metrics);
-    RobotsChangeListener(Arc::new(move |before, after| {
-        let answers = ChangedAnswers {
-            token: after.key.token.as_ref().map(ToString::to_string),
-            before: Arc::clone(before),
-            after: Arc::clone(after),
-        };
-        if sender.try_send(answers).is_err() {
+    RobotsChangeListener(Arc::new(move |change| {
+        // A fetch must not wait for the examination of others.
+        if sender.try_send(change).is_err() {
             count(&metrics, "unexamined");
         }
     }))
 }
 
 async fn examine_all(
-    mut waiting: mpsc::Receiver<ChangedAnswers>,
+    mut waiting: mpsc::Receiver<AnswerChange>,
     audit: Arc<AuditLog>,
     metrics: Arc<Metrics>,
 ) {
-    while let Some(answers) = waiting.recv().await {
-        count(&metrics, examine(&audit, answers).await);
+    while let Some(change) = waiting.recv().await {
+        count(&metrics, examine(&audit, change).await);
     }
 }
 
 /// Examines one change. Returns the word that it is counted by.
-async fn examine(audit: &AuditLog, answers: ChangedAnswers) -> &'static str {
-    let origin = answers.after.key.origin.clone();
+async fn examine(audit: &AuditLog, change: AnswerChange) -> &'static str {
+    let origin = change.after.key.origin.clone();
     let bounds = EffectBounds {
         urls: URLS_MAX,
         examples: 0,
@@ -62,7 +59,7 @@ async fn examine(audit: &AuditLog, answers: ChangedAnswers) -> &'static str {
     };
     // Twice the time: the query ends by its deadline, with what it has found by then.
     let asked = audit.query(2 * EXAMINATION_TIME, move |reader| {
-        change_effect(reader, &answers, &bounds)
+        change_effect(reader, &change, &bounds)
     });
     match asked.await {
         Ok(effect) if 0 < effect.all.newly_disallowed => {

@@ -170,6 +170,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "serve/fleet.rs",
         "serve/head_export.rs",
         "serve/lifecycle.rs",
+        "serve/robots_changes.rs",
         "record/store.rs",
         "record/transaction.rs",
     ];

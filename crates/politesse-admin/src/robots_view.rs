@@ -1,5 +1,5 @@
 //! A robots.txt on a page: its lines with numbers that can be linked to, and marks at
-//! some of them.
+//! some of them; and the lines that differ from those of another.
 //!
 //! Does not know what a mark says.
 
@@ -107,4 +107,14 @@ fn line(at: u32, text: &str, mark: Option<&LineMark>, page: &str) -> Markup {
             }
         }
     }
+}
+
+/// Shows a line of a difference: its sign beside its colour (WCAG 2.2, 1.4.1).
+pub(super) fn diff_line(line: &str) -> Markup {
+    let class = match line.as_bytes().first() {
+        Some(b'+') => Some("ins"),
+        Some(b'-') => Some("del"),
+        _ => None,
+    };
+    html! { span class=[class] { bdi { (shown(line, LINE_MAX)) } } "\n" }
 }

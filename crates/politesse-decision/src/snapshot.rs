@@ -239,6 +239,15 @@ impl Snapshot {
     }
 }
 
+/// Change of the answer for one origin and product token.
+#[derive(Debug, Clone)]
+pub struct AnswerChange {
+    /// The answer before.
+    pub before: Arc<Snapshot>,
+    /// The new answer. Its key tells whom both are for.
+    pub after: Arc<Snapshot>,
+}
+
 /// A robots.txt: the bytes that were parsed, hashed and stored.
 #[derive(Debug)]
 pub struct RobotsFile {

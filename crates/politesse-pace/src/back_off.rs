@@ -118,6 +118,7 @@ impl BackOff {
             self.incidents = 0;
             self.first_at = None;
         }
+        // The pause before this one may be over: the host was asked once, and refused again.
         self.first_at.get_or_insert(now);
         let pause = named.unwrap_or_else(|| self.grown_pause(response, limits));
         let end = now.saturating_add(pause.min(limits.longest));

@@ -23,8 +23,9 @@ use politesse_decision::again::{
 };
 use politesse_decision::decide::Verdict;
 use politesse_decision::record::{RecordedSnapshot, StoredRecord};
-use politesse_decision::snapshot::Snapshot;
+use politesse_decision::snapshot::{AnswerChange, CacheKey, Snapshot};
 use politesse_robots::Dialect;
+use politesse_robots::crawler::ProductToken;
 use politesse_robots::origin::Target;
 
 /// Crawlers that are counted apart: each may have sent any number of names.
@@ -33,17 +34,6 @@ const CRAWLERS_MAX: usize = 100;
 /// Decisions looked at for each URL that is wanted: a crawl may ask for few URLs again and
 /// again.
 const DECISIONS_PER_URL: usize = 10;
-
-/// Answers that are compared, of one origin and for one product token.
-#[derive(Debug, Clone)]
-pub struct ChangedAnswers {
-    /// The answer before.
-    pub before: Arc<Snapshot>,
-    /// The new answer.
-    pub after: Arc<Snapshot>,
-    /// Product token that both were fetched for; `None` if they serve all crawlers.
-    pub token: Option<String>,
-}
 
 /// Bounds of an effect.
 #[derive(Debug, Clone, Copy)]
@@ -111,15 +101,11 @@ impl RobotsChange {
     /// # Errors
     ///
     /// [`AuditError::Read`].
-    pub fn answers(&self, reader: &AuditReader) -> Result<Option<ChangedAnswers>, AuditError> {
+    pub fn answers(&self, reader: &AuditReader) -> Result<Option<AnswerChange>, AuditError> {
         let before = restore(reader, &self.before)?;
         let after = restore(reader, &self.after)?;
-        let token = &self.after.token;
-        Ok(before.zip(after).map(|(before, after)| ChangedAnswers {
-            before,
-            after,
-            token: token.clone(),
-        }))
+        let answers = before.zip(after);
+        Ok(answers.map(|(before, after)| AnswerChange { before, after }))
     }
 }
 
@@ -131,24 +117,36 @@ fn restore(
         Some(sha256) => reader.body(sha256)?.map(Bytes::from),
         None => None,
     };
+    // Somebody may have changed it into what is no origin.
     let Ok(target) = stored.origin.parse::<Target>() else {
         return Ok(None);
     };
-    Ok(restore_snapshot(stored, target.origin, body, Dialect::default()).ok())
+    let token = stored.token.as_ref();
+    let key = CacheKey::new(
+        target.origin.clone(),
+        token.and_then(|token| ProductToken::new(token).ok()),
+    );
+    let restored = restore_snapshot(stored, target.origin, body, Dialect::default());
+    Ok(restored.ok().map(|snapshot| {
+        Arc::new(Snapshot {
+            key,
+            ..Snapshot::clone(&snapshot)
+        })
+    }))
 }
 
-/// Decides the newest URLs on record that `answers` are for, by both of them.
+/// Decides the newest URLs on record that `change` is for, by both answers.
 ///
 /// # Errors
 ///
 /// [`AuditError::Read`].
 pub fn change_effect(
     reader: &AuditReader,
-    answers: &ChangedAnswers,
+    change: &AnswerChange,
     bounds: &EffectBounds,
 ) -> Result<ChangeEffect, AuditError> {
     let filter = DecisionFilter {
-        host: Some(answers.after.key.origin.host().to_string()),
+        host: Some(change.after.key.origin.host().to_string()),
         ..DecisionFilter::default()
     };
     let mut rows = reader.decision_reader();
@@ -156,12 +154,13 @@ pub fn change_effect(
         .narrow_scan(DECISIONS, &filter)?
         .until(Some(bounds.deadline))
         .in_direction(Direction::NewestFirst);
-    let mut run = EffectRun::new(answers);
+    let mut run = EffectRun::new(change);
     let most = bounds.urls.saturating_mul(DECISIONS_PER_URL);
     let mut seen = 0;
     while let Some(page) = scan.next_page(|row| rows.record(row))? {
         for record in &page {
             seen += 1;
+            // A page may bring more than are wanted.
             if run.urls.len() < bounds.urls {
                 run.add(record, bounds.examples);
             }
@@ -180,14 +179,14 @@ pub fn change_effect(
 /// URLs that were decided so far.
 struct EffectRun {
     origin: String,
-    answers: ChangedAnswers,
+    change: AnswerChange,
     evidence: EvidenceCache,
     urls: HashSet<CrawlerUrl>,
     effect: ChangeEffect,
 }
 
 impl EffectRun {
-    fn new(answers: &ChangedAnswers) -> Self {
+    fn new(change: &AnswerChange) -> Self {
         // What `/.well-known/tdmrep.json` says is no part of the change.
         let without_tdm = |snapshot: &Arc<Snapshot>| {
             Arc::new(Snapshot {
@@ -196,11 +195,10 @@ impl EffectRun {
             })
         };
         Self {
-            origin: answers.after.key.origin.to_string(),
-            answers: ChangedAnswers {
-                before: without_tdm(&answers.before),
-                after: without_tdm(&answers.after),
-                token: answers.token.clone(),
+            origin: change.after.key.origin.to_string(),
+            change: AnswerChange {
+                before: without_tdm(&change.before),
+                after: without_tdm(&change.after),
             },
             evidence: EvidenceCache::default(),
             urls: HashSet::new(),
@@ -208,7 +206,7 @@ impl EffectRun {
         }
     }
 
-    /// Adds the URL of `record`, unless the answers are not for it, or it was added before.
+    /// Adds the URL of `record`, unless the change is not for it, or it was added before.
     fn add(&mut self, record: &StoredRecord, examples: usize) {
         if !self.is_for(record) {
             return;
@@ -225,6 +223,7 @@ impl EffectRun {
         if self.urls.contains(&url) {
             return;
         }
+        // The newest decision about a URL counts: its policy is nearest to that of now.
         match self.decide(record) {
             Ok(effect) => self.count(&url, effect, examples),
             Err(_) => self.effect.left_out += 1,
@@ -234,10 +233,10 @@ impl EffectRun {
 
     /// Reports whether `record` rests on an answer for the same origin and product token.
     fn is_for(&self, record: &StoredRecord) -> bool {
-        let is_same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
         record.snapshot.as_ref().is_some_and(|snapshot| {
-            let has_token = match (&snapshot.token, &self.answers.token) {
-                (Some(one), Some(other)) => is_same(one, other),
+            // A site may answer each crawler in its own way.
+            let has_token = match (&snapshot.token, &self.change.after.key.token) {
+                (Some(one), Some(other)) => one.eq_ignore_ascii_case(other.as_str()),
                 (None, None) => true,
                 (Some(_), None) | (None, Some(_)) => false,
             };
@@ -246,9 +245,10 @@ impl EffectRun {
     }
 
     fn decide(&mut self, record: &StoredRecord) -> Result<UrlEffect, Undecidable> {
-        let ChangedAnswers { before, after, .. } = &mut self.answers;
+        let AnswerChange { before, after } = &mut self.change;
         let before = ruling_by(record, before, &mut self.evidence)?.verdict;
         let after = ruling_by(record, after, &mut self.evidence)?.verdict;
+        // No verdict but these two: a ruling has no delay.
         let (was, is) = (Verdict::Disallow == before, Verdict::Disallow == after);
         Ok(match (was, is) {
             (false, false) => UrlEffect::StillAllowed,
@@ -261,6 +261,7 @@ impl EffectRun {
     fn count(&mut self, url: &CrawlerUrl, effect: UrlEffect, examples: usize) {
         let found = &mut self.effect;
         found.all.add(effect);
+        // Those beyond the bound are still counted among all.
         let is_known = found.crawlers.contains_key(&url.crawler);
         if is_known || found.crawlers.len() < CRAWLERS_MAX {
             let counts = found.crawlers.entry(url.crawler.clone()).or_default();

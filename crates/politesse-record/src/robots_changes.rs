@@ -94,6 +94,8 @@ impl AuditReader {
                 list.is_cut = true;
                 break;
             }
+            // A window in each transaction: a long one would keep the WAL from being reused
+            // (docs/decisions/012-reading-the-record.md).
             let window = end.saturating_sub(WINDOW).max(seen)..end;
             end = window.start;
             let found = changes_in(&self.connection, &window)?;
@@ -102,6 +104,7 @@ impl AuditReader {
                 bounds.from.is_none_or(|from| from <= fetched)
             };
             list.changes.extend(found.into_iter().filter(is_recent));
+            // One more than wanted: so there is a further page.
             if bounds.rows < list.changes.len() {
                 list.changes.truncate(bounds.rows);
                 list.next = list.changes.last().map(|change| change.number);

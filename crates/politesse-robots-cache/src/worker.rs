@@ -35,7 +35,9 @@ use politesse_decision::access::{Cause, StatusMeaning, status_meaning};
 use politesse_decision::decide::{
     Candidates, Inquiry, Policy, RobotsPermit, Verdict, decide, ruling,
 };
-use politesse_decision::snapshot::{AccessResult, CacheKey, RobotsBody, Snapshot, StoredSnapshot};
+use politesse_decision::snapshot::{
+    AccessResult, AnswerChange, CacheKey, RobotsBody, Snapshot, StoredSnapshot,
+};
 use politesse_net::location::redirect_target;
 use politesse_robots::Dialect;
 use politesse_robots::crawler::{Crawler, ProductToken};
@@ -104,10 +106,10 @@ pub struct CacheSources<F> {
     pub latest_policy: Arc<ArcSwap<Policy>>,
 }
 
-/// Receives the answer before and the new one, whenever a fetch brings another answer than
-/// the one before. It must not block: requests wait for the fetch.
+/// Receives every change that a fetch brings. It must not block: requests wait for the
+/// fetch.
 #[derive(Clone)]
-pub struct RobotsChangeListener(pub Arc<dyn Fn(&Arc<Snapshot>, &Arc<Snapshot>) + Send + Sync>);
+pub struct RobotsChangeListener(pub Arc<dyn Fn(AnswerChange) + Send + Sync>);
 
 impl fmt::Debug for RobotsChangeListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,9 +250,13 @@ impl<F: RobotsFetcher> FetchWorker<F> {
             return;
         };
         let before = &earlier.snapshot;
+        // After an outage that outlasted the earlier answer nothing is known to compare with.
         let was_answer = !matches!(before.result, AccessResult::Unreachable(_));
         if was_answer && after.is_answer() && !before.is_same_answer(after) {
-            (changes.0)(before, after);
+            (changes.0)(AnswerChange {
+                before: Arc::clone(before),
+                after: Arc::clone(after),
+            });
         }
     }
 

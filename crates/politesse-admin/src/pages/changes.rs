@@ -16,13 +16,13 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::host::diff_line;
 use super::{
     Dashboard, QUERY_TIME_MAX, host_link, node_alone, query_failed, refuse_archive, rows_link,
 };
 use crate::api::json;
 use crate::filter_query::DecisionQuery;
 use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time, time_in_text};
+use crate::robots_view::diff_line;
 use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_decision::record::RecordedSnapshot;
@@ -39,7 +39,7 @@ use politesse_robots::origin::Target;
 /// Changes on one page.
 const ROWS: usize = 20;
 
-/// URLs that a change is held against.
+/// URLs that a change is held against: to decide them takes some tenths of a second.
 const URLS_MAX: usize = 10_000;
 
 /// URLs that are named of each kind.
@@ -236,6 +236,7 @@ pub(super) fn file_of(
 fn before(uri: &Uri) -> Option<u64> {
     let mut pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let (_, value) = pairs.find(|(name, _)| name == "before")?;
+    // What is no number begins with the newest, as for decisions.
     value.parse().ok()
 }
 
@@ -249,6 +250,7 @@ impl ChangesPage {
                 rows: ROWS,
                 deadline: begin + SEARCH_TIME,
             })?;
+            // One time for all of them: the first change must not use up that of the page.
             let deadline = begin + SEARCH_TIME + EXAMINATION_TIME;
             let mut changes = Vec::new();
             for change in &list.changes {
@@ -440,6 +442,7 @@ impl ChangeStory {
         let json = examination.json(change);
         let effect = examination.effect.unwrap_or_default();
         let crawlers = effect.crawlers.into_iter();
+        // Without an effect the page says why, and has no list.
         let urls = |urls: Vec<CrawlerUrl>| urls.into_iter().map(CrawlerUrlJson::from).collect();
         Self {
             change: json,

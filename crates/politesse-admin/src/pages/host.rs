@@ -27,7 +27,7 @@ use crate::api::{host as read_host, json};
 use crate::filter_query::DecisionQuery;
 use crate::layout::{DashboardPage, DashboardSection, error_page, form_token, layout, time};
 use crate::orders::{HostOrder, REASON_BYTES_MAX, RefetchedCopy, RefetchedRobots};
-use crate::robots_view::{LineMark, robots_lines};
+use crate::robots_view::{LineMark, diff_line, robots_lines};
 use crate::visit::Visit;
 use politesse_decision::digest::Digest;
 use politesse_pace::host_pace::HostPace;
@@ -696,14 +696,4 @@ fn copy_outcome(copy: &RefetchedCopy) -> Markup {
             _ => { "not answered yet; the copy of before stays in force: " (words) },
         }
     }
-}
-
-/// Shows a line of a difference: its sign beside its colour (WCAG 2.2, 1.4.1).
-pub(super) fn diff_line(line: &str) -> Markup {
-    let class = match line.as_bytes().first() {
-        Some(b'+') => Some("ins"),
-        Some(b'-') => Some("del"),
-        _ => None,
-    };
-    html! { span class=[class] { bdi { (shown(line, 2_000)) } } "\n" }
 }

@@ -110,6 +110,7 @@ impl News {
     }
 
     fn read(reader: &AuditReader, since: Timestamp) -> Result<Self, AuditError> {
+        // Each kind has its own time: a slow search for one must not hide the others.
         let bounds = || FirstSeenBounds {
             from: since,
             deadline: clock::instant() + SEARCH_TIME,
@@ -122,13 +123,12 @@ impl News {
             rows: ROWS,
             deadline: bounds().deadline,
         })?;
-        let changes = list.changes.iter();
-        let changes = changes.map(|change| NewRules::read(reader, change));
+        let read = |change| NewRules::read(reader, change);
         Ok(Self {
             since,
             hosts: NewNames::from(hosts),
             crawlers: NewNames::from(crawlers),
-            changes: changes.collect::<Result<_, _>>()?,
+            changes: list.changes.iter().map(read).collect::<Result<_, _>>()?,
             changes_are_cut: list.next.is_some(),
         })
     }
@@ -184,6 +184,7 @@ impl NewNames {
 
 impl NewRules {
     fn read(reader: &AuditReader, change: &RobotsChange) -> Result<Self, AuditError> {
+        // By path, whatever the group: a rule that was moved is not new.
         let before = disallowed(file_of(reader, &change.before)?);
         let known: HashSet<&String> = before.iter().collect();
         let mut appeared = disallowed(file_of(reader, &change.after)?);

@@ -22,8 +22,9 @@ const OF_A_KIND_MAX = 3;
 const LINKS_MAX = 120;
 // A phone, a tablet and a desk, in pixels. On the narrowest phone nothing may stick out.
 const WIDTHS = { narrow: 360, phone: 390, tablet: 768, desk: 1440 };
-// Runs of more letters than this are digests and the like, which may be broken.
-const WORD_MAX = 20;
+// Runs of more letters than this are digests and the like, which may be broken. So may
+// what has no blank for longer in code, such as a path.
+const LONGEST = { word: 20, code: 30 };
 // Standards that the issue of accessibility is measured by.
 const STANDARDS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
 
@@ -89,7 +90,7 @@ async function assertAccessible(on, theme) {
 
 // Returns what does not fit: a page wider than the screen, small text in a chart, and
 // words that go on in the next line.
-function misfits(wordMax) {
+function misfits(longest) {
   const found = [];
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) found.push(`the page is ${scrollWidth} pixels wide`);
@@ -103,8 +104,12 @@ function misfits(wordMax) {
   const range = document.createRange();
   while (texts.nextNode()) {
     const node = texts.currentNode;
-    for (const { 0: word, index } of node.data.matchAll(/[\p{L}\p{N}]+/gu)) {
-      if (word.length > wordMax) continue;
+    const runMax = node.parentElement.closest('code, pre') ? longest.code : Infinity;
+    const runs = [...node.data.matchAll(/\S+/gu)].filter(([run]) => run.length <= runMax);
+    const words = runs.flatMap((run) => [...run[0].matchAll(/[\p{L}\p{N}]+/gu)].map(
+      (word) => ({ word: word[0], index: run.index + word.index })));
+    for (const { word, index } of words) {
+      if (word.length > longest.word) continue;
       range.setStart(node, index);
       range.setEnd(node, index + word.length);
       const lines = [...range.getClientRects()].map((box) => Math.round(box.top));
@@ -115,7 +120,7 @@ function misfits(wordMax) {
 }
 
 async function assertFits(on, width) {
-  const found = await on.evaluate(misfits, WORD_MAX);
+  const found = await on.evaluate(misfits, LONGEST);
   assert.deepEqual(found, [], `${on.url()} at ${WIDTHS[width]} pixels:\n${found.join('\n')}`);
 }
 

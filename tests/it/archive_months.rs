@@ -38,7 +38,7 @@ const NEW: usize = 5;
 /// Host of an earlier month.
 const OLD_HOST: &str = "http://old.test/";
 
-const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77));
+pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77));
 
 /// Time in an earlier month.
 pub(crate) fn old() -> Timestamp {
@@ -104,7 +104,11 @@ impl PastRecord {
         });
         let policy = Arc::new(Policy::new(Unauthorized::Allow));
         let decision = decide(&inquiry, host, &policy, at);
-        let record = Record::of(&decision, CLIENT, Duration::ZERO);
+        self.write(Record::of(&decision, CLIENT, Duration::ZERO))
+            .await
+    }
+
+    pub(crate) async fn write(&self, record: Record) -> RecordEnding {
         self.log.record(record).await.unwrap().1
     }
 

@@ -60,6 +60,7 @@ mod dashboard;
 mod dashboard_browser;
 mod dashboard_changes;
 mod dashboard_configuration;
+mod dashboard_counts;
 mod dashboard_crawlers;
 mod dashboard_decisions;
 mod dashboard_doors;

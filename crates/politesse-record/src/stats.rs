@@ -112,6 +112,8 @@ impl FromStr for StatKey {
 pub struct DecisionSums {
     /// Decisions.
     pub requests: u64,
+    /// Decisions that disallow, enforced or not.
+    pub disallowed: u64,
     /// Decisions that disallow and were enforced.
     pub refusals: u64,
     /// Decisions that enforcing would have refused or put off (report mode).
@@ -142,17 +144,12 @@ impl DecisionSums {
             .saturating_sub(self.later)
     }
 
-    /// Returns the number of decisions that refuse, those that report mode let through
-    /// among them.
-    pub fn refused(&self) -> u64 {
-        self.refusals.saturating_add(self.reported)
-    }
-
     /// Adds the sums of other decisions.
     pub fn add(&mut self, other: &Self) {
         self.classes.add(&other.classes);
         for (sum, more) in [
             (&mut self.requests, other.requests),
+            (&mut self.disallowed, other.disallowed),
             (&mut self.refusals, other.refusals),
             (&mut self.reported, other.reported),
             (&mut self.later, other.later),
@@ -184,6 +181,7 @@ impl DecisionSums {
         let (verdict, effect) = (ruling.verdict.as_str(), ruling.effect.as_str());
         Self {
             requests,
+            disallowed: count_if(verdict == "disallow"),
             refusals: count_if(verdict == "disallow" && effect == "enforced"),
             reported: count_if(verdict != "allow" && effect == "reported"),
             later: count_if(verdict == "later" && effect == "enforced"),

@@ -243,7 +243,7 @@ impl CrawlersPage {
 
     fn row(&self, entry: &CrawlerJson, visit: &Visit) -> Markup {
         let (rows, sums) = (entry.rows(self), &entry.sums);
-        let refused = sums.refused();
+        let refused = sums.disallowed;
         let mean = sums.wait_ms.checked_div(sums.requests).unwrap_or_default();
         html! {
             tr {

@@ -53,6 +53,7 @@ const RULES_MAX: usize = 100;
 struct HostPage {
     host: String,
     requests: u64,
+    disallowed: u64,
     refusals: u64,
     reported: u64,
     later: u64,
@@ -326,6 +327,7 @@ impl HostPage {
             back_offs: back_offs(reader, &host)?,
             host,
             requests: sums.requests,
+            disallowed: sums.disallowed,
             refusals: sums.refusals,
             reported: sums.reported,
             later: sums.later,
@@ -354,7 +356,7 @@ impl HostPage {
             (host_form(visit, &self.host))
             p {
                 (rows_link(visit, &self.rows(), &counted(self.requests, "request")))
-                ", " (rows_link(visit, &refused, &number(self.refusals + self.reported)))
+                ", " (rows_link(visit, &refused, &number(self.disallowed)))
                 " disallowed, "
                 (rows_link(visit, &self.rows().with("verdict", "later"), &number(self.later)))
                 " put off, " (number(self.refused_by_site)) " refused by the site, "

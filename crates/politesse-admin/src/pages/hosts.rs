@@ -322,7 +322,7 @@ impl HostsPage {
         let rows = DecisionQuery::default()
             .with("from", &self.from.to_string())
             .with("host", &host.host);
-        let refused = host.sums.refused();
+        let refused = host.sums.disallowed;
         let pause = |pause: Option<u64>| pause.map(|ms| duration(ms.saturating_mul(1000)));
         html! {
             tr {

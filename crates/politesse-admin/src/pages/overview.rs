@@ -406,8 +406,8 @@ impl OverviewPage {
             p class="small" {
                 // The script does not add to these.
                 "At " (self.until.strftime("%H:%M:%S")) " UTC: "
-                (rows_link(visit, &refused, &number(self.sums.refused())))
-                " disallowed (" (percent(self.sums.refused(), self.sums.requests)) ")"
+                (rows_link(visit, &refused, &number(self.sums.disallowed)))
+                " disallowed (" (percent(self.sums.disallowed, self.sums.requests)) ")"
                 @if 0 < self.sums.reported {
                     ", " (rows_link(
                         visit,

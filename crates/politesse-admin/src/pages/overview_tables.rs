@@ -80,8 +80,8 @@ impl OverviewTables<'_> {
                 }
                 td class="n" data-label="disallowed" {
                     @let query = rows.clone().with("verdict", "disallow");
-                    (rows_link(self.visit, &query, &number(sums.refused())))
-                    " " span class="small" { "(" (percent(sums.refused(), sums.requests)) ")" }
+                    (rows_link(self.visit, &query, &number(sums.disallowed)))
+                    " " span class="small" { "(" (percent(sums.disallowed, sums.requests)) ")" }
                 }
                 (self.class_cells(sums, &rows))
             }
@@ -130,7 +130,7 @@ impl OverviewTables<'_> {
                                 tr {
                                     th scope="row" { (link(name, &rows)) }
                                     td class="n" data-label="refused" {
-                                        (rows_link(self.visit, &refused, &number(entry.sums.refused())))
+                                        (rows_link(self.visit, &refused, &number(entry.sums.disallowed)))
                                     }
                                     td class="n" data-label="requests" {
                                         (rows_link(self.visit, &rows, &number(entry.sums.requests)))

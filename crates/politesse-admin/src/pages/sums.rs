@@ -12,6 +12,7 @@ use politesse_record::stats::DecisionSums;
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct SumsJson {
     pub(super) requests: u64,
+    pub(super) disallowed: u64,
     pub(super) refusals: u64,
     pub(super) reported: u64,
     pub(super) later: u64,
@@ -28,6 +29,7 @@ impl From<&DecisionSums> for SumsJson {
     fn from(sums: &DecisionSums) -> Self {
         Self {
             requests: sums.requests,
+            disallowed: sums.disallowed,
             refusals: sums.refusals,
             reported: sums.reported,
             later: sums.later,
@@ -39,14 +41,6 @@ impl From<&DecisionSums> for SumsJson {
             put_off_by_site: sums.put_off_by_site,
             classes: sums.classes,
         }
-    }
-}
-
-impl SumsJson {
-    /// Returns the refusals that pages show, those that report mode let through among
-    /// them.
-    pub(super) fn refused(&self) -> u64 {
-        self.refusals.saturating_add(self.reported)
     }
 }
 

@@ -163,6 +163,7 @@ fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>
         let (verdict, effect) = (&*row.ruling.verdict, &*row.ruling.effect);
         let sum = sums.entry(values(row, keys)).or_default();
         sum.requests += 1;
+        sum.disallowed += u64::from(verdict == "disallow");
         sum.refusals += u64::from(verdict == "disallow" && effect == "enforced");
         sum.later += u64::from(verdict == "later" && effect == "enforced");
         sum.reported += u64::from(verdict != "allow" && effect == "reported");

@@ -11,7 +11,7 @@ use crate::kit::origin::{Origin, Script};
 use crate::kit::paced::asking_for_less;
 use crate::kit::page::Page;
 use crate::kit::proxy::{Config, Place, resolve};
-use crate::kit::run;
+use crate::kit::{run, until};
 
 /// Returns what a page says at a line of a robots.txt.
 fn line(page: &str, number: u32) -> &str {
@@ -145,10 +145,14 @@ fn a_changed_robots_txt_counts_once_an_operator_has_it_fetched_again() {
         let (_, again) = refetch(&browser, &form).await;
         assert!(again.contains("not changed: read, 200"), "{again}");
         assert_eq!(origin.robots_fetches(), 3);
-        let events = proxy.place().run(&["audit", "events"]).await;
         let line = "robots_refetched {\"host\":\"o.test\",\"by\":\"admin token from 127.0.0.1\",\
                     \"why\":\"its <owner> asked\"}\n";
-        assert_eq!(events.stdout.matches(line).count(), 2, "{events:?}");
+        // The page does not wait until the event is on disk.
+        until("both orders on record", async || {
+            let events = proxy.place().run(&["audit", "events"]).await;
+            (events.stdout.matches(line).count() == 2).then_some(())
+        })
+        .await;
     });
 }
 

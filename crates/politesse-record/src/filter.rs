@@ -16,6 +16,7 @@ use super::order::TimeRange;
 use super::pages::SqlConditions;
 use super::parts::{PartFilter, PartKey};
 use politesse_decision::class::DecisionClass;
+use politesse_decision::reason::Verdict;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_robots::origin::{Host, InvalidTarget, Origin, Target};
 
@@ -230,8 +231,8 @@ impl DecisionFilter {
             parts.add(origins.map(PartKey::of_origin).collect());
         }
         let of_class = self.class.and_then(DecisionClass::verdict);
-        let of_class = of_class.map(|verdict| verdict.as_str().to_owned());
-        for verdict in self.verdict.iter().chain(&of_class) {
+        let verdicts = [self.verdict.as_deref(), of_class.map(Verdict::as_str)];
+        for verdict in verdicts.into_iter().flatten() {
             parts.add(PartKey::of_verdict(verdict).into_iter().collect());
         }
         Ok(parts)

@@ -216,7 +216,8 @@ async fn respond(
         return error_page(visit, StatusCode::BAD_REQUEST, text);
     };
     match HostPage::gather(dashboard, host.to_string(), query).await {
-        Ok(page) if page.is_unknown() => {
+        // An order for such a host is answered on its page: the note says what became of it.
+        Ok(page) if page.is_unknown() && note.0.is_empty() => {
             let text = format!("Nothing is on record of {}.", shown(&page.host, 100));
             error_page(visit, StatusCode::NOT_FOUND, &text)
         }

@@ -73,15 +73,16 @@ const ROBOTS: &[u8] = b"User-agent: *\nDisallow: /no\nContent-Signal: ai-train=n
 fn snapshot(made: &Made) -> Arc<Snapshot> {
     let target: Target = format!("http://{}/robots.txt", made.host).parse().unwrap();
     let file = RobotsFile::new(Bytes::from_static(ROBOTS));
-    let result = match made.class {
-        Unreachable => AccessResult::Unreachable(Cause::Timeout),
-        _ => AccessResult::Successful(Arc::new(file)),
+    let is_reached = made.class != Unreachable;
+    let result = match is_reached {
+        true => AccessResult::Successful(Arc::new(file)),
+        false => AccessResult::Unreachable(Cause::Timeout),
     };
     Arc::new(Snapshot {
         url: target.to_string(),
         key: CacheKey::new(target.origin, None),
         hops: Vec::new(),
-        status: (made.class != Unreachable).then_some(200),
+        status: is_reached.then_some(200),
         fetched_at: clock::now() - SignedDuration::from_hours(24 * 20),
         expires_at: clock::now() + SignedDuration::from_hours(24),
         result,

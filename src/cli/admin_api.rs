@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::admin_tls;
 use super::output::{Exit, OutputForm, print};
-use super::process::{reachable, runtime};
+use super::process::{holder_instance, reachable, runtime};
 use crate::config::Settings;
 use politesse_admin::AdminToken;
 use politesse_base::inert::inert;
@@ -74,6 +74,18 @@ pub(super) fn ask(settings: &Settings, request: &ApiRequest) -> anyhow::Result<B
     send(settings, message(request, Some(token.as_str())))
 }
 
+/// Returns `settings` with the admin address of the proxy that holds their record, if one
+/// does: that of `politesse run`, and of a second `demo`, listens on a free port.
+pub(super) fn of_running(settings: &Settings) -> anyhow::Result<Settings> {
+    let mut found = settings.clone();
+    if let Some(folder) = settings.audit.path.parent()
+        && let Ok(holder) = runtime()?.block_on(holder_instance(folder))
+    {
+        found.admin.listen = holder.admin;
+    }
+    Ok(found)
+}
+
 /// Asks whether the proxy that runs by `settings` is ready, and returns its answer, such as
 /// `ready`. It needs no token.
 ///
@@ -107,6 +119,7 @@ pub(super) fn show<T: DeserializeOwned>(
     table: fn(&T) -> String,
 ) -> anyhow::Result<Exit> {
     let method = Method::GET;
+    let settings = &of_running(settings)?;
     let answer = ask(settings, &ApiRequest { method, target })?;
     let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
     // Read for JSON as well: what another program answers is not handed on.

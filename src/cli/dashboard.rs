@@ -11,9 +11,9 @@ use clap::Args;
 use http::Method;
 use serde::Deserialize;
 
-use super::admin_api::{ApiError, ApiRequest, ask};
+use super::admin_api::{ApiError, ApiRequest, ask, of_running};
 use super::output::{Exit, print};
-use super::process::{admin_url, holder_instance, runtime};
+use super::process::admin_url;
 use crate::config::Settings;
 
 /// Program that opens a link in the browser of the user.
@@ -43,14 +43,7 @@ pub(super) fn dashboard(
     arguments: &DashboardArguments,
     settings: &Settings,
 ) -> anyhow::Result<Exit> {
-    let mut found = settings.clone();
-    let folder = settings.audit.path.parent();
-    // A proxy of `politesse run` listens on a free port.
-    if let Some(folder) = folder
-        && let Ok(holder) = runtime()?.block_on(holder_instance(folder))
-    {
-        found.admin.listen = holder.admin;
-    }
+    let found = of_running(settings)?;
     let answer = ask(
         &found,
         &ApiRequest {

@@ -326,7 +326,7 @@ async function watchOverview() {
   await page.clock.install();
   await open('/?hours=1');
   const view = page.locator('#overview');
-  await page.getByText('The same as a table').click();
+  await page.getByText('Show as a table').click();
   await page.evaluate(() => {
     document.querySelector('#overview').dataset.old = '';
     document.activeElement.blur();
@@ -417,7 +417,7 @@ async function configure() {
   await assertPage('configuration-clients');
   const keys = page.locator('table.keys tbody tr');
   const all = await keys.count();
-  await page.getByRole('link', { name: 'that somebody has set' }).click();
+  await page.getByRole('link', { name: 'set explicitly' }).click();
   assert(await keys.count() < all);
   assert.match(await page.locator('table.keys tr', { hasText: 'ca_cert' }).innerText(), /politesse\.toml, line \d+/);
   const download = page.waitForEvent('download');
@@ -486,7 +486,7 @@ async function withoutScripts() {
   });
   const page = await plain.newPage();
   await page.goto(new URL('/', admin).href);
-  await page.getByText('none before').first().waitFor();
+  await page.getByText('no earlier data').first().waitFor();
   assert.equal(await page.getByRole('button', { name: 'Pause' }).isVisible(), false);
   await page.goto(new URL('/decisions', admin).href);
   await page.getByText('More filters').click();

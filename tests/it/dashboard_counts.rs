@@ -169,8 +169,8 @@ fn counts<T: Ord>(hours: i64, value: impl Fn(&Made) -> T) -> BTreeMap<T, u64> {
     counts
 }
 
-/// Reports whether the verdict of decisions is `disallow`.
-fn is_disallowed(made: &Made) -> bool {
+/// Reports whether decisions refuse.
+fn is_refused(made: &Made) -> bool {
     matches!(made.class, Rule | Operator | Preference | Unreachable)
 }
 
@@ -188,8 +188,8 @@ fn listed(list: &Value, count: impl Fn(&Value) -> u64) -> Vec<(String, u64)> {
     entries.collect()
 }
 
-fn disallowed(sums: &Value) -> u64 {
-    sums["disallowed"].as_u64().unwrap()
+fn refused(sums: &Value) -> u64 {
+    sums["refused"].as_u64().unwrap()
 }
 
 /// Holds the overview of a span to what was made.
@@ -214,16 +214,12 @@ async fn assert_overview(browser: &Browser, hours: i64) {
         let rows = rows["decisions"].as_array().unwrap().len();
         assert_eq!(rows as u64, wanted, "{hours}");
     }
-    let of_disallowed = |made: &Made| if is_disallowed(made) { made.count } else { 0 };
-    let mut refused: BTreeMap<String, u64> = BTreeMap::new();
+    let of_refused = |made: &Made| if is_refused(made) { made.count } else { 0 };
+    let mut by_host: BTreeMap<String, u64> = BTreeMap::new();
     for made in MADE.iter().filter(|made| made.minutes_ago < hours * 60) {
-        *refused.entry(made.host.to_owned()).or_default() += of_disallowed(made);
+        *by_host.entry(made.host.to_owned()).or_default() += of_refused(made);
     }
-    assert_eq!(
-        listed(&json["hosts"], disallowed),
-        ranked(refused),
-        "{path}"
-    );
+    assert_eq!(listed(&json["hosts"], refused), ranked(by_host), "{path}");
     let crawlers = ranked(counts(hours, |made| made.crawler.to_owned()));
     let requests = |sums: &Value| sums["requests"].as_u64().unwrap();
     assert_eq!(listed(&json["crawlers"], requests), crawlers, "{path}");
@@ -231,10 +227,10 @@ async fn assert_overview(browser: &Browser, hours: i64) {
 
 /// Holds the figures and shares on pages to what was made.
 async fn assert_pages(browser: &Browser) {
-    // Of all 151 requests 66 are disallowed: 23 + 2 + 11 + 17 + 13.
+    // Of all 151 requests 66 are refused: 23 + 2 + 11 + 17 + 13.
     let page = browser.get("/?hours=720").await.text();
-    assert!(page.contains(">66</a> disallowed (43.7 %)"), "{page}");
-    // FooBot made 80: 17 + 13 were disallowed. BarBot 65: 23 + 11. BazBot 6: 2.
+    assert!(page.contains(">66</a> refused (43.7 %)"), "{page}");
+    // FooBot made 80: 17 + 13 were refused. BarBot 65: 23 + 11. BazBot 6: 2.
     let crawlers = browser.get("/crawlers?hours=720").await.text();
     for share in ["(37.5 %)", "(52.3 %)", "(33.3 %)"] {
         for (path, page) in [("/", &page), ("/crawlers", &crawlers)] {

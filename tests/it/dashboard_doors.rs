@@ -215,7 +215,7 @@ fn what_is_no_page_is_told() {
             ("/decisions/99999", "no decision of this number"),
             (
                 "/hosts?host=never.test",
-                "Nothing is on record of never.test.",
+                "There is no record of never.test.",
             ),
         ] {
             let reply = browser.get(path).await;

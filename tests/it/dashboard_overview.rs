@@ -89,7 +89,7 @@ fn figures_are_compared_with_the_time_before() {
     run(async {
         let browser = Browser::new(Config::default()).await;
         let page = browser.get("/").await.text();
-        assert!(page.contains(">none before<"), "{page}");
+        assert!(page.contains(">no earlier data<"), "{page}");
         let place = browser.proxy.stop().await;
         make_older(&place, 24);
         let browser = Browser::idle(place).await;

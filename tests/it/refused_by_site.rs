@@ -152,7 +152,7 @@ fn the_dashboard_and_the_api_count_what_a_site_refuses() {
         }]);
         assert_eq!(report["site_refusals"], wanted);
         for (path, text) in [
-            ("/", "Hosts that refuse"),
+            ("/", "Sites that refused requests"),
             ("/hosts?host=o.test", "6 refused by the site"),
         ] {
             let page = browser.get(path).await.text();

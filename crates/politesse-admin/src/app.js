@@ -193,7 +193,7 @@ function lengthText(seconds) {
 
 // Says as the page does how much more or less a count is than the one before.
 function changeText(count, before) {
-  if (before === 0) return "none before";
+  if (before === 0) return "no earlier data";
   if (count === before) return "as many as before";
   const part = Math.abs(count - before);
   const tenths = Math.round((part * 1000) / before);

@@ -9,9 +9,11 @@ use super::filter_query::{DecisionQuery, RecordScope};
 use super::layout::time;
 use super::robots_view::{LineMark, robots_excerpt, robots_lines};
 use politesse_base::inert::inert;
+use politesse_decision::class::DecisionClass;
 use politesse_decision::record::{StoredRecord, StoredRuling};
 use politesse_pages::explain::Explanation;
 use politesse_pages::explain::facts::{Facts, sentence};
+use politesse_pages::page::charts::ChartPart;
 use politesse_pages::page::words::{breakable, code, duration, foreign, shown};
 use politesse_record::filter::RulePattern;
 
@@ -34,6 +36,26 @@ pub(super) fn verdict_mark(ruling: &StoredRuling) -> Markup {
     }
 }
 
+/// Shows the class that a decision is counted in, with its colour, where the verdict does
+/// not say it: a site may refuse what robots.txt allows.
+fn class_mark(record: &StoredRecord) -> Markup {
+    let class = DecisionClass::of_record(record);
+    let ChartPart {
+        name,
+        class: colour,
+    } = ChartPart::of_class(class);
+    html! {
+        @if !matches!(class, DecisionClass::Sent | DecisionClass::Rule) {
+            " " span class="small mark" {
+                svg class="key" viewBox="0 0 10 10" aria-hidden="true" {
+                    rect class=(colour) width="10" height="10" {}
+                }
+                (name)
+            }
+        }
+    }
+}
+
 /// Shows a decision in one sentence. `page` is the address of the page with its
 /// robots.txt; empty on that page.
 pub(super) fn answer(explanation: &Explanation, page: &str) -> Markup {
@@ -46,7 +68,8 @@ pub(super) fn answer(explanation: &Explanation, page: &str) -> Markup {
     };
     html! {
         p class=(class) role="status" {
-            (verdict_mark(ruling)) " " bdi { (inert(&sentence(&explanation.record))) }
+            (verdict_mark(ruling)) (class_mark(&explanation.record)) " "
+            bdi { (inert(&sentence(&explanation.record))) }
             @if let Some(line) = ruling.line {
                 " · " a href=(format!("{page}#L{line}")) { "the line that decided" }
             }
@@ -130,7 +153,7 @@ pub(super) fn decision_row(base: &str, record: &StoredRecord) -> Markup {
                 a href=(story) { (time(record.at)) }
             }
             @if let Some(node) = &record.node { td data-label="node" { (foreign(node)) } }
-            td data-label="verdict" { (verdict_mark(ruling)) }
+            td data-label="verdict" { (verdict_mark(ruling)) (class_mark(record)) }
             td data-label="reason" { (foreign(&ruling.reason)) }
             td data-label="crawler" {
                 a href=(format!("{base}{crawlers}")) { (foreign(crawler)) }

@@ -112,13 +112,11 @@ const NODE: &str = "node";
 pub(super) fn check_listed(query: &str) -> Result<(), InvalidFilter> {
     let spans = SPANS.map(|hours| hours.to_string());
     let reasons = Reason::ALL.map(Reason::as_str);
-    let classes = DecisionClass::ALL.map(DecisionClass::as_str);
-    let listed: [(&'static str, Vec<&str>); 7] = [
+    let listed: [(&'static str, Vec<&str>); 6] = [
         ("hours", spans.iter().map(String::as_str).collect()),
         ("of", vec![NODE, ARCHIVE]),
         ("sort", HostRanking::ALL.map(HostRanking::as_str).to_vec()),
         ("verdict", VERDICTS.to_vec()),
-        ("class", classes.to_vec()),
         ("reason", reasons.to_vec()),
         ("effect", EFFECTS.to_vec()),
     ];
@@ -242,6 +240,12 @@ impl DecisionQuery {
         self
     }
 
+    /// Adds the condition that the decision refuses, in whichever class.
+    pub(super) fn refused(self) -> Self {
+        let classes = DecisionClass::REFUSED.map(DecisionClass::as_str);
+        self.with("class", &classes.join(","))
+    }
+
     /// Removes the condition `name`.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.values.retain(|entry| entry.name != name);
@@ -351,11 +355,7 @@ impl DecisionQuery {
                 let status = text.parse();
                 status.map_err(|error: InvalidStatus| error.to_string())
             })?,
-            class: self.read("class", |text| {
-                let class = DecisionClass::of_word(text);
-                let words = || DecisionClass::ALL.map(DecisionClass::as_str).join(", ");
-                class.ok_or_else(|| format!("one of {} is wanted", words()))
-            })?,
+            classes: self.read("class", DecisionClass::list)?.unwrap_or_default(),
             preference: word("preference", &statement_texts())?,
             verdict: word("verdict", &VERDICTS)?,
             reason: word("reason", &Reason::ALL.map(Reason::as_str))?,

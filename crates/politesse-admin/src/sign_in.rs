@@ -103,7 +103,7 @@ pub(super) async fn show(Extension(visit): Extension<Visit>, uri: Uri) -> Respon
     let query = uri.query().unwrap_or_default();
     let to = own_path(query_value(query, "to").as_deref());
     match query_value(query, "once") {
-        Some(code) => linked_page(&visit, &code),
+        Some(code) => linked_page(&visit, &code, &to),
         None => page(&visit, &to, None),
     }
 }
@@ -209,10 +209,11 @@ fn page(visit: &Visit, to: &str, error: Option<&str>) -> Response {
 }
 
 /// Shows a button that spends the code of a link.
-fn linked_page(visit: &Visit, code: &str) -> Response {
+fn linked_page(visit: &Visit, code: &str, to: &str) -> Response {
     let body = html! {
         form method="post" action=(visit.link("/login")) class="sign-in" {
             input type="hidden" name="once" value=(code);
+            input type="hidden" name="to" value=(to);
             p { "This link signs you in, once." }
             button class="primary" { "Sign in" }
         }

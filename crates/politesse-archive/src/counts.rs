@@ -37,7 +37,7 @@ fn sums_columns() -> String {
         "{SUMS}, count(d.error) FILTER (WHERE d.error <> 'withheld' \
          AND {refused} IS NOT TRUE AND {put_off} IS NOT TRUE), \
          count(*) FILTER (WHERE d.error = 'withheld'), count(*) FILTER (WHERE {refused}), \
-         count(*) FILTER (WHERE {put_off}), count(*) FILTER (WHERE d.verdict = 'disallow'){}",
+         count(*) FILTER (WHERE {put_off}){}",
         counts.concat()
     )
 }
@@ -223,10 +223,9 @@ fn sums(row: &Row, from: usize) -> DecisionSums {
         withheld: sum(7),
         refused_by_site: sum(8),
         put_off_by_site: sum(9),
-        disallowed: sum(10),
         classes: ClassCounts::of(|class| {
             let classes = DecisionClass::ALL.into_iter();
-            let place = classes.zip(11..).find(|(other, _)| *other == class);
+            let place = classes.zip(10..).find(|(other, _)| *other == class);
             place.map_or(0, |(_, at)| sum(at))
         }),
     }

@@ -167,9 +167,9 @@ impl ArchiveQuestion {
             conditions.add("d.status >= ?", i32::from(status.first));
             conditions.add("d.status <= ?", i32::from(status.last));
         }
-        if let Some(class) = filter.class {
-            let condition = format!("{} = ?", class_sql(&CLASS_COLUMNS));
-            conditions.add(&condition, class.as_str());
+        if let Some(classes) = filter.class_words() {
+            let class = class_sql(&CLASS_COLUMNS);
+            conditions.add(&format!("strpos(?, ',' || {class} || ',') > 0"), classes);
         }
         if let Some(statement) = &filter.preference {
             let stated = serde_json::json!([{ "statement": statement }]);

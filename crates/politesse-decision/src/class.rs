@@ -8,7 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::outcome::EndingClass;
 use super::reason::{Reason, Verdict, words};
+use super::record::StoredRecord;
 
 words! {
     /// Class of a decision.
@@ -47,6 +49,43 @@ impl DecisionClass {
         // A word of another version refuses for what is not known here.
         let refusal = Reason::of_word(reason).map_or(Self::Rule, Self::of_refusal);
         (verdict == Verdict::Disallow.as_str()).then_some(refusal)
+    }
+
+    /// Classes of refusals: by what robots.txt, the operator or a preference says.
+    pub const REFUSED: [Self; 4] = [
+        Self::Rule,
+        Self::Operator,
+        Self::Preference,
+        Self::Unreachable,
+    ];
+
+    /// Returns the class of a recorded decision, as sums count it; of one whose exchange
+    /// goes on, the class that it would have if it ended well.
+    pub fn of_record(record: &StoredRecord) -> Self {
+        let ruling = &record.ruling;
+        match Self::of_words(&ruling.verdict, &ruling.reason) {
+            Some(Self::Unreachable) if record.error.is_some() => Self::Error,
+            Some(class) => class,
+            None => match EndingClass::of_record(record) {
+                EndingClass::Complete => Self::Sent,
+                EndingClass::Failed => Self::Error,
+                EndingClass::Withheld => Self::Withheld,
+                EndingClass::RefusedBySite => Self::RefusedBySite,
+                EndingClass::PutOffBySite => Self::PutOff,
+            },
+        }
+    }
+
+    /// Reads the words of classes with commas between them.
+    ///
+    /// # Errors
+    ///
+    /// A text that lists the words, if one is not a class.
+    pub fn list(text: &str) -> Result<Vec<Self>, String> {
+        let words = || Self::ALL.map(Self::as_str).join(", ");
+        let classes = text.split(',').map(Self::of_word);
+        let classes: Option<Vec<_>> = classes.collect();
+        classes.ok_or_else(|| format!("one of {} is wanted, or several with commas", words()))
     }
 
     /// Returns the verdict of all decisions in the class; `None` if they have several.

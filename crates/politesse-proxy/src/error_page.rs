@@ -47,7 +47,7 @@ impl ErrorPage<'_> {
                 @if let Some(number) = self.decision() {
                     p.box {
                         "Decision " strong { (number) } ". "
-                        code { (audit_show(&number)) } " tells all of it."
+                        code { (audit_show(&number)) } " shows the details."
                     }
                 }
                 h2 { "What can be done" }
@@ -67,7 +67,7 @@ impl ErrorPage<'_> {
         let details = self.details;
         let decision = self.decision().map_or(String::new(), |number| {
             let command = audit_show(&number);
-            format!("Decision {number}: `{command}` tells all of it.\n\n")
+            format!("Decision {number}: `{command}` shows the details.\n\n")
         });
         let advice: String = self
             .advice()

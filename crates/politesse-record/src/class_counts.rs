@@ -66,6 +66,12 @@ impl ClassCounts {
         found.map_or(0, |(_, count)| count)
     }
 
+    /// Returns the number of decisions in [`DecisionClass::REFUSED`].
+    pub fn refused(&self) -> u64 {
+        let counts = DecisionClass::REFUSED.map(|class| self.get(class));
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Adds the counts of other decisions.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {

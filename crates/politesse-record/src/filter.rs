@@ -28,7 +28,8 @@ WHERE (?1 IS NULL OR coalesce(crawler, '') = ?1 COLLATE NOCASE)
 AND (?2 IS NULL OR instr(rule, ?2) > 0) AND (?3 IS NULL OR verdict = ?3)
 AND (?4 IS NULL OR reason = ?4) AND (?5 IS NULL OR effect = ?5)";
 
-/// Condition that a decision `d` is of a class.
+/// Condition that a decision `d` is of one of the classes in
+/// [`DecisionFilter::class_words`].
 static CLASS_IS: LazyLock<String> = LazyLock::new(|| {
     let class = class_sql(&ClassColumns {
         verdict: "r.verdict",
@@ -38,8 +39,8 @@ static CLASS_IS: LazyLock<String> = LazyLock::new(|| {
         sent: "x.sent",
     });
     format!(
-        "(SELECT {class} FROM ruling AS r LEFT JOIN ending AS x ON x.decision = d.seq \
-         LEFT JOIN term AS t ON t.id = x.error WHERE r.id = d.ruling) = ?"
+        "(SELECT instr(?, ',' || {class} || ',') FROM ruling AS r LEFT JOIN ending AS x ON x.decision = d.seq \
+         LEFT JOIN term AS t ON t.id = x.error WHERE r.id = d.ruling) > 0"
     )
 });
 
@@ -68,8 +69,9 @@ pub struct DecisionFilter {
     pub method: Option<String>,
     /// Status of the answer. A decision has none until its exchange has ended.
     pub status: Option<StatusRange>,
-    /// Class of the decision. It is not final until its exchange has ended.
-    pub class: Option<DecisionClass>,
+    /// Classes, one of which the decision has; empty for any. A class is not final until
+    /// the exchange has ended.
+    pub classes: Vec<DecisionClass>,
     /// Statement that denies a purpose of the crawler (`train-ai=n`).
     pub preference: Option<String>,
     /// Word of the verdict.
@@ -135,8 +137,7 @@ impl DecisionFilter {
             "d.method IN (SELECT id FROM term WHERE text = ?)",
             self.method.clone(),
         );
-        let class = self.class.map(|class| class.as_str().to_owned());
-        conditions.add(&CLASS_IS, class);
+        conditions.add(&CLASS_IS, self.class_words());
         let (first, last) = self.status.map(|it| (it.first, it.last)).unzip();
         conditions.add(
             "(SELECT status FROM ending WHERE decision = d.seq) >= ?",
@@ -183,6 +184,13 @@ impl DecisionFilter {
         }
     }
 
+    /// Returns the words of the classes with a comma before and behind each; `None` if any
+    /// class is chosen.
+    pub fn class_words(&self) -> Option<String> {
+        let words = self.classes.iter().map(|class| format!("{class},"));
+        (!self.classes.is_empty()).then(|| format!(",{}", words.collect::<String>()))
+    }
+
     /// Returns the crawler as the record has it: without a token, the column is null.
     pub fn stored_crawler(&self) -> Option<&str> {
         let crawler = self.crawler.as_deref();
@@ -209,7 +217,7 @@ impl DecisionFilter {
         texts.iter().any(|text| text.is_some())
             || self.url.is_some()
             || self.status.is_some()
-            || self.class.is_some()
+            || !self.classes.is_empty()
     }
 
     /// Finds the stretches of the record in which rows of the host, the verdict and the
@@ -230,7 +238,9 @@ impl DecisionFilter {
             let origins = origins_of(connection, host)?.into_iter();
             parts.add(origins.map(PartKey::of_origin).collect());
         }
-        let of_class = self.class.and_then(DecisionClass::verdict);
+        let mut of_classes = self.classes.iter().map(|class| class.verdict());
+        let first = of_classes.next().flatten();
+        let of_class = first.filter(|_| of_classes.all(|verdict| verdict == first));
         let verdicts = [self.verdict.as_deref(), of_class.map(Verdict::as_str)];
         for verdict in verdicts.into_iter().flatten() {
             parts.add(PartKey::of_verdict(verdict).into_iter().collect());

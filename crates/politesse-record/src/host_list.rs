@@ -218,7 +218,7 @@ fn counted_hosts(
 fn sort(hosts: &mut [ListedHost], order: HostRanking) {
     let rank = |host: &ListedHost| match order {
         HostRanking::Requests => Reverse(host.sums.requests),
-        HostRanking::Refused => Reverse(host.sums.disallowed),
+        HostRanking::Refused => Reverse(host.sums.classes.refused()),
         HostRanking::BackOffs => Reverse(host.back_offs),
         HostRanking::Robots | HostRanking::Name => Reverse(0),
     };

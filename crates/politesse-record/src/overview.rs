@@ -224,9 +224,9 @@ impl SumsByName {
     /// Returns the sums with most refusals, enforced or reported: pages show both as one
     /// number. Sums without any are left out.
     fn refused(self, rows: usize) -> Vec<NamedSums> {
-        let mut top = self.top(rows, |sums| sums.disallowed);
+        let mut top = self.top(rows, |sums| sums.classes.refused());
         // A short list would otherwise be filled with hosts that nothing was refused at.
-        top.retain(|entry| 0 < entry.sums.disallowed);
+        top.retain(|entry| 0 < entry.sums.classes.refused());
         top
     }
 

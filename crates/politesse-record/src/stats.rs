@@ -112,8 +112,6 @@ impl FromStr for StatKey {
 pub struct DecisionSums {
     /// Decisions.
     pub requests: u64,
-    /// Decisions that disallow, enforced or not.
-    pub disallowed: u64,
     /// Decisions that disallow and were enforced.
     pub refusals: u64,
     /// Decisions that enforcing would have refused or put off (report mode).
@@ -149,7 +147,6 @@ impl DecisionSums {
         self.classes.add(&other.classes);
         for (sum, more) in [
             (&mut self.requests, other.requests),
-            (&mut self.disallowed, other.disallowed),
             (&mut self.refusals, other.refusals),
             (&mut self.reported, other.reported),
             (&mut self.later, other.later),
@@ -181,7 +178,6 @@ impl DecisionSums {
         let (verdict, effect) = (ruling.verdict.as_str(), ruling.effect.as_str());
         Self {
             requests,
-            disallowed: count_if(verdict == "disallow"),
             refusals: count_if(verdict == "disallow" && effect == "enforced"),
             reported: count_if(verdict != "allow" && effect == "reported"),
             later: count_if(verdict == "later" && effect == "enforced"),

@@ -63,9 +63,9 @@ pub(crate) struct DecisionArguments {
     /// The status of the answer, such as 404, or a class, such as 4xx.
     #[arg(long)]
     status: Option<StatusRange>,
-    /// The class of the decision, as the dashboard counts it.
-    #[arg(long, value_parser = class)]
-    class: Option<DecisionClass>,
+    /// The class of the decision, as the dashboard counts it, or several with commas.
+    #[arg(long, value_parser = class, value_delimiter = ',')]
+    class: Vec<DecisionClass>,
     /// A statement that denies a purpose of the crawler, such as train-ai=n or noai.
     #[arg(long, value_name = "STATEMENT", value_parser = statement_texts())]
     preference: Option<String>,
@@ -161,7 +161,7 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             client: which.client.clone(),
             method: which.method.as_ref().map(ToString::to_string),
             status: which.status,
-            class: which.class,
+            classes: which.class.clone(),
             preference: which.preference.clone(),
             verdict: which.verdict.clone(),
             reason: which.reason.clone(),

@@ -200,7 +200,7 @@ Try these in another terminal:
   # refused: line 7, which is for this crawler alone
   curl -x http://{proxy} -A HungryBot/1.0 http://shop.test/lamp
 
-  # what is on record, and whether it still holds
+  # what is on record, and whether it is intact
   {list}
   {show}
   {verify}
@@ -209,9 +209,10 @@ Try these in another terminal:
   {dashboard}
 
 What the proxy decides, and what the shop is asked for, follows here.
-The dashboard shows it, too. This link signs in once, within ten minutes:
+The dashboard shows it, too. This link signs in, once and within ten minutes, and
+opens the decision of the first line above:
 
-  http://{admin}{path}
+  http://{admin}{path}&to=/decisions/3
 
 ",
         list = command("audit list"),

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 
 use super::{Dashboard, host_link};
-use crate::layout::{form_token, time};
+use crate::layout::form_token;
 use crate::orders::{HostOrder, OrderRefusal, REASON_BYTES_MAX};
 use crate::visit::Visit;
 use politesse_decision::back_off::ReleaseOrder;
@@ -87,7 +87,7 @@ pub(super) fn delaying_hosts(
     path: &str,
 ) -> Markup {
     html! {
-        h2 { "Hosts that make requests wait" }
+        h2 { "Hosts in back-off or with a queue" }
         @if hosts.is_empty() { p class="small" { "None now." } } @else {
             div class="scroll" {
                 table class="cards" {
@@ -107,7 +107,6 @@ pub(super) fn delaying_hosts(
                                     @match host.backoff_until {
                                         Some(until) => {
                                             (countdown(until, now))
-                                            div class="small" { "until " (time(until)) }
                                             (release_form(visit, &host.host, path))
                                         }
                                         None => { "–" }
@@ -126,7 +125,7 @@ pub(super) fn delaying_hosts(
 /// Says how long it is from `now` to `until`. The script counts down.
 fn countdown(until: Timestamp, now: Timestamp) -> Markup {
     html! {
-        span data-until=(until.to_string()) {
+        span data-until=(until.to_string()) title=(until.strftime("%Y-%m-%d %H:%M:%S UTC")) {
             "ends in " (length_text(until.duration_since(now)))
         }
     }

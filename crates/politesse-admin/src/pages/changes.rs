@@ -269,7 +269,7 @@ impl ChangesPage {
         html! {
             p class="small" {
                 "A change is an answer that differs from the one before, for the same origin and \
-                 crawler. Outages are none. Each is held against the newest "
+                 crawler. Outages are not counted. Each change is tested against the newest "
                 (number(URLS_MAX as u64)) " URLs of its host that are on record."
             }
             @if self.changes.is_empty() { p { "None on record." } } @else { (self.table(visit)) }

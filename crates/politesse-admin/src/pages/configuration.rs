@@ -329,7 +329,7 @@ impl ConfigurationPage {
                 }
                 a href=(visit.link(&format!("/configuration?{SET}#keys")))
                     aria-current=[is_current(KeyChoice::Set)] {
-                    (counted(set as u64, "value")) " that somebody has set"
+                    (counted(set as u64, "value")) " set explicitly"
                 }
             }
             p class="small" {

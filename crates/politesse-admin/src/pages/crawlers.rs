@@ -221,7 +221,7 @@ impl CrawlersPage {
         html! {
             div class="scroll" {
                 table class="cards" {
-                    caption { "With most requests, by the token that was bound" }
+                    caption { "Most active, by product token" }
                     thead {
                         tr {
                             th scope="col" { "crawler" }
@@ -230,7 +230,7 @@ impl CrawlersPage {
                             th scope="col" class="n" { "refused" }
                             th scope="col" class="n" { "mean wait" }
                             th scope="col" class="n" { "put off" }
-                            th scope="col" { "because of" }
+                            th scope="col" { "reason" }
                         }
                     }
                     tbody {
@@ -243,7 +243,7 @@ impl CrawlersPage {
 
     fn row(&self, entry: &CrawlerJson, visit: &Visit) -> Markup {
         let (rows, sums) = (entry.rows(self), &entry.sums);
-        let refused = sums.disallowed;
+        let refused = sums.refused;
         let mean = sums.wait_ms.checked_div(sums.requests).unwrap_or_default();
         html! {
             tr {
@@ -255,14 +255,14 @@ impl CrawlersPage {
                     (format!("{:.1}", entry.requests_per_minute))
                 }
                 td class="n" data-label="refused" {
-                    (rows_link(visit, &rows.clone().with("verdict", "disallow"), &number(refused)))
+                    (rows_link(visit, &rows.clone().refused(), &number(refused)))
                     " " span class="small" { "(" (percent(refused, sums.requests)) ")" }
                 }
                 td class="n" data-label="mean wait" { (number(mean)) " ms" }
                 td class="n" data-label="put off" {
                     (rows_link(visit, &rows.clone().with("verdict", "later"), &number(sums.later)))
                 }
-                td data-label="because of" {
+                td data-label="reason" {
                     @for (reason, requests) in &entry.put_off {
                         @let query = rows.clone().with("verdict", "later").with("reason", reason);
                         div {
@@ -277,7 +277,7 @@ impl CrawlersPage {
 
     fn groups(&self, visit: &Visit) -> Markup {
         html! {
-            h2 { "Groups that bound them" }
+            h2 { "Groups of robots.txt that applied" }
             div class="scroll" {
                 table class="cards" {
                     caption { "Groups of robots.txt, as the files of all sites name them" }
@@ -344,7 +344,7 @@ fn user_agents(agents: &[String]) -> Markup {
 fn group_name(agents: &[String]) -> Markup {
     html! {
         @if agents.is_empty() {
-            "none: no group binds it there, or there is no robots.txt"
+            "no matching group, or no robots.txt"
         }
         @for agent in agents { (code(agent)) " " }
     }

@@ -210,7 +210,8 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
                 input id="search" name="search" type="search" value=[query.value("search")];
                 button class="primary" { "Filter" }
             }
-            details class="more" {
+            // A value that cannot be used is to be seen.
+            details class="more" open[query.filter().is_err()] {
                 summary { "More filters" }
                 div class="filters" {
                     @if query.scope == RecordScope::Archive { (text("node", "node", "eu-1")) }
@@ -227,8 +228,9 @@ fn filter_form(visit: &Visit, query: &DecisionQuery) -> Markup {
                     (choice("verdict", &VERDICTS))
                     (choice("reason", &Reason::ALL.map(Reason::as_str)))
                     (choice("effect", &EFFECTS))
-                    (text("url", "URL, or its begin and *", "https://site.example/a*"))
+                    (text("url", "URL, or its beginning and *", "https://site.example/a*"))
                     (text("rule", "rule", "Disallow: /private"))
+                    div { button { "Show decisions" } }
                 }
             }
         }
@@ -303,9 +305,14 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
     let stream = query.behind("/decisions/stream");
     let is_of_archive = query.scope == RecordScope::Archive;
     html! {
+        @let known_later = ["until", "status", "class"].map(|name| query.value(name).is_some());
         // What comes now is on the first page alone, and comes to the record first.
-        @if query.before.is_none() && !is_of_archive
-            && ["until", "status", "class"].iter().all(|name| query.value(name).is_none()) {
+        @if known_later.contains(&true) {
+            p class="small" {
+                "Watch live is not available with the filters until, status and class: a \
+                 decision is shown before its exchange has ended."
+            }
+        } @else if query.before.is_none() && !is_of_archive {
             div class="actions" data-live=(visit.link(&stream)) data-last=(found.newest)
                 data-rows="#rows" hidden {
                 button type="button" aria-pressed="false" { "Watch live" }
@@ -317,7 +324,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
             table class="rows cards" {
                 caption {
                     "Decisions, the newest first; times in UTC."
-                    @if found.records.is_empty() { " None was found." }
+                    @if found.records.is_empty() { " No matches." }
                 }
                 thead {
                     tr {
@@ -420,7 +427,7 @@ async fn follow(
         let text = "decisions come to the record of a node first: leave of=archive out\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
-    if filter.status.is_some() || filter.class.is_some() {
+    if filter.status.is_some() || !filter.classes.is_empty() {
         let text = "decisions are sent before they have ended: leave status and class out\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     }

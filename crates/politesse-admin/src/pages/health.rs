@@ -62,7 +62,7 @@ impl RecordHealth {
         html! {
             @match &self.problem {
                 None => {
-                    p { span class="verdict allow" { span aria-hidden="true" { "✓ " } "It is written." } }
+                    p { span class="verdict allow" { span aria-hidden="true" { "✓ " } "Decisions are being recorded." } }
                 }
                 Some(problem) => {
                     p class="error" {
@@ -79,7 +79,7 @@ impl RecordHealth {
                         }
                     }
                 }
-                dt { "not sealed yet" } dd { (number(count(self.unsealed))) }
+                dt { "not covered by a seal yet" } dd { (number(count(self.unsealed))) }
                 dt { "failed commits" } dd { (number(self.failures)) " since the start" }
             }
         }

@@ -19,6 +19,7 @@ use politesse_robots::RobotsTxt;
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
+use super::back_offs::release_form;
 use super::changes::change_link;
 use super::{
     Dashboard, QUERY_TIME_MAX, hosts, node_alone, query_failed, refuse_archive, rows_link,
@@ -53,7 +54,7 @@ const RULES_MAX: usize = 100;
 struct HostPage {
     host: String,
     requests: u64,
-    disallowed: u64,
+    refused: u64,
     refusals: u64,
     reported: u64,
     later: u64,
@@ -218,7 +219,7 @@ async fn respond(
     match HostPage::gather(dashboard, host.to_string(), query).await {
         // An order for such a host is answered on its page: the note says what became of it.
         Ok(page) if page.is_unknown() && note.0.is_empty() => {
-            let text = format!("Nothing is on record of {}.", shown(&page.host, 100));
+            let text = format!("There is no record of {}.", shown(&page.host, 100));
             error_page(visit, StatusCode::NOT_FOUND, &text)
         }
         Ok(page) => {
@@ -328,7 +329,7 @@ impl HostPage {
             back_offs: back_offs(reader, &host)?,
             host,
             requests: sums.requests,
-            disallowed: sums.disallowed,
+            refused: sums.classes.refused(),
             refusals: sums.refusals,
             reported: sums.reported,
             later: sums.later,
@@ -352,18 +353,18 @@ impl HostPage {
     }
 
     fn markup(&self, visit: &Visit) -> Markup {
-        let refused = self.rows().with("verdict", "disallow");
+        let refused = self.rows().refused();
         html! {
             (host_form(visit, &self.host))
             p {
                 (rows_link(visit, &self.rows(), &counted(self.requests, "request")))
-                ", " (rows_link(visit, &refused, &number(self.disallowed)))
-                " disallowed, "
+                ", " (rows_link(visit, &refused, &number(self.refused)))
+                " refused, "
                 (rows_link(visit, &self.rows().with("verdict", "later"), &number(self.later)))
                 " put off, " (number(self.refused_by_site)) " refused by the site, "
                 (number(self.withheld)) " withheld."
             }
-            (self.pace())
+            (self.pace(visit))
             (self.file(visit))
             (refetch_form(visit, &self.host))
             (self.versions(visit))
@@ -371,7 +372,7 @@ impl HostPage {
         }
     }
 
-    fn pace(&self) -> Markup {
+    fn pace(&self, visit: &Visit) -> Markup {
         let Some(pace) = &self.pace else {
             return html! { p class="small" { "Nothing is sent to it or waits for it now." } };
         };
@@ -381,9 +382,10 @@ impl HostPage {
                 dt { "in flight" } dd { (number(pace.in_flight.into())) }
                 dt { "waiting" } dd { (number(pace.queued.into())) }
                 @if let Some(next) = pace.next_start { dt { "next start" } dd { (time(next)) } }
-                @if let Some(cause) = &pace.cause { dt { "because of" } dd { (foreign(cause)) } }
+                @if let Some(cause) = &pace.cause { dt { "reason" } dd { (foreign(cause)) } }
                 @if let Some(until) = pace.backoff_until {
-                    dt { "back-off until" } dd { (time(until)) }
+                    dt { "back-off ends" }
+                    dd { (time(until)) (release_form(visit, &self.host, "/queues")) }
                 }
             }
         }
@@ -414,9 +416,7 @@ impl HostPage {
             @let marks = self.marks(file, &robots, visit);
             @if !marks.is_empty() {
                 p class="small" {
-                    "Lines that have decided are marked, with all requests that the same line \
-                     decided at " @for origin in &file.origins { (foreign(origin)) " " }
-                    ", in this version or another."
+                    "Marked lines decided requests. The counts cover all versions of such a line at " @for origin in &file.origins { (foreign(origin)) " " }
                 }
             }
             (robots_lines(&robots, &marks))
@@ -519,7 +519,7 @@ impl HostPage {
             a href=(link(None)) { (code(&sha256.chars().take(12).collect::<String>())) }
             @if earlier.is_some_and(|earlier| earlier != sha256) {
                 " " a href=(link(earlier)) { "what changed" }
-                " " (change_link(visit, version.number, "what that decides"))
+                " " (change_link(visit, version.number, "its effect"))
             }
         }
     }

@@ -275,8 +275,7 @@ impl HostsPage {
                     caption {
                         "Pace asked: the pause that the newest robots.txt wants from the crawler \
                          it was fetched for. Pace kept: the usual pause between the newest \
-                         requests that were sent, 100 at most; empty if fewer than two were \
-                         found. Times in UTC."
+                         requests that were sent, 100 at most; blank with fewer than two. Times in UTC."
                         @if self.hosts.is_empty() { " No host was found." }
                     }
                     thead {
@@ -288,7 +287,7 @@ impl HostsPage {
                             th scope="col" class="n" { "pace kept" }
                             (self.head(visit, HostRanking::BackOffs, "back-offs"))
                             th scope="col" { "robots.txt" }
-                            (self.head(visit, HostRanking::Robots, "robots.txt of"))
+                            (self.head(visit, HostRanking::Robots, "robots.txt age"))
                         }
                     }
                     tbody { @for host in &self.hosts { (self.row(visit, host)) } }
@@ -322,7 +321,7 @@ impl HostsPage {
         let rows = DecisionQuery::default()
             .with("from", &self.from.to_string())
             .with("host", &host.host);
-        let refused = host.sums.disallowed;
+        let refused = host.sums.refused;
         let pause = |pause: Option<u64>| pause.map(|ms| duration(ms.saturating_mul(1000)));
         html! {
             tr {
@@ -331,7 +330,7 @@ impl HostsPage {
                     (rows_link(visit, &rows, &number(host.sums.requests)))
                 }
                 td class="n" data-label="refused" {
-                    (rows_link(visit, &rows.with("verdict", "disallow"), &number(refused)))
+                    (rows_link(visit, &rows.refused(), &number(refused)))
                     " " span class="small" { "(" (percent(refused, host.sums.requests)) ")" }
                 }
                 td class="n" data-label="pace asked" {
@@ -347,7 +346,7 @@ impl HostsPage {
                         None => "not fetched",
                     }
                 }
-                td class="t" data-label="robots.txt of" {
+                td class="t" data-label="robots.txt age" {
                     @if let Some(copy) = &host.robots { (time(copy.fetched_at)) }
                 }
             }

@@ -203,7 +203,7 @@ pub(super) fn override_form(
         details id="override" open[form.is_sent] {
             summary { "Override it" }
             p class="small" {
-                "Writes an entry of " code { "robots.override" } " to copy. Nothing is changed here."
+                "Writes an entry of " code { "robots.override" } " to copy. This page changes nothing."
             }
             (fields(visit, &form, &subject))
             @if form.is_sent {

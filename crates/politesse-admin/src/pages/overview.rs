@@ -360,6 +360,10 @@ impl OverviewPage {
                         ", and look again."
                     }
                 }
+                // What can be acted on comes first, if there is any.
+                @if !self.delayed_hosts.is_empty() {
+                    section { (delaying_hosts(visit, &self.delayed_hosts, self.until, &self.path())) }
+                }
                 (overview_chart(&self.span, &self.buckets, &tables))
                 @if let Some(from) = self.counted_from {
                     p class="small" {
@@ -373,8 +377,8 @@ impl OverviewPage {
                     section { h2 { "Top rules" } (tables.rules(&self.rules)) }
                     section { (tables.refusing_hosts(&self.refusing_hosts)) }
                     section { (tables.waits(&self.sums, &self.waits)) }
-                    section {
-                        (delaying_hosts(visit, &self.delayed_hosts, self.until, &self.path()))
+                    @if self.delayed_hosts.is_empty() {
+                        section { (delaying_hosts(visit, &[], self.until, &self.path())) }
                     }
                     section { h2 { "Health of the record" } (self.record.markup(visit)) }
                 }
@@ -384,7 +388,7 @@ impl OverviewPage {
 
     fn figures(&self, visit: &Visit) -> Markup {
         let rows = self.rows();
-        let refused = rows.clone().with("verdict", "disallow");
+        let refused = rows.clone().refused();
         let requests = ComparedFigure {
             word: "requests",
             count: self.sums.requests,
@@ -406,8 +410,8 @@ impl OverviewPage {
             p class="small" {
                 // The script does not add to these.
                 "At " (self.until.strftime("%H:%M:%S")) " UTC: "
-                (rows_link(visit, &refused, &number(self.sums.disallowed)))
-                " disallowed (" (percent(self.sums.disallowed, self.sums.requests)) ")"
+                (rows_link(visit, &refused, &number(self.sums.refused)))
+                " refused (" (percent(self.sums.refused, self.sums.requests)) ")"
                 @if 0 < self.sums.reported {
                     ", " (rows_link(
                         visit,
@@ -415,8 +419,8 @@ impl OverviewPage {
                         &number(self.sums.reported),
                     )) " of them let through by report mode"
                 }
-                "; " (bytes(self.sums.bytes)) " passed on. Changes compare with the "
-                (length_text(self.span.length())) " before."
+                "; " (bytes(self.sums.bytes)) " passed on. Changes are from the previous "
+                (length_text(self.span.length())) "."
             }
         }
     }
@@ -445,7 +449,7 @@ impl ComparedFigure {
 fn change_text(count: u64, before: u64) -> String {
     let share = percent(count.abs_diff(before), before);
     match count.cmp(&before) {
-        _ if before == 0 => "none before".to_owned(),
+        _ if before == 0 => "no earlier data".to_owned(),
         Ordering::Equal => "as many as before".to_owned(),
         Ordering::Greater => format!("{share} more than before"),
         Ordering::Less => format!("{share} fewer than before"),
@@ -470,8 +474,8 @@ mod tests {
     #[test]
     fn a_change_is_said_in_words() {
         for (count, before, text) in [
-            (0, 0, "none before"),
-            (5, 0, "none before"),
+            (0, 0, "no earlier data"),
+            (5, 0, "no earlier data"),
             (5, 5, "as many as before"),
             (112, 100, "12.0 % more than before"),
             (300, 100, "200.0 % more than before"),

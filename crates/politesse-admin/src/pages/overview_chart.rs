@@ -72,7 +72,7 @@ pub(super) fn overview_chart(
                 (noun) " is not over yet."
             }
             details {
-                summary { "The same as a table" }
+                summary { "Show as a table" }
                 div class="scroll" {
                     table class="cards" {
                         caption { "Requests by " (noun) " (UTC) and what became of them" }

@@ -12,7 +12,7 @@ use crate::visit::Visit;
 use politesse_decision::class::DecisionClass;
 use politesse_pages::explain::facts::meaning;
 use politesse_pages::page::charts::ChartPart;
-use politesse_pages::page::words::{code, foreign, number, percent};
+use politesse_pages::page::words::{code, duration, foreign, number, percent};
 
 /// Tables of one overview.
 pub(super) struct OverviewTables<'a> {
@@ -51,12 +51,12 @@ impl OverviewTables<'_> {
             @if crawlers.is_empty() { p class="small" { "None." } } @else {
                 div class="scroll" {
                     table class="cards" {
-                        caption { "With most requests, by the token that was bound" }
+                        caption { "Most active, by product token" }
                         thead {
                             tr {
                                 th scope="col" { "crawler" }
                                 th scope="col" class="n" { "requests" }
-                                th scope="col" class="n" { "disallowed" }
+                                th scope="col" class="n" { "refused" }
                                 (self.class_heads())
                             }
                         }
@@ -78,10 +78,10 @@ impl OverviewTables<'_> {
                 td class="n" data-label="requests" {
                     (rows_link(self.visit, &rows, &number(sums.requests)))
                 }
-                td class="n" data-label="disallowed" {
-                    @let query = rows.clone().with("verdict", "disallow");
-                    (rows_link(self.visit, &query, &number(sums.disallowed)))
-                    " " span class="small" { "(" (percent(sums.disallowed, sums.requests)) ")" }
+                td class="n" data-label="refused" {
+                    @let query = rows.clone().refused();
+                    (rows_link(self.visit, &query, &number(sums.refused)))
+                    " " span class="small" { "(" (percent(sums.refused, sums.requests)) ")" }
                 }
                 (self.class_cells(sums, &rows))
             }
@@ -114,7 +114,7 @@ impl OverviewTables<'_> {
             @if entries.is_empty() { p class="small" { "None." } } @else {
                 div class="scroll" {
                     table class="cards" {
-                        caption { "With most refusals" }
+                        caption { "Most refused first" }
                         thead {
                             tr {
                                 th scope="col" { (key) }
@@ -126,11 +126,11 @@ impl OverviewTables<'_> {
                             @for entry in entries {
                                 @let name = entry.name.as_deref().unwrap_or_default();
                                 @let rows = self.rows.clone().with(key, name);
-                                @let refused = rows.clone().with("verdict", "disallow");
+                                @let refused = rows.clone().refused();
                                 tr {
                                     th scope="row" { (link(name, &rows)) }
                                     td class="n" data-label="refused" {
-                                        (rows_link(self.visit, &refused, &number(entry.sums.disallowed)))
+                                        (rows_link(self.visit, &refused, &number(entry.sums.refused)))
                                     }
                                     td class="n" data-label="requests" {
                                         (rows_link(self.visit, &rows, &number(entry.sums.requests)))
@@ -147,7 +147,7 @@ impl OverviewTables<'_> {
     /// Lists the hosts that refused requests that were sent to them.
     pub(super) fn refusing_hosts(&self, hosts: &[NamedJson]) -> Markup {
         html! {
-            h2 { "Hosts that refuse" }
+            h2 { "Sites that refused requests" }
             @if hosts.is_empty() { p class="small" { "None." } } @else {
                 div class="scroll" {
                     table class="cards" {
@@ -166,7 +166,12 @@ impl OverviewTables<'_> {
                                 tr {
                                     th scope="row" { (host_link(self.visit, name)) }
                                     td class="n" data-label="refused by the site" {
-                                        (number(entry.sums.refused_by_site))
+                                        (class_count(
+                                            self.visit,
+                                            &rows,
+                                            DecisionClass::RefusedBySite,
+                                            entry.sums.refused_by_site,
+                                        ))
                                     }
                                     td class="n" data-label="requests" {
                                         (rows_link(self.visit, &rows, &number(entry.sums.requests)))
@@ -187,7 +192,7 @@ impl OverviewTables<'_> {
             h2 { "Waits" }
             p {
                 "Requests waited " (number(mean.unwrap_or_default())) " ms on average, "
-                (number(sums.wait_ms / 1000)) " s in all."
+                (duration(sums.wait_ms.saturating_mul(1000))) " in all."
             }
             @if !waits.is_empty() {
                 table class="cards" {

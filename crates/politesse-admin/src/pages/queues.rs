@@ -17,7 +17,7 @@ use super::{Dashboard, host_link};
 use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time};
 use crate::visit::Visit;
 use politesse_pace::host_pace::{HostPace, HostPaces};
-use politesse_pages::page::words::{foreign, number};
+use politesse_pages::page::words::{counted, foreign, number};
 
 /// Most hosts on the page.
 const HOSTS_MAX: usize = 200;
@@ -76,15 +76,15 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
     };
     html! {
         p {
-            (number(sum(|host| host.queued))) " requests wait, "
-            (number(sum(|host| host.in_flight))) " are in flight, at "
+            (counted(sum(|host| host.queued), "request")) " waiting, "
+            (number(sum(|host| host.in_flight))) " in flight, at "
             (number(paces.hosts.len() as u64)) " of " (number(paces.total as u64)) " hosts."
         }
         div class="scroll" {
             table class="cards" {
                 caption {
                     "Hosts with requests that wait or a back-off first; times in UTC."
-                    @if paces.hosts.is_empty() { " No host is being asked." }
+                    @if paces.hosts.is_empty() { " No requests are waiting or in flight." }
                 }
                 thead {
                     tr {
@@ -92,8 +92,8 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
                         th scope="col" class="n" { "waiting" }
                         th scope="col" class="n" { "in flight" }
                         th scope="col" { "next start" }
-                        th scope="col" { "because of" }
-                        th scope="col" { "back-off until" }
+                        th scope="col" { "reason" }
+                        th scope="col" { "back-off ends" }
                     }
                 }
                 tbody {
@@ -107,10 +107,10 @@ fn markup(visit: &Visit, paces: &HostPaces) -> Markup {
                             td class="t" data-label="next start" {
                                 @if let Some(next) = host.next_start { (time(next)) }
                             }
-                            td data-label="because of" {
+                            td data-label="reason" {
                                 @if let Some(cause) = &host.cause { (foreign(cause)) }
                             }
-                            td class="t" data-label="back-off until" {
+                            td class="t" data-label="back-off ends" {
                                 @if let Some(until) = host.backoff_until {
                                     (time(until)) (release_form(visit, &host.host, "/queues"))
                                 }

@@ -12,7 +12,7 @@ use politesse_record::stats::DecisionSums;
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct SumsJson {
     pub(super) requests: u64,
-    pub(super) disallowed: u64,
+    pub(super) refused: u64,
     pub(super) refusals: u64,
     pub(super) reported: u64,
     pub(super) later: u64,
@@ -29,7 +29,7 @@ impl From<&DecisionSums> for SumsJson {
     fn from(sums: &DecisionSums) -> Self {
         Self {
             requests: sums.requests,
-            disallowed: sums.disallowed,
+            refused: sums.classes.refused(),
             refusals: sums.refusals,
             reported: sums.reported,
             later: sums.later,

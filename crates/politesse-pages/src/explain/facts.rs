@@ -18,6 +18,8 @@ use politesse_decision::record::{Effect, RecordedSnapshot, StoredRecord};
 use politesse_decision::withholding::{Withholding, stated_denials};
 use politesse_robots::{Dialect, JoinedAgents, Note, NoteKind, PaceRecord, PaceScope, RobotsTxt};
 
+/// Name of the fact that there are other decisions about the URL.
+const OTHERS: &str = "others";
 /// Most facts of one name about a file; the others are counted.
 const OF_A_NAME_MAX: usize = 10;
 /// Longest line of a robots.txt that is shown whole beside the one that decided, in
@@ -90,7 +92,8 @@ impl Facts {
     pub fn html(&self) -> Markup {
         html! {
             dl {
-                @for (name, value) in &self.0 {
+                // The command for the others is for a terminal: a page links to them.
+                @for (name, value) in self.0.iter().filter(|(name, _)| *name != OTHERS) {
                     dt { (name.trim()) }
                     dd { bdi { (breakable(&inert(value))) } }
                 }
@@ -370,7 +373,7 @@ impl Facts {
         self.add("verify", text);
         if let Some(others) = row.context.others.filter(|others| 0 < *others) {
             self.add(
-                "others",
+                OTHERS,
                 format!(
                     "{others} more about this URL: {}",
                     command(format_args!("audit list --url {}", shell_word(&record.url)))

@@ -76,7 +76,7 @@ Refused by politesse, the crawl proxy of this machine, not by the site.
 
 Line 2 disallows it.
 
-Decision 17: `politesse audit show 17` tells all of it.
+Decision 17: `politesse audit show 17` shows the details.
 
 What can be done:
 - The rule is the site's: its owner can change robots.txt.

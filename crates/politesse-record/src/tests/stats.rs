@@ -163,7 +163,6 @@ fn naive(rows: &[StoredRecord], keys: &[StatKey]) -> BTreeMap<Vec<Option<String>
         let (verdict, effect) = (&*row.ruling.verdict, &*row.ruling.effect);
         let sum = sums.entry(values(row, keys)).or_default();
         sum.requests += 1;
-        sum.disallowed += u64::from(verdict == "disallow");
         sum.refusals += u64::from(verdict == "disallow" && effect == "enforced");
         sum.later += u64::from(verdict == "later" && effect == "enforced");
         sum.reported += u64::from(verdict != "allow" && effect == "reported");
@@ -324,7 +323,7 @@ async fn a_class_chooses_the_decisions_that_are_counted_in_it() {
     .unwrap();
     for (wanted, count) in all[0].sums.classes.iter() {
         let filter = DecisionFilter {
-            class: Some(wanted),
+            classes: vec![wanted],
             ..DecisionFilter::default()
         };
         let rows = reader.list(&filter, 0).unwrap();

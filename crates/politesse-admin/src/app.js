@@ -308,7 +308,7 @@ function watchOverview(panel) {
       // A session that is over, or too many who watch: the browser does not try again.
       if (source !== null && source.readyState === EventSource.CLOSED) {
         pause(true);
-        status.textContent = "The live counts have ended. Load the page again.";
+        status.textContent = "The live counts have ended: the session is over, or too many watch.";
       }
     });
   };
@@ -325,6 +325,12 @@ function watchOverview(panel) {
     isLoading = true;
     const begun = performance.now();
     const answer = await fetch(location.href).catch(() => null);
+    // A session that is over leads to the page to sign in.
+    if (answer?.redirected) {
+      pause(true);
+      status.textContent = "You are signed out. Load the page again.";
+      return;
+    }
     const text = answer?.ok ? await answer.text() : "";
     const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("#overview");
     if (fresh !== null && !isPaused) {

@@ -254,6 +254,8 @@ impl EarlierSums {
             if ROWS_READ_MAX < seen {
                 let begun = minute_of(counts.since) + 1;
                 let complete_from = begun.min(earliest.saturating_add(1));
+                // A minute of which only a part was read would have a bar that is too low.
+                minutes.retain(|minute, _| complete_from <= *minute);
                 return Ok(Self {
                     minutes,
                     complete_from,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use http::Method;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -64,7 +65,9 @@ pub(crate) struct DecisionArguments {
     #[arg(long)]
     status: Option<StatusRange>,
     /// The class of the decision, as the dashboard counts it, or several with commas.
-    #[arg(long, value_parser = class, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(
+        DecisionClass::ALL.map(DecisionClass::as_str),
+    ).try_map(|word| DecisionClass::of_word(&word).ok_or("not a class")))]
     class: Vec<DecisionClass>,
     /// A statement that denies a purpose of the crawler, such as train-ai=n or noai.
     #[arg(long, value_name = "STATEMENT", value_parser = statement_texts())]
@@ -169,12 +172,6 @@ impl TryFrom<&DecisionArguments> for DecisionFilter {
             ..Self::default()
         })
     }
-}
-
-/// Reads the word of a class.
-fn class(text: &str) -> Result<DecisionClass, String> {
-    let words = || DecisionClass::ALL.map(DecisionClass::as_str).join(", ");
-    DecisionClass::of_word(text).ok_or_else(|| format!("one of {} is wanted", words()))
 }
 
 /// Reads a time: RFC 3339, a date with or without a time of the day in UTC, or

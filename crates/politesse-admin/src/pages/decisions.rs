@@ -47,6 +47,9 @@ const ROWS: usize = 50;
 /// Time after which a page shows the rows found so far. The next page goes on with the
 /// search.
 const SEARCH_TIME: Duration = Duration::from_millis(100);
+/// Time after which a page without a row is shown: a link to a rare class must not lead
+/// to an empty list.
+const EMPTY_SEARCH_TIME: Duration = Duration::from_millis(500);
 /// Longest time of an export.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 /// Rows of the archive that are read at a time for an export.
@@ -133,7 +136,7 @@ async fn find(
             is_cut: false,
         });
     }
-    let bounds = PageBounds {
+    let mut bounds = PageBounds {
         before: query.before,
         rows,
         deadline: clock::instant() + SEARCH_TIME,
@@ -142,7 +145,13 @@ async fn find(
         // Read before the search: the live view begins after this number, and must not
         // miss decisions made during the search.
         let newest = reader.seq_range()?.map_or(0, |range| range.last);
-        let page = reader.decision_page(&filter, &bounds)?;
+        let patience = clock::instant() + EMPTY_SEARCH_TIME;
+        let mut page = reader.decision_page(&filter, &bounds)?;
+        while page.records.is_empty() && page.is_cut && clock::instant() < patience {
+            bounds.before = page.next;
+            bounds.deadline = clock::instant() + SEARCH_TIME;
+            page = reader.decision_page(&filter, &bounds)?;
+        }
         Ok(FoundDecisions {
             newest,
             records: page.records,
@@ -264,7 +273,7 @@ fn total_line(query: &DecisionQuery, total: Option<DecisionTotal>) -> Markup {
     let page = page_number(query);
     html! {
         p class="total" {
-            @if let Some(total) = total {
+            @if let Some(total) = total.filter(|total| 0 < total.count || !total.is_cut) {
                 @if total.is_cut { "more than " }
                 b { (counted(total.count, "decision")) }
                 " · "
@@ -324,7 +333,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
             table class="rows cards" {
                 caption {
                     "Decisions, the newest first; times in UTC."
-                    @if found.records.is_empty() { " No matches." }
+                    @if found.records.is_empty() { @if found.is_cut { " No matches so far." } @else { " No matches." }  }
                 }
                 thead {
                     tr {
@@ -352,7 +361,7 @@ fn listing(visit: &Visit, query: &DecisionQuery, found: &FoundDecisions) -> Mark
         p class="actions" {
             @if let Some(next) = &found.next {
                 @let place = next.as_str().map_or_else(|| next.to_string(), str::to_owned);
-                @let number = page_number(query).saturating_add(1);
+                @let number = page_number(query).saturating_add(u64::from(!found.records.is_empty()));
                 @let rest = query.behind_with("/decisions", "before", &place);
                 @let older = format!("{rest}&page={number}");
                 a rel="next" href=(visit.link(&older)) {

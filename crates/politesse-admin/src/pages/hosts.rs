@@ -275,7 +275,8 @@ impl HostsPage {
                     caption {
                         "Pace asked: the pause that the newest robots.txt wants from the crawler \
                          it was fetched for. Pace kept: the usual pause between the newest \
-                         requests that were sent, 100 at most; blank with fewer than two. Times in UTC."
+                         requests that were sent, 100 at most; blank if fewer than two are among the newest \
+                         decisions of all hosts. Times in UTC."
                         @if self.hosts.is_empty() { " No host was found." }
                     }
                     thead {

@@ -298,7 +298,7 @@ fn effect(explanation: &Explanation, entry: &Override) -> Markup {
     let verdict = ruling(&evidence.inquiry, snapshot, &policy, clock::now()).verdict;
     html! {
         p role="status" {
-            "With this entry, in front of all others, the verdict on the request is "
+            "With this entry above all others, the verdict on the request is "
             b { (verdict.as_str()) } "."
         }
     }
@@ -313,10 +313,13 @@ fn steps(in_force: &ConfigurationInForce, record: &StoredRecord) -> Markup {
             li {
                 @match (&record.node, &in_force.file) {
                     (Some(node), _) => {
-                        "Add it at the end of the configuration file of node " (foreign(node)) "."
+                        "Add it to the configuration file of node " (foreign(node)) ", above its \
+                         other entries of " code { "[[robots.override]]" } ": the first that fits counts."
                     }
                     (None, Some(file)) => {
-                        "Add it at the end of " (code(&file.display().to_string())) "."
+                        "Add it to " (code(&file.display().to_string())) ", above its other entries of "
+                        code { "[[robots.override]]" } ", or at the end if there is none: the first that \
+                         fits counts."
                     }
                     (None, None) => {
                         "This proxy has no configuration file: write it into one, and start the \

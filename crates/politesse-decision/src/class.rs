@@ -83,9 +83,8 @@ impl DecisionClass {
     /// A text that lists the words, if one is not a class.
     pub fn list(text: &str) -> Result<Vec<Self>, String> {
         let words = || Self::ALL.map(Self::as_str).join(", ");
-        let classes = text.split(',').map(Self::of_word);
-        let classes: Option<Vec<_>> = classes.collect();
-        classes.ok_or_else(|| format!("one of {} is wanted, or several with commas", words()))
+        let found: Option<Vec<_>> = text.split(',').map(Self::of_word).collect();
+        found.ok_or_else(|| format!("one of {} is wanted, or several with commas", words()))
     }
 
     /// Returns the verdict of all decisions in the class; `None` if they have several.

@@ -13,6 +13,7 @@ use super::error::AuditError;
 use super::filter::DecisionFilter;
 use super::order::Direction;
 use super::reader::{AuditReader, DECISION_NUMBERS};
+use politesse_base::clock;
 
 /// Names in a dictionary.
 struct NameTable {
@@ -110,6 +111,11 @@ fn newest(
         let Some(name) = names.get(middle) else {
             break;
         };
+        // Each search begins with a look at all roll-ups, which no deadline ends.
+        if bounds.deadline <= clock::instant() {
+            is_cut = true;
+            break;
+        }
         match has_earlier(reader, filter(name), bounds)? {
             Some(false) => new = middle + 1,
             Some(true) => old = middle,

@@ -34,8 +34,11 @@ use politesse_robots::{RecordKind, RobotsTxt, RuleKind};
 const ROWS: usize = 10;
 const RULES: usize = 5;
 
-/// Time for finding each kind of news: the overview does not wait longer for them.
+/// Time for finding each kind of news.
 const SEARCH_TIME: Duration = Duration::from_millis(300);
+
+/// Longest time that the overview waits for all of them.
+const SECTION_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// News since a moment.
 #[derive(Serialize)]
@@ -77,7 +80,7 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
     }
-    match News::gather(&dashboard).await {
+    match News::gather(&dashboard, QUERY_TIME_MAX).await {
         Ok(news) => json(&news),
         Err(error) => query_failed(None, &error),
     }
@@ -85,12 +88,16 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
 
 /// Makes the section of the overview.
 pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
-    let news = News::gather(dashboard).await;
+    let news = News::gather(dashboard, SECTION_TIME_MAX).await;
     html! {
         section {
             h2 { "New since yesterday" }
             @match &news {
                 Ok(news) => (news.markup(visit)),
+                Err(AuditError::QueryTimeout) => p class="small" {
+                    "The record is too long to find this at once. "
+                    a href=(visit.link("/api/v1/news")) { "Look for longer (JSON)" }
+                },
                 // The rest of the overview is right all the same.
                 Err(error) => p class="error" { (error_text(error)) },
             }
@@ -99,13 +106,13 @@ pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
 }
 
 impl News {
-    async fn gather(dashboard: &Dashboard) -> Result<Self, AuditError> {
+    async fn gather(dashboard: &Dashboard, time_max: Duration) -> Result<Self, AuditError> {
         let since = clock::now()
             .checked_sub(SignedDuration::from_hours(24))
             .unwrap_or(Timestamp::UNIX_EPOCH);
         let gathered = dashboard
             .audit
-            .query(QUERY_TIME_MAX, move |reader| Self::read(reader, since));
+            .query(time_max, move |reader| Self::read(reader, since));
         gathered.await
     }
 

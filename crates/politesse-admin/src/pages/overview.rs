@@ -122,7 +122,10 @@ async fn respond(
     outcome: Option<&ReleaseOutcome>,
 ) -> Response {
     let scope = RecordScope::of(uri.query().unwrap_or_default());
-    match OverviewPage::gather(dashboard, hours_asked(uri), scope).await {
+    let gathered = OverviewPage::gather(dashboard, hours_asked(uri), scope);
+    // Both read the record for a while.
+    let (gathered, news) = tokio::join!(gathered, news::section(dashboard, visit));
+    match gathered {
         Ok(overview) => {
             let query = DecisionQuery::default().in_scope(scope);
             let content = DashboardPage {
@@ -132,7 +135,7 @@ async fn respond(
                     @if let Some(outcome) = outcome { (release_note(outcome)) }
                     (scope_switch(dashboard, visit, &query, "/"))
                     (overview.markup(visit))
-                    @if scope == RecordScope::Node { (news::section(dashboard, visit).await) }
+                    @if scope == RecordScope::Node { (news) }
                 },
             };
             layout(visit, &content)

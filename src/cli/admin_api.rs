@@ -86,6 +86,16 @@ pub(super) fn of_running(settings: &Settings) -> anyhow::Result<Settings> {
     Ok(found)
 }
 
+/// Returns `settings` with the address that their proxy listens on where they leave the
+/// port to the system, as those of a second `demo` do.
+pub(super) fn with_port(settings: &Settings) -> anyhow::Result<Settings> {
+    match settings.admin.listen.port() {
+        0 => of_running(settings),
+        // An address that somebody gave is the one to ask.
+        _ => Ok(settings.clone()),
+    }
+}
+
 /// Asks whether the proxy that runs by `settings` is ready, and returns its answer, such as
 /// `ready`. It needs no token.
 ///
@@ -119,7 +129,7 @@ pub(super) fn show<T: DeserializeOwned>(
     table: fn(&T) -> String,
 ) -> anyhow::Result<Exit> {
     let method = Method::GET;
-    let settings = &of_running(settings)?;
+    let settings = &with_port(settings)?;
     let answer = ask(settings, &ApiRequest { method, target })?;
     let foreign = |error| ApiError::Foreign(settings.admin.listen, error);
     // Read for JSON as well: what another program answers is not handed on.

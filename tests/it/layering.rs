@@ -131,6 +131,7 @@ fn tasks_are_spawned_in_the_listed_files_alone() {
         "admin/lib.rs",
         "admin/pages/decisions.rs",
         "admin/pages/host.rs",
+        "admin/pages/news.rs",
         "admin/pages/overview.rs",
         "admin/pages/queues.rs",
         "admin/state_pages.rs",

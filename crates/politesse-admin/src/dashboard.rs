@@ -182,6 +182,7 @@ fn dashboard(parts: DashboardParts) -> Arc<Dashboard> {
         refetch: parts.refetch,
         live,
         live_counts,
+        news: Arc::default(),
         plan: parts.plan,
         clients: parts.clients,
         gauges: parts.gauges,

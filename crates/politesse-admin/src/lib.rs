@@ -18,6 +18,7 @@ mod dashboard;
 mod decision_view;
 mod filter_query;
 mod in_force;
+mod kept_news;
 mod layout;
 mod live;
 mod live_counts;

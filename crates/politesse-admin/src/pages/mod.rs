@@ -40,6 +40,7 @@ use super::check::PlanSource;
 use super::client::ClientPageSource;
 use super::filter_query::{DecisionQuery, RecordScope, check_listed};
 use super::in_force::ConfigurationCell;
+use super::kept_news::KeptNews;
 use super::layout::{DashboardPage, DashboardSection, error_page, layout};
 use super::live::LiveTail;
 use super::live_counts::LiveCounts;
@@ -72,6 +73,7 @@ pub(super) struct Dashboard {
     pub(super) refetch: RobotsRefetch,
     pub(super) live: LiveTail,
     pub(super) live_counts: LiveCounts,
+    pub(super) news: Arc<KeptNews>,
     pub(super) plan: PlanSource,
     pub(super) clients: Arc<ClientDirectory>,
     pub(super) gauges: GaugeRefresh,

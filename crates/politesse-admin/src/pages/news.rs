@@ -24,10 +24,10 @@ use crate::layout::{time, time_in_text};
 use crate::visit::Visit;
 use politesse_base::clock;
 use politesse_pages::page::words::{code, counted, number, shown};
-use politesse_record::AuditError;
 use politesse_record::first_seen::{FirstSeen, FirstSeenBounds, new_crawlers, new_hosts};
 use politesse_record::reader::AuditReader;
 use politesse_record::robots_changes::{ChangeBounds, RobotsChange};
+use politesse_record::{AuditError, AuditLog};
 use politesse_robots::{RecordKind, RobotsTxt, RuleKind};
 
 /// Hosts, crawlers and changes that are named, and rules of each change.
@@ -38,10 +38,10 @@ const RULES: usize = 5;
 const SEARCH_TIME: Duration = Duration::from_millis(300);
 
 /// Longest time that the overview waits for all of them.
-const SECTION_TIME_MAX: Duration = Duration::from_secs(1);
+const SECTION_TIME_MAX: Duration = Duration::from_millis(400);
 
 /// News since a moment.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct News {
     since: Timestamp,
     hosts: NewNames,
@@ -52,7 +52,7 @@ struct News {
 }
 
 /// Names that came on record for the first time.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct NewNames {
     count: usize,
     /// Whether there may be more than `count`.
@@ -62,7 +62,7 @@ struct NewNames {
 }
 
 /// Change of a robots.txt.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct NewRules {
     number: u64,
     host: String,
@@ -80,7 +80,7 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
     if let Some(refusal) = refuse_archive(&uri) {
         return refusal;
     }
-    match News::gather(&dashboard, QUERY_TIME_MAX).await {
+    match News::gather(&dashboard.audit, QUERY_TIME_MAX).await {
         Ok(news) => json(&news),
         Err(error) => query_failed(None, &error),
     }
@@ -88,15 +88,24 @@ pub(crate) async fn api(State(dashboard): State<Arc<Dashboard>>, uri: Uri) -> Re
 
 /// Makes the section of the overview.
 pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
-    let news = News::gather(dashboard, SECTION_TIME_MAX).await;
+    let found = match dashboard.news.recent() {
+        Some(news) => Ok(news),
+        None => {
+            let found = News::gather(&dashboard.audit, SECTION_TIME_MAX).await;
+            found.map(|news| news.markup(visit))
+        }
+    };
+    if matches!(found, Err(AuditError::QueryTimeout)) {
+        search_beside(dashboard, visit);
+    }
     html! {
         section {
             h2 { "New since yesterday" }
-            @match &news {
-                Ok(news) => (news.markup(visit)),
+            @match &found {
+                Ok(news) => (news),
                 Err(AuditError::QueryTimeout) => p class="small" {
-                    "The record is too long to find this at once. "
-                    a href=(visit.link("/api/v1/news")) { "Look for longer (JSON)" }
+                    "The record is long: this is being looked for. Load the page again in a few \
+                     seconds."
                 },
                 // The rest of the overview is right all the same.
                 Err(error) => p class="error" { (error_text(error)) },
@@ -105,14 +114,28 @@ pub(super) async fn section(dashboard: &Dashboard, visit: &Visit) -> Markup {
     }
 }
 
+/// Begins to look for news without a page that waits, unless a search runs.
+fn search_beside(dashboard: &Dashboard, visit: &Visit) {
+    let (audit, kept) = (Arc::clone(&dashboard.audit), Arc::clone(&dashboard.news));
+    let Ok(place) = Arc::clone(&kept.search).try_acquire_owned() else {
+        return;
+    };
+    let visit = visit.clone();
+    dashboard.tracker.spawn(async move {
+        match News::gather(&audit, QUERY_TIME_MAX).await {
+            Ok(news) => kept.keep(news.markup(&visit)),
+            Err(error) => tracing::debug!(%error, "what is new was not found"),
+        }
+        drop(place);
+    });
+}
+
 impl News {
-    async fn gather(dashboard: &Dashboard, time_max: Duration) -> Result<Self, AuditError> {
+    async fn gather(audit: &AuditLog, time_max: Duration) -> Result<Self, AuditError> {
         let since = clock::now()
             .checked_sub(SignedDuration::from_hours(24))
             .unwrap_or(Timestamp::UNIX_EPOCH);
-        let gathered = dashboard
-            .audit
-            .query(time_max, move |reader| Self::read(reader, since));
+        let gathered = audit.query(time_max, move |reader| Self::read(reader, since));
         gathered.await
     }
 

@@ -172,9 +172,9 @@ impl BackOff {
 /// Number of hosts in back-off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackedOffHosts {
-    /// All of them.
+    /// Hosts in back-off.
     pub all: i64,
-    /// Those that have been for more than an hour.
+    /// Hosts that have been in back-off for more than an hour.
     pub long: i64,
 }
 

@@ -69,11 +69,11 @@ pub struct ChangeEffect {
 pub struct EffectCounts {
     /// All URLs.
     pub urls: u64,
-    /// Those that both answers disallow.
+    /// URLs that both answers disallow.
     pub still_disallowed: u64,
-    /// Those that only the new answer disallows.
+    /// URLs that only the new answer disallows.
     pub newly_disallowed: u64,
-    /// Those that only the answer before disallowed.
+    /// URLs that only the answer before disallowed.
     pub newly_allowed: u64,
 }
 

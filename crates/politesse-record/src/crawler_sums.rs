@@ -32,7 +32,7 @@ ORDER BY id DESC LIMIT 2000";
 /// Crawlers of some hours.
 #[derive(Debug, Clone)]
 pub struct CrawlersSeen {
-    /// Those with most requests, the most first, and those without a name.
+    /// Crawlers with most requests, the most first, and those without a name.
     pub first: Vec<CrawlerSums>,
     /// Number of all.
     pub total: usize,

@@ -118,6 +118,13 @@ pub(super) fn host(text: &str) -> Result<Host, InvalidQuery> {
         .map_err(|_| InvalidQuery::Host)
 }
 
+/// Returns the first value of `name` in a query or a form, without its escapes.
+pub(super) fn query_value(query: &str, name: &str) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let found = pairs.find(|(key, _)| key == name);
+    found.map(|(_, value)| value.into_owned())
+}
+
 /// Takes the escapes out of a value of a query (RFC 3986, section 2.1); `None` if
 /// one is malformed, or the value is no UTF-8.
 pub(super) fn unescape(value: &str) -> Option<String> {

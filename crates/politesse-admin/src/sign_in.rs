@@ -101,8 +101,8 @@ fn go_on(to: &str) -> Response {
 /// links before a person follows them does not use it up.
 pub(super) async fn show(Extension(visit): Extension<Visit>, uri: Uri) -> Response {
     let query = uri.query().unwrap_or_default();
-    let to = own_path(query_value(query, "to").as_deref());
-    match query_value(query, "once") {
+    let to = own_path(api::query_value(query, "to").as_deref());
+    match api::query_value(query, "once") {
         Some(code) => linked_page(&visit, &code, &to),
         None => page(&visit, &to, None),
     }
@@ -126,15 +126,15 @@ pub(super) async fn sign_in(
 ) -> Response {
     let is_secure = is_secure(&request);
     let form = form(request.into_body()).await;
-    let to = own_path(query_value(&form, "to").as_deref());
-    let refusal = match query_value(&form, "once") {
+    let to = own_path(api::query_value(&form, "to").as_deref());
+    let refusal = match api::query_value(&form, "once") {
         Some(code) if access.spend_link(&code) => None,
         Some(_) => Some(format!(
             "This link was used before, or is older than ten minutes. `{}` prints another.",
             command("dashboard")
         )),
         None => {
-            let token = query_value(&form, "token").unwrap_or_default();
+            let token = api::query_value(&form, "token").unwrap_or_default();
             // A token that is copied from a terminal often has a blank behind it.
             (!access.is_token(token.trim())).then(|| {
                 format!(
@@ -175,7 +175,7 @@ pub(super) async fn sign_out(
 /// Keeps the theme that was chosen.
 pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Request) -> Response {
     let choice = |form: &str| {
-        let theme = Theme::named(&query_value(form, "theme").unwrap_or_default()).as_str();
+        let theme = Theme::named(&api::query_value(form, "theme").unwrap_or_default()).as_str();
         format!("{THEME_COOKIE}={theme}")
     };
     keep_choice(&visit, request, choice).await
@@ -184,7 +184,7 @@ pub(super) async fn choose_theme(Extension(visit): Extension<Visit>, request: Re
 /// Keeps the zone of times that was chosen.
 pub(super) async fn choose_zone(Extension(visit): Extension<Visit>, request: Request) -> Response {
     let choice = |form: &str| {
-        let zone = ShownZone::named(&query_value(form, "zone").unwrap_or_default()).as_str();
+        let zone = ShownZone::named(&api::query_value(form, "zone").unwrap_or_default()).as_str();
         format!("{ZONE_COOKIE}={zone}")
     };
     keep_choice(&visit, request, choice).await
@@ -198,7 +198,7 @@ async fn keep_choice(
 ) -> Response {
     let is_secure = is_secure(&request);
     let form = form(request.into_body()).await;
-    let to = own_path(query_value(&form, "to").as_deref());
+    let to = own_path(api::query_value(&form, "to").as_deref());
     let (pair, path) = (choice(&form), visit.link("/"));
     let cookie = format!("{pair}; Path={path}; Max-Age={CHOICE_AGE}; HttpOnly; SameSite=Strict");
     see_other(&visit.link(&to), [secured(cookie, is_secure)])
@@ -267,12 +267,6 @@ fn own_path(wanted: Option<&str>) -> String {
 async fn form(body: Body) -> String {
     let bytes = to_bytes(body, FORM_BYTES_MAX).await.unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn query_value(query: &str, name: &str) -> Option<String> {
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    let found = pairs.find(|(key, _)| key == name);
-    found.map(|(_, value)| value.into_owned())
 }
 
 fn is_secure(request: &Request) -> bool {

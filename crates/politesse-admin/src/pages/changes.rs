@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::{
     Dashboard, QUERY_TIME_MAX, host_link, node_alone, query_failed, refuse_archive, rows_link,
 };
-use crate::api::json;
+use crate::api::{json, query_value};
 use crate::filter_query::DecisionQuery;
 use crate::layout::{DashboardPage, DashboardSection, error_page, layout, time, time_in_text};
 use crate::robots_view::diff_line;
@@ -234,10 +234,8 @@ pub(super) fn file_of(
 
 /// Reads the number below which the address asks for changes.
 fn before(uri: &Uri) -> Option<u64> {
-    let mut pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    let (_, value) = pairs.find(|(name, _)| name == "before")?;
     // What is no number begins with the newest, as for decisions.
-    value.parse().ok()
+    query_value(uri.query()?, "before")?.parse().ok()
 }
 
 impl ChangesPage {

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::page_span::{PageSpan, hours_asked, span_links};
 use super::sums::SumsJson;
 use super::{Dashboard, QUERY_TIME_MAX, host_link, query_failed, rows_link};
-use crate::api::json;
+use crate::api::{json, query_value};
 use crate::filter_query::DecisionQuery;
 use crate::layout::time;
 use crate::visit::Visit;
@@ -89,10 +89,8 @@ struct CopyJson {
 impl HostsQuery {
     fn parse(uri: &Uri) -> Self {
         let value = |wanted: &str| {
-            let query = uri.query().unwrap_or_default();
-            let mut pairs = form_urlencoded::parse(query.as_bytes());
-            let found = pairs.find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value.trim().to_owned())
+            let found = query_value(uri.query()?, wanted);
+            found.map(|value| value.trim().to_owned())
         };
         let sort = value("sort").unwrap_or_default();
         // As on every page, a word that is not in the list stands for the default.

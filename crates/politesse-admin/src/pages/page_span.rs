@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use serde::Serialize;
 
+use crate::api::query_value;
 use crate::filter_query::SPANS;
 use crate::layout::time_in_text;
 use crate::visit::Visit;
@@ -106,9 +107,7 @@ impl PageSpan {
 /// Reads the hours that an address asks for.
 pub(super) fn hours_asked(uri: &Uri) -> u16 {
     let query = uri.query().unwrap_or_default();
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    let chosen = pairs.find(|(name, _)| name == "hours");
-    let hours = chosen.and_then(|(_, hours)| hours.parse().ok());
+    let hours = query_value(query, "hours").and_then(|hours| hours.parse().ok());
     hours
         .filter(|hours| SPANS.contains(hours))
         .unwrap_or(USUAL_HOURS)

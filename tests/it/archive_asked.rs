@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use std::process::Stdio;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::ChildStdout;
@@ -60,7 +61,11 @@ fn the_archive_tells_what_its_nodes_tell_together_by_every_filter() {
                 }
             }
             let rows = lines(&fleet.archive(&list).await);
-            let times: Vec<_> = rows.iter().map(|row| row["time"].to_string()).collect();
+            // As times: their texts leave out zeros at the end, and sort differently.
+            let times: Vec<Timestamp> = rows
+                .iter()
+                .map(|row| row["time"].as_str().unwrap().parse().unwrap())
+                .collect();
             assert!(times.is_sorted_by(|one, next| one >= next), "{filter:?}");
             counted += rows.len();
             assert_eq!(sorted(rows), sorted(own.clone()), "{filter:?}");

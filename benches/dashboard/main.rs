@@ -17,6 +17,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use tokio::task::LocalSet;
 
 /// Allocator of the program.
 #[cfg(feature = "jemalloc")]
@@ -44,7 +45,9 @@ async fn main() -> anyhow::Result<()> {
     let folder = fs::canonicalize(folder).context("the folder")?;
     let wants = |wanted| part.as_deref().is_none_or(|part| part == wanted);
     if wants("record") {
-        record::make(&folder, rows).await?;
+        // One thread records in order of time, as a proxy does within seconds.
+        let recording = record::make(&folder, rows);
+        LocalSet::new().run_until(recording).await?;
     }
     if wants("pages") {
         pages::measure(&folder)?;

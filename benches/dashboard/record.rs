@@ -80,7 +80,7 @@ pub(crate) async fn make(folder: &Path, rows: usize) -> anyhow::Result<()> {
             _ => end(200, 1),
         };
         let (record, log) = (Record::of(&decision, client, wait), Arc::clone(&log));
-        waiting.spawn(async move {
+        waiting.spawn_local(async move {
             log.record(record)
                 .await
                 .map(|(_, ending)| ending.complete(end))
